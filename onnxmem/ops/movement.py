@@ -1,0 +1,5 @@
+"""TODO."""
+
+from onnxmem.ops.spec import OpSpec
+
+OPS: tuple[OpSpec, ...] = ()

@@ -1,0 +1,152 @@
+"""What one operator does to memory and how much it computes: one frozen record per operator.
+
+A record speaks of its inputs and outputs by their ONNX schema names, so that it reads as the
+operator's documentation, and its formulas see plain values only: shapes, bits per element and
+attributes. Nothing here knows a graph.
+
+FLOPs: one multiply-add is 1 MAC and 2 FLOPs. A comparison, an exponential or a division is 1 FLOP
+like an addition: the count is of arithmetic results, not of a machine's cycles.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+Shape = tuple[int | None, ...]
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One input or output of a node, as plain values; ``None`` is unknown."""
+
+    shape: Shape | None
+    bits: int | None
+    """Bits per element; unknown for strings, sequences and optionals."""
+    value: tuple[int | float, ...] | None = None
+    """The elements in row-major order, where they are a small constant."""
+
+    @property
+    def num_elements(self) -> int | None:
+        """Product of the dims; 1 for a scalar."""
+        if self.shape is None:
+            return None
+        dims = [dim for dim in self.shape if dim is not None]
+        return prod(dims) if len(dims) == len(self.shape) else None
+
+    @property
+    def size_bytes(self) -> int | None:
+        """``ceil(elements x bits / 8)``: sub-byte elements are packed."""
+        count = self.num_elements
+        if count is None or self.bits is None:
+            return None
+        return -(-count * self.bits // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One use of an operator: operands in schema order, ``None`` where an optional one is left out.
+
+    Trailing optional operands may be missing altogether; ``input_at`` and ``output_at`` hide that.
+    """
+
+    inputs: tuple[Operand | None, ...]
+    outputs: tuple[Operand | None, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+
+    def input_at(self, index: int) -> Operand | None:
+        """The operand of an input, or ``None`` where it is left out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def output_at(self, index: int) -> Operand | None:
+        """The operand of an output, or ``None`` where it is left out."""
+        return self.outputs[index] if index < len(self.outputs) else None
+
+
+Formula = Callable[[Call], int | None]
+"""A count for one call; ``None`` where a shape that it needs is unknown."""
+
+
+def nothing(call: Call) -> int | None:  # noqa: ARG001 - a formula like any other
+    """Zero: the operator moves, views or compares no numbers at all."""
+    return 0
+
+
+def unknown(call: Call) -> int | None:  # noqa: ARG001 - a formula like any other
+    """No formula is known."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A tensor that the backward formula reads, kept from the forward pass until then."""
+
+    name: str
+    """Schema name of the input or output."""
+    if_grad: str | None = None
+    """Kept only if this other input requires a gradient; ``None``: if any does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpSpec:
+    """Everything onnxmem knows of one operator, from ``since_version`` of its domain on."""
+
+    op_type: str
+    domain: str = ""
+    since_version: int = 1
+    inputs: tuple[str, ...] = ()
+    """Schema names in order, as far as this record speaks of them; a last ``*name`` is variadic."""
+    outputs: tuple[str, ...] = ()
+    alias: tuple[tuple[str, str], ...] = ()
+    """(input, output) pairs whose output *is* the input's bytes: a view, no allocation."""
+    may_inplace: tuple[tuple[str, str], ...] = ()
+    """(input, output) pairs whose output may overwrite a dead input of equal element size and
+    shape, as onnxruntime's CPU kernels declare it."""
+    autograd_view: tuple[tuple[str, str], ...] = ()
+    """(input, output) pairs that share one storage in an eager framework (PyTorch): ``alias`` and
+    the strided views, as Transpose, Slice, Split and Expand."""
+    parameters: tuple[str, ...] = ()
+    """Inputs that hold trained parameters where they are weights."""
+    buffers: tuple[str, ...] = ()
+    """Inputs that hold state which no gradient reaches: running statistics, scales, zero points."""
+    quantised: tuple[str, ...] = ()
+    """Inputs that hold quantised weights: counted as parameters, never trained."""
+    differentiable: bool = True
+    """False: no gradient passes from the outputs to any input."""
+    saved: tuple[Saved, ...] = ()
+    saved_extra_bytes: Formula = nothing
+    """Bytes kept for the backward pass beside ``saved``: masks, indices, statistics."""
+    macs: Formula = nothing
+    flops: Formula = nothing
+    """Forward FLOPs, ``2 x macs`` included."""
+    source: str
+    """The formula, document or code that the record was taken from."""
+
+    def input_index(self, name: str) -> int:
+        """Place of a named input; a variadic one starts there."""
+        return _index(self.inputs, name)
+
+    def output_index(self, name: str) -> int:
+        """Place of a named output; a variadic one starts there."""
+        return _index(self.outputs, name)
+
+    def input_name(self, index: int) -> str | None:
+        """Schema name of the input at a place, variadic ones included; ``None`` beyond the record.
+        """
+        return _name(self.inputs, index)
+
+    def output_name(self, index: int) -> str | None:
+        """Schema name of the output at a place; ``None`` beyond the record."""
+        return _name(self.outputs, index)
+
+
+def _index(names: tuple[str, ...], name: str) -> int:
+    return next(place for place, known in enumerate(names) if known.lstrip("*") == name)
+
+
+def _name(names: tuple[str, ...], index: int) -> str | None:
+    if index < len(names):
+        return names[index].lstrip("*")
+    if names and names[-1].startswith("*"):
+        return names[-1].lstrip("*")
+    return None

@@ -1,0 +1,67 @@
+"""Bytes to text and back: IEC units out; SI, IEC and Kubernetes units in."""
+
+import re
+
+from onnxmem.errors import UsageError
+
+_IEC = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+_FACTORS = {
+    "": 1,
+    "b": 1,
+    **{prefix + "b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix + "ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix + "i": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+}
+_SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*")
+
+
+def format_bytes(num_bytes: int | None) -> str:
+    """Write a byte count with at least three significant digits in IEC units; ``None`` is unknown.
+
+    >>> format_bytes(1_863_680)
+    '1.78 MiB'
+    """
+    if num_bytes is None:
+        return "unknown"
+    if abs(num_bytes) < 1024:  # noqa: PLR2004 - the first IEC step
+        return f"{num_bytes} B"
+    value = float(num_bytes)
+    unit = 0
+    # 1023.995 would round to "1024": step on to the next unit first.
+    while abs(value) >= 1023.5 and unit + 1 < len(_IEC):  # noqa: PLR2004
+        value /= 1024
+        unit += 1
+    decimals = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0  # noqa: PLR2004
+    return f"{value:.{decimals}f} {_IEC[unit]}"
+
+
+def format_count(count: int | None) -> str:
+    """Write a count in short SI form: ``25.6 M``; ``None`` is unknown."""
+    if count is None:
+        return "unknown"
+    if abs(count) < 10_000:  # noqa: PLR2004 - four digits are read at a glance
+        return f"{count:,}"
+    value = float(count)
+    prefix = ""
+    for prefix in ("k", "M", "G", "T", "P", "E"):
+        value /= 1000
+        if abs(value) < 999.5:  # noqa: PLR2004 - would round to 1000
+            break
+    return f"{value:.3g} {prefix}"
+
+
+def parse_size(text: str) -> int:
+    """Read a size in bytes: ``24GiB``, ``16 GB``, ``512Mi``, ``1000000``.
+
+    GB is 10^9 and GiB is 2^30. A bare ``24G`` is refused, because it means either.
+    """
+    match = _SIZE.fullmatch(text)
+    factor = _FACTORS.get(match["unit"].lower()) if match else None
+    if match is None or factor is None:
+        hint = "write GB for 10^9 or GiB for 2^30 bytes, as in 24GiB or 512MiB"
+        message = f"size {text!r}: not understood; {hint}"
+        raise UsageError(message)
+    whole, _, fraction = match["number"].partition(".")
+    # Integer arithmetic: a float would lose bytes above 2^53.
+    return int(whole + fraction) * factor // 10 ** len(fraction)
