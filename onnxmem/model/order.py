@@ -1,0 +1,145 @@
+"""Nodes in an order that can run, and the names that each of them reads and writes.
+
+The file's order stays where it can run. Otherwise networkx sorts the nodes, keeping to the file's
+order as far as the edges allow, and names a cycle where there is one.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import onnx
+
+from onnxmem.errors import GraphError
+
+
+def node_label(node: onnx.NodeProto) -> str:
+    """Name a node for a message: its name, or its operator and first output."""
+    return repr(node.name) if node.name else f"{node.op_type} -> {next(iter(node.output), '')!r}"
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """Each graph attribute of a node, with its name (``then_branch``, ``body``)."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.name, attribute.g
+        elif attribute.type == onnx.AttributeProto.GRAPHS:
+            for place, graph in enumerate(attribute.graphs):
+                yield f"{attribute.name}{place}", graph
+
+
+def outer_reads(graph: onnx.GraphProto) -> set[str]:
+    """Names that a subgraph reads from outside: neither made in it nor given to it."""
+    own = given_names(graph)
+    read: set[str] = {value.name for value in graph.output}
+    for node in graph.node:
+        own.update(node.output)
+        read.update(node.input)
+        for _, inner in subgraphs(node):
+            read |= outer_reads(inner)
+    return read - own - {""}
+
+
+def given_names(graph: onnx.GraphProto) -> set[str]:
+    """Names that stand before the first node: graph inputs and initializers."""
+    return (
+        {value.name for value in graph.input}
+        | {tensor.name for tensor in graph.initializer}
+        | {sparse.values.name for sparse in graph.sparse_initializer}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One node as the order sees it."""
+
+    label: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
+    """Put the nodes of a graph and its subgraphs into an order that can run, in place.
+
+    ``outer`` holds the names that an enclosing graph offers. True if any node had to move.
+
+    :raises GraphError: a cycle, or a tensor that is defined twice or not at all; it names both the
+        tensor and the node.
+    """
+    steps = [_step(node) for node in graph.node]
+    given = given_names(graph)
+    producer = _producers(steps, given)
+    _refuse_undefined(graph, steps, producer, given | set(outer))
+    order = _running_order(steps, producer)
+    moved = order != list(range(len(steps)))
+    if moved:
+        nodes = [graph.node[place] for place in order]
+        del graph.node[:]
+        graph.node.extend(nodes)
+    for node in graph.node:
+        for _, inner in subgraphs(node):
+            moved |= sort_nodes(inner, given | set(outer) | producer.keys())
+    return moved
+
+
+def _step(node: onnx.NodeProto) -> _Step:
+    reads = [name for name in node.input if name]
+    for _, inner in subgraphs(node):
+        reads.extend(sorted(outer_reads(inner)))
+    return _Step(node_label(node), tuple(reads), tuple(name for name in node.output if name))
+
+
+def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
+    """Map each tensor to the node that makes it; one that is made twice is refused."""
+    producer: dict[str, int] = {}
+    for place, step in enumerate(steps):
+        for name in step.writes:
+            if name in producer or name in given:
+                first = steps[producer[name]].label if name in producer else "the graph's inputs"
+                message = f"tensor {name!r} is defined twice: by {first} and by node {step.label}"
+                raise GraphError(message)
+            producer[name] = place
+    return producer
+
+
+def _refuse_undefined(
+    graph: onnx.GraphProto, steps: Sequence[_Step], producer: dict[str, int], known: set[str]
+) -> None:
+    for step in steps:
+        for name in step.reads:
+            if name not in producer and name not in known:
+                message = f"node {step.label} reads tensor {name!r}, which nothing defines"
+                raise GraphError(message)
+    for value in graph.output:
+        if value.name not in producer and value.name not in known:
+            message = f"graph output {value.name!r} is a tensor that no node defines"
+            raise GraphError(message)
+
+
+def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int]:
+    """Order the nodes so that each follows what it reads; the file's order where that runs."""
+    in_file_order = all(
+        producer.get(name, -1) < place for place, step in enumerate(steps) for name in step.reads
+    )
+    if in_file_order:
+        return list(range(len(steps)))
+    edges: nx.DiGraph[int] = nx.DiGraph()
+    edges.add_nodes_from(range(len(steps)))
+    edges.add_edges_from(
+        (producer[name], place)
+        for place, step in enumerate(steps)
+        for name in step.reads
+        if name in producer
+    )
+    try:
+        return list(nx.lexicographical_topological_sort(edges))
+    except nx.NetworkXUnfeasible:
+        raise GraphError(_cycle_text(edges, steps)) from None
+
+
+def _cycle_text(edges: "nx.DiGraph[int]", steps: Sequence[_Step]) -> str:
+    """Name the nodes of one cycle and the tensor that closes it."""
+    cycle = [edge[0] for edge in nx.find_cycle(edges)]
+    closing = next(name for name in steps[cycle[0]].reads if name in steps[cycle[-1]].writes)
+    path = " -> ".join(steps[place].label for place in (*cycle[:8], cycle[0]))
+    return f"the graph has a cycle, closed by tensor {closing!r}: {path}"

@@ -1,0 +1,173 @@
+"""A scan over a model's protobuf wire format that leaves weight payloads where they are.
+
+The scan reads tags and lengths only, and jumps over the bytes of every large tensor, so a 3 GiB
+file mapped into memory costs a few pages. What comes out is the same model, serialised, with those
+payloads missing: names, dims and types stay, and so do the small tensors that shapes depend on.
+
+Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: onnx.proto3.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnxmem.errors import ModelFileError
+
+Buffer = bytes | memoryview
+
+_KEEP_BYTES = 512
+"""A tensor message up to this size is kept whole, whatever its type."""
+_KEEP_INTEGER_BYTES = 8192
+"""So is an integer tensor up to this size: shapes, axes, indices, splits."""
+_MAX_DEPTH = 100
+"""Protobuf's own limit of nested messages."""
+_VARINT_BITS = 70
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+
+_TENSOR_DATA_TYPE = 2
+_TENSOR_PAYLOADS = frozenset({4, 5, 6, 7, 9, 10, 11})
+_INTEGER_TYPES = frozenset({2, 3, 4, 5, 6, 7, 9, 12, 13, 21, 22, 25, 26})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Message:
+    """Where tensors may hide in one kind of message: field number -> kind of the submessage."""
+
+    name: str
+    fields: Mapping[int, "_Message"]
+    dropped: frozenset[int] = frozenset()
+
+
+_TENSOR = _Message("TensorProto", {})
+_SPARSE = _Message("SparseTensorProto", {1: _TENSOR, 2: _TENSOR})
+_attribute_fields: dict[int, _Message] = {5: _TENSOR, 10: _TENSOR, 22: _SPARSE, 23: _SPARSE}
+_ATTRIBUTE = _Message("AttributeProto", _attribute_fields)
+_NODE = _Message("NodeProto", {5: _ATTRIBUTE})
+_GRAPH = _Message("GraphProto", {1: _NODE, 5: _TENSOR, 15: _SPARSE})
+_attribute_fields.update({6: _GRAPH, 11: _GRAPH})
+_FUNCTION = _Message("FunctionProto", {7: _NODE, 11: _ATTRIBUTE})
+_TRAINING_INFO = frozenset({20})  # the algorithm's own graphs are no part of the model's run
+_MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=_TRAINING_INFO)
+
+
+def without_payloads(data: Buffer) -> bytes:
+    """Serialise the model again without the payloads of its large tensors.
+
+    :raises ModelFileError: the bytes end before a length that they announce, or are no protobuf.
+    """
+    view = memoryview(data)
+    return b"".join(_message_pieces(view, 0, len(view), _MODEL, 0))
+
+
+def _message_pieces(
+    view: memoryview, start: int, end: int, kind: _Message, depth: int
+) -> list[Buffer]:
+    """Cut one message into the slices of it that stay; neighbours stay one slice."""
+    if depth > _MAX_DEPTH:
+        message = f"messages are nested more than {_MAX_DEPTH} deep; no runtime reads such a model"
+        raise ModelFileError(message)
+    pieces: list[Buffer] = []
+    kept_from = position = start
+    while position < end:
+        field_start = position
+        number, content, position = _next_field(view, position, end, kind)
+        inner = kind.fields.get(number)
+        if number in kind.dropped:
+            replacement: list[Buffer] = []
+        elif inner is None or position - content <= _KEEP_BYTES:
+            continue
+        else:
+            replacement = _smaller(view, number, (content, position), inner, depth)
+        pieces.append(view[kept_from:field_start])
+        pieces.extend(replacement)
+        kept_from = position
+    pieces.append(view[kept_from:end])
+    return pieces
+
+
+def _smaller(
+    view: memoryview, number: int, span: tuple[int, int], kind: _Message, depth: int
+) -> list[Buffer]:
+    """Write a length-delimited field again with a smaller content."""
+    if kind is _TENSOR:
+        content = _tensor_pieces(view, *span)
+    else:
+        content = _message_pieces(view, *span, kind, depth + 1)
+    length = sum(map(len, content))
+    return [_varint((number << 3) | _BYTES), _varint(length), *content]
+
+
+def _tensor_pieces(view: memoryview, start: int, end: int) -> list[Buffer]:
+    """Cut a tensor's payload fields out, unless it is an integer tensor that shapes may need."""
+    pieces: list[Buffer] = []
+    elem_type = 0
+    kept_from = position = start
+    while position < end:
+        field_start = position
+        number, content, position = _next_field(view, position, end, _TENSOR)
+        if number == _TENSOR_DATA_TYPE:
+            elem_type = _read_varint(view, content, end)[0]
+        if number in _TENSOR_PAYLOADS:
+            pieces.append(view[kept_from:field_start])
+            kept_from = position
+    if elem_type in _INTEGER_TYPES and end - start <= _KEEP_INTEGER_BYTES:
+        return [view[start:end]]
+    pieces.append(view[kept_from:end])
+    return pieces
+
+
+def _next_field(
+    view: memoryview, position: int, end: int, kind: _Message
+) -> tuple[int, int, int]:
+    """Step over one field: its number, where its content starts, where the field ends."""
+    tag, content = _read_varint(view, position, end)
+    number, wire_type = tag >> 3, tag & 7
+    if wire_type == _BYTES:
+        length, content = _read_varint(view, content, end)
+        stop = content + length
+    elif wire_type == _VARINT:
+        stop = _read_varint(view, content, end)[1]
+    elif wire_type in _FIXED_SIZES:
+        stop = content + _FIXED_SIZES[wire_type]
+    else:
+        message = f"no ONNX model: byte {position} starts no protobuf field of a {kind.name}"
+        raise ModelFileError(message)
+    if number == 0:
+        message = f"no ONNX model: byte {position} starts field 0 of a {kind.name}"
+        raise ModelFileError(message)
+    if stop > end:
+        raise ModelFileError(_truncated(position, stop - end, kind))
+    return number, content, stop
+
+
+def _read_varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
+    """Read a base-128 integer: its value and where it ends."""
+    value = shift = 0
+    while position < end and shift < _VARINT_BITS:
+        byte = view[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, position
+        shift += 7
+    if position >= end:
+        raise ModelFileError(_truncated(position, 1, _MODEL))
+    message = f"no ONNX model: the integer at byte {position - shift // 7} never ends"
+    raise ModelFileError(message)
+
+
+def _truncated(position: int, missing_bytes: int, kind: _Message) -> str:
+    return (
+        f"truncated: the {kind.name} field at byte {position} needs {missing_bytes:,} bytes more "
+        "than there are; copy or download the file again"
+    )
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
