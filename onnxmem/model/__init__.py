@@ -1,0 +1,23 @@
+"""What the file says: a model without its weights, shapes bound and inferred, as typed records."""
+
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, Prepared, build, prepare
+from onnxmem.model.dtypes import DType
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.loading import ModelFile, ModelSource, load
+
+__all__ = [
+    "BoundModel",
+    "DType",
+    "Graph",
+    "ModelFile",
+    "ModelSource",
+    "Node",
+    "Prepared",
+    "Request",
+    "Role",
+    "Tensor",
+    "build",
+    "load",
+    "prepare",
+]

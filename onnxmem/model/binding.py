@@ -1,0 +1,189 @@
+"""Which dim is the batch, and a number for every dim of the inputs.
+
+The batch is the symbol named like batch, N or bs; else the leading symbol that most inputs share;
+else their common leading number. A symbol is bound wherever it occurs, ``dims`` and ``shapes`` win
+over ``batch``, and a dim that stays unbound is 1. A dim without a name goes by its place, ``x[0]``.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import onnx
+
+from onnxmem.errors import ShapeError
+from onnxmem.findings import Finding
+
+_BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
+_LISTED = 8
+"""Names that a message lists before it says how many more there are."""
+
+Dims = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The dims that the user asks for."""
+
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    """Symbol -> number."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Graph input -> its whole shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Where the batch stands: in symbols, or in a leading number that all inputs share."""
+
+    symbols: tuple[str, ...] = ()
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A number for every dim of the graph inputs."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    """Graph input -> its shape; inputs of unknown rank are left out."""
+    dims: Mapping[str, int]
+    """Every symbol of the inputs and its number."""
+    batch: int | None
+    """The batch in effect; ``None`` where the model has none."""
+    old_batch: int | None
+    """The number that the file fixes the batch at, where ``batch`` takes its place."""
+    findings: tuple[Finding, ...]
+
+
+def bind(graph: onnx.GraphProto, request: Request) -> Binding:
+    """Give every dim of the graph inputs a number.
+
+    :raises ShapeError: a shape names no input or has another rank, or a number is not positive.
+    """
+    declared = {value.name: input_dims(value) for value in given_inputs(graph)}
+    _check(request, declared)
+    known = {name: dims for name, dims in declared.items() if dims is not None}
+    batch = find_batch(known)
+    numbers = {**_symbols_of_shapes(request, known), **request.dims}
+    asked = request.batch
+    if asked is not None and batch is not None:
+        numbers = {**dict.fromkeys(batch.symbols, asked), **numbers}
+    symbols = dict.fromkeys(dim for dims in known.values() for dim in dims if isinstance(dim, str))
+    unbound = [symbol for symbol in symbols if symbol not in numbers]
+    dims = {symbol: numbers.get(symbol, 1) for symbol in symbols}
+    shapes = {name: _bound(entry, dims, batch, asked) for name, entry in known.items()}
+    shapes.update(request.shapes)
+    in_effect = _batch_in_effect(batch, dims, shapes)
+    old_batch = batch.number if batch and batch.number != in_effect else None
+    findings = (*_dim_findings(request, symbols, unbound), *_batch_findings(request, batch))
+    return Binding(shapes, dims, in_effect, old_batch, findings)
+
+
+def given_inputs(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """The inputs that the caller hands in; initializers listed as inputs are only defaults."""
+    initializers = {tensor.name for tensor in graph.initializer}
+    initializers |= {sparse.values.name for sparse in graph.sparse_initializer}
+    return (value for value in graph.input if value.name not in initializers)
+
+
+def input_dims(value: onnx.ValueInfoProto) -> Dims | None:
+    """The dims of an input, each a number or a symbol; ``None`` if the rank is unknown.
+
+    A negative number is no size: exporters write -1 where they know none.
+    """
+    dense = value.type.tensor_type
+    if value.type.WhichOneof("value") != "tensor_type" or not dense.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value
+        if dim.HasField("dim_value") and dim.dim_value >= 0
+        else dim.dim_param or f"{value.name}[{axis}]"
+        for axis, dim in enumerate(dense.shape.dim)
+    )
+
+
+def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
+    """Find the batch among the inputs' dims, by the rule at the head of this module."""
+    leading = {name: dims[0] for name, dims in dims_by_input.items() if dims}
+    counts = Counter(dim for dims in dims_by_input.values() for dim in dims if isinstance(dim, str))
+    anonymous = {f"{name}[{axis}]" for name, dims in dims_by_input.items() for axis in range(len(dims))}
+    shared = Counter(dim for dim in leading.values() if isinstance(dim, str))
+    named = [symbol for symbol in counts if symbol not in anonymous]
+    batch_like = [symbol for symbol in named if _BATCH_NAME.fullmatch(symbol)]
+    candidates = batch_like or [symbol for symbol in named if symbol in shared]
+    if candidates:
+        return Batch((max(candidates, key=lambda symbol: (shared[symbol], counts[symbol])),))
+    nameless = tuple(symbol for symbol in shared if symbol in anonymous)
+    if nameless:
+        return Batch(nameless)
+    numbers = set(leading.values())
+    number = numbers.pop() if len(numbers) == 1 else None
+    return Batch(number=number) if isinstance(number, int) else None
+
+
+def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
+    for name, shape in request.shapes.items():
+        if name not in declared:
+            inputs = ", ".join(map(repr, list(declared)[:_LISTED]))
+            message = f"--shape names no input: {name!r}; the inputs are {inputs}"
+            raise ShapeError(message)
+        dims = declared[name]
+        if dims is not None and len(dims) != len(shape):
+            message = f"--shape {name}: {len(shape)} dims given, the input has {len(dims)}"
+            raise ShapeError(message)
+    batch = {} if request.batch is None else {"batch": request.batch}
+    for name, number in {**batch, **request.dims}.items():
+        if number < 1:
+            message = f"dim {name!r} is {number}; a dim is a positive number"
+            raise ShapeError(message)
+
+
+def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str, int]:
+    """A shape given for an input also binds the symbols that the input declares."""
+    return {
+        symbol: number
+        for name, shape in request.shapes.items()
+        for symbol, number in zip(known.get(name, ()), shape, strict=False)
+        if isinstance(symbol, str)
+    }
+
+
+def _bound(
+    entry: Dims, dims: Mapping[str, int], batch: Batch | None, asked: int | None
+) -> tuple[int, ...]:
+    shape = [dims[dim] if isinstance(dim, str) else dim for dim in entry]
+    if shape and asked is not None and batch is not None and batch.number is not None:
+        shape[0] = asked
+    return tuple(shape)
+
+
+def _batch_in_effect(
+    batch: Batch | None, dims: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
+) -> int | None:
+    if batch is None:
+        return None
+    if batch.symbols:
+        return dims[batch.symbols[0]]
+    leading = {shape[0] for shape in shapes.values() if shape}
+    return leading.pop() if len(leading) == 1 else None
+
+
+def _dim_findings(
+    request: Request, symbols: Mapping[str, None], unbound: list[str]
+) -> Iterator[Finding]:
+    for name in request.dims:
+        if name not in symbols:
+            yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name")
+    if unbound:
+        names = ", ".join(unbound[:_LISTED])
+        more = f" and {len(unbound) - _LISTED} more" if len(unbound) > _LISTED else ""
+        text = f"dims taken as 1 because nothing binds them: {names}{more}; pass --dim NAME=N"
+        yield Finding("unbound_dims", text)
+
+
+def _batch_findings(request: Request, batch: Batch | None) -> Iterator[Finding]:
+    if request.batch is not None and batch is None:
+        reason = "the inputs share no leading dim"
+        text = f"--batch {request.batch} has no effect: {reason}; use --dim or --shape"
+        yield Finding("batch_fixed", text)

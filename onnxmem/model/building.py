@@ -1,0 +1,53 @@
+"""The stages of this room in order: functions, order, binding, shapes, records."""
+
+from dataclasses import dataclass
+
+import onnx
+
+from onnxmem.findings import Finding
+from onnxmem.model.binding import Binding, Request, bind
+from onnxmem.model.functions import with_functions_inlined
+from onnxmem.model.graph import Graph
+from onnxmem.model.loading import ModelFile
+from onnxmem.model.order import sort_nodes
+from onnxmem.model.reading import read_graph
+from onnxmem.model.shapes import with_shapes
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model whose nodes can run in order and whose functions are written out."""
+
+    proto: onnx.ModelProto
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoundModel:
+    """A graph of which every dim that can be known is a number."""
+
+    graph: Graph
+    binding: Binding
+    findings: tuple[Finding, ...]
+
+
+def prepare(model: ModelFile) -> Prepared:
+    """Write the local functions out and sort the nodes; nothing here depends on a batch.
+
+    :raises GraphError: a cycle, a tensor defined twice or not at all, too many nodes.
+    """
+    proto = with_functions_inlined(model.proto)
+    moved = sort_nodes(proto.graph)
+    text = "the nodes stand in no order that can run; they were sorted"
+    return Prepared(proto, (Finding("unsorted_nodes", text),) if moved else ())
+
+
+def build(prepared: Prepared, request: Request) -> BoundModel:
+    """Bind the dims, infer the shapes and read the records.
+
+    :raises ShapeError: the dims asked for do not fit the model.
+    """
+    binding = bind(prepared.proto.graph, request)
+    shaped = with_shapes(prepared.proto, binding)
+    findings = (*prepared.findings, *binding.findings, *shaped.findings)
+    return BoundModel(read_graph(shaped.proto), binding, findings)

@@ -1,0 +1,149 @@
+"""The nouns of a model: Tensor, Node, Graph; and the graph as a networkx DAG.
+
+Names are unique over the whole model. A tensor of a subgraph carries its scope before its name
+(``loop_3/body/hidden``), so one mapping holds them all and a node's inputs need no scope.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import networkx as nx
+
+from onnxmem.model.dtypes import DType
+from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
+
+
+class Role(StrEnum):
+    """Who owns a tensor's bytes."""
+
+    INPUT = "input"
+    """The caller hands it in."""
+    WEIGHT = "weight"
+    """The file holds it, or holds what it is filled with (ConstantOfShape)."""
+    UNREAD = "unread"
+    """An initializer that nothing reads, or that only sizes a ConstantOfShape: no memory."""
+    ACTIVATION = "activation"
+    """A node makes it at run time."""
+    BODY_INPUT = "body_input"
+    """A subgraph's formal input: bytes that the enclosing node hands in."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensor:
+    """One named value. A tensor is a name; the bytes behind it may be another tensor's too."""
+
+    name: str
+    dtype: DType | None
+    """``None``: unknown, or a sequence, an optional or a map."""
+    shape: Shape | None
+    """``None``: unknown rank."""
+    role: Role
+    storage: str | None = None
+    """What identifies a weight's bytes where several names may share them."""
+    is_external: bool = False
+    """The weight lies in another file, which is never opened."""
+    num_stored: int | None = None
+    """Elements that are really stored, of a sparse weight."""
+    is_declared: bool = False
+    """The shape is the file's word alone: nothing derives it."""
+
+    @property
+    def num_elements(self) -> int | None:
+        """Product of the dims; ``None`` if one is unknown."""
+        return self.operand().num_elements
+
+    @property
+    def size_bytes(self) -> int | None:
+        """``ceil(elements x bits / 8)``; ``None`` if the shape or the element size is unknown."""
+        return self.operand().size_bytes
+
+    def operand(self, value: tuple[int | float, ...] | None = None) -> Operand:
+        """The tensor as an operator's formulas see it."""
+        return Operand(self.shape, self.dtype.bits if self.dtype else None, value)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One use of an operator; inputs and outputs are tensor names, ``""`` where left out."""
+
+    name: str
+    """As in the file, scope before it; an unnamed node is ``<op_type>_<place>``."""
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operator: OpSpec
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    subgraphs: tuple[tuple[str, "Graph"], ...] = ()
+    """Attribute name and graph: then_branch, else_branch, body."""
+    outer_reads: tuple[str, ...] = ()
+    """Tensors of enclosing graphs that the subgraphs read."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Every tensor that the node needs, in order and as often as it names it."""
+        return (*(name for name in self.inputs if name), *self.outer_reads)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """Every tensor that the node makes."""
+        return tuple(name for name in self.outputs if name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Nodes in running order, and the tensors between them."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    """Tensors handed in; initializers that the file lists as inputs are weights, not these."""
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, Tensor]
+    """Every tensor of the model by its scoped name; subgraphs share this mapping."""
+    values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
+    """Elements of the small constants, row-major."""
+
+    def all_nodes(self) -> Iterator[Node]:
+        """Each node and, after it, the nodes of its subgraphs."""
+        for node in self.nodes:
+            yield node
+            for _, inner in node.subgraphs:
+                yield from inner.all_nodes()
+
+    def weights(self) -> Iterator[Tensor]:
+        """Each weight of the model and its subgraphs, every storage once."""
+        seen: set[str] = set()
+        for tensor in self.tensors.values():
+            if tensor.role is Role.WEIGHT and (tensor.storage or tensor.name) not in seen:
+                seen.add(tensor.storage or tensor.name)
+                yield tensor
+
+    def call(self, node: Node) -> Call:
+        """A node as its operator's formulas see it."""
+        return Call(
+            tuple(self._operand(name) for name in node.inputs),
+            tuple(self._operand(name) for name in node.outputs),
+            node.attributes,
+        )
+
+    def _operand(self, name: str) -> Operand | None:
+        return self.tensors[name].operand(self.values.get(name)) if name else None
+
+    def to_networkx(self) -> "nx.DiGraph[str]":
+        """The graph as a DAG of node names; an edge carries the ``tensors`` that flow along it.
+
+        Each node carries ``op_type``; nodes of subgraphs stay inside their If, Loop or Scan.
+        """
+        dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
+        producer: dict[str, str] = {}
+        for node in self.nodes:
+            dag.add_node(node.name, op_type=node.op_type)
+            for name in dict.fromkeys(node.reads):
+                if name in producer:
+                    source = producer[name]
+                    tensors = dag.get_edge_data(source, node.name, {}).get("tensors", ())
+                    dag.add_edge(source, node.name, tensors=(*tensors, name))
+            producer.update(dict.fromkeys(node.writes, node.name))
+        return dag

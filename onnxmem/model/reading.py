@@ -1,0 +1,288 @@
+"""From an inferred ModelProto to records: scoped names, roles, constants, operators.
+
+Weights are initializers and Constant tensors that some node reads or that are graph outputs, and
+the outputs of ConstantOfShape with a constant input. An initializer that only sizes a
+ConstantOfShape, or that nothing reads, is none. Each storage counts once: tensors that point at the
+same place of an external file are one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.numpy_helper
+
+from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.order import subgraphs
+from onnxmem.ops import lookup
+from onnxmem.ops.spec import Attribute, Shape
+
+Array = npt.NDArray[np.generic]
+FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+
+_MAX_VALUE_ELEMENTS = 64
+"""Constants up to this many elements are at hand as values."""
+
+_ATTRIBUTE_VALUES: Mapping[int, Callable[[onnx.AttributeProto], Attribute]] = {
+    onnx.AttributeProto.INT: lambda attribute: attribute.i,
+    onnx.AttributeProto.FLOAT: lambda attribute: attribute.f,
+    onnx.AttributeProto.STRING: lambda attribute: attribute.s.decode("utf-8", "backslashreplace"),
+    onnx.AttributeProto.INTS: lambda attribute: tuple(attribute.ints),
+    onnx.AttributeProto.FLOATS: lambda attribute: tuple(attribute.floats),
+    onnx.AttributeProto.STRINGS: lambda attribute: tuple(
+        text.decode("utf-8", "backslashreplace") for text in attribute.strings
+    ),
+}
+
+
+def read_graph(model: onnx.ModelProto) -> Graph:
+    """Read a model whose ``value_info`` holds what is known of its shapes."""
+    reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
+    graph = reader.graph(model.graph, prefix="", outer={})
+    # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
+    reader.tensors.update(_weight_roles(graph))
+    return graph
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Collects the tensors of all scopes while the graphs are read."""
+
+    opsets: Mapping[str, int]
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, tuple[int | float, ...]] = field(default_factory=dict)
+
+    def graph(self, proto: onnx.GraphProto, prefix: str, outer: Mapping[str, str]) -> Graph:
+        """Read one graph; ``outer`` maps a name of an enclosing scope to its scoped name."""
+        infos = {
+            value.name: value.type for value in (*proto.value_info, *proto.output, *proto.input)
+        }
+        scope = {**outer}
+        self._add_initializers(proto, prefix, scope)
+        inputs = self._add_inputs(proto, prefix, scope)
+        for node in proto.node:
+            for name in node.output:
+                scope[name] = prefix + name
+        nodes = self._nodes(proto, prefix, scope, infos)
+        outputs = tuple(scope[value.name] for value in proto.output)
+        return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
+
+    def _add_initializers(
+        self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
+    ) -> None:
+        for tensor in proto.initializer:
+            scope[tensor.name] = prefix + tensor.name
+            self._add_constant(prefix + tensor.name, tensor)
+        for sparse in proto.sparse_initializer:
+            name = scope[sparse.values.name] = prefix + sparse.values.name
+            self._add_sparse(name, sparse)
+
+    def _add_inputs(
+        self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
+    ) -> tuple[str, ...]:
+        inputs = []
+        for value in proto.input:
+            name = prefix + value.name
+            if name in self.tensors and scope.get(value.name) == name:
+                continue
+            scope[value.name] = name
+            role = Role.BODY_INPUT if prefix else Role.INPUT
+            self.tensors[name] = _typed(name, value.type, role)
+            inputs.append(name)
+        return tuple(inputs)
+
+    def _nodes(
+        self,
+        proto: onnx.GraphProto,
+        prefix: str,
+        scope: Mapping[str, str],
+        infos: Mapping[str, onnx.TypeProto],
+    ) -> tuple[Node, ...]:
+        nodes = []
+        taken: set[str] = set()
+        for place, node in enumerate(proto.node):
+            name = _unique(prefix + (node.name or f"{node.op_type}_{place}"), taken)
+            self._add_outputs(node, prefix, infos)
+            nodes.append(self._node(node, name, scope))
+        return tuple(nodes)
+
+    def _node(self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str]) -> Node:
+        inner = tuple(
+            (attribute, self.graph(graph, f"{name}/{attribute}/", scope))
+            for attribute, graph in subgraphs(proto)
+        )
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        return Node(
+            name=name,
+            op_type=proto.op_type,
+            domain=domain,
+            inputs=tuple(scope[text] if text else "" for text in proto.input),
+            outputs=tuple(scope[text] if text else "" for text in proto.output),
+            operator=lookup(proto.op_type, domain, self.opsets.get(domain)),
+            attributes=_attributes(proto),
+            subgraphs=inner,
+            outer_reads=_outer_reads(inner),
+        )
+
+    def _add_outputs(
+        self, node: onnx.NodeProto, prefix: str, infos: Mapping[str, onnx.TypeProto]
+    ) -> None:
+        constant = constant_tensor(node)
+        for text in node.output:
+            if not text:
+                continue
+            name = prefix + text
+            if constant is not None:
+                self._add_constant(name, constant)
+            elif sparse := _sparse_constant(node):
+                self._add_sparse(name, sparse)
+            else:
+                self.tensors[name] = _typed(name, infos.get(text), Role.ACTIVATION)
+
+    def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
+        is_external = proto.data_location == onnx.TensorProto.EXTERNAL
+        shape = tuple(proto.dims)
+        self.tensors[name] = Tensor(
+            name=name,
+            dtype=dtype_of(proto.data_type),
+            shape=shape,
+            role=Role.WEIGHT,
+            storage=_external_place(proto) if is_external else None,
+            is_external=is_external,
+        )
+        if prod(shape) <= _MAX_VALUE_ELEMENTS and not is_external:
+            value = constant_value(proto)
+            if value is not None and value.dtype.kind in "biuf":
+                self.values[name] = tuple(value.ravel().tolist())
+
+    def _add_sparse(self, name: str, proto: onnx.SparseTensorProto) -> None:
+        self.tensors[name] = Tensor(
+            name=name,
+            dtype=dtype_of(proto.values.data_type),
+            shape=tuple(proto.dims),
+            role=Role.WEIGHT,
+            num_stored=prod(proto.values.dims),
+        )
+
+
+def constant_value(proto: onnx.TensorProto) -> Array | None:
+    """Read a small constant's elements; ``None`` where they were skipped, external or unsound."""
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    try:
+        value = onnx.numpy_helper.to_array(proto)
+    except (ValueError, TypeError, RuntimeError, KeyError):
+        return None
+    return value if value.size == prod(proto.dims) else None
+
+
+def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The dense tensor of a Constant node, whichever attribute holds it; ``None`` for others."""
+    if node.op_type != "Constant" or node.domain not in {"", "ai.onnx"}:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in {"value_float", "value_floats"}:
+            elements = attribute.floats or [attribute.f]
+            return _tensor(onnx.TensorProto.FLOAT, attribute, np.array(elements, np.float32))
+        if attribute.name in {"value_int", "value_ints"}:
+            elements = attribute.ints or [attribute.i]
+            return _tensor(onnx.TensorProto.INT64, attribute, np.array(elements, np.int64))
+        if attribute.name in {"value_string", "value_strings"}:
+            dims = [len(attribute.strings)] if attribute.name.endswith("s") else []
+            return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=dims)
+    return None
+
+
+def _weight_roles(graph: Graph) -> dict[str, Tensor]:
+    """Tell the weights from what only looks like one, by who reads it: the tensors, mended."""
+    readers: dict[str, list[Node]] = {}
+    outputs = set(graph.outputs)
+    nodes = list(graph.all_nodes())
+    for node in nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+        for _, inner in node.subgraphs:
+            outputs.update(inner.outputs)
+    tensors = dict(graph.tensors)
+    for node in nodes:
+        if node.op_type == "ConstantOfShape" and tensors[node.inputs[0]].role is Role.WEIGHT:
+            for name in node.writes:
+                tensors[name] = replace(tensors[name], role=Role.WEIGHT)
+    for name, tensor in tensors.items():
+        only_sizes = all(node.op_type == "ConstantOfShape" for node in readers.get(name, ()))
+        if tensor.role is Role.WEIGHT and only_sizes and name not in outputs:
+            tensors[name] = replace(tensor, role=Role.UNREAD)
+    return tensors
+
+
+def _typed(name: str, proto: onnx.TypeProto | None, role: Role) -> Tensor:
+    """A tensor as a TypeProto tells it; what is no dense tensor has neither dtype nor shape."""
+    if proto is None or proto.WhichOneof("value") != "tensor_type":
+        return Tensor(name, None, None, role)
+    dense = proto.tensor_type
+    return Tensor(name, dtype_of(dense.elem_type), shape_of(proto), role)
+
+
+def shape_of(proto: onnx.TypeProto) -> Shape | None:
+    """The dims of a dense tensor's type: a negative, symbolic or missing one is unknown."""
+    dense = proto.tensor_type
+    if not dense.HasField("shape"):
+        return None
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+        for dim in dense.shape.dim
+    )
+
+
+def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:
+    """The attributes that are plain values; tensors and graphs are left out."""
+    return {
+        attribute.name: _ATTRIBUTE_VALUES[attribute.type](attribute)
+        for attribute in proto.attribute
+        if attribute.type in _ATTRIBUTE_VALUES
+    }
+
+
+def _outer_reads(inner: tuple[tuple[str, Graph], ...]) -> tuple[str, ...]:
+    """Names that subgraphs read but neither make nor own."""
+    names: dict[str, None] = {}
+    for _, graph in inner:
+        own = {name for node in graph.nodes for name in node.writes} | set(graph.inputs)
+        reads = [name for node in graph.nodes for name in node.reads]
+        names.update(dict.fromkeys(name for name in (*reads, *graph.outputs) if name not in own))
+    return tuple(names)
+
+
+def _external_place(proto: onnx.TensorProto) -> str | None:
+    """Identify the bytes of an external tensor; unknown where the file names no exact place."""
+    place = {entry.key: entry.value for entry in proto.external_data}
+    if not {"location", "offset", "length"} <= place.keys():
+        return None
+    return f"external {place['location']} {place['offset']}+{place['length']}"
+
+
+def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
+    if node.op_type != "Constant":
+        return None
+    return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
+
+
+def _tensor(elem_type: int, attribute: onnx.AttributeProto, value: FloatOrInt) -> onnx.TensorProto:
+    dims = [value.size] if attribute.name.endswith("s") else []
+    return onnx.TensorProto(data_type=elem_type, dims=dims, raw_data=value.tobytes())
+
+
+def _unique(name: str, taken: set[str]) -> str:
+    """A node's name, numbered where another node has it already."""
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}#{number}"
+    taken.add(candidate)
+    return candidate

@@ -1,0 +1,1 @@
+"""Networks in torch, written from their papers; weights are random."""

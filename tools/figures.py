@@ -1,0 +1,72 @@
+"""What torch itself says of a network: the figures that onnxmem's are held against.
+
+None of them comes from the ONNX file.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from exporting import build_network
+from recipe import Recipe
+
+
+def torch_figures(recipe: Recipe) -> dict[str, Any]:
+    """The row of `expected.json` for `recipe`."""
+    network = build_network(recipe)
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    frozen = [p for p in network.parameters() if not p.requires_grad]
+    num_parameters = _num_elements(parameters)
+    if recipe.published_parameters not in (None, num_parameters):
+        message = f"{recipe.name}: {num_parameters} parameters, not {recipe.published_parameters}"
+        raise ValueError(message)
+    buffers = [*network.buffers(), *frozen]
+    inputs = recipe.inputs()
+    macs_batch = next(iter(inputs.values())).shape[0]
+    return {
+        "parameters": num_parameters,
+        "parameter_bytes": _size_bytes(parameters),
+        "published_parameters": recipe.published_parameters,
+        "buffer_elements": _num_elements(buffers),
+        "buffer_bytes": _size_bytes(buffers),
+        "forward_macs_per_sample": _forward_macs(recipe, network) // macs_batch,
+        "macs_batch": macs_batch,
+        "inputs": {
+            name: {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+            for name, tensor in inputs.items()
+        },
+        "dims": recipe.bound_dims,
+        "batch": recipe.batch,
+        "training": recipe.training,
+        "exporter": recipe.exporter,
+        "opset": recipe.opset,
+    }
+
+
+def _num_elements(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() for tensor in tensors)
+
+
+def _size_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _forward_macs(recipe: Recipe, network: nn.Module) -> int:
+    """Multiply-adds of convolutions and matrix products, attention's included.
+
+    The kernels that fuse attention and recurrent layers hide their products from the counter,
+    so they are switched off.
+    """
+    counter = FlopCounterMode(display=False)
+    with (
+        torch.no_grad(),
+        torch.backends.mkldnn.flags(enabled=False),
+        sdpa_kernel(SDPBackend.MATH),
+        counter,
+    ):
+        network.eval()(*recipe.inputs().values())
+    return counter.get_total_flops() // 2

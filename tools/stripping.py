@@ -1,0 +1,129 @@
+"""Take the weights out of a model and keep all that says how large they were.
+
+A stripped model refers each large tensor to a file that does not exist, by offset and length, as a
+model with external data does. Its shapes, types and names are those of the full model.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+
+import onnx
+import onnx_ir as ir
+
+LARGEST_INLINE_BYTES = 1024
+"""Tensors up to this size keep their values: shapes, axes, scales, short vectors."""
+
+OFFSET_ALIGNMENT = 64
+"""Bytes to which the offset of each absent tensor is rounded up."""
+
+_PAYLOAD_FIELDS = (
+    "raw_data",
+    "float_data",
+    "double_data",
+    "int32_data",
+    "int64_data",
+    "uint64_data",
+)
+
+
+def strip_weights(model: onnx.ModelProto, location: str) -> int:
+    """Bytes taken out of `model`, which from here on says they lie in the file `location`."""
+    end = 0
+    for tensor in _tensors(model):
+        size_bytes = _payload_bytes(tensor)
+        if size_bytes <= LARGEST_INLINE_BYTES:
+            continue
+        offset = math.ceil(end / OFFSET_ALIGNMENT) * OFFSET_ALIGNMENT
+        _refer_to_file(tensor, location, offset, size_bytes)
+        end = offset + size_bytes
+    return end
+
+
+def drop_annotations(model: onnx.ModelProto) -> None:
+    """Remove what only describes the program the model came from: documentation and metadata."""
+    model.ClearField("doc_string")
+    model.ClearField("metadata_props")
+    for function in model.functions:
+        _drop(function)
+        _drop_from_nodes(function.node)
+        _drop_from_values(function.value_info)
+    for graph in _graphs(model):
+        _drop(graph)
+        _drop_from_nodes(graph.node)
+        _drop_from_values((*graph.input, *graph.output, *graph.value_info))
+    for tensor in _tensors(model):
+        _drop(tensor)
+
+
+def _drop(proto: onnx.GraphProto | onnx.FunctionProto | onnx.NodeProto | onnx.TensorProto) -> None:
+    proto.ClearField("doc_string")
+    proto.ClearField("metadata_props")
+
+
+def _drop_from_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        _drop(node)
+        for attribute in node.attribute:
+            attribute.ClearField("doc_string")
+
+
+def _drop_from_values(values: Iterable[onnx.ValueInfoProto]) -> None:
+    for value in values:
+        value.ClearField("doc_string")
+        value.ClearField("metadata_props")
+
+
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph, then every subgraph of it and of the functions, outermost first."""
+    yield from _nested_graphs(model.graph)
+    for function in model.functions:
+        for graph in _attribute_graphs(function.node):
+            yield from _nested_graphs(graph)
+
+
+def _nested_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for inner in _attribute_graphs(graph.node):
+        yield from _nested_graphs(inner)
+
+
+def _attribute_graphs(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield attribute.g
+            yield from attribute.graphs
+
+
+def _tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor with values: initializers, then attributes, in file order."""
+    for graph in _graphs(model):
+        yield from graph.initializer
+        yield from _attribute_tensors(graph.node)
+    for function in model.functions:
+        yield from _attribute_tensors(function.node)
+
+
+def _attribute_tensors(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.TensorProto]:
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def _payload_bytes(tensor: onnx.TensorProto) -> int:
+    """Bytes of the values, sub-byte types packed; 0 for text, which stays where it is."""
+    data_type = ir.DataType(tensor.data_type)
+    if data_type == ir.DataType.STRING:
+        return 0
+    return math.ceil(math.prod(tensor.dims) * data_type.bitwidth / 8)
+
+
+def _refer_to_file(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:
+    for field in _PAYLOAD_FIELDS:
+        tensor.ClearField(field)
+    tensor.ClearField("external_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
