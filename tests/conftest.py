@@ -1,13 +1,33 @@
 """Shared by all tests: graphs from ONNX text."""
 
+import onnx
 import onnx.parser
 
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
 
 
-def graph_of(text: str, request: Request | None = None) -> Graph:
-    """Build a graph from ONNX's text format (``onnx.parser``); a header is put before it."""
+def model_of(text: str) -> onnx.ModelProto:
+    """Parse ONNX's text format; a header is put before it, and weights need no elements.
+
+    What is declared between ``<`` and ``>`` and made by no node is a weight whose data lies in an
+    external file that is not there: ``agraph (float[2] x) => (float[2] y) <float[2] w> {...}``.
+    """
     if not text.lstrip().startswith("<"):
         text = '<ir_version: 10, opset_import: ["" : 21]>\n' + text
-    model = ModelFile("<text>", onnx.parser.parse_model(text), 0)
+    model = onnx.parser.parse_model(text)
+    made = {name for node in model.graph.node for name in node.output}
+    declared = [value for value in model.graph.value_info if value.name not in made]
+    for value in declared:
+        dense = value.type.tensor_type
+        weight = model.graph.initializer.add(name=value.name, data_type=dense.elem_type)
+        weight.dims.extend(dim.dim_value for dim in dense.shape.dim)
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="absent.weights")
+        model.graph.value_info.remove(value)
+    return model
+
+
+def graph_of(text: str, request: Request | None = None) -> Graph:
+    """Build the records of a model in ONNX text; see ``model_of``."""
+    model = ModelFile("<text>", model_of(text), 0)
     return build(prepare(model), request or Request()).graph

@@ -1,5 +1,110 @@
-"""TODO."""
+"""Views, and operators that place elements anew: nothing is computed.
 
-from onnxmem.ops.spec import OpSpec
+Five operators are views wherever they run: their output is their input's bytes. An eager framework
+makes views of four more by strides, which onnxruntime copies. A weight that one of these reads is
+as much a trained parameter as one that a layer reads: a class token, a table of positions.
+"""
 
-OPS: tuple[OpSpec, ...] = ()
+from onnxmem.ops.formulas import one_per_element, one_per_input_element
+from onnxmem.ops.spec import OpSpec, Saved
+
+
+def _view(op_type: str, inputs: tuple[str, ...], output: str, *, strided: bool = False) -> OpSpec:
+    """Share the first input's storage; ``strided``: in an eager framework alone."""
+    pair = ((inputs[0], output.lstrip("*")),)
+    return OpSpec(
+        op_type=op_type,
+        inputs=inputs,
+        outputs=(output,),
+        alias=() if strided else pair,
+        autograd_view=pair,
+        parameters=inputs[:1],
+        source="torch permute, slice, split, expand: strided views"
+        if strided
+        else "onnxruntime 1.31.1 KernelDef Alias(0, 0); torch view",
+    )
+
+
+def _copy(
+    op_type: str, inputs: tuple[str, ...], output: str, torch: str, *, trained: bool = False
+) -> OpSpec:
+    """Copy elements to new places; the gradient is copied back, and reads no tensor."""
+    return OpSpec(
+        op_type=op_type,
+        inputs=inputs,
+        outputs=(output,),
+        parameters=(inputs[0].lstrip("*"),) if trained else (),
+        source=f"torch {torch}",
+    )
+
+
+OPS = (
+    _view("Reshape", ("data", "shape"), "reshaped"),  # dX = reshape(dY)
+    _view("Flatten", ("input",), "output"),  # dX = reshape(dY)
+    _view("Squeeze", ("data", "axes"), "squeezed"),  # dX = reshape(dY)
+    _view("Unsqueeze", ("data", "axes"), "expanded"),  # dX = reshape(dY)
+    _view("Identity", ("input",), "output"),  # dX = dY
+    _view("Transpose", ("data",), "transposed", strided=True),  # dX = transpose(dY)
+    _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", strided=True),
+    # Slice: dX = 0 with dY in the slice, as large as X
+    _view("Split", ("input", "split"), "*outputs", strided=True),  # dX = concat(dY...)
+    _view("Expand", ("input", "shape"), "output", strided=True),  # dX = sum(dY) over the new axes
+    _copy("Concat", ("*inputs",), "concat_result", "cat", trained=True),  # each dX = its part of dY
+    _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles
+    _copy("Pad", ("data", "pads", "constant_value", "axes"), "output", "constant_pad_nd"),
+    # Pad: dX = the middle of dY; its reflect and edge modes keep X in PyTorch, not told here
+    _copy("CenterCropPad", ("input_data", "shape"), "output_data", "slice and constant_pad_nd"),
+    _copy("DepthToSpace", ("input",), "output", "pixel_shuffle"),  # dX = space_to_depth(dY)
+    _copy("SpaceToDepth", ("input",), "output", "pixel_unshuffle"),  # dX = depth_to_space(dY)
+    OpSpec(
+        op_type="Trilu",
+        inputs=("input", "k"),
+        outputs=("output",),
+        may_inplace=(("input", "output"),),
+        source="onnxruntime 1.31.1 CPU kernel; torch tril",  # dX = trilu(dY)
+    ),
+    OpSpec(
+        op_type="ReverseSequence",
+        inputs=("input", "sequence_lens"),
+        outputs=("Y",),
+        saved=(Saved("sequence_lens"),),  # dX = reverse_sequence(dY, sequence_lens)
+        source="ONNX operator document",
+    ),
+    OpSpec(
+        op_type="Col2Im",
+        inputs=("input", "image_shape", "block_shape"),
+        outputs=("output",),
+        flops=one_per_input_element,  # overlapping blocks add up; dX = im2col(dY)
+        source="torch derivatives.yaml: col2im",
+    ),
+    OpSpec(
+        op_type="OneHot",
+        inputs=("indices", "depth", "values"),
+        outputs=("output",),
+        differentiable=False,
+        source="ONNX operator document: its data are indices",
+    ),
+    OpSpec(
+        op_type="NonZero",
+        inputs=("X",),
+        outputs=("Y",),
+        differentiable=False,
+        flops=one_per_input_element,  # a comparison each
+        source="ONNX operator document: its result is indices",
+    ),
+    OpSpec(
+        op_type="EyeLike",
+        inputs=("input",),
+        outputs=("output",),
+        differentiable=False,
+        source="ONNX operator document: reads the shape alone",
+    ),
+    OpSpec(
+        op_type="Range",
+        inputs=("start", "limit", "delta"),
+        outputs=("output",),
+        differentiable=False,
+        flops=one_per_element,  # start + i * delta, by repeated addition
+        source="ONNX operator document; onnxruntime 1.31.1 CPU kernel",
+    ),
+)

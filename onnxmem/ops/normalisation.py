@@ -1,5 +1,180 @@
-"""TODO."""
+"""Normalisations: statistics over some axes, then a scale and a shift.
 
-from onnxmem.ops.spec import OpSpec
+Statistics that a backward pass keeps are float32 whatever the data are. FLOPs are counted per
+element: mean 1, centring 1, variance 2, division by the deviation 1, scale 1, shift 1. What is
+done once per mean (its division, the root) is left out.
+"""
 
-OPS: tuple[OpSpec, ...] = ()
+from onnxmem.ops.formulas import (
+    bytes_of_input,
+    int_attribute,
+    per_element,
+    product,
+    shape_at,
+    times,
+)
+from onnxmem.ops.spec import Call, Formula, OpSpec, Saved
+
+_STATISTIC_BYTES = 4
+
+
+def _channel_bytes(count: int) -> Formula:
+    """Bytes of ``count`` statistics per channel: [N, C, ...] -> [C]."""
+    return lambda call: times(count * _STATISTIC_BYTES, product((shape_at(call) or ())[1:2] or None))
+
+
+def _instance_bytes(count: int) -> Formula:
+    """Bytes of ``count`` statistics per sample and channel: [N, C, ...] -> [N, C]."""
+    return lambda call: times(count * _STATISTIC_BYTES, product((shape_at(call) or ())[:2] or None))
+
+
+def _row_bytes(count: int) -> Formula:
+    """Bytes of ``count`` statistics per row: the axes before ``axis``, of which the rest is one."""
+
+    def formula(call: Call) -> int | None:
+        shape = shape_at(call)
+        if not shape:
+            return None
+        rows = product(shape[: int_attribute(call, "axis", -1) % len(shape)])
+        return times(count * _STATISTIC_BYTES, rows)
+
+    return formula
+
+
+def _group_bytes(call: Call) -> int | None:
+    """Bytes of mean and deviation per sample and group: [N, C, ...] -> [N, num_groups]."""
+    groups = int_attribute(call, "num_groups", 0) or None
+    return times(2 * _STATISTIC_BYTES, times(groups, product((shape_at(call) or ())[:1] or None)))
+
+
+def _lp_norm_bytes(call: Call) -> int | None:
+    """Bytes of the norms: the input with its axis taken out."""
+    shape, data = shape_at(call), call.input_at(0)
+    if not shape or data is None or data.bits is None:
+        return None
+    axis = int_attribute(call, "axis", -1) % len(shape)
+    count = times(data.bits, product(shape[:axis] + shape[axis + 1 :]))
+    return None if count is None else -(-count // 8)
+
+
+def _lrn_bytes(call: Call) -> int | None:
+    """Bytes of the squares padded by ``size - 1`` channels, and of the divisor before and after
+    its power.
+    """
+    shape, data = shape_at(call), call.input_at(0)
+    if product(shape) is None or not shape or data is None or data.bits is None:
+        return None
+    size = int_attribute(call, "size", 1)
+    batch, channels, *rest = shape
+    padded = product((batch, (channels or 0) + size - 1, *rest))
+    count = times(data.bits, (padded or 0) + 2 * (product(shape) or 0))
+    return None if count is None else -(-count // 8)
+
+
+def _lrn_flops(call: Call) -> int | None:
+    """Count per element: square, sum of ``size`` squares, factor, bias, power, division.
+
+    Windows at the first and last channels are counted in full.
+    """
+    return per_element(int_attribute(call, "size", 1) + 4)(call)
+
+
+def _layer_norm_flops(call: Call) -> int | None:
+    return per_element(6 if call.input_at(2) is None else 7)(call)
+
+
+def _batch_normalization(since_version: int, mean: str, variance: str) -> OpSpec:
+    return OpSpec(
+        op_type="BatchNormalization",
+        since_version=since_version,
+        inputs=("X", "scale", "B", mean, variance),
+        outputs=("Y",),
+        parameters=("scale", "B"),
+        buffers=(mean, variance),
+        # With N = (X - mean) * invstd: dX = scale * invstd * (dY - avg(dY) - N * avg(dY * N))
+        saved=(Saved("X"), Saved("scale")),
+        saved_extra_bytes=_channel_bytes(2),  # mean, invstd
+        flops=per_element(2),  # at inference the statistics fold into one scale and one shift
+        source="torch derivatives.yaml: native_batch_norm",
+    )
+
+
+def _rms_normalization(op_type: str) -> OpSpec:
+    return OpSpec(
+        op_type=op_type,
+        inputs=("X", "scale"),
+        outputs=("Y",),
+        parameters=("scale",),
+        # With N = X * invrms: dX = invrms * (dY * scale - N * avg(dY * scale * N))
+        saved=(Saved("X"), Saved("scale")),
+        saved_extra_bytes=_row_bytes(1),  # invrms
+        flops=per_element(4),  # square, add, divide by the root, scale
+        source="torch derivatives.yaml: _fused_rms_norm",
+    )
+
+
+OPS = (
+    _batch_normalization(1, "mean", "var"),
+    _batch_normalization(14, "input_mean", "input_var"),
+    _rms_normalization("RMSNormalization"),
+    _rms_normalization("SimplifiedLayerNormalization"),  # onnxruntime's name, before opset 23
+    OpSpec(
+        op_type="LayerNormalization",
+        inputs=("X", "Scale", "B"),
+        outputs=("Y", "Mean", "InvStdDev"),
+        parameters=("Scale", "B"),
+        # With N as of a batch, G = dY * Scale: dX = invstd * (G - avg(G) - N * avg(G * N))
+        saved=(Saved("X"), Saved("Scale")),
+        saved_extra_bytes=_row_bytes(2),  # mean, invstd
+        flops=_layer_norm_flops,
+        source="torch derivatives.yaml: native_layer_norm",
+    ),
+    OpSpec(
+        op_type="GroupNormalization",
+        inputs=("X", "scale", "bias"),
+        outputs=("Y",),
+        parameters=("scale", "bias"),
+        saved=(Saved("X"), Saved("scale")),  # as LayerNormalization, over each group
+        saved_extra_bytes=_group_bytes,  # mean, invstd
+        flops=per_element(7),
+        source="torch derivatives.yaml: native_group_norm",
+    ),
+    OpSpec(
+        op_type="InstanceNormalization",
+        inputs=("input", "scale", "B"),
+        outputs=("output",),
+        parameters=("scale", "B"),
+        saved=(Saved("input"),),  # as BatchNormalization, over each sample
+        saved_extra_bytes=_instance_bytes(3),  # mean, invstd, scale repeated for each sample
+        flops=per_element(7),
+        source="torch instance_norm: batch_norm over [1, N * C, ...]",
+    ),
+    OpSpec(
+        op_type="LRN",
+        inputs=("X",),
+        outputs=("Y",),
+        # With D = (bias + alpha * avg(X^2))^beta: dX = dY / D, less X * dY / D^2 through D
+        saved=(Saved("X"),),
+        saved_extra_bytes=_lrn_bytes,
+        flops=_lrn_flops,
+        source="torch nn.functional.local_response_norm, a composite",
+    ),
+    OpSpec(
+        op_type="LpNormalization",
+        inputs=("input",),
+        outputs=("output",),
+        saved=(Saved("input"),),  # with n = |X|_p: dX = dY / n, less X * dY / n^2 through n
+        saved_extra_bytes=_lp_norm_bytes,
+        flops=per_element(3),  # power, add, divide
+        source="torch nn.functional.normalize, a composite",
+    ),
+    OpSpec(
+        op_type="MeanVarianceNormalization",
+        inputs=("X",),
+        outputs=("Y",),
+        saved=(Saved("X"),),  # as BatchNormalization with scale 1
+        saved_extra_bytes=bytes_of_input(),  # X - mean
+        flops=per_element(5),
+        source="ONNX function body: a composite",
+    ),
+)
