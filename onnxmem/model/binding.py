@@ -107,7 +107,9 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
     """Find the batch among the inputs' dims, by the rule at the head of this module."""
     leading = {name: dims[0] for name, dims in dims_by_input.items() if dims}
     counts = Counter(dim for dims in dims_by_input.values() for dim in dims if isinstance(dim, str))
-    anonymous = {f"{name}[{axis}]" for name, dims in dims_by_input.items() for axis in range(len(dims))}
+    anonymous = {
+        f"{name}[{axis}]" for name, dims in dims_by_input.items() for axis in range(len(dims))
+    }
     shared = Counter(dim for dim in leading.values() if isinstance(dim, str))
     named = [symbol for symbol in counts if symbol not in anonymous]
     batch_like = [symbol for symbol in named if _BATCH_NAME.fullmatch(symbol)]

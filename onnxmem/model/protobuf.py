@@ -117,9 +117,7 @@ def _tensor_pieces(view: memoryview, start: int, end: int) -> list[Buffer]:
     return pieces
 
 
-def _next_field(
-    view: memoryview, position: int, end: int, kind: _Message
-) -> tuple[int, int, int]:
+def _next_field(view: memoryview, position: int, end: int, kind: _Message) -> tuple[int, int, int]:
     """Step over one field: its number, where its content starts, where the field ends."""
     tag, content = _read_varint(view, position, end)
     number, wire_type = tag >> 3, tag & 7

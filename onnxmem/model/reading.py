@@ -71,9 +71,7 @@ class _Reader:
         outputs = tuple(scope[value.name] for value in proto.output)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
-    def _add_initializers(
-        self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
-    ) -> None:
+    def _add_initializers(self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]) -> None:
         for tensor in proto.initializer:
             scope[tensor.name] = prefix + tensor.name
             self._add_constant(prefix + tensor.name, tensor)

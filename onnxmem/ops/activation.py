@@ -5,7 +5,12 @@ which reduces over rows as well, says its own count. A backward pass keeps the i
 whichever its formula reads: the choice is PyTorch's.
 """
 
-from onnxmem.ops.formulas import bytes_of_output, one_per_element, one_per_input_element, per_element
+from onnxmem.ops.formulas import (
+    bytes_of_output,
+    one_per_element,
+    one_per_input_element,
+    per_element,
+)
 from onnxmem.ops.spec import OpSpec, Saved
 
 _XY = ("X", "Y")
@@ -64,7 +69,10 @@ OPS = (
         inputs=("X", "slope"),
         outputs=("Y",),
         parameters=("slope",),
-        saved=(Saved("X"), Saved("slope")),  # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0)
+        saved=(
+            Saved("X"),
+            Saved("slope"),
+        ),  # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0)
         flops=one_per_element,
         source="torch derivatives.yaml: _prelu_kernel",
     ),

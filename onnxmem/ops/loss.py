@@ -1,6 +1,12 @@
 """Losses, and Dropout: what a network has for its training alone."""
 
-from onnxmem.ops.formulas import bytes_of_input, num_elements, one_per_element, per_input_element, times
+from onnxmem.ops.formulas import (
+    bytes_of_input,
+    num_elements,
+    one_per_element,
+    per_input_element,
+    times,
+)
 from onnxmem.ops.spec import Attribute, Call, Formula, OpSpec, Operand, Saved
 
 _SUM_BYTES = 4
@@ -23,7 +29,9 @@ def _is_zero(operand: Operand | None) -> bool:
 def _drops(call: Call) -> bool:
     """From opset 12 on: ``training_mode`` is false where left out, true where not constant."""
     training_mode = call.input_at(2)
-    return training_mode is not None and not _is_zero(training_mode) and not _is_zero(call.input_at(1))
+    return (
+        training_mode is not None and not _is_zero(training_mode) and not _is_zero(call.input_at(1))
+    )
 
 
 def _dropped_before_12(call: Call) -> bool:

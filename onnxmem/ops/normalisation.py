@@ -20,7 +20,9 @@ _STATISTIC_BYTES = 4
 
 def _channel_bytes(count: int) -> Formula:
     """Bytes of ``count`` statistics per channel: [N, C, ...] -> [C]."""
-    return lambda call: times(count * _STATISTIC_BYTES, product((shape_at(call) or ())[1:2] or None))
+    return lambda call: times(
+        count * _STATISTIC_BYTES, product((shape_at(call) or ())[1:2] or None)
+    )
 
 
 def _instance_bytes(count: int) -> Formula:

@@ -1,4 +1,4 @@
-"""Shared by all tests: graphs from ONNX text."""
+"""Graphs from ONNX text, for all tests."""
 
 import onnx
 import onnx.parser
