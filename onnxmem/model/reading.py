@@ -18,8 +18,9 @@ import onnx.numpy_helper
 from onnxmem.model.dtypes import DType, dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.order import subgraphs
+from onnxmem.model.types import shape_of
 from onnxmem.ops import lookup
-from onnxmem.ops.spec import Attribute, Shape
+from onnxmem.ops.spec import Attribute
 
 Array = npt.NDArray[np.generic]
 FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
@@ -225,17 +226,6 @@ def _typed(name: str, proto: onnx.TypeProto | None, role: Role) -> Tensor:
         return Tensor(name, None, None, role)
     dense = proto.tensor_type
     return Tensor(name, dtype_of(dense.elem_type), shape_of(proto), role)
-
-
-def shape_of(proto: onnx.TypeProto) -> Shape | None:
-    """The dims of a dense tensor's type: a negative, symbolic or missing one is unknown."""
-    dense = proto.tensor_type
-    if not dense.HasField("shape"):
-        return None
-    return tuple(
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
-        for dim in dense.shape.dim
-    )
 
 
 def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:

@@ -1,0 +1,120 @@
+"""Values of small constants and of the shape arithmetic on them, within an element budget.
+
+Exporters compute the dims of a Reshape at run time: Shape, Gather, Mul, Concat. With every dim of
+the inputs bound, those values are constants, and onnx's reference operators work them out. A value
+is only made where its size is known beforehand and small, so a few bytes of a hostile file can
+never become gigabytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.reference
+
+from onnxmem.model.types import shape_of
+
+Array = npt.NDArray[np.generic]
+
+MAX_ELEMENTS = 4096
+"""A value with more elements than this is not made."""
+MAX_TOTAL_ELEMENTS = 2**24
+"""Nor is any once so many elements have been made in all."""
+
+_SHAPE_ARITHMETIC = frozenset(
+    "Abs Add And ArgMax ArgMin Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div Equal Exp "
+    "Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity Less "
+    "LessOrEqual Log Max Mean Min Mod Mul Neg Not OneHot Or Pad Pow Range Reciprocal ReduceMax "
+    "ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round ScatterElements ScatterND Sign "
+    "Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
+)
+_BOUNDED_BY_INPUT = frozenset({"NonZero", "Compress", "Unique"})
+"""Their output shapes depend on values, but never exceed rank x elements of the input."""
+
+
+@dataclass(slots=True)
+class Folder:
+    """Works values out until its budget is spent."""
+
+    opsets: Sequence[onnx.OperatorSetIdProto]
+    num_elements: int = field(default=0)
+
+    def values_of(
+        self,
+        node: onnx.NodeProto,
+        values: Mapping[str, Array],
+        types: Mapping[str, onnx.TypeProto],
+    ) -> dict[str, Array]:
+        """The values of a node's outputs, where they follow from what is known and are small."""
+        if node.domain not in {"", "ai.onnx"}:
+            return {}
+        if node.op_type in {"Shape", "Size"}:
+            return self._counted(_shape_value(node, types))
+        if not all(name in values for name in node.input if name):
+            return {}
+        if node.op_type not in _BOUNDED_BY_INPUT and not self._fits(node, types):
+            return {}
+        return self._counted(_evaluated(node, values, self.opsets))
+
+    def _fits(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
+        if node.op_type not in _SHAPE_ARITHMETIC or self.num_elements > MAX_TOTAL_ELEMENTS:
+            return False
+        return all(
+            name in types and _num_elements(types[name]) <= MAX_ELEMENTS
+            for name in node.output
+            if name
+        )
+
+    def _counted(self, made: dict[str, Array]) -> dict[str, Array]:
+        self.num_elements += sum(value.size for value in made.values())
+        return made
+
+
+def _num_elements(proto: onnx.TypeProto) -> float:
+    shape = shape_of(proto)
+    if shape is None or None in shape:
+        return float("inf")
+    return prod(dim for dim in shape if dim is not None)
+
+
+def _shape_value(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> dict[str, Array]:
+    shape = shape_of(types[node.input[0]]) if node.input[0] in types else None
+    if shape is None or None in shape:
+        return {}
+    dims = [dim for dim in shape if dim is not None]
+    if node.op_type == "Size":
+        return {node.output[0]: np.array(prod(dims), np.int64)} if prod(dims) < 2**63 else {}
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    picked = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]
+    return {node.output[0]: np.array(picked, np.int64)}
+
+
+def _evaluated(
+    node: onnx.NodeProto,
+    values: Mapping[str, Array],
+    opsets: Sequence[onnx.OperatorSetIdProto],
+) -> dict[str, Array]:
+    """Run one node with onnx's reference operators; nothing where it refuses its inputs."""
+    inputs = [name for name in dict.fromkeys(node.input) if name]
+    outputs = [name for name in node.output if name]
+    function = onnx.FunctionProto(
+        name="folded", domain="folded", input=inputs, output=outputs, node=[node]
+    )
+    function.opset_import.extend(opsets)
+    try:
+        with np.errstate(all="ignore"):
+            evaluator = onnx.reference.ReferenceEvaluator(function)
+            feeds = {name: values[name] for name in inputs}
+            made = evaluator.run(None, feeds, attributes={})
+    except Exception:  # noqa: BLE001 - whatever a reference kernel raises, the value is unknown
+        return {}
+    return {
+        name: np.asarray(value)
+        for name, value in zip(outputs, made, strict=True)
+        if isinstance(value, np.ndarray | np.generic) and value.size <= MAX_ELEMENTS
+    }
