@@ -80,6 +80,13 @@ def bind(graph: onnx.GraphProto, request: Request) -> Binding:
     return Binding(shapes, dims, in_effect, old_batch, findings)
 
 
+def batch_symbols(graph: onnx.GraphProto) -> frozenset[str]:
+    """The symbols that ``--batch`` binds; none where the batch is a number."""
+    declared = {value.name: input_dims(value) for value in given_inputs(graph)}
+    batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
+    return frozenset(batch.symbols if batch else ())
+
+
 def given_inputs(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     """The inputs that the caller hands in; initializers listed as inputs are only defaults."""
     initializers = {tensor.name for tensor in graph.initializer}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxmem.findings import Finding
-from onnxmem.model.binding import Binding, Request, bind
+from onnxmem.model.binding import Binding, Request, batch_symbols, bind
 from onnxmem.model.functions import with_functions_inlined
 from onnxmem.model.graph import Graph
 from onnxmem.model.loading import ModelFile
@@ -19,6 +19,7 @@ class Prepared:
     """A model whose nodes can run in order and whose functions are written out."""
 
     proto: onnx.ModelProto
+    batch_symbols: frozenset[str]
     findings: tuple[Finding, ...]
 
 
@@ -39,7 +40,8 @@ def prepare(model: ModelFile) -> Prepared:
     proto = with_functions_inlined(model.proto)
     moved = sort_nodes(proto.graph)
     text = "the nodes stand in no order that can run; they were sorted"
-    return Prepared(proto, (Finding("unsorted_nodes", text),) if moved else ())
+    findings = (Finding("unsorted_nodes", text),) if moved else ()
+    return Prepared(proto, batch_symbols(proto.graph), findings)
 
 
 def build(prepared: Prepared, request: Request) -> BoundModel:
@@ -50,4 +52,4 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     binding = bind(prepared.proto.graph, request)
     shaped = with_shapes(prepared.proto, binding)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
-    return BoundModel(read_graph(shaped.proto), binding, findings)
+    return BoundModel(read_graph(shaped.proto, shaped.assumed), binding, findings)

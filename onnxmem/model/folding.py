@@ -80,9 +80,7 @@ def _num_elements(proto: onnx.TypeProto) -> float:
     return prod(dim for dim in shape if dim is not None)
 
 
-def _shape_value(
-    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
-) -> dict[str, Array]:
+def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, Array]:
     shape = shape_of(types[node.input[0]]) if node.input[0] in types else None
     if shape is None or None in shape:
         return {}

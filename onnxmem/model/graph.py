@@ -45,8 +45,8 @@ class Tensor:
     """The weight lies in another file, which is never opened."""
     num_stored: int | None = None
     """Elements that are really stored, of a sparse weight."""
-    is_declared: bool = False
-    """The shape is the file's word alone: nothing derives it."""
+    is_assumed: bool = False
+    """The shape is the file's word alone, or of a batch that the node could not follow."""
 
     @property
     def num_elements(self) -> int | None:

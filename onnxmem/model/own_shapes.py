@@ -7,7 +7,9 @@ import onnx
 from onnxmem.model.folding import Array
 
 _Types = dict[str, onnx.TypeProto]
-_ShapeFunction = Callable[[onnx.NodeProto, Mapping[str, onnx.TypeProto], Mapping[str, Array]], _Types]
+_ShapeFunction = Callable[
+    [onnx.NodeProto, Mapping[str, onnx.TypeProto], Mapping[str, Array]], _Types
+]
 
 _DROPOUT_MASK_IS_BOOL = 10
 """From this version on Dropout's mask is bool; before, it has the data's type."""

@@ -6,7 +6,8 @@ ConstantOfShape, or that nothing reads, is none. Each storage counts once: tenso
 same place of an external file are one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -15,7 +16,7 @@ import numpy.typing as npt
 import onnx
 import onnx.numpy_helper
 
-from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.order import subgraphs
 from onnxmem.model.types import shape_of
@@ -40,12 +41,17 @@ _ATTRIBUTE_VALUES: Mapping[int, Callable[[onnx.AttributeProto], Attribute]] = {
 }
 
 
-def read_graph(model: onnx.ModelProto) -> Graph:
-    """Read a model whose ``value_info`` holds what is known of its shapes."""
+def read_graph(model: onnx.ModelProto, assumed: AbstractSet[str] = frozenset()) -> Graph:
+    """Read a model whose ``value_info`` holds what is known of its shapes.
+
+    ``assumed`` names the tensors whose shapes nothing derives.
+    """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     graph = reader.graph(model.graph, prefix="", outer={})
     # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
     reader.tensors.update(_weight_roles(graph))
+    for name in assumed & reader.tensors.keys():
+        reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
     return graph
 
 
@@ -200,24 +206,28 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     """Tell the weights from what only looks like one, by who reads it: the tensors, mended."""
-    readers: dict[str, list[Node]] = {}
-    outputs = set(graph.outputs)
     nodes = list(graph.all_nodes())
-    for node in nodes:
-        for name in node.inputs:
-            readers.setdefault(name, []).append(node)
-        for _, inner in node.subgraphs:
-            outputs.update(inner.outputs)
     tensors = dict(graph.tensors)
     for node in nodes:
         if node.op_type == "ConstantOfShape" and tensors[node.inputs[0]].role is Role.WEIGHT:
             for name in node.writes:
                 tensors[name] = replace(tensors[name], role=Role.WEIGHT)
+    read = _really_read(graph, nodes)
     for name, tensor in tensors.items():
-        only_sizes = all(node.op_type == "ConstantOfShape" for node in readers.get(name, ()))
-        if tensor.role is Role.WEIGHT and only_sizes and name not in outputs:
+        if tensor.role is Role.WEIGHT and name not in read:
             tensors[name] = replace(tensor, role=Role.UNREAD)
     return tensors
+
+
+def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
+    """Names that a node reads for their elements, or that a graph hands out."""
+    read = set(graph.outputs)
+    for node in nodes:
+        if node.op_type != "ConstantOfShape":
+            read.update(node.inputs)
+        for _, inner in node.subgraphs:
+            read.update(inner.outputs)
+    return read
 
 
 def _typed(name: str, proto: onnx.TypeProto | None, role: Role) -> Tensor:

@@ -6,7 +6,7 @@ onnx-shape-inference for operators that onnx has no inference for (``symbolic``)
 word (``value_info``) is used where nothing derives a shape, and marked.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -14,10 +14,17 @@ import onnx.shape_inference
 
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, given_inputs
+from onnxmem.model.declared import Declared, use_declared
 from onnxmem.model.order import subgraphs
 from onnxmem.model.propagation import propagate
+from onnxmem.model.rebatching import rebatch
 from onnxmem.model.symbolic import infer_symbolically
 from onnxmem.model.types import is_complete
+
+_LISTED = 5
+"""Names that a finding lists before it says how many more there are."""
+_MAX_ROUNDS = 3
+"""What one engine finds may help the other; more rounds have never found more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +32,51 @@ class Shaped:
     """A model whose ``value_info`` holds what is known of its shapes."""
 
     proto: onnx.ModelProto
+    assumed: frozenset[str]
+    """Tensors of the top-level graph whose shapes nothing derives."""
     findings: tuple[Finding, ...]
 
 
 def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     """Set the inputs' dims and infer the shapes of everything else."""
-    bound = _with_bound_inputs(model, binding)
-    return Shaped(inferred(bound), ())
+    bound = _with_bound_inputs(model, binding.shapes)
+    if binding.old_batch is None or binding.batch is None:
+        return _with_declared(inferred(bound), model, binding)
+    at_old = inferred(_with_bound_inputs(model, {}))
+    failures = rebatch(bound, at_old, binding.old_batch, binding.batch)
+    # What the file declares speaks of the old batch: it is no help here.
+    return Shaped(inferred(bound), frozenset(failures), _batch_findings(binding, failures))
+
+
+def _with_declared(proto: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
+    declared = use_declared(proto, model, binding.dims)
+    if declared.used:
+        propagate(proto)
+    return Shaped(proto, frozenset(declared.used), tuple(_declared_findings(declared)))
+
+
+def _declared_findings(declared: Declared) -> Iterator[Finding]:
+    if declared.used:
+        text = f"shapes that the file declares and nothing derives: {_listed(declared.used)}"
+        yield Finding("declared_shapes", text)
+    if declared.contradicted:
+        text = f"declared shapes that differ from the derived: {_listed(declared.contradicted)}"
+        yield Finding("contradicted_shapes", text)
+
+
+def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...]:
+    if not failures:
+        return ()
+    text = (
+        f"the batch is fixed at {binding.old_batch} by the targets of {_listed(failures)}, which "
+        f"no reading brings to {binding.batch}; export with a symbolic batch"
+    )
+    return (Finding("batch_fixed", text),)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(repr(name) for name in names[:_LISTED]) + more
 
 
 def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
@@ -43,8 +88,9 @@ def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
     if not num_open(proto):
         return proto
     propagate(proto)
-    before = num_open(proto)
-    if before and infer_symbolically(proto):
+    for _ in range(_MAX_ROUNDS):
+        if not num_open(proto) or not infer_symbolically(proto):
+            break
         propagate(proto)
     return proto
 
@@ -73,7 +119,9 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         stack.extend(inner for node in current.node for _, inner in subgraphs(node))
 
 
-def _with_bound_inputs(model: onnx.ModelProto, binding: Binding) -> onnx.ModelProto:
+def _with_bound_inputs(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
+) -> onnx.ModelProto:
     """Copy a model with numbers for the inputs' dims and without the shapes that it declares."""
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
@@ -83,11 +131,10 @@ def _with_bound_inputs(model: onnx.ModelProto, binding: Binding) -> onnx.ModelPr
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
     for value in given_inputs(bound.graph):
-        if value.name in binding.shapes:
+        if value.name in shapes:
             shape = value.type.tensor_type.shape
             del shape.dim[:]
             shape.dim.extend(
-                onnx.TensorShapeProto.Dimension(dim_value=dim)
-                for dim in binding.shapes[value.name]
+                onnx.TensorShapeProto.Dimension(dim_value=dim) for dim in shapes[value.name]
             )
     return bound

@@ -1,38 +1,49 @@
 """onnx-shape-inference, for the operators that onnx itself has no shape function for.
 
-Its word on Split and Squeeze with a second input that is no constant is wrong and is discarded.
+Its word on Split and Squeeze with a second input that is no constant is wrong, and so is its word
+on an If of which it knows one branch alone; both are discarded, with all that follows from them.
 Importing it takes a quarter of a second, so it is imported when it is needed.
 """
 
 import importlib
 import logging
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 import onnx
 
 from onnxmem.model.types import dense_type, is_complete, merged
 
-_UNTRUSTED = frozenset({"Split", "Squeeze"})
+_WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
 def infer_symbolically(model: onnx.ModelProto) -> bool:
     """Complete open types of the top-level graph in place; true if any was completed."""
-    constants = {tensor.name for tensor in model.graph.initializer}
-    constants |= {n.output[0] for n in model.graph.node if n.op_type == "Constant"}
     types = {v.name: v for v in (*model.graph.value_info, *model.graph.output)}
+    complete = {name for name, value in types.items() if is_complete(value.type)}
     derived = _derived(model)
-    progress = False
-    for node in model.graph.node:
-        if node.op_type in _UNTRUSTED and not constants.issuperset(node.input[1:]):
-            continue
-        for name in node.output:
-            known = types.get(name)
-            if name not in derived or (known is not None and is_complete(known.type)):
-                continue
-            if known is None:
-                known = types[name] = model.graph.value_info.add(name=name)
-            known.type.CopyFrom(merged(known.type, derived[name]))
-            progress = True
-    return progress
+    trusted = [name for name in _trusted(model.graph, complete) if name in derived]
+    for name in trusted:
+        if name not in types:
+            types[name] = model.graph.value_info.add(name=name)
+        types[name].type.CopyFrom(merged(types[name].type, derived[name]))
+    return bool(trusted)
+
+
+def _trusted(graph: onnx.GraphProto, complete: AbstractSet[str]) -> Iterator[str]:
+    """Open tensors that no wrong rule stands behind: no untrusted node on any path to them."""
+    constants = {tensor.name for tensor in graph.initializer}
+    constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    tainted: set[str] = set()
+    for node in graph.node:
+        is_wrong = node.op_type in _CONTROL_FLOW or (
+            node.op_type in _WRONG_WITHOUT_CONSTANTS and not constants.issuperset(node.input[1:])
+        )
+        if is_wrong or not tainted.isdisjoint(node.input):
+            tainted.update(name for name in node.output if name not in complete)
+        else:
+            yield from (name for name in node.output if name and name not in complete)
 
 
 def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:

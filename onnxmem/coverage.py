@@ -1,0 +1,98 @@
+"""How much of a model the figures rest on, and what a reader should know of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxmem.findings import Finding
+from onnxmem.memory import ActivationMemory
+from onnxmem.model import Graph, Node, Role
+from onnxmem.model.parameters import Parameters
+from onnxmem.ops import UNKNOWN
+
+_LISTED = 5
+"""Names that a finding lists before it says how many more there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of the model the figures rest on."""
+
+    num_nodes: int
+    """Subgraphs' nodes included."""
+    assumed_nodes: tuple[str, ...]
+    """Nodes whose operator has no record, or whose trip count or shape is assumed."""
+    unknown_tensors: tuple[str, ...]
+    """Tensors of unknown size: figures leave them out and are lower bounds."""
+
+
+def coverage(graph: Graph, activations: ActivationMemory) -> Coverage:
+    """Count what is assumed and what is unknown."""
+    nodes = list(graph.all_nodes())
+    inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
+    weights = tuple(weight.name for weight in graph.weights() if weight.size_bytes is None)
+    return Coverage(
+        num_nodes=len(nodes),
+        assumed_nodes=tuple(node.name for node in nodes if _is_assumed(graph, node)),
+        unknown_tensors=(*inputs, *weights, *activations.unknown_tensors),
+    )
+
+
+def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iterator[Finding]:
+    """What a reader should know of the model itself."""
+    sizes = {
+        n for node in graph.all_nodes() if node.op_type == "ConstantOfShape" for n in node.inputs
+    }
+    unread = [t.name for t in graph.tensors.values() if t.role is Role.UNREAD]
+    unread = [name for name in unread if name not in sizes]
+    if unread:
+        yield Finding("unread_initializers", f"initializers that nothing reads: {_listed(unread)}")
+    unknown = {_operator_name(node): node for node in graph.all_nodes() if node.operator is UNKNOWN}
+    for name, node in unknown.items():
+        text = f"operator {name} is not known: it is taken to share and overwrite nothing"
+        yield Finding("unknown_operator", text, node.name)
+    loops = [node.name for node in graph.all_nodes() if _has_open_trip_count(graph, node)]
+    if loops:
+        text = f"trip counts that the file does not fix; the body is counted once: {_listed(loops)}"
+        yield Finding("assumed_trip_count", text, loops[0])
+    if train:
+        yield from _training_findings(graph, parameters)
+
+
+def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding]:
+    if parameters.quantised:
+        text = (
+            f"{len(parameters.quantised)} quantised weights are not trained; "
+            "training figures are those of the rest"
+        )
+        yield Finding("quantised_training", text)
+    if not parameters.trained:
+        yield Finding("nothing_to_train", "no floating weight is read as a parameter")
+    inner = [node.name for node in graph.nodes if node.subgraphs]
+    if inner:
+        text = f"training through control flow is assumed to keep a body once: {_listed(inner)}"
+        yield Finding("control_flow_training", text, inner[0])
+
+
+def _is_assumed(graph: Graph, node: Node) -> bool:
+    return (
+        node.operator is UNKNOWN
+        or _has_open_trip_count(graph, node)
+        or any(graph.tensors[name].is_assumed for name in node.writes)
+    )
+
+
+def _has_open_trip_count(graph: Graph, node: Node) -> bool:
+    """A Loop without a constant trip count, or one that its condition may end."""
+    if node.op_type != "Loop" or node.domain:
+        return False
+    limit, condition = (*node.inputs, "", "")[:2]
+    return limit not in graph.values or (bool(condition) and condition not in graph.values)
+
+
+def _operator_name(node: Node) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(repr(name) for name in names[:_LISTED]) + more

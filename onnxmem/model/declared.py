@@ -1,0 +1,71 @@
+"""The shapes that a file declares, used where nothing derives one, and held against the rest."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import onnx
+
+from onnxmem.model.order import subgraphs
+from onnxmem.model.types import dense_type, is_complete, shape_of
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the declarations were good for; names of tensors, without scope."""
+
+    used: tuple[str, ...]
+    """Nothing derives their shapes: the file's word stands."""
+    contradicted: tuple[str, ...]
+    """The file says otherwise than what was derived; the derived shape stands."""
+
+
+def use_declared(
+    model: onnx.ModelProto, original: onnx.ModelProto, dims: Mapping[str, int]
+) -> Declared:
+    """Complete open types of ``model``, in place, from the ``value_info`` of the original.
+
+    ``dims`` are the numbers of the symbols; a declaration with any other symbol is no use.
+    """
+    used: list[str] = []
+    contradicted: list[str] = []
+    for graph, source in _pairs(model.graph, original.graph):
+        types = {value.name: value for value in (*graph.value_info, *graph.output)}
+        made = {name for node in graph.node for name in node.output if name}
+        for value in (*source.value_info, *source.output):
+            word = _bound(value.type, dims)
+            if word is None or value.name not in made:
+                continue
+            known = types.get(value.name)
+            if known is None or not is_complete(known.type):
+                entry = known or graph.value_info.add(name=value.name)
+                entry.type.CopyFrom(word)
+                used.append(value.name)
+            elif shape_of(known.type) != shape_of(word):
+                contradicted.append(value.name)
+    return Declared(tuple(used), tuple(contradicted))
+
+
+def _pairs(
+    graph: onnx.GraphProto, source: onnx.GraphProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
+    """Each graph of a model beside the same graph of its original."""
+    stack = [(graph, source)]
+    while stack:
+        graph, source = stack.pop()
+        yield graph, source
+        for node, twin in zip(graph.node, source.node, strict=True):
+            for (_, inner), (_, other) in zip(subgraphs(node), subgraphs(twin), strict=True):
+                stack.append((inner, other))
+
+
+def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | None:
+    """A declared type with numbers for its symbols; ``None`` where a dim stays unknown."""
+    if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
+        return None
+    numbers = [
+        dim.dim_value if dim.HasField("dim_value") else dims.get(dim.dim_param, -1)
+        for dim in proto.tensor_type.shape.dim
+    ]
+    if any(number < 0 for number in numbers) or not proto.tensor_type.elem_type:
+        return None
+    return dense_type(proto.tensor_type.elem_type, numbers)

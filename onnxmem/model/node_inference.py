@@ -1,0 +1,64 @@
+"""The output types of one node, from what is known of its inputs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+import onnx.defs
+import onnx.numpy_helper
+import onnx.shape_inference
+
+from onnxmem.model.folding import Array
+from onnxmem.model.order import outer_reads, subgraphs
+from onnxmem.model.own_shapes import own_types
+from onnxmem.model.types import merged
+
+
+@dataclass(slots=True)
+class NodeInference:
+    """Asks onnx about single nodes of one model, and then our own shape functions."""
+
+    model: onnx.ModelProto
+    opsets: Mapping[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
+
+    def output_types(
+        self,
+        node: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        values: Mapping[str, Array],
+    ) -> dict[str, onnx.TypeProto]:
+        """What is known of a node's outputs; an output of which nothing is known is left out."""
+        found = self._inferred(node, types, values)
+        for name, derived in own_types(node, types, values, self.opsets).items():
+            found[name] = merged(found.get(name), derived)
+        return found
+
+    def _inferred(
+        self,
+        node: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        values: Mapping[str, Array],
+    ) -> dict[str, onnx.TypeProto]:
+        """What onnx says; nothing where it knows no such operator or refuses the node."""
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
+        try:
+            schema = onnx.defs.get_schema(node.op_type, self.opsets.get(domain, 1), domain)
+            inferred = onnx.shape_inference.infer_node_outputs(
+                schema,
+                node,
+                {name: types[name] for name in read if name in types},
+                {
+                    name: onnx.numpy_helper.from_array(values[name])
+                    for name in node.input
+                    if name in values
+                },
+                opset_imports=list(self.model.opset_import),
+                ir_version=self.model.ir_version,
+            )
+        except Exception:  # noqa: BLE001 - a refusal costs this node's shapes alone
+            return {}
+        return {name: proto for name, proto in inferred.items() if proto.WhichOneof("value")}
