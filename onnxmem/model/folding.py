@@ -6,6 +6,7 @@ is only made where its size is known beforehand and small, so a few bytes of a h
 never become gigabytes.
 """
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -13,7 +14,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnx.reference
 
 from onnxmem.model.types import shape_of
 
@@ -106,7 +106,9 @@ def _evaluated(
     function.opset_import.extend(opsets)
     try:
         with np.errstate(all="ignore"):
-            evaluator = onnx.reference.ReferenceEvaluator(function)
+            # Importing it takes 12 MiB, and few models need a value.
+            reference = importlib.import_module("onnx.reference")
+            evaluator = reference.ReferenceEvaluator(function)
             feeds = {name: values[name] for name in inputs}
             made = evaluator.run(None, feeds, attributes={})
     except Exception:  # noqa: BLE001 - whatever a reference kernel raises, the value is unknown

@@ -4,7 +4,6 @@ The model file is opened once, and nothing else ever: external data may be absen
 path out of the model's folder, and sizes follow from dims alone.
 """
 
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnxmem.errors import MissingFileError, ModelFileError
+from onnxmem.model.file_window import FileWindow
 from onnxmem.model.kinds import HEAD_BYTES, other_kind
 from onnxmem.model.protobuf import without_payloads
 
@@ -52,7 +52,7 @@ def load(source: ModelSource) -> ModelFile:
     if isinstance(source, bytes):
         return _from_bytes(source, "<bytes>")
     path = os.fspath(source)
-    with _mapped(path) as data:
+    with _regular_file(path) as data:
         return _from_bytes(data, path)
 
 
@@ -63,16 +63,12 @@ def _serialised(model: onnx.ModelProto) -> bytes:
     return model.SerializeToString()
 
 
-def _from_bytes(data: bytes | memoryview, path: str) -> ModelFile:
+def _from_bytes(data: bytes | FileWindow, path: str) -> ModelFile:
     kind = other_kind(bytes(data[:HEAD_BYTES]))
     if kind is not None:
         message = f"no ONNX model but {kind}"
         raise ModelFileError(message)
-    stripped = without_payloads(data)
-    if len(stripped) > _PROTOBUF_LIMIT_BYTES:
-        message = f"{len(stripped):,} bytes are left without the weights, over protobuf's 2 GiB"
-        raise ModelFileError(message)
-    return ModelFile(path, _parsed(stripped), len(data))
+    return ModelFile(path, _parsed(without_payloads(data)), len(data))
 
 
 def _parsed(stripped: bytes) -> onnx.ModelProto:
@@ -89,8 +85,7 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
 
 
 @contextmanager
-def _mapped(path: str) -> Iterator[memoryview]:
-    """Map a regular file into memory; only the pages that are looked at are read."""
+def _regular_file(path: str) -> Iterator[FileWindow]:
     descriptor = _opened(path)
     try:
         status = os.fstat(descriptor)
@@ -98,15 +93,7 @@ def _mapped(path: str) -> Iterator[memoryview]:
             if is_kind(status.st_mode):
                 message = f"no ONNX model but {kind}"
                 raise ModelFileError(message)
-        if status.st_size == 0:
-            message = "no ONNX model but an empty file"
-            raise ModelFileError(message)
-        with mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) as mapping:
-            view = memoryview(mapping)
-            try:
-                yield view
-            finally:
-                view.release()
+        yield FileWindow(descriptor, status.st_size)
     finally:
         os.close(descriptor)
 

@@ -90,7 +90,7 @@ class _Search:
     def _add_parameter(self, node: Node, name: str) -> None:
         producer = self.producers.get(name)
         if producer is not None and producer.op_type == "DequantizeLinear":
-            if weight := self._weight(self._source(producer.inputs[0])):
+            if weight := self._weight(self._source(_first_input(producer))):
                 self.quantised.setdefault(_storage(weight), weight.name)
             return
         weight = self._weight(name)
@@ -111,7 +111,7 @@ class _Search:
         """Follow a chain of layout operators back to where it starts."""
         producer = self.producers.get(name)
         while producer is not None and producer.op_type in _LAYOUT:
-            name = producer.inputs[0]
+            name = _first_input(producer)
             producer = self.producers.get(name)
         return name
 
@@ -145,6 +145,10 @@ def _slots(node: Node) -> Iterator[tuple[str, str]]:
         slot = node.operator.input_name(place)
         if name and slot is not None:
             yield slot, name
+
+
+def _first_input(node: Node) -> str:
+    return node.inputs[0] if node.inputs else ""
 
 
 def _storage(weight: Tensor) -> str:

@@ -85,8 +85,8 @@ def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
         tensor = constant_tensor(node)
         if tensor is not None:
             constants.append((node.output[0], tensor))
-    for name, tensor in constants:
-        types[name] = dense_type(tensor.data_type, tensor.dims)
-        value = constant_value(tensor)
-        if value is not None and value.size <= MAX_ELEMENTS and value.dtype.kind in "biuf":
-            values[name] = value
+    for name, constant in constants:
+        types[name] = dense_type(constant.data_type, constant.dims)
+        elements = constant_value(constant)
+        if elements is not None and elements.size <= MAX_ELEMENTS and elements.dtype.kind in "biuf":
+            values[name] = elements

@@ -1,7 +1,7 @@
 """A scan over a model's protobuf wire format that leaves weight payloads where they are.
 
 The scan reads tags and lengths only, and jumps over the bytes of every large tensor, so a 3 GiB
-file mapped into memory costs a few pages. What comes out is the same model, serialised, with those
+file costs a few reads. What comes out is the same model, serialised, with those
 payloads missing: names, dims and types stay, and so do the small tensors that shapes depend on.
 
 Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: onnx.proto3.
@@ -9,10 +9,28 @@ Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: 
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol, overload
 
 from onnxmem.errors import ModelFileError
 
-Buffer = bytes | memoryview
+
+class ByteSource(Protocol):
+    """Bytes by place: ``bytes``, a ``memoryview``, or a file's window."""
+
+    def __len__(self) -> int: ...
+
+    @overload
+    def __getitem__(self, place: int, /) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice, /) -> bytes | memoryview: ...
+
+
+Piece = bytes | slice
+"""New bytes, or a run of the source's."""
+
+_LIMIT_BYTES = 2**31 - 1
+"""Protobuf's own limit of a message."""
 
 _KEEP_BYTES = 512
 """A tensor message up to this size is kept whole, whatever its type."""
@@ -51,81 +69,91 @@ _TRAINING_INFO = frozenset({20})  # the algorithm's own graphs are no part of th
 _MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=_TRAINING_INFO)
 
 
-def without_payloads(data: Buffer) -> bytes:
+def without_payloads(data: ByteSource) -> bytes:
     """Serialise the model again without the payloads of its large tensors.
 
-    :raises ModelFileError: the bytes end before a length that they announce, or are no protobuf.
+    :raises ModelFileError: the bytes end before a length that they announce, are no protobuf, or
+        are over 2 GiB without the weights.
     """
-    view = memoryview(data)
-    return b"".join(_message_pieces(view, 0, len(view), _MODEL, 0))
+    pieces = _message_pieces(data, 0, len(data), _MODEL, 0)
+    if _num_bytes(pieces) > _LIMIT_BYTES:
+        message = "over 2 GiB are left without the weights; no runtime reads such a model"
+        raise ModelFileError(message)
+    return b"".join(piece if isinstance(piece, bytes) else bytes(data[piece]) for piece in pieces)
+
+
+def _num_bytes(pieces: list[Piece]) -> int:
+    return sum(
+        len(piece) if isinstance(piece, bytes) else piece.stop - piece.start for piece in pieces
+    )
 
 
 def _message_pieces(
-    view: memoryview, start: int, end: int, kind: _Message, depth: int
-) -> list[Buffer]:
+    data: ByteSource, start: int, end: int, kind: _Message, depth: int
+) -> list[Piece]:
     """Cut one message into the slices of it that stay; neighbours stay one slice."""
     if depth > _MAX_DEPTH:
         message = f"messages are nested more than {_MAX_DEPTH} deep; no runtime reads such a model"
         raise ModelFileError(message)
-    pieces: list[Buffer] = []
+    pieces: list[Piece] = []
     kept_from = position = start
     while position < end:
         field_start = position
-        number, content, position = _next_field(view, position, end, kind)
+        number, content, position = _next_field(data, position, end, kind)
         inner = kind.fields.get(number)
         if number in kind.dropped:
-            replacement: list[Buffer] = []
+            replacement: list[Piece] = []
         elif inner is None or position - content <= _KEEP_BYTES:
             continue
         else:
-            replacement = _smaller(view, number, (content, position), inner, depth)
-        pieces.append(view[kept_from:field_start])
+            replacement = _smaller(data, number, (content, position), inner, depth)
+        pieces.append(slice(kept_from, field_start))
         pieces.extend(replacement)
         kept_from = position
-    pieces.append(view[kept_from:end])
+    pieces.append(slice(kept_from, end))
     return pieces
 
 
 def _smaller(
-    view: memoryview, number: int, span: tuple[int, int], kind: _Message, depth: int
-) -> list[Buffer]:
+    data: ByteSource, number: int, span: tuple[int, int], kind: _Message, depth: int
+) -> list[Piece]:
     """Write a length-delimited field again with a smaller content."""
     if kind is _TENSOR:
-        content = _tensor_pieces(view, *span)
+        content = _tensor_pieces(data, *span)
     else:
-        content = _message_pieces(view, *span, kind, depth + 1)
-    length = sum(map(len, content))
+        content = _message_pieces(data, *span, kind, depth + 1)
+    length = _num_bytes(content)
     return [_varint((number << 3) | _BYTES), _varint(length), *content]
 
 
-def _tensor_pieces(view: memoryview, start: int, end: int) -> list[Buffer]:
+def _tensor_pieces(data: ByteSource, start: int, end: int) -> list[Piece]:
     """Cut a tensor's payload fields out, unless it is an integer tensor that shapes may need."""
-    pieces: list[Buffer] = []
+    pieces: list[Piece] = []
     elem_type = 0
     kept_from = position = start
     while position < end:
         field_start = position
-        number, content, position = _next_field(view, position, end, _TENSOR)
+        number, content, position = _next_field(data, position, end, _TENSOR)
         if number == _TENSOR_DATA_TYPE:
-            elem_type = _read_varint(view, content, end)[0]
+            elem_type = _read_varint(data, content, end)[0]
         if number in _TENSOR_PAYLOADS:
-            pieces.append(view[kept_from:field_start])
+            pieces.append(slice(kept_from, field_start))
             kept_from = position
     if elem_type in _INTEGER_TYPES and end - start <= _KEEP_INTEGER_BYTES:
-        return [view[start:end]]
-    pieces.append(view[kept_from:end])
+        return [slice(start, end)]
+    pieces.append(slice(kept_from, end))
     return pieces
 
 
-def _next_field(view: memoryview, position: int, end: int, kind: _Message) -> tuple[int, int, int]:
+def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tuple[int, int, int]:
     """Step over one field: its number, where its content starts, where the field ends."""
-    tag, content = _read_varint(view, position, end)
+    tag, content = _read_varint(data, position, end)
     number, wire_type = tag >> 3, tag & 7
     if wire_type == _BYTES:
-        length, content = _read_varint(view, content, end)
+        length, content = _read_varint(data, content, end)
         stop = content + length
     elif wire_type == _VARINT:
-        stop = _read_varint(view, content, end)[1]
+        stop = _read_varint(data, content, end)[1]
     elif wire_type in _FIXED_SIZES:
         stop = content + _FIXED_SIZES[wire_type]
     else:
@@ -139,11 +167,11 @@ def _next_field(view: memoryview, position: int, end: int, kind: _Message) -> tu
     return number, content, stop
 
 
-def _read_varint(view: memoryview, position: int, end: int) -> tuple[int, int]:
+def _read_varint(data: ByteSource, position: int, end: int) -> tuple[int, int]:
     """Read a base-128 integer: its value and where it ends."""
     value = shift = 0
     while position < end and shift < _VARINT_BITS:
-        byte = view[position]
+        byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the continuation bit

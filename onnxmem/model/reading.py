@@ -193,11 +193,11 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
         if attribute.name == "value":
             return attribute.t
         if attribute.name in {"value_float", "value_floats"}:
-            elements = attribute.floats or [attribute.f]
-            return _tensor(onnx.TensorProto.FLOAT, attribute, np.array(elements, np.float32))
+            floats = attribute.floats if attribute.name.endswith("s") else [attribute.f]
+            return _tensor(onnx.TensorProto.FLOAT, attribute, np.array(floats, np.float32))
         if attribute.name in {"value_int", "value_ints"}:
-            elements = attribute.ints or [attribute.i]
-            return _tensor(onnx.TensorProto.INT64, attribute, np.array(elements, np.int64))
+            integers = attribute.ints if attribute.name.endswith("s") else [attribute.i]
+            return _tensor(onnx.TensorProto.INT64, attribute, np.array(integers, np.int64))
         if attribute.name in {"value_string", "value_strings"}:
             dims = [len(attribute.strings)] if attribute.name.endswith("s") else []
             return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=dims)

@@ -42,15 +42,17 @@ def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str) -> OpSpec:
 
 def _after_the_first(call: Call) -> int | None:
     """Combine n operands in n - 1 steps of one FLOP an output element."""
-    return times(len(call.inputs) - 1, num_elements(call.output_at(0)))
+    return times(max(len(call.inputs) - 1, 0), num_elements(call.output_at(0)))
 
 
-def _variadic(op_type: str, output: str, saved: tuple[Saved, ...], torch: str) -> OpSpec:
+def _variadic(
+    op_type: str, output: str, saved: tuple[Saved, ...], torch: str, *, trained: bool = False
+) -> OpSpec:
     return OpSpec(
         op_type=op_type,
         inputs=("*data_0",),
         outputs=(output,),
-        parameters=("data_0",) if op_type == "Sum" else (),
+        parameters=("data_0",) if trained else (),
         saved=saved,
         flops=_after_the_first,
         source=f"torch derivatives.yaml: {torch}",
@@ -96,11 +98,10 @@ _UNARY = (
 _ARITHMETIC = (
     _arithmetic("Add", (), "add"),  # dA = dB = dC
     _arithmetic("Sub", (), "sub"),  # dA = dC, dB = -dC
+    # dA = dC * B, dB = dC * A
     _arithmetic("Mul", (Saved("A", if_grad="B"), Saved("B", if_grad="A")), "mul"),
-    # Mul: dA = dC * B, dB = dC * A
-    _arithmetic("Div", (Saved("A", if_grad="B"), Saved("B")), "div"),
-    # Div: dA = dC / B, dB = -dC * A / B^2
-    _variadic("Sum", "sum", (), "add"),  # each dX = dY
+    _arithmetic("Div", (Saved("A", if_grad="B"), Saved("B")), "div"),  # dA = dC/B, dB = -dC*A/B^2
+    _variadic("Sum", "sum", (), "add", trained=True),  # each dX = dY
     _variadic("Mean", "mean", (), "mean"),  # each dX = dY / n
     _variadic("Max", "max", (Saved("data_0"),), "maximum"),  # dX = dY * (X is the largest)
     _variadic("Min", "min", (Saved("data_0"),), "minimum"),  # dX = dY * (X is the smallest)

@@ -45,14 +45,15 @@ OPS = (
     _view("Unsqueeze", ("data", "axes"), "expanded"),  # dX = reshape(dY)
     _view("Identity", ("input",), "output"),  # dX = dY
     _view("Transpose", ("data",), "transposed", strided=True),  # dX = transpose(dY)
+    # dX = 0 with dY in the slice, as large as X
     _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", strided=True),
-    # Slice: dX = 0 with dY in the slice, as large as X
     _view("Split", ("input", "split"), "*outputs", strided=True),  # dX = concat(dY...)
     _view("Expand", ("input", "shape"), "output", strided=True),  # dX = sum(dY) over the new axes
     _copy("Concat", ("*inputs",), "concat_result", "cat", trained=True),  # each dX = its part of dY
     _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles
+    # dX = the middle of dY; the reflect and edge modes keep X as well, which is not told here
     _copy("Pad", ("data", "pads", "constant_value", "axes"), "output", "constant_pad_nd"),
-    # Pad: dX = the middle of dY; its reflect and edge modes keep X in PyTorch, not told here
+    # dX = dY, padded and cut the other way
     _copy("CenterCropPad", ("input_data", "shape"), "output_data", "slice and constant_pad_nd"),
     _copy("DepthToSpace", ("input",), "output", "pixel_shuffle"),  # dX = space_to_depth(dY)
     _copy("SpaceToDepth", ("input",), "output", "pixel_unshuffle"),  # dX = depth_to_space(dY)

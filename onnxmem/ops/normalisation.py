@@ -8,26 +8,26 @@ done once per mean (its division, the root) is left out.
 from onnxmem.ops.formulas import (
     bytes_of_input,
     int_attribute,
+    num_elements,
     per_element,
     product,
     shape_at,
     times,
 )
-from onnxmem.ops.spec import Call, Formula, OpSpec, Saved
+from onnxmem.ops.spec import Call, Formula, Operand, OpSpec, Saved
 
 _STATISTIC_BYTES = 4
 
 
-def _channel_bytes(count: int) -> Formula:
-    """Bytes of ``count`` statistics per channel: [N, C, ...] -> [C]."""
-    return lambda call: times(
-        count * _STATISTIC_BYTES, product((shape_at(call) or ())[1:2] or None)
-    )
+def _channel_bytes(call: Call) -> int | None:
+    """Bytes of mean and deviation per channel: as many as the scale has elements."""
+    return times(2 * _STATISTIC_BYTES, num_elements(call.input_at(1)))
 
 
-def _instance_bytes(count: int) -> Formula:
-    """Bytes of ``count`` statistics per sample and channel: [N, C, ...] -> [N, C]."""
-    return lambda call: times(count * _STATISTIC_BYTES, product((shape_at(call) or ())[:2] or None))
+def _instance_bytes(call: Call) -> int | None:
+    """Bytes of mean, deviation and repeated scale per sample and channel: [N, C, ...] -> [N, C]."""
+    shape = shape_at(call)
+    return times(3 * _STATISTIC_BYTES, product(shape[:2]) if shape else None)
 
 
 def _row_bytes(count: int) -> Formula:
@@ -45,32 +45,31 @@ def _row_bytes(count: int) -> Formula:
 
 def _group_bytes(call: Call) -> int | None:
     """Bytes of mean and deviation per sample and group: [N, C, ...] -> [N, num_groups]."""
-    groups = int_attribute(call, "num_groups", 0) or None
-    return times(2 * _STATISTIC_BYTES, times(groups, product((shape_at(call) or ())[:1] or None)))
+    shape, groups = shape_at(call), int_attribute(call, "num_groups", 0)
+    return times(2 * _STATISTIC_BYTES * groups, shape[0]) if shape and groups else None
 
 
 def _lp_norm_bytes(call: Call) -> int | None:
     """Bytes of the norms: the input with its axis taken out."""
     shape, data = shape_at(call), call.input_at(0)
-    if not shape or data is None or data.bits is None:
+    if not shape or data is None:
         return None
     axis = int_attribute(call, "axis", -1) % len(shape)
-    count = times(data.bits, product(shape[:axis] + shape[axis + 1 :]))
-    return None if count is None else -(-count // 8)
+    return Operand(shape[:axis] + shape[axis + 1 :], data.bits).size_bytes
 
 
 def _lrn_bytes(call: Call) -> int | None:
-    """Bytes of the squares padded by ``size - 1`` channels, and of the divisor before and after
-    its power.
+    """Bytes of the squares, padded by ``size - 1`` channels, and of the divisor before and after
+    its power: all [N, C, ...] but for the padding.
     """
     shape, data = shape_at(call), call.input_at(0)
-    if product(shape) is None or not shape or data is None or data.bits is None:
+    if not shape or data is None or data.bits is None:
         return None
-    size = int_attribute(call, "size", 1)
-    batch, channels, *rest = shape
-    padded = product((batch, (channels or 0) + size - 1, *rest))
-    count = times(data.bits, (padded or 0) + 2 * (product(shape) or 0))
-    return None if count is None else -(-count // 8)
+    padding = times(int_attribute(call, "size", 1) - 1, product((shape[0], *shape[2:])))
+    squares_and_divisors = times(3, data.num_elements)
+    if padding is None or squares_and_divisors is None:
+        return None
+    return (padding + squares_and_divisors) * data.bits // 8
 
 
 def _lrn_flops(call: Call) -> int | None:
@@ -95,7 +94,7 @@ def _batch_normalization(since_version: int, mean: str, variance: str) -> OpSpec
         buffers=(mean, variance),
         # With N = (X - mean) * invstd: dX = scale * invstd * (dY - avg(dY) - N * avg(dY * N))
         saved=(Saved("X"), Saved("scale")),
-        saved_extra_bytes=_channel_bytes(2),  # mean, invstd
+        saved_extra_bytes=_channel_bytes,  # mean, invstd
         flops=per_element(2),  # at inference the statistics fold into one scale and one shift
         source="torch derivatives.yaml: native_batch_norm",
     )
@@ -147,7 +146,7 @@ OPS = (
         outputs=("output",),
         parameters=("scale", "B"),
         saved=(Saved("input"),),  # as BatchNormalization, over each sample
-        saved_extra_bytes=_instance_bytes(3),  # mean, invstd, scale repeated for each sample
+        saved_extra_bytes=_instance_bytes,  # mean, invstd, scale repeated for each sample
         flops=per_element(7),
         source="torch instance_norm: batch_norm over [1, N * C, ...]",
     ),

@@ -34,9 +34,9 @@ def _resize_flops(call: Call) -> int | None:
     taps = _TAPS_PER_AXIS.get(str_attribute(call, "mode", "nearest"))
     output = call.output_at(0)
     axes = _resized_axes(shape_at(call), None if output is None else output.shape)
-    if not taps or not axes:
-        return 0 if taps == 0 else axes
-    if int_attribute(call, "antialias", 0):
+    if taps == 0 or axes == 0:
+        return 0
+    if taps is None or axes is None or int_attribute(call, "antialias", 0):
         return None
     return times(2 * taps**axes, num_elements(output))
 
@@ -47,7 +47,7 @@ def _grid_sample_flops(call: Call) -> int | None:
     shape = shape_at(call)
     if taps is None or shape is None:
         return None
-    per_element = 2 * taps ** (len(shape) - 2) if taps else 0
+    per_element = 2 * taps ** max(len(shape) - 2, 0) if taps else 0
     return times(per_element, num_elements(call.output_at(0)))
 
 

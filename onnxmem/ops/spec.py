@@ -131,7 +131,7 @@ class OpSpec:
         return _index(self.outputs, name)
 
     def input_name(self, index: int) -> str | None:
-        """Schema name of the input at a place, variadic ones included; ``None`` beyond the record."""
+        """Schema name of the input at a place, variadic ones too; ``None`` beyond the record."""
         return _name(self.inputs, index)
 
     def output_name(self, index: int) -> str | None:

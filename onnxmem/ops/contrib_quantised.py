@@ -1,0 +1,216 @@
+"""onnxruntime's quantised operators of domain com.microsoft.
+
+Each counts as its float form does; zero points and scales are folded in.
+"""
+
+from onnxmem.ops.combining import if_input, multiply_add
+from onnxmem.ops.formulas import one_per_element, one_per_input_element, per_element
+from onnxmem.ops.linear import gemm_macs, matmul_macs, packed_matmul_macs
+from onnxmem.ops.pooling import window_flops
+from onnxmem.ops.quantised import dequantise, qlinear_conv, quantise
+from onnxmem.ops.recurrent import LSTM_FLOPS, recurrent_flops, recurrent_macs
+from onnxmem.ops.spec import Formula, OpSpec, Saved, nothing, unknown
+
+DOMAIN = "com.microsoft"
+_SOURCE = "onnxruntime ContribOperators.md"
+
+
+def _scaled(name: str) -> tuple[str, str, str]:
+    """Integers with the scale and zero point that give them their meaning."""
+    return name, f"{name}_scale", f"{name}_zero_point"
+
+
+def _integer(
+    op_type: str,
+    inputs: tuple[str, ...],
+    output: str,
+    flops: Formula,
+    *,
+    macs: Formula = nothing,
+    quantised: tuple[str, ...] = (),
+) -> OpSpec:
+    """Integers in, integers or floats out; what is named a scale or zero point is a buffer."""
+    return OpSpec(
+        op_type=op_type,
+        domain=DOMAIN,
+        inputs=inputs,
+        outputs=(output,),
+        buffers=tuple(name for name in inputs if name.endswith(("_scale", "_zero_point"))),
+        quantised=quantised,
+        differentiable=False,
+        macs=macs,
+        flops=flops,
+        source=_SOURCE,
+    )
+
+
+def _unary(op_type: str, flops: Formula) -> OpSpec:
+    return _integer(op_type, (*_scaled("X"), "Y_scale", "Y_zero_point"), "Y", flops)
+
+
+def _unary_lower(op_type: str, flops: Formula) -> OpSpec:
+    """Describe one input, one output, their scales named in lower case."""
+    names = ("X", "x_scale", "x_zero_point", "y_scale", "y_zero_point")
+    return _integer(op_type, names, "Y", flops)
+
+
+def _binary(op_type: str) -> OpSpec:
+    inputs = (*_scaled("A"), *_scaled("B"), "C_scale", "C_zero_point")
+    return _integer(op_type, inputs, "C", one_per_element, quantised=("A", "B"))
+
+
+def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
+    """Float activations times quantised weights: A: [*batch, K] -> Y: [*batch, N]."""
+    others = () if bias is None else (if_input(bias, one_per_element),)
+    return OpSpec(
+        op_type=op_type,
+        domain=DOMAIN,
+        inputs=("A", "B", *more),
+        outputs=("Y",),
+        parameters=("bias",) if "bias" in more else (),
+        buffers=tuple(name for name in more if name != "bias"),
+        quantised=("B",),
+        # dA = dY @ B', B made float again; B itself is never trained
+        saved=tuple(Saved(name, if_grad="A") for name in ("B", *more) if name != "bias"),
+        macs=packed_matmul_macs,
+        flops=multiply_add(packed_matmul_macs, *others),
+        source=f"{_SOURCE}; onnxruntime MatMulBnb4Grad",
+    )
+
+
+def _product(
+    op_type: str, inputs: tuple[str, ...], macs: Formula, bias: int, quantised: tuple[str, ...]
+) -> OpSpec:
+    """Describe A @ B, and a bias."""
+    flops = multiply_add(macs, if_input(bias, one_per_element))
+    return _integer(op_type, inputs, "Y", flops, macs=macs, quantised=quantised)
+
+
+_EXPERTS = tuple(
+    f"fc{layer}_{part}"
+    for layer in (1, 2, 3)
+    for part in ("experts_weights", "scales", "experts_bias")
+)
+_EXPERT_ZERO_POINTS = tuple(f"fc{layer}_zero_points" for layer in (1, 2, 3))
+
+OPS = (
+    quantise(DOMAIN),
+    dequantise(DOMAIN),
+    qlinear_conv(DOMAIN),
+    _binary("QLinearAdd"),
+    _binary("QLinearMul"),
+    _unary("QLinearSigmoid", one_per_element),
+    _unary("QLinearLeakyRelu", one_per_element),
+    _integer(
+        "QLinearSoftmax",
+        ("X", "X_scale", "x_zero_point", "y_scale", "y_zero_point"),
+        "Y",
+        per_element(5),
+    ),
+    _unary_lower("QLinearAveragePool", window_flops()),
+    _unary_lower("QLinearGlobalAveragePool", one_per_input_element),
+    _integer(
+        "QLinearReduceMean",
+        (
+            *("data", "data_scale", "data_zero_point"),
+            *("reduced_scale", "reduced_zero_point"),
+        ),
+        "reduced",
+        one_per_input_element,
+    ),
+    _integer(
+        "QLinearWhere",
+        (
+            *("condition", "X", "x_scale", "x_zero_point"),
+            *("Y", "y_scale", "y_zero_point"),
+            *("z_scale", "z_zero_point"),
+        ),
+        "Z",
+        nothing,
+    ),
+    # The variadic inputs are tensor, scale, zero point in turn; copied where the scales agree
+    _integer("QLinearConcat", ("Y_scale", "Y_zero_point", "*inputs"), "Y", nothing),
+    _product(
+        "QGemm",
+        (
+            *("A", "a_scale", "a_zero_point"),
+            *("B", "b_scale", "b_zero_point"),
+            *("C", "y_scale", "y_zero_point"),
+        ),
+        gemm_macs(b=3),
+        6,
+        ("A", "B", "C"),
+    ),
+    _product(
+        "DynamicQuantizeMatMul",
+        ("A", "B", "b_scale", "b_zero_point", "bias"),
+        matmul_macs(),
+        4,
+        ("B", "bias"),
+    ),
+    _product(
+        "MatMulIntegerToFloat",
+        ("A", "B", "a_scale", "b_scale", "a_zero_point", "b_zero_point", "bias"),
+        matmul_macs(),
+        6,
+        ("B", "bias"),
+    ),
+    _integer(
+        "MatMulInteger16",
+        ("A", "B"),
+        "Y",
+        multiply_add(matmul_macs()),
+        macs=matmul_macs(),
+        quantised=("B",),
+    ),
+    _weight_only("MatMulNBits", "scales", "zero_points", "g_idx", "bias", bias=5),
+    _weight_only("MatMulBnb4", "absmax"),
+    _weight_only("MatMulFpQ4", "B_shape"),
+    OpSpec(
+        op_type="GatherBlockQuantized",
+        domain=DOMAIN,
+        inputs=("data", "indices", "scales", "zero_points"),
+        outputs=("output",),
+        buffers=("scales", "zero_points"),
+        quantised=("data",),
+        differentiable=False,
+        flops=per_element(2),  # subtract, multiply
+        source=_SOURCE,
+    ),
+    OpSpec(
+        op_type="DynamicQuantizeLSTM",
+        domain=DOMAIN,
+        inputs=(
+            *("X", "W", "R", "B", "sequence_lens", "initial_h", "initial_c", "P"),
+            *("W_scale", "W_zero_point", "R_scale", "R_zero_point"),
+        ),
+        outputs=("Y", "Y_h", "Y_c"),
+        buffers=("W_scale", "W_zero_point", "R_scale", "R_zero_point"),
+        quantised=("W", "R", "B", "P"),
+        differentiable=False,
+        macs=recurrent_macs(4),
+        flops=recurrent_flops(4, LSTM_FLOPS),
+        source=_SOURCE,
+    ),
+    OpSpec(
+        op_type="NhwcMaxPool",
+        domain=DOMAIN,
+        inputs=("x",),
+        outputs=("y",),
+        differentiable=False,
+        flops=window_flops(),
+        source=_SOURCE,
+    ),
+    OpSpec(
+        op_type="QMoE",
+        domain=DOMAIN,
+        inputs=("input", "router_probs", *_EXPERTS, *_EXPERT_ZERO_POINTS),
+        outputs=("output",),
+        buffers=tuple(name for name in _EXPERTS if name.endswith("scales")) + _EXPERT_ZERO_POINTS,
+        quantised=tuple(name for name in _EXPERTS if not name.endswith("scales")),
+        differentiable=False,
+        macs=unknown,  # the packing hides the experts' sizes
+        flops=unknown,
+        source=_SOURCE,
+    ),
+)
