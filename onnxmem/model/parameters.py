@@ -14,21 +14,33 @@ weights as Constant nodes.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from onnxmem.model.dtypes import DType
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 
 _LAYOUT = frozenset(
     {
-        *("Cast", "CastLike", "Flatten", "Identity", "Reshape"),
-        *("Squeeze", "Transpose", "Unsqueeze"),
+        *("Cast", "CastLike", "Concat", "Flatten", "Identity", "Reshape"),
+        *("Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"),
     }
 )
-"""Operators whose first input is a weight still after them: the same elements, laid out anew."""
+"""Operators after which a weight is a weight still: its elements laid out anew, in pieces or joined
+as a recurrent layer's gates are.
+"""
 
 _LITERAL_OPERANDS = _LAYOUT | {
-    *("Add", "Concat", "Div", "Exp", "Expand", "Max", "Min", "Mul", "Pow"),
-    *("Slice", "Split", "Sub", "Sum", "Tile", "Where"),
+    *("Add", "Div", "Exp", "Expand", "Max", "Min", "Mul"),
+    *("Pow", "Sub", "Sum", "Tile", "Where"),
 }
 """Operators that read a number of the program as readily as a parameter of the model."""
+
+_PACKED_BITS = {
+    "GatherBlockQuantized": "bits",
+    "MatMulNBits": "bits",
+    "QMoE": "expert_weight_bits",
+}
+"""Operators that read several weights from a byte, and the attribute that gives their width."""
+_PACKED_DEFAULT_BITS = 4
+_BYTE_BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +54,7 @@ class Parameters:
     buffers: tuple[str, ...]
     """What else a model holds: running statistics, masks, tables, scales; not small literals."""
     num_parameters: int
-    """Elements of ``trained`` and ``quantised``; a sub-byte element counts one."""
+    """Elements of ``trained`` and ``quantised``; a sub-byte element counts one, packed or not."""
 
 
 def parameters(graph: Graph) -> Parameters:
@@ -72,6 +84,8 @@ class _Search:
     producers: Mapping[str, Node] = field(init=False)
     trained: dict[str, str] = field(default_factory=dict)
     quantised: dict[str, str] = field(default_factory=dict)
+    per_element: dict[str, int] = field(default_factory=dict)
+    """Weights that one element of a packed tensor holds, where it is not one."""
     buffers: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -84,14 +98,17 @@ class _Search:
                 self.buffers.add(_storage(weight))
             elif slot in node.operator.quantised and (weight := self._weight(name)):
                 self.quantised.setdefault(_storage(weight), weight.name)
+                self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
-                self._add_parameter(node, self._source(name))
+                for source in self._sources(name):
+                    self._add_parameter(node, source)
 
     def _add_parameter(self, node: Node, name: str) -> None:
         producer = self.producers.get(name)
         if producer is not None and producer.op_type == "DequantizeLinear":
-            if weight := self._weight(self._source(_first_input(producer))):
-                self.quantised.setdefault(_storage(weight), weight.name)
+            for source in self._sources(next(iter(producer.inputs), "")):
+                if quantised := self._weight(source):
+                    self.quantised.setdefault(_storage(quantised), quantised.name)
             return
         weight = self._weight(name)
         if weight is not None and self._is_trained(node, weight):
@@ -107,13 +124,19 @@ class _Search:
         is_literal = producer is not None and producer.op_type == "Constant"
         return bool(weight.shape) and weight.num_elements != 1 and not is_literal
 
-    def _source(self, name: str) -> str:
-        """Follow a chain of layout operators back to where it starts."""
-        producer = self.producers.get(name)
-        while producer is not None and producer.op_type in _LAYOUT:
-            name = _first_input(producer)
+    def _sources(self, name: str) -> Iterator[str]:
+        """Follow chains of layout operators back to where they start."""
+        seen = {name}
+        waiting = [name]
+        while waiting:
+            name = waiting.pop()
             producer = self.producers.get(name)
-        return name
+            if producer is None or producer.op_type not in _LAYOUT:
+                yield name
+                continue
+            pieces = producer.inputs if producer.op_type == "Concat" else producer.inputs[:1]
+            waiting.extend(piece for piece in pieces if piece not in seen)
+            seen.update(pieces)
 
     def _weight(self, name: str) -> Tensor | None:
         tensor = self.graph.tensors.get(name)
@@ -135,8 +158,8 @@ class _Search:
         return is_constant or (weight.dtype is not None and weight.dtype.is_integer)
 
     def num_elements(self, name: str) -> int:
-        """Elements of a weight; 0 where its shape is unknown."""
-        return self.graph.tensors[name].num_elements or 0
+        """Elements of a weight, packed ones counted apart; 0 where its shape is unknown."""
+        return (self.graph.tensors[name].num_elements or 0) * self.per_element.get(name, 1)
 
 
 def _slots(node: Node) -> Iterator[tuple[str, str]]:
@@ -147,8 +170,12 @@ def _slots(node: Node) -> Iterator[tuple[str, str]]:
             yield slot, name
 
 
-def _first_input(node: Node) -> str:
-    return node.inputs[0] if node.inputs else ""
+def _weights_per_element(node: Node, weight: Tensor) -> int:
+    """Count the weights in one element: several where an operator packs them into bytes."""
+    if node.op_type not in _PACKED_BITS or weight.dtype is not DType.UINT8:
+        return 1
+    bits = node.attributes.get(_PACKED_BITS[node.op_type], _PACKED_DEFAULT_BITS)
+    return _BYTE_BITS // bits if isinstance(bits, int) and 0 < bits <= _BYTE_BITS else 1
 
 
 def _storage(weight: Tensor) -> str:

@@ -1,0 +1,52 @@
+"""Which tensors require a gradient, and which nodes a backward pass goes through."""
+
+from collections.abc import Iterable
+
+from onnxmem.model import Graph, Node
+from onnxmem.model.parameters import Parameters
+
+
+def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
+    """Name the tensors that a gradient reaches: trained parameters and what is made from them.
+
+    It passes from floating input to floating output through every differentiable operator; a node
+    with subgraphs passes it from whatever its bodies read.
+    """
+    trained = {_storage(graph, name) for name in parameters.trained}
+    reached = {name for name in graph.tensors if _storage(graph, name) in trained}
+    for node in graph.nodes:
+        if node.operator.differentiable and not reached.isdisjoint(_all_reads(node)):
+            reached.update(name for name in node.writes if _is_floating(graph, name))
+    return frozenset(reached)
+
+
+def backward_nodes(graph: Graph, reached: frozenset[str]) -> tuple[Node, ...]:
+    """List the nodes that a backward pass goes through: on a way from a parameter to an output.
+
+    Every floating output counts, for what it needs is kept while it is.
+    """
+    wanted = {name for name in graph.outputs if name in reached}
+    through: list[Node] = []
+    for node in reversed(graph.nodes):
+        if not wanted.isdisjoint(node.writes):
+            through.append(node)
+            wanted.update(name for name in node.reads if name in reached)
+    return tuple(reversed(through))
+
+
+def _all_reads(node: Node) -> Iterable[str]:
+    """Name what a node reads, and what its subgraphs read inside."""
+    yield from node.reads
+    for _, inner in node.subgraphs:
+        for within in inner.all_nodes():
+            yield from within.reads
+
+
+def _storage(graph: Graph, name: str) -> str:
+    return graph.tensors[name].storage or name
+
+
+def _is_floating(graph: Graph, name: str) -> bool:
+    """Whether a gradient can be taken of a tensor; one of unknown type is taken to be floating."""
+    dtype = graph.tensors[name].dtype
+    return dtype is None or dtype.is_floating

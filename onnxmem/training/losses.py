@@ -1,0 +1,99 @@
+"""Losses: what each keeps for the backward pass, and the targets that the caller hands in.
+
+The loss is PyTorch's, on the first floating output of the graph. Of several outputs the others are
+taken as trained too, by losses that keep nothing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import MappingProxyType
+
+from onnxmem.errors import UsageError
+from onnxmem.ops.spec import Operand
+
+_LABEL_BYTES = 8
+"""Class labels are int64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What one loss keeps, by the output that it reads; ``None`` where its shape is unknown."""
+
+    name: str
+    saved_bytes: Callable[[Operand], int | None]
+    """Kept for the backward pass; the output itself is held anyway."""
+    has_value: bool = True
+    """The loop holds a scalar, the loss, to the end of the step."""
+    target_bytes: Callable[[Operand], int | None]
+    formula: str
+    source: str
+
+
+def _log_softmax_bytes(output: Operand) -> int | None:
+    """Count the log-probabilities, as large as the output, and the sum of the class weights."""
+    if output.size_bytes is None or output.bits is None:
+        return None
+    return output.size_bytes + output.bits // 8
+
+
+def _label_bytes(output: Operand) -> int | None:
+    """One label where the output has a score for each class: its shape without the class axis.
+
+    Classes are the last axis up to rank 3, ``[batch, classes]`` or ``[batch, time, classes]``, and
+    axis 1 from rank 4 on, ``[batch, classes, height, width]``.
+    """
+    if output.shape is None:
+        return None
+    rank = len(output.shape)
+    class_axis = 1 if rank > 3 else rank - 1  # noqa: PLR2004 - images and what is larger
+    others = [dim for axis, dim in enumerate(output.shape) if axis != class_axis]
+    known = [dim for dim in others if dim is not None]
+    return _LABEL_BYTES * prod(known) if len(known) == len(others) else None
+
+
+def _nothing(output: Operand) -> int | None:  # noqa: ARG001 - a formula like any other
+    return 0
+
+
+def _output_bytes(output: Operand) -> int | None:
+    return output.size_bytes
+
+
+_ALL = (
+    Loss(
+        name="cross-entropy",
+        saved_bytes=_log_softmax_bytes,
+        target_bytes=_label_bytes,
+        formula="log-softmax of the output and one sum; int64 labels",
+        source="torch derivatives.yaml: _log_softmax, nll_loss",
+    ),
+    Loss(
+        name="mse",
+        saved_bytes=_nothing,
+        target_bytes=_output_bytes,
+        formula="nothing but the output itself; targets as large as the output",
+        source="torch derivatives.yaml: mse_loss",
+    ),
+    Loss(
+        name="none",
+        saved_bytes=_nothing,
+        has_value=False,
+        target_bytes=_nothing,
+        formula="0",
+        source="no loss",
+    ),
+)
+
+LOSSES: Mapping[str, Loss] = MappingProxyType({known.name: known for known in _ALL})
+
+
+def loss_named(name: str) -> Loss:
+    """Find a loss.
+
+    :raises UsageError: there is none of that name.
+    """
+    if name not in LOSSES:
+        message = f"loss {name!r}: not known; one of {', '.join(LOSSES)}"
+        raise UsageError(message)
+    return LOSSES[name]

@@ -1,0 +1,97 @@
+"""Precisions: how many bytes an element takes in each of its places during training.
+
+A precision speaks of floating elements of at most 32 bits, whatever the file stores; float64,
+integers and truth values keep their size.
+
+- ``fp32``: everything float32.
+- ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it. Weights, gradients and optimizer
+  state are float32; the 16-bit copies of weights and graph inputs that the layers read are kept
+  from forward to backward. Saved activations take 2 bytes. What autocast leaves in float32 (softmax
+  and the normalisations, on CUDA) is counted at 2 bytes too, so a transformer takes somewhat more;
+  the loss is counted in float32. Embeddings and normalisation weights, of which autocast makes no
+  copy, are counted as if it did. The scaler's few bytes are left out.
+- ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
+
+Per parameter with Adam, without activations: 16, 18 with the copies, and 8 bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from onnxmem.errors import UsageError
+from onnxmem.model import DType
+from onnxmem.ops.spec import Operand
+
+_FLOAT_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """Bits per floating element, by what it is."""
+
+    name: str
+    weight_bits: int
+    """Of parameters and floating buffers, their gradients and the optimizer's state."""
+    weight_copy_bits: int
+    """Of the copies of parameters that forward and backward read; 0 where there are none."""
+    activation_bits: int
+    loss_bits: int
+    source: str
+
+    def held(self, operand: Operand, dtype: DType | None, bits: int) -> Operand:
+        """Hold an operand's elements at ``bits``, where the precision speaks of its type."""
+        if dtype is None or not dtype.is_floating or (dtype.bits or 0) > _FLOAT_BITS:
+            return operand
+        return Operand(operand.shape, bits, operand.value)
+
+
+_AUTOCAST = "torch.amp.autocast: float32 parameters, casts cached while it is on"
+
+_ALL = (
+    Precision(
+        name="fp32",
+        weight_bits=32,
+        weight_copy_bits=0,
+        activation_bits=32,
+        loss_bits=32,
+        source="one type throughout",
+    ),
+    Precision(
+        name="mixed-fp16",
+        weight_bits=32,
+        weight_copy_bits=16,
+        activation_bits=16,
+        loss_bits=32,
+        source=_AUTOCAST,
+    ),
+    Precision(
+        name="mixed-bf16",
+        weight_bits=32,
+        weight_copy_bits=16,
+        activation_bits=16,
+        loss_bits=32,
+        source=_AUTOCAST,
+    ),
+    Precision(
+        name="bf16",
+        weight_bits=16,
+        weight_copy_bits=0,
+        activation_bits=16,
+        loss_bits=16,
+        source="one type throughout",
+    ),
+)
+
+PRECISIONS: Mapping[str, Precision] = MappingProxyType({known.name: known for known in _ALL})
+
+
+def precision_named(name: str) -> Precision:
+    """Find a precision.
+
+    :raises UsageError: there is none of that name.
+    """
+    if name not in PRECISIONS:
+        message = f"precision {name!r}: not known; one of {', '.join(PRECISIONS)}"
+        raise UsageError(message)
+    return PRECISIONS[name]

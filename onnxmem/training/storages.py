@@ -1,0 +1,145 @@
+"""Which tensors share a storage while an eager framework runs the graph forward.
+
+A saved view keeps the whole storage that it looks into, and saving it twice costs nothing more.
+Operators that are no views write a new storage in row-major order.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from onnxmem.model import Graph, Node
+from onnxmem.ops.spec import Call, Shape
+from onnxmem.training.strides import Dims, Strides, contiguous, expanded, reshaped
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as a look into a storage."""
+
+    storage: str
+    """The tensor that was first written there."""
+    strides: Strides | None
+    """``None`` where shapes are unknown: taken as row-major order."""
+
+
+def views(graph: Graph) -> Mapping[str, View]:
+    """Find the storage of every tensor of a graph; subgraphs are left out."""
+    found: dict[str, View] = {}
+    for node in graph.nodes:
+        for name in node.reads:
+            found.setdefault(name, _own_storage(graph, name))
+        for name in node.writes:
+            found[name] = _view(graph, node, name, found) or _own_storage(graph, name)
+    for name in graph.outputs:
+        found.setdefault(name, _own_storage(graph, name))
+    return found
+
+
+def is_identity(graph: Graph, node: Node) -> bool:
+    """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
+    if node.op_type == "Dropout":
+        return node.operator.saved_extra_bytes(graph.call(node)) == 0
+    if node.op_type == "Cast" and node.reads and node.writes:
+        source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
+        return source is not None and source == result
+    return False
+
+
+def dims_of(shape: Shape | None) -> Dims | None:
+    """Read the dims of a shape that is known throughout."""
+    if shape is None:
+        return None
+    known = tuple(dim for dim in shape if dim is not None)
+    return known if len(known) == len(shape) else None
+
+
+def _own_storage(graph: Graph, name: str) -> View:
+    dims = dims_of(graph.tensors[name].shape)
+    return View(name, None if dims is None else contiguous(dims))
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One operator that looks into a storage: what its strides follow from."""
+
+    call: Call
+    before: Dims
+    strides: Strides
+    after: Dims
+
+
+def _view(graph: Graph, node: Node, output: str, found: Mapping[str, View]) -> View | None:
+    """See an output as a view of an input; ``None`` where it has a storage of its own."""
+    viewed = _viewed_input(graph, node, output)
+    if not viewed:
+        return None
+    source = found[viewed]
+    before = dims_of(graph.tensors[viewed].shape)
+    after = dims_of(graph.tensors[output].shape)
+    if before is None or after is None or source.strides is None:
+        return View(source.storage, None)
+    look = _Look(graph.call(node), before, source.strides, after)
+    strides = _STRIDES.get(node.op_type, _reshape)(look)
+    return None if strides is None else View(source.storage, strides)
+
+
+def _viewed_input(graph: Graph, node: Node, output: str) -> str | None:
+    """Name the input that an output looks into."""
+    if _is_select(graph, node) or (is_identity(graph, node) and output == node.outputs[0]):
+        return next(iter(node.inputs), None)
+    slot = node.operator.output_name(node.outputs.index(output))
+    for source, result in node.operator.autograd_view:
+        place = node.operator.input_index(source)
+        if result == slot and place < len(node.inputs):
+            return node.inputs[place]
+    return None
+
+
+def _is_select(graph: Graph, node: Node) -> bool:
+    """Whether a Gather takes one slice by a constant number, as exporters write ``x[:, 0]``."""
+    indices = node.inputs[1] if node.op_type == "Gather" and len(node.inputs) > 1 else ""
+    return indices in graph.values and graph.tensors[indices].shape == ()
+
+
+def _reshape(look: _Look) -> Strides | None:
+    return reshaped(look.before, look.strides, look.after)
+
+
+def _transpose(look: _Look) -> Strides | None:
+    perm = look.call.attributes.get("perm")
+    order = perm if isinstance(perm, tuple) else tuple(reversed(range(len(look.before))))
+    if sorted(order) != list(range(len(look.before))):
+        return None
+    return tuple(look.strides[int(axis)] for axis in order)
+
+
+def _expand(look: _Look) -> Strides | None:
+    if len(look.after) < len(look.before):
+        return None
+    return expanded(look.before, look.strides, look.after)
+
+
+def _keep(look: _Look) -> Strides | None:
+    """Keep the strides: a piece of each axis, walked in steps of 1."""
+    return look.strides
+
+
+def _select(look: _Look) -> Strides | None:
+    axis = look.call.attributes.get("axis", 0)
+    dropped = axis % len(look.before) if isinstance(axis, int) else 0
+    return look.strides[:dropped] + look.strides[dropped + 1 :]
+
+
+_STRIDES: Mapping[str, Callable[[_Look], Strides | None]] = MappingProxyType(
+    {
+        "Cast": _keep,
+        "Dropout": _keep,
+        "Expand": _expand,
+        "Gather": _select,
+        "Slice": _keep,
+        "Split": _keep,
+        "Transpose": _transpose,
+    }
+)
+"""How the strides change, by operator; every other view is a reshape."""

@@ -1,0 +1,66 @@
+"""Strides of tensors in an eager framework: what is a view of a storage and what must be a copy.
+
+A stride is the distance in elements between neighbours along an axis. Transposing, slicing and
+expanding only change strides; a reshape does too where it can, and otherwise copies.
+"""
+
+from math import prod
+
+Dims = tuple[int, ...]
+Strides = tuple[int, ...]
+
+
+def contiguous(shape: Dims) -> Strides:
+    """Strides of elements in row-major order.
+
+    >>> contiguous((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def expanded(shape: Dims, strides: Strides, to: Dims) -> Strides:
+    """Strides after broadcasting: 0 along every axis that is repeated."""
+    added = len(to) - len(shape)
+    kept = (
+        0 if dim == 1 and wide != 1 else stride
+        for dim, stride, wide in zip(shape, strides, to[added:], strict=True)
+    )
+    return (0,) * added + tuple(kept)
+
+
+def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
+    """Strides after a reshape that needs no copy; ``None`` where it needs one.
+
+    >>> reshaped((2, 3, 4), (12, 4, 1), (6, 4))
+    (4, 1)
+    >>> reshaped((3, 2), (1, 3), (6,)) is None
+    True
+    """
+    if 0 in to or not shape:
+        return contiguous(to)
+    runs = _runs(shape, strides)
+    result: list[int] = []
+    place = len(to) - 1
+    for count, stride in reversed(runs):
+        covered = 1
+        while place >= 0 and (covered < count or to[place] == 1):
+            result.append(covered * stride)
+            covered *= to[place]
+            place -= 1
+        if covered != count:
+            return None
+    return tuple(reversed(result)) if place < 0 else None
+
+
+def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:
+    """Join neighbouring axes that one stride walks through: (elements, stride) of each run."""
+    runs: list[tuple[int, int]] = []
+    for dim, stride in zip(shape, strides, strict=True):
+        if dim == 1:
+            continue
+        if runs and runs[-1][1] == dim * stride:
+            runs[-1] = (runs[-1][0] * dim, stride)
+        else:
+            runs.append((dim, stride))
+    return runs or [(1, 1)]

@@ -1,0 +1,260 @@
+"""What the forward pass keeps for the backward pass.
+
+Figures marked "torch" were seen with torch 2.13.0's saved_tensors_hooks: distinct storages, inputs
+and parameters left out.
+"""
+
+import pytest
+from graphs import graph_of
+
+from onnxmem.model.parameters import parameters
+from onnxmem.training.precision import precision_named
+from onnxmem.training.saved import SavedActivations, saved_activations
+
+
+def saved(text: str, precision: str = "fp32") -> SavedActivations:
+    graph = graph_of(text)
+    return saved_activations(graph, parameters(graph), precision_named(precision))
+
+
+def kept(text: str) -> dict[str, int | None]:
+    """Tensors that are kept, but for the output ``y``, which the loop always holds."""
+    return {name: size for name, size in saved(text).tensors if name != "y"}
+
+
+def test_each_storage_is_kept_once() -> None:
+    """Relu keeps its output, which the next layer reads: one tensor."""
+    assert kept("""
+        agraph (float[2,8] x) => (float[2,4] y) <float[8,8] w, float[8,4] v> {
+            h = MatMul(x, w)
+            r = Relu(h)
+            y = MatMul(r, v)
+        }""") == {"r": 64}
+
+
+def test_relu_keeps_its_output_and_batchnorm_its_input() -> None:
+    found = saved("""
+        agraph (float[2,3,8,8] x) => (float[2,4,6,6] y)
+        <float[4,3,3,3] w, float[4] s, float[4] b, float[4] mean, float[4] var> {
+            c = Conv(x, w)
+            n = BatchNormalization(c, s, b, mean, var)
+            y = Relu(n)
+        }""")
+    assert dict(found.tensors) == {"c": 1152, "y": 1152}
+    assert [size for _, size in found.extras] == [2 * 4 * 4]
+
+
+def test_maxpool_keeps_its_input_and_int64_indices() -> None:
+    found = saved("""
+        agraph (float[1,3,8,8] x) => (float[1,4,4,4] y) <float[4,3,1,1] w> {
+            c = Conv(x, w)
+            y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
+        }""")
+    assert dict(found.tensors) == {"c": 1024, "y": 256}
+    assert [size for _, size in found.extras] == [8 * 64]
+
+
+def test_concat_keeps_nothing_but_its_readers_keep_its_result() -> None:
+    """As in DenseNet; torch: 1,536 bytes."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,6,16] y) <float[8,8] w, float[16] gain> {
+            a = MatMul(x, w)
+            h = Relu(a)
+            b = MatMul(h, w)
+            g = Relu(b)
+            c = Concat <axis = -1> (h, g)
+            y = Mul(c, gain)
+        }""") == {"h": 384, "g": 384, "c": 768}
+
+
+@pytest.mark.parametrize(("ratio", "keeps"), [(0.0, 0), (0.5, 96)])
+def test_dropout_of_nothing_is_an_identity(ratio: float, keeps: int) -> None:
+    """torch: 384 bytes with a ratio of 0."""
+    found = saved(f"""
+        agraph (float[2,6,8] x) => (float[2,6,8] y)
+        <float[8,8] w, float ratio = {{{ratio}}}, bool on = {{1}}> {{
+            h = MatMul(x, w)
+            r = Relu(h)
+            d, mask = Dropout(r, ratio, on)
+            y = MatMul(d, w)
+        }}""")
+    tensors = {"r": 384, "y": 384} | ({"d": 384} if ratio else {})
+    assert dict(found.tensors) == tensors
+    assert sum(size or 0 for _, size in found.extras) == keeps
+
+
+def test_a_saved_view_keeps_its_whole_storage() -> None:
+    """torch: 384 bytes."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,1,8] y)
+        <float[8,8] w, float[8] g, int64[1] from = {0}, int64[1] to = {1}, int64[1] axis = {1}> {
+            h = MatMul(x, w)
+            e = Exp(h)
+            first = Slice(e, from, to, axis)
+            y = Mul(first, g)
+        }""") == {"e": 384}
+
+
+def test_a_view_of_an_input_keeps_nothing() -> None:
+    assert (
+        kept("""
+        agraph (float[2,6,8] x) => (float[12,8] y) <float[8,8] w, int64[2] shape = {12, 8}> {
+            rows = Reshape(x, shape)
+            y = MatMul(rows, w)
+        }""")
+        == {}
+    )
+
+
+def test_a_reshape_after_a_transpose_copies() -> None:
+    """torch: 384 bytes, of the copy."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,48] y) <float[8,8] w, int64[2] shape = {2, 48}> {
+            h = MatMul(x, w)
+            t = Transpose <perm = [0, 2, 1]> (h)
+            r = Reshape(t, shape)
+            y = Mul(r, r)
+        }""") == {"r": 384}
+
+
+def test_an_attention_head_keeps_copies_of_its_transposed_operands() -> None:
+    """torch: 768 bytes, of two copies; the products that they look into are not kept."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,2,6,6] y)
+        <float[8,8] w, float[8,8] v, int64[4] heads = {2, 6, 2, 4}> {
+            a = MatMul(x, w)
+            b = Reshape(a, heads)
+            q = Transpose <perm = [0, 2, 1, 3]> (b)
+            c = MatMul(x, v)
+            d = Reshape(c, heads)
+            k = Transpose <perm = [0, 2, 3, 1]> (d)
+            y = MatMul(q, k)
+        }""") == {"q as MatMul_6 reads it": 384, "k as MatMul_6 reads it": 384}
+
+
+def test_three_dimensional_operands_are_read_by_strides() -> None:
+    """torch: 384 bytes, one storage."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,8,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            t = Transpose <perm = [0, 2, 1]> (h)
+            y = MatMul(t, h)
+        }""") == {"h": 384}
+
+
+def test_integers_and_truth_values_carry_no_gradient() -> None:
+    """The Cast to int64 ends the way back: what comes after it needs no gradient."""
+    assert (
+        kept("""
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            i = Cast <to = 7> (h)
+            f = Cast <to = 1> (i)
+            y = Exp(f)
+        }""")
+        == {}
+    )
+
+
+def test_a_mask_is_kept_and_the_values_are_not() -> None:
+    assert kept("""
+        agraph (float[2,8] x, float[2,8] limit, float z) => (float[2,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            mask = Less(x, limit)
+            y = Where(mask, h, z)
+        }""") == {"mask": 16}
+
+
+def test_indices_that_the_caller_hands_in_add_nothing() -> None:
+    assert (
+        kept("""
+        agraph (int64[2,5] i) => (float[2,5,4] y) <float[9,4] table> {
+            y = Gather(table, i)
+        }""")
+        == {}
+    )
+
+
+def test_one_slice_taken_by_a_number_is_a_view() -> None:
+    """Exporters write ``h[:, 0]`` as a Gather by a scalar."""
+    assert kept("""
+        agraph (float[2,6,8] x) => (float[2,8] y) <float[8,8] w, float[8] g, int64 zero = {0}> {
+            h = MatMul(x, w)
+            e = Exp(h)
+            first = Gather <axis = 1> (e, zero)
+            y = Mul(first, g)
+        }""") == {"e": 384}
+
+
+def test_a_branch_that_reaches_no_output_keeps_nothing() -> None:
+    assert (
+        kept("""
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            y = MatMul(x, w)
+            dead = Exp(y)
+        }""")
+        == {}
+    )
+
+
+def test_without_parameters_nothing_is_kept_but_the_output() -> None:
+    text = "agraph (float[2,8] x) => (float[2,8] y) { e = Exp(x)  y = Exp(e) }"
+    assert kept(text) == {}
+    assert saved(text).size_bytes == 64
+
+
+def test_silu_keeps_its_input_alone() -> None:
+    """PyTorch's exporter writes SiLU as x * Sigmoid(x); the framework runs one operator."""
+    assert kept("""
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            s = Sigmoid(h)
+            y = Mul(h, s)
+        }""") == {"h": 64}
+
+
+def test_a_gate_keeps_both_factors() -> None:
+    assert kept("""
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w, float[8,8] v> {
+            h = MatMul(x, w)
+            g = MatMul(x, v)
+            s = Sigmoid(g)
+            y = Mul(h, s)
+        }""") == {"h": 64, "s": 64}
+
+
+def test_an_unknown_operator_keeps_everything_and_is_named() -> None:
+    found = saved("""
+        <ir_version: 10, opset_import: ["" : 21, "my.own" : 1]>
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            m = my.own.Mystery(h)
+            y = Identity(m)
+        }""")
+    assert found.assumed_nodes == ("Mystery_1",)
+    assert dict(found.tensors) == {"h": 64, "m": None}
+    assert found.size_bytes == 64
+    assert found.unknown == ("m",)
+
+
+def test_a_body_keeps_all_that_it_makes_and_is_named() -> None:
+    found = saved("""
+        agraph (bool c, float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            y = If (c) <
+                then_branch = yes () => (float[2,8] a) { h = MatMul(x, w)  a = Exp(h) },
+                else_branch = no () => (float[2,8] b) { b = Identity(x) }
+            >
+        }""")
+    assert found.assumed_nodes == ("If_0",)
+    assert found.size_bytes == 4 * 64
+
+
+def test_mixed_precision_halves_activations_and_casts_the_input() -> None:
+    text = """
+        agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
+            h = MatMul(x, w)
+            r = Relu(h)
+            y = MatMul(r, w)
+        }"""
+    assert dict(saved(text, "bf16").tensors) == {"r": 32, "y": 32}
+    assert dict(saved(text, "mixed-fp16").tensors) == {"x": 32, "r": 32, "y": 32}
