@@ -1,35 +1,99 @@
 """How much a model computes: MACs and FLOPs, by node and in all.
 
-One multiply-add is 1 MAC and 2 FLOPs; both are reported.
+One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its dearer branch, and the
+body of a Loop or a Scan counts once, because how often it runs is not in the file.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from onnxmem.model import Graph
+from onnxmem.model import Graph, Node, Role
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCompute:
-    """One node's forward arithmetic; ``None`` is unknown."""
+    """One node's arithmetic; ``None`` is unknown.
+
+    A node with subgraphs has the sum of its dearer branch or its body, so that the nodes of the
+    main graph add up to the model; the nodes in the subgraphs have their own beside it.
+    """
 
     macs: int | None
     flops: int | None
+    backward_flops: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A model's arithmetic; sums leave unknown nodes out and are lower bounds then."""
+    """A model's arithmetic; sums leave unknown nodes out and are lower bounds then.
 
-    forward_macs: int
-    forward_flops: int
-    backward_flops: int
-    """2 x forward for weighted operators (one product for each of the two gradients), 1 x for the
-    rest: a rule, labelled so."""
+    A sum is ``None`` where not one node of the graph is known.
+    """
+
+    forward_macs: int | None
+    forward_flops: int | None
+    backward_flops: int | None
+    """2 x forward for nodes that read a weight as a parameter (one product for each of the two
+    gradients), 1 x for the rest, 0 where no gradient passes: a rule, labelled so."""
     by_node: Mapping[str, NodeCompute]
     unknown_nodes: tuple[str, ...]
 
 
 def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
-    raise NotImplementedError
+    by_node = dict(_by_node(graph, graph))
+    total = _sum(by_node[node.name] for node in graph.nodes)
+    unknown = (
+        node.name
+        for node in graph.all_nodes()
+        if not node.subgraphs and by_node[node.name].flops is None
+    )
+    return Compute(total.macs, total.flops, total.backward_flops, by_node, tuple(unknown))
+
+
+def _by_node(graph: Graph, scope: Graph) -> Iterator[tuple[str, NodeCompute]]:
+    """Count each node of ``scope`` and of its subgraphs, inner ones first."""
+    for node in scope.nodes:
+        branches = []
+        for _, inner in node.subgraphs:
+            counted = dict(_by_node(graph, inner))
+            yield from counted.items()
+            branches.append(_sum(counted[each.name] for each in inner.nodes))
+        dearest = max(branches, key=lambda branch: branch.flops or 0, default=None)
+        yield node.name, dearest or _node_compute(graph, node)
+
+
+def _node_compute(graph: Graph, node: Node) -> NodeCompute:
+    call = graph.call(node)
+    flops = node.operator.flops(call)
+    times = _backward_times(graph, node)
+    return NodeCompute(node.operator.macs(call), flops, None if flops is None else times * flops)
+
+
+def _backward_times(graph: Graph, node: Node) -> int:
+    """How many times its forward arithmetic a node's backward pass is taken to cost."""
+    if not node.operator.differentiable:
+        return 0
+    is_weighted = any(
+        node.operator.input_name(place) in node.operator.parameters
+        and graph.tensors[name].role is Role.WEIGHT
+        for place, name in enumerate(node.inputs)
+        if name
+    )
+    return 2 if is_weighted else 1
+
+
+def _sum(parts: Iterable[NodeCompute]) -> NodeCompute:
+    """Add what is known; an empty graph computes nothing."""
+    nodes = tuple(parts)
+    return NodeCompute(
+        _sum_known(node.macs for node in nodes),
+        _sum_known(node.flops for node in nodes),
+        _sum_known(node.backward_flops for node in nodes),
+    )
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    every = tuple(counts)
+    known = [count for count in every if count is not None]
+    return sum(known) if known or not every else None

@@ -4,6 +4,7 @@ import re
 
 from onnxmem.errors import UsageError
 
+_SI = ("k", "M", "G", "T", "P", "E")
 _IEC = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 _FACTORS = {
@@ -42,13 +43,11 @@ def format_count(count: int | None) -> str:
         return "unknown"
     if abs(count) < 10_000:  # noqa: PLR2004 - four digits are read at a glance
         return f"{count:,}"
-    value = float(count)
-    prefix = ""
-    for prefix in ("k", "M", "G", "T", "P", "E"):
-        value /= 1000
-        if abs(value) < 999.5:  # noqa: PLR2004 - would round to 1000
-            break
-    return f"{value:.3g} {prefix}"
+    power = 1
+    # 999.5 would round to 1000: step on to the next prefix.
+    while abs(count) >= 999.5 * 1000**power and power < len(_SI):
+        power += 1
+    return f"{count / 1000**power:.3g} {_SI[power - 1]}"
 
 
 def parse_size(text: str) -> int:

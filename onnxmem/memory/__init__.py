@@ -1,10 +1,17 @@
-"""When bytes are live: lifetimes, timelines, peaks and the arena that holds them."""
+"""When bytes are live: lifetimes, timelines, peaks and the arena that holds them.
 
+What is counted are activations: tensors that nodes make at run time, subgraphs' included. Weights
+and graph inputs are others' bytes.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onnxmem.memory.arena import Arena
-from onnxmem.memory.lifetimes import Buffer, Lifetime
-from onnxmem.memory.timeline import Timeline
+from onnxmem.memory.arena import Arena, pack
+from onnxmem.memory.lifetimes import Buffer, Lifetime, tensor_lifetimes
+from onnxmem.memory.scopes import Scope, read_scope
+from onnxmem.memory.sharing import buffer_lifetimes
+from onnxmem.memory.timeline import Timeline, timeline
 from onnxmem.model import Graph
 
 __all__ = [
@@ -13,8 +20,14 @@ __all__ = [
     "Buffer",
     "Lifetime",
     "LiveTensor",
+    "Scope",
     "Timeline",
     "activation_memory",
+    "buffer_lifetimes",
+    "pack",
+    "read_scope",
+    "tensor_lifetimes",
+    "timeline",
 ]
 
 
@@ -28,27 +41,79 @@ class LiveTensor:
 
 @dataclass(frozen=True, slots=True)
 class ActivationMemory:
-    """What the tensors that nodes make take; the definitions' numbers are design's."""
+    """What the tensors that nodes make take, in bytes; ``None`` is unknown."""
 
     naive_bytes: int | None
     """Every tensor kept (definition 2)."""
     naive_in_place_bytes: int | None
     """Every buffer kept, in-place chains and views sharing one (definition 4)."""
+    naive_in_place_elements: int | None
+    """Elements of those buffers."""
     peak_bytes: int | None
     """Liveness peak, every tensor a buffer of its own (definition 3)."""
     in_place_peak_bytes: int | None
     """Liveness peak of the buffers (definition 4); the next three describe it."""
     peak_node: str | None
+    """The first node at the peak; an If, Loop or Scan stands for its subgraphs' nodes."""
     peak_step: int | None
+    """That node's place in running order; ``None`` where no byte is known to be live."""
     live_at_peak: tuple[LiveTensor, ...]
     """Largest first; their bytes sum to ``in_place_peak_bytes``."""
     timeline: Timeline
     """Live bytes per step, of the buffers."""
     arena: Arena
+    """Offsets for the buffers (definition 5); what a subgraph has live at its peak is one block."""
     unknown_tensors: tuple[str, ...]
     """Tensors of unknown size: the figures above leave them out and are lower bounds."""
 
+    @property
+    def arena_bytes(self) -> int | None:
+        """Size of the arena, never below the in-place peak; ``None`` where nothing is known."""
+        return None if self.in_place_peak_bytes is None else self.arena.size_bytes
+
 
 def activation_memory(graph: Graph) -> ActivationMemory:
-    """Work out what the activations of a graph take, subgraphs included."""
-    raise NotImplementedError
+    """Work out what the activations of a graph take in bytes, subgraphs included.
+
+    With tensors of unknown size the figures are lower bounds; one of which nothing is known is
+    ``None``. A graph without activations takes 0.
+    """
+    tensors = read_scope(graph, tensor_lifetimes)
+    buffers = read_scope(graph, buffer_lifetimes)
+    in_place_peak_bytes = _if_known(buffers, buffers.peak_bytes)
+    step = buffers.timeline.peak_step if in_place_peak_bytes else None
+    return ActivationMemory(
+        naive_bytes=_if_known(tensors, tensors.sum_bytes),
+        naive_in_place_bytes=_if_known(buffers, buffers.sum_bytes),
+        naive_in_place_elements=_if_known(buffers, buffers.sum_of(lambda b: _elements(graph, b))),
+        # A view of known size tells its buffer's, so the buffers' bound may be the higher one.
+        peak_bytes=_if_known(tensors, max(tensors.peak_bytes, buffers.peak_bytes)),
+        in_place_peak_bytes=in_place_peak_bytes,
+        peak_node=None if step is None else graph.nodes[step].name,
+        peak_step=step,
+        live_at_peak=_largest_first(buffers.live_at_peak()),
+        timeline=buffers.timeline,
+        arena=pack(buffers.blocks()),
+        unknown_tensors=_unknown(tensors.buffers()),
+    )
+
+
+def _elements(graph: Graph, buffer: Buffer) -> int:
+    """Elements of a buffer: those of any of its tensors that is known, for all have as many."""
+    counts = (graph.tensors[name].num_elements for name in buffer.tensors)
+    return next((count for count in counts if count is not None), 0)
+
+
+def _if_known(scope: Scope, figure: int) -> int | None:
+    """A figure, or ``None`` where all that it speaks of is unknown."""
+    sizes = {buffer.size_bytes for buffer in scope.buffers()}
+    return None if sizes == {None} else figure
+
+
+def _largest_first(buffers: Iterable[Buffer]) -> tuple[LiveTensor, ...]:
+    live = (LiveTensor(buffer.tensors[0], buffer.size_bytes or 0) for buffer in buffers)
+    return tuple(sorted(live, key=lambda tensor: -tensor.size_bytes))
+
+
+def _unknown(buffers: Iterable[Buffer]) -> tuple[str, ...]:
+    return tuple(name for buffer in buffers if buffer.size_bytes is None for name in buffer.tensors)

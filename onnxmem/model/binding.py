@@ -7,13 +7,14 @@ over ``batch``, and a dim that stays unbound is 1. A dim without a name goes by 
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx
 
 from onnxmem.errors import ShapeError
 from onnxmem.findings import Finding
+from onnxmem.model.dim_expressions import evaluated, names_in
 
 _BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
 _LISTED = 8
@@ -70,8 +71,7 @@ def bind(graph: onnx.GraphProto, request: Request) -> Binding:
     if asked is not None and batch is not None:
         numbers = {**dict.fromkeys(batch.symbols, asked), **numbers}
     symbols = dict.fromkeys(dim for dims in known.values() for dim in dims if isinstance(dim, str))
-    unbound = [symbol for symbol in symbols if symbol not in numbers]
-    dims = {symbol: numbers.get(symbol, 1) for symbol in symbols}
+    dims, unbound = _numbered(symbols, numbers)
     shapes = {name: _bound(entry, dims, batch, asked) for name, entry in known.items()}
     shapes.update(request.shapes)
     in_effect = _batch_in_effect(batch, dims, shapes)
@@ -146,6 +146,23 @@ def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
         if number < 1:
             message = f"dim {name!r} is {number}; a dim is a positive number"
             raise ShapeError(message)
+
+
+def _numbered(
+    symbols: Iterable[str], numbers: Mapping[str, int]
+) -> tuple[dict[str, int], list[str]]:
+    """A number for every symbol, and the symbols that nothing binds.
+
+    A symbol that is an expression of others (``past + sequence``) follows from them.
+    """
+    symbols = list(symbols)
+    derived = {symbol for symbol in symbols if names_in(symbol) and names_in(symbol) <= {*symbols}}
+    free = [symbol for symbol in symbols if symbol not in derived]
+    dims = {symbol: numbers.get(symbol, 1) for symbol in free}
+    for symbol in derived:
+        value = evaluated(symbol, {**dims, **numbers})
+        dims[symbol] = 1 if value is None else value
+    return {symbol: dims[symbol] for symbol in symbols}, [s for s in free if s not in numbers]
 
 
 def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 
+from onnxmem.model.dim_expressions import evaluated
 from onnxmem.model.order import subgraphs
 from onnxmem.model.types import dense_type, is_complete, shape_of
 
@@ -63,9 +64,10 @@ def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | N
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
     numbers = [
-        dim.dim_value if dim.HasField("dim_value") else dims.get(dim.dim_param, -1)
+        dim.dim_value if dim.HasField("dim_value") else evaluated(dim.dim_param, dims)
         for dim in proto.tensor_type.shape.dim
     ]
-    if any(number < 0 for number in numbers) or not proto.tensor_type.elem_type:
+    known = [number for number in numbers if number is not None and number >= 0]
+    if len(known) < len(numbers) or not proto.tensor_type.elem_type:
         return None
-    return dense_type(proto.tensor_type.elem_type, numbers)
+    return dense_type(proto.tensor_type.elem_type, known)

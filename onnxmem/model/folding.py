@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 
+from onnxmem.model.constants import Array
 from onnxmem.model.types import shape_of
-
-Array = npt.NDArray[np.generic]
 
 MAX_ELEMENTS = 4096
 """A value with more elements than this is not made."""

@@ -8,7 +8,7 @@ import onnx.defs
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from onnxmem.model.folding import Array
+from onnxmem.model.constants import Array
 from onnxmem.model.order import outer_reads, subgraphs
 from onnxmem.model.own_shapes import own_types
 from onnxmem.model.types import merged

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 
 import onnx
 
-from onnxmem.model.folding import Array
+from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.types import dense_type, is_complete, shape_of
 
 _Types = dict[str, onnx.TypeProto]
 _ShapeFunction = Callable[
@@ -26,7 +27,72 @@ def own_types(
         return _dropout(node, types)
     if node.op_type == "If":
         return _if(node, values)
+    if node.op_type == "Loop":
+        return _loop(node, types, values)
     return {}
+
+
+def first_iteration(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> _Types:
+    """The types of a Loop body's inputs when it runs for the first time: the initial values'."""
+    body = _body(node)
+    if node.op_type != "Loop" or body is None:
+        return {}
+    scalars = (dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ()))
+    carried = (types.get(name) for name in node.input[2:])
+    return {
+        value.name: known
+        for value, known in zip(body.input, (*scalars, *carried), strict=False)
+        if known is not None
+    }
+
+
+def _loop(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
+) -> _Types:
+    """Carried values keep the shape that one iteration keeps; scan outputs stack the iterations."""
+    body = _body(node)
+    if body is None:
+        return {}
+    num_carried = max(len(node.input) - 2, 0)
+    made = [value.type for value in body.output[1:]]
+    found = {}
+    for name, initial, after in zip(node.output, node.input[2:], made, strict=False):
+        known = types.get(initial)
+        if known is not None and is_complete(known) and shape_of(known) == shape_of(after):
+            found[name] = known
+    trips = _trip_count(node, body, values)
+    for name, each in zip(node.output[num_carried:], made[num_carried:], strict=False):
+        if trips is not None and is_complete(each):
+            dims = [dim for dim in shape_of(each) or () if dim is not None]
+            found[name] = dense_type(each.tensor_type.elem_type, (trips, *dims))
+    return found
+
+
+def _trip_count(
+    node: onnx.NodeProto, body: onnx.GraphProto, values: Mapping[str, Array]
+) -> int | None:
+    """How often a Loop runs: its constant limit, where its condition never ends it before."""
+    limit, condition = (*node.input, "", "")[:2]
+    if limit not in values or values[limit].size != 1:
+        return None
+    if condition and not (condition in values and values[condition].all()):
+        return None
+    source = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    last = body.output[0].name
+    while last in source:
+        last = source[last]
+    constants = {n.output[0]: constant_tensor(n) for n in body.node if n.op_type == "Constant"}
+    stays_true = last == body.input[1].name or _is_true(constants.get(last))
+    return max(int(values[limit].item()), 0) if stays_true else None
+
+
+def _is_true(tensor: onnx.TensorProto | None) -> bool:
+    value = None if tensor is None else constant_value(tensor)
+    return value is not None and bool(value.all())
+
+
+def _body(node: onnx.NodeProto) -> onnx.GraphProto | None:
+    return next((attribute.g for attribute in node.attribute if attribute.name == "body"), None)
 
 
 def _dropout(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> _Types:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import onnx
 import onnx.helper
 
-from onnxmem.model.folding import MAX_ELEMENTS, Array, Folder
+from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.folding import MAX_ELEMENTS, Folder
 from onnxmem.model.node_inference import NodeInference
 from onnxmem.model.order import subgraphs
-from onnxmem.model.reading import constant_tensor, constant_value
+from onnxmem.model.own_shapes import first_iteration
 from onnxmem.model.types import dense_type, is_complete, merged
 
 Types = MutableMapping[str, onnx.TypeProto]
@@ -63,16 +64,20 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> None:
+        handed_in = first_iteration(node, types)
         for _, inner in subgraphs(node):
+            for value in inner.input:
+                if value.name in handed_in:
+                    value.type.CopyFrom(merged(value.type, handed_in[value.name]))
             self.graph(inner, types.new_child(), values.new_child())
         if not all(is_complete(types.get(name)) for name in node.output if name):
             for name, derived in self.asker.output_types(node, types, values).items():
                 types[name] = merged(types.get(name), derived)
-        for name, value in self.folder.values_of(node, values, types).items():
-            values[name] = value
+        for name, folded in self.folder.values_of(node, values, types).items():
+            values[name] = folded
             if not is_complete(types.get(name)):
-                elem_type = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
-                types[name] = dense_type(elem_type, value.shape)
+                elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
+                types[name] = dense_type(elem_type, folded.shape)
 
 
 def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:

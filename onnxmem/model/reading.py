@@ -11,20 +11,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
 
-import numpy as np
-import numpy.typing as npt
 import onnx
-import onnx.numpy_helper
 
+from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.order import subgraphs
 from onnxmem.model.types import shape_of
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute
-
-Array = npt.NDArray[np.generic]
-FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 _MAX_VALUE_ELEMENTS = 64
 """Constants up to this many elements are at hand as values."""
@@ -174,36 +169,6 @@ class _Reader:
         )
 
 
-def constant_value(proto: onnx.TensorProto) -> Array | None:
-    """Read a small constant's elements; ``None`` where they were skipped, external or unsound."""
-    if proto.data_location == onnx.TensorProto.EXTERNAL:
-        return None
-    try:
-        value = onnx.numpy_helper.to_array(proto)
-    except (ValueError, TypeError, RuntimeError, KeyError):
-        return None
-    return value if value.size == prod(proto.dims) else None
-
-
-def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """The dense tensor of a Constant node, whichever attribute holds it; ``None`` for others."""
-    if node.op_type != "Constant" or node.domain not in {"", "ai.onnx"}:
-        return None
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            return attribute.t
-        if attribute.name in {"value_float", "value_floats"}:
-            floats = attribute.floats if attribute.name.endswith("s") else [attribute.f]
-            return _tensor(onnx.TensorProto.FLOAT, attribute, np.array(floats, np.float32))
-        if attribute.name in {"value_int", "value_ints"}:
-            integers = attribute.ints if attribute.name.endswith("s") else [attribute.i]
-            return _tensor(onnx.TensorProto.INT64, attribute, np.array(integers, np.int64))
-        if attribute.name in {"value_string", "value_strings"}:
-            dims = [len(attribute.strings)] if attribute.name.endswith("s") else []
-            return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=dims)
-    return None
-
-
 def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     """Tell the weights from what only looks like one, by who reads it: the tensors, mended."""
     nodes = list(graph.all_nodes())
@@ -269,11 +234,6 @@ def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
     if node.op_type != "Constant":
         return None
     return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
-
-
-def _tensor(elem_type: int, attribute: onnx.AttributeProto, value: FloatOrInt) -> onnx.TensorProto:
-    dims = [value.size] if attribute.name.endswith("s") else []
-    return onnx.TensorProto(data_type=elem_type, dims=dims, raw_data=value.tobytes())
 
 
 def _unique(name: str, taken: set[str]) -> str:

@@ -1,9 +1,12 @@
-"""Another batch for a model that fixes it: Reshape and Expand constants that carry the old one.
+"""Another batch for a model that fixes it: constants that carry the old one.
 
 Exporters write the batch of the example input into the targets of Reshape and Expand. The nodes
 are walked in running order, with the shapes at the old batch at hand; where the data of a Reshape
 has grown along one axis, its target grows along the dim that this axis lands in. Reshape keeps the
 row-major order, so that dim follows from the product of the dims before it.
+
+A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the samples of a batch, and
+counts on.
 """
 
 from collections import ChainMap
@@ -15,9 +18,11 @@ from operator import mul
 
 import numpy as np
 import onnx
+import onnx.helper
 import onnx.numpy_helper
 
-from onnxmem.model.folding import Array, Folder
+from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.folding import Folder
 from onnxmem.model.node_inference import NodeInference
 from onnxmem.model.propagation import add_known
 from onnxmem.model.types import dense_type, shape_of
@@ -52,6 +57,7 @@ class _Rebatching:
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
         graph = self.model.graph
+        self._count_on(graph)
         add_known(graph, self.types, self.values)
         asker, folder = NodeInference(self.model), Folder(self.model.opset_import)
         for node in graph.node:
@@ -77,6 +83,27 @@ class _Rebatching:
         if data == old_data:
             return ()
         return _reshaped(dims, before, old_data, data)
+
+    def _count_on(self, graph: onnx.GraphProto) -> None:
+        """Let the constants that index the samples of a batch index those of the new one."""
+        constants = list(graph.initializer)
+        constants += [t for node in graph.node if (t := constant_tensor(node)) is not None]
+        for tensor in constants:
+            if not self._indexes_samples(tensor):
+                continue
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+            value = np.arange(self.new, dtype=dtype).reshape(self.new, *tensor.dims[1:])
+            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
+
+    def _indexes_samples(self, tensor: onnx.TensorProto) -> bool:
+        """Whether a constant of rank 2 or more counts from 0 along the old batch.
+
+        A constant of rank 1 may as well be a list of axes; a batch of 1 counts nothing.
+        """
+        if self.old == 1 or len(tensor.dims) == 1 or tuple(tensor.dims[:1]) != (self.old,):
+            return False
+        value = constant_value(tensor)
+        return value is not None and value.ravel().tolist() == list(range(self.old))
 
     def _rewrite(self, node: onnx.NodeProto, target: _Dims) -> None:
         """Give a node a target of its own: the old constant may serve other nodes too."""

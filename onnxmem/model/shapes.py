@@ -45,7 +45,9 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     at_old = inferred(_with_bound_inputs(model, {}))
     failures = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
-    return Shaped(inferred(bound), frozenset(failures), _batch_findings(binding, failures))
+    at_new = inferred(bound)
+    failures += lost_types(at_new.graph, at_old.graph)
+    return Shaped(at_new, frozenset(failures), _batch_findings(binding, failures))
 
 
 def _with_declared(proto: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
@@ -68,8 +70,8 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     if not failures:
         return ()
     text = (
-        f"the batch is fixed at {binding.old_batch} by the targets of {_listed(failures)}, which "
-        f"no reading brings to {binding.batch}; export with a symbolic batch"
+        f"the batch is fixed at {binding.old_batch} by constants in the graph, which no reading "
+        f"brings to {binding.batch} at {_listed(failures)}; export with a symbolic batch"
     )
     return (Finding("batch_fixed", text),)
 
@@ -97,18 +99,29 @@ def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
 
 def num_open(model: onnx.ModelProto) -> int:
     """Count the node outputs whose type is not complete, subgraphs included."""
-    return sum(_num_open(graph) for graph in _graphs(model.graph))
+    return sum(len(open_names(graph)) for graph in _graphs(model.graph))
 
 
-def _num_open(graph: onnx.GraphProto) -> int:
+def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
+    """Outputs known before and open now, of nodes whose inputs are known: where a batch stops."""
+    lost = open_names(graph) - open_names(before)
+    return [
+        node.output[0]
+        for node in graph.node
+        if not lost.isdisjoint(node.output) and lost.isdisjoint(node.input)
+    ]
+
+
+def open_names(graph: onnx.GraphProto) -> set[str]:
+    """The node outputs of one graph whose type is not complete."""
     types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-    return sum(
-        not is_complete(types.get(name))
+    return {
+        name
         for node in graph.node
         if node.op_type != "Constant"
         for name in node.output
-        if name
-    )
+        if name and not is_complete(types.get(name))
+    }
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

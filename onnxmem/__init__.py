@@ -1,0 +1,37 @@
+"""onnxmem: how much memory an ONNX model takes, to run and to train, before anyone runs it.
+
+>>> import onnxmem
+>>> onnxmem.analyze("model.onnx", batch=8, train=True).training.peak_bytes  # doctest: +SKIP
+
+What needs onnx is imported when it is first asked for, so that ``onnxmem --help`` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from onnxmem.errors import OnnxmemError
+from onnxmem.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis, analyze
+
+__all__ = ["Analysis", "OnnxmemError", "Settings", "__version__", "analyze"]
+
+__version__ = "0.1.0"
+
+_LATE = {"Analysis": "onnxmem.analysis", "analyze": "onnxmem.analysis"}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name's module at its first use."""
+    if name not in _LATE:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = getattr(import_module(_LATE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, imported yet or not."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,81 @@
+"""``onnxmem MODEL...``: what each model takes; one that fails costs no other its row."""
+
+from argparse import Namespace
+from collections.abc import Iterable, Iterator
+
+from onnxmem.analysis import Analysis, analyze
+from onnxmem.commands.faults import Fault, fault_of, tell
+from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
+from onnxmem.report.colour import coloured
+from onnxmem.report.contract import as_json
+from onnxmem.report.layers import render_layers
+from onnxmem.report.lines import plural
+from onnxmem.report.terminal import render
+from onnxmem.rows import Failure
+
+
+def run(arguments: Namespace) -> int:
+    """Analyse every model in order, then write the report."""
+    check_output(arguments.output, force=arguments.force)
+    codes: list[int] = []
+    _write(_entries(arguments, codes), arguments)
+    return worst_exit_code(codes)
+
+
+def _entries(arguments: Namespace, codes: list[int]) -> Iterator[Analysis | Failure]:
+    """One entry at a time: a catalogue of models need not be in memory together."""
+    for path in arguments.models:
+        entry, code = _entry(path, arguments)
+        codes.append(code)
+        yield entry
+
+
+def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
+    try:
+        analysis = analyze(
+            path,
+            batch=arguments.batch,
+            dims=dict(arguments.dims),
+            shapes=dict(arguments.shapes),
+            train=arguments.train,
+            optimizer=arguments.optimizer,
+            precision=arguments.precision,
+            loss=arguments.loss,
+            budget_bytes=arguments.budget_bytes,
+        )
+    except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
+        fault = fault_of(error)
+        return Failure(path, fault.code, fault.message), tell(fault, error, path)
+    return analysis, _strict_code(analysis) if arguments.strict else 0
+
+
+def _strict_code(analysis: Analysis) -> int:
+    """With ``--strict`` a figure that leaves something out is a fault."""
+    if analysis.status == "ok":
+        return 0
+    unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
+    message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
+    return tell(Fault("partial", message, EXIT_UNANALYSED), path=analysis.path)
+
+
+def _write(entries: Iterable[Analysis | Failure], arguments: Namespace) -> None:
+    to_file = arguments.output is not None
+    if arguments.json:
+        text = as_json(entries, with_layers=arguments.layers)
+    else:
+        text = _text(entries, with_layers=arguments.layers)
+        text = coloured(text) if wants_colour(arguments.color, to_file=to_file) else text
+    if to_file:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+    else:
+        write_stdout(text)
+
+
+def _text(entries: Iterable[Analysis | Failure], *, with_layers: bool) -> str:
+    """The reports one after another; failures have been told on stderr."""
+    return "\n\n".join(
+        render(entry) + (f"\n{render_layers(entry)}" if with_layers else "")
+        for entry in entries
+        if isinstance(entry, Analysis)
+    )

@@ -1,0 +1,162 @@
+"""The flags of every command; nothing here is slow to import."""
+
+from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, NoReturn
+
+from onnxmem import __version__
+from onnxmem.errors import UsageError
+from onnxmem.settings import LOSSES, OPTIMIZERS, PRECISIONS, Settings
+from onnxmem.units import parse_size
+
+DEFAULT: Final = "analyze"
+"""The command where none is named: ``onnxmem model.onnx``."""
+
+_EPILOG = """\
+commands:
+  onnxmem [analyze] MODEL...   what a model takes (this help)
+  onnxmem schema               print the JSON Schema of --json
+
+exit codes: 0 ok, 2 wrong usage or no such file, 3 a model could not be analysed (with --strict:
+or only in part), 70 a fault of onnxmem, 130 interrupted
+"""
+
+_MAX_DIGITS = 18
+"""Of a dim: larger numbers are no size of anything."""
+
+
+class _Parser(ArgumentParser):
+    """A parser whose faults are told like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        message = f"{message}; see {self.prog} --help"
+        raise UsageError(message)
+
+
+def _analyze_parser() -> ArgumentParser:
+    parser = _Parser(
+        prog="onnxmem",
+        usage="onnxmem MODEL... [options]",
+        description="Say how much memory an ONNX model takes, to run and to train.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_model_options(parser)
+    _add_training_options(parser)
+    _add_budget_options(parser)
+    _add_output_options(parser)
+    return parser
+
+
+def _add_model_options(parser: ArgumentParser) -> None:
+    model = parser.add_argument_group("model")
+    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument("--batch", type=_dim, metavar="N", help="samples at once")
+    model.add_argument(
+        "--dim",
+        dest="dims",
+        type=_named_dim,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a number for a symbolic dim (repeatable)",
+    )
+    model.add_argument(
+        "--shape",
+        dest="shapes",
+        type=_named_shape,
+        action="append",
+        default=[],
+        metavar="INPUT:1,3,224,224",
+        help="the whole shape of an input (repeatable)",
+    )
+
+
+def _add_training_options(parser: ArgumentParser) -> None:
+    defaults = Settings()
+    training = parser.add_argument_group("training")
+    training.add_argument("--train", action="store_true", help="work out a training step too")
+    for name, choices, default in (
+        ("--optimizer", OPTIMIZERS, defaults.optimizer),
+        ("--precision", PRECISIONS, defaults.precision),
+        ("--loss", LOSSES, defaults.loss),
+    ):
+        listed = f"{', '.join(choices)} (default: {default})"
+        training.add_argument(name, choices=choices, default=default, metavar="NAME", help=listed)
+
+
+def _add_budget_options(parser: ArgumentParser) -> None:
+    budget = parser.add_argument_group("budget")
+    budget.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=_size,
+        metavar="SIZE",
+        help="find the largest batch that fits, as in 24GiB or 512MiB",
+    )
+
+
+def _add_output_options(parser: ArgumentParser) -> None:
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="write JSON instead of text")
+    output.add_argument("--layers", action="store_true", help="add a row for every node")
+    output.add_argument(
+        "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
+    )
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument("--force", action="store_true", help="overwrite the file")
+    output.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
+    )
+    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
+    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+
+
+def _schema_parser() -> ArgumentParser:
+    return _Parser(
+        prog="onnxmem schema",
+        description="Print the JSON Schema of what --json writes.",
+        allow_abbrev=False,
+    )
+
+
+def _dim(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text)):
+        message = f"{text!r} is no positive number"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def _named_dim(text: str) -> tuple[str, int]:
+    name, equals, number = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not NAME=N, as in seq_len=512"
+        raise ArgumentTypeError(message)
+    return name, _dim(number)
+
+
+def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Split at the last colon: an input's name may hold others."""
+    name, colon, dims = text.rpartition(":")
+    if not (name and colon):
+        message = f"{text!r} is not INPUT:1,3,224,224"
+        raise ArgumentTypeError(message)
+    return name, tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims else ()
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
+
+
+PARSERS: Final[Mapping[str, Callable[[], ArgumentParser]]] = MappingProxyType(
+    {DEFAULT: _analyze_parser, "schema": _schema_parser}
+)
+"""A parser for each command, by the name of the command and of its module."""

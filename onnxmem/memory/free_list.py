@@ -1,0 +1,73 @@
+"""Offsets as a run would find them: allocate and free in time order, best fit.
+
+It looks at no pairs of buffers, so it takes O(n log n) however many are live together.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from onnxmem.memory.lifetimes import Lifetime
+
+
+def place_in_time(blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Sequence[int]:
+    """Offsets of blocks, those that start at one step placed largest first."""
+    offsets = [0] * len(blocks)
+    free_list = FreeList()
+    live: list[tuple[int, int]] = []
+    for i in sorted(range(len(blocks)), key=lambda i: (blocks[i].start, -sizes[i])):
+        while live and live[0][0] <= blocks[i].start:
+            _, dead = heappop(live)
+            free_list.free(offsets[dead], sizes[dead])
+        offsets[i] = free_list.allocate(sizes[i])
+        heappush(live, (blocks[i].stop, i))
+    return offsets
+
+
+@dataclass(slots=True)
+class FreeList:
+    """Holes below ``top``; everything from ``top`` on is free."""
+
+    top: int = 0
+    by_size: list[tuple[int, int]] = field(default_factory=list)
+    """(size, offset) of each hole, in order."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """Offset of each hole to its end."""
+    starts: dict[int, int] = field(default_factory=dict)
+    """End of each hole to its offset."""
+
+    def allocate(self, size: int) -> int:
+        """Take the smallest hole that is large enough, else the bytes above all: the offset."""
+        place = bisect_left(self.by_size, (size, 0))
+        if place == len(self.by_size):
+            offset = self.top
+            self.top += size
+            return offset
+        hole_size, offset = self.by_size[place]
+        self._remove(offset, offset + hole_size)
+        if hole_size > size:
+            self._add(offset + size, offset + hole_size)
+        return offset
+
+    def free(self, offset: int, size: int) -> None:
+        """Give bytes back; they become one hole with those beside them."""
+        start, end = self.starts.get(offset, offset), offset + size
+        end = self.ends.get(end, end)
+        if start < offset:
+            self._remove(start, offset)
+        if end > offset + size:
+            self._remove(offset + size, end)
+        if end == self.top:
+            self.top = start
+        else:
+            self._add(start, end)
+
+    def _add(self, start: int, end: int) -> None:
+        insort(self.by_size, (end - start, start))
+        self.ends[start] = end
+        self.starts[end] = start
+
+    def _remove(self, start: int, end: int) -> None:
+        del self.by_size[bisect_left(self.by_size, (end - start, start))]
+        del self.ends[start], self.starts[end]

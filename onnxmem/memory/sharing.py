@@ -1,0 +1,130 @@
+"""Which tensors of one graph share a buffer: views and in-place chains.
+
+Definition 4:
+
+(a) a view (``OpSpec.alias``: Reshape, Flatten, Squeeze, Unsqueeze, Identity) is its input's buffer;
+(b) a view of a weight, of a graph input or of an enclosing graph's tensor is no buffer of this
+    graph's: its bytes are counted where they are made;
+(c) an output is written over an input where ``OpSpec.may_inplace`` lists the pair, and
+    1. this graph made the input's buffer, so it is no weight, no graph input and no view of one;
+    2. nobody reads any tensor of that buffer later, a caller included, and this node reads it
+       through that one slot only;
+    3. the node has put no other output there;
+    4. the output is no graph output;
+    5. the shapes are known and equal, and so are the element sizes.
+
+    Of several pairs that fit the first is taken.
+
+A buffer lives from its first tensor's first step to its last tensor's last.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnxmem.memory.lifetimes import Buffer, Lifetime, activations, last_uses
+from onnxmem.model import Graph, Node, Tensor
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A buffer while the tensors that share it are found."""
+
+    tensors: list[str]
+    size_bytes: int | None
+    start: int
+    last_write: int
+    last_use: int
+
+
+def buffer_lifetimes(graph: Graph) -> Iterator[Lifetime]:
+    """Give the activations of a graph, its subgraphs left out, buffers that they share."""
+    num_steps = len(graph.nodes)
+    for draft in _share(graph):
+        buffer = Buffer(tuple(draft.tensors), draft.size_bytes)
+        yield Lifetime(buffer, draft.start, min(draft.last_use + 1, num_steps))
+
+
+def _share(graph: Graph) -> list[_Draft]:
+    """Walk the nodes in order and put each output into a buffer."""
+    sharing = _Sharing(graph, last_uses(graph), {}, [])
+    for step, node in enumerate(graph.nodes):
+        sharing.place_outputs(step, node)
+    return sharing.drafts
+
+
+@dataclass(slots=True)
+class _Sharing:
+    """The buffers of the nodes so far."""
+
+    graph: Graph
+    uses: Mapping[str, int]
+    holders: dict[str, _Draft]
+    """Tensor to buffer; a tensor whose bytes are not this graph's is absent (b)."""
+    drafts: list[_Draft]
+
+    def place_outputs(self, step: int, node: Node) -> None:
+        """Views first: they leave no choice, and no output may be written over them."""
+        alias = node.operator.alias
+        views = dict(_pairs(node, alias)) if alias else {}
+        for output, source in views.items():
+            if source in self.holders:
+                self._join(self.holders[source], output, step)
+        for output in activations(self.graph, node):
+            if output not in views:
+                self._place(step, node, output)
+
+    def _place(self, step: int, node: Node, output: str) -> None:
+        pairs = node.operator.may_inplace
+        for target, source in _pairs(node, pairs) if pairs else ():
+            if target == output and self._may_overwrite(step, node, source, output):
+                self._join(self.holders[source], output, step)
+                return
+        size_bytes = self.graph.tensors[output].size_bytes
+        draft = _Draft([output], size_bytes, step, step, self.uses[output])
+        self.holders[output] = draft
+        self.drafts.append(draft)
+
+    def _join(self, draft: _Draft, name: str, step: int) -> None:
+        """Add a tensor to a buffer; all are of one size, which any that is known tells."""
+        size_bytes = self.graph.tensors[name].size_bytes
+        draft.size_bytes = _larger(draft.size_bytes, size_bytes)
+        draft.tensors.append(name)
+        draft.last_write = step
+        draft.last_use = max(draft.last_use, self.uses[name])
+        self.holders[name] = draft
+
+    def _may_overwrite(self, step: int, node: Node, source: str, output: str) -> bool:
+        """Whether (c) 1 to 5 hold."""
+        draft = self.holders.get(source)
+        if draft is None:
+            return False
+        return (
+            draft.last_use == step
+            and sum(self.holders.get(name) is draft for name in node.reads) == 1
+            and draft.last_write < step
+            and self.uses[output] < len(self.graph.nodes)
+            and _same_layout(self.graph.tensors[source], self.graph.tensors[output])
+        )
+
+
+def _pairs(node: Node, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The (output, input) tensors of a node that pairs of schema names speak of."""
+    for source, target in pairs:
+        place = node.operator.output_index(target)
+        output = node.outputs[place] if place < len(node.outputs) else ""
+        place = node.operator.input_index(source)
+        name = node.inputs[place] if place < len(node.inputs) else ""
+        if output and name:
+            yield output, name
+
+
+def _same_layout(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are known to have the same shape and element size."""
+    bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]
+    if one.shape is None or None in one.shape or None in bits:
+        return False
+    return bits[0] == bits[1] and one.shape == other.shape
+
+
+def _larger(one: int | None, other: int | None) -> int | None:
+    return max((size for size in (one, other) if size is not None), default=None)

@@ -1,0 +1,46 @@
+"""The elements of small constants, whichever way a file holds them."""
+
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx.numpy_helper
+
+Array = npt.NDArray[np.generic]
+_FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
+
+
+def constant_value(proto: onnx.TensorProto) -> Array | None:
+    """Read a small constant's elements; ``None`` where they were skipped, external or unsound."""
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    try:
+        value = onnx.numpy_helper.to_array(proto)
+    except (ValueError, TypeError, RuntimeError, KeyError):
+        return None
+    return value if value.size == prod(proto.dims) else None
+
+
+def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The dense tensor of a Constant node, whichever attribute holds it; ``None`` for others."""
+    if node.op_type != "Constant" or node.domain not in {"", "ai.onnx"}:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in {"value_float", "value_floats"}:
+            floats = attribute.floats if attribute.name.endswith("s") else [attribute.f]
+            return _tensor(onnx.TensorProto.FLOAT, attribute, np.array(floats, np.float32))
+        if attribute.name in {"value_int", "value_ints"}:
+            integers = attribute.ints if attribute.name.endswith("s") else [attribute.i]
+            return _tensor(onnx.TensorProto.INT64, attribute, np.array(integers, np.int64))
+        if attribute.name in {"value_string", "value_strings"}:
+            dims = [len(attribute.strings)] if attribute.name.endswith("s") else []
+            return onnx.TensorProto(data_type=onnx.TensorProto.STRING, dims=dims)
+    return None
+
+
+def _tensor(elem_type: int, attribute: onnx.AttributeProto, value: _FloatOrInt) -> onnx.TensorProto:
+    dims = [value.size] if attribute.name.endswith("s") else []
+    return onnx.TensorProto(data_type=elem_type, dims=dims, raw_data=value.tobytes())

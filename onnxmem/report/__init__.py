@@ -1,0 +1,1 @@
+"""Faces of an analysis: text for a terminal, JSON by a contract. Pure functions to text."""

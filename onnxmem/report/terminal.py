@@ -1,0 +1,189 @@
+"""The text report of one analysis: what was assumed, then what it takes, then what fits.
+
+Sums are printed as lines that add up to the byte, and every name from the model is escaped.
+"""
+
+from collections import Counter
+
+from onnxmem.analysis import Analysis
+from onnxmem.compute import Compute
+from onnxmem.escaping import shortened
+from onnxmem.memory import ActivationMemory
+from onnxmem.report.budget import budget_section
+from onnxmem.report.lines import fact, figure, law_text, paragraph, plural, prose
+from onnxmem.report.training import rules_section, training_section
+from onnxmem.units import format_bytes, format_count
+
+_LIVE_SHOWN = 8
+"""Tensors of the peak that are listed; the others are one line."""
+
+_LONGEST = 2000
+"""Characters of a finding, which may name a few long names."""
+
+
+def render(analysis: Analysis) -> str:
+    """Write the whole report; it ends with a newline."""
+    sections = [
+        _head(analysis),
+        _run_section(analysis),
+        _activations_section(analysis),
+        _live_section(analysis.activations),
+        training_section(analysis.training, analysis.training_law),
+        budget_section(analysis),
+        rules_section(analysis),
+        _compute_section(analysis.compute),
+        _findings_section(analysis),
+        _coverage_section(analysis),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _head(analysis: Analysis) -> list[str]:
+    """Name the model and say what was assumed, before any figure."""
+    parts = [
+        plural(analysis.coverage.num_nodes, "node"),
+        f"{format_count(analysis.num_parameters)} parameters",
+        *_weight_dtype(analysis),
+        f"file {format_bytes(analysis.file_bytes)}",
+    ]
+    lines = paragraph(f"{shortened(analysis.path)}  ", parts)
+    lines += paragraph("assumes: ", _assumptions(analysis))
+    if analysis.status == "partial":
+        lines.append("PARTIAL: figures leave tensors of unknown size out and are lower bounds")
+    return lines
+
+
+def _assumptions(analysis: Analysis) -> list[str]:
+    settings = analysis.settings
+    symbols = analysis.question.prepared.batch_symbols
+    training = (
+        "training",
+        f"optimizer {settings.optimizer}",
+        f"precision {settings.precision}",
+        f"loss {settings.loss}",
+    )
+    stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
+    return [
+        *(training if settings.train else ("inference",)),
+        "no batch" if settings.batch is None else f"batch {settings.batch:,}{stands_in}",
+        *(
+            f"{shortened(name)} = {number:,}"
+            for name, number in settings.dims.items()
+            if name not in symbols
+        ),
+        *(f"input {shortened(name)} of {_dims(dims)}" for name, dims in settings.shapes.items()),
+        "graph raw",
+    ]
+
+
+def _dims(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims)) or "scalar"
+
+
+def _weight_dtype(analysis: Analysis) -> list[str]:
+    """The element type that most bytes of weights have."""
+    sizes: Counter[str] = Counter()
+    for weight in analysis.graph.weights():
+        sizes[weight.dtype or "unknown"] += weight.size_bytes or 0
+    return [dtype for dtype, _ in sizes.most_common(1)]
+
+
+def _run_section(analysis: Analysis) -> list[str]:
+    """What inference needs, as a sum."""
+    memory = analysis.activations
+    lines = [
+        figure("RUN", analysis.total_bytes, "weights + inputs + in-place peak"),
+        figure("  weights", analysis.weight_bytes),
+        figure("  inputs", analysis.inputs_bytes),
+        figure("  in-place peak", memory.in_place_peak_bytes, _peak_place(analysis)),
+    ]
+    if analysis.batch_law is not None:
+        lines.append(fact("  formula", law_text(analysis.batch_law)))
+    return lines
+
+
+def _peak_place(analysis: Analysis) -> str:
+    memory, graph = analysis.activations, analysis.graph
+    if memory.peak_node is None or memory.peak_step is None:
+        return ""
+    node = graph.nodes[memory.peak_step]
+    step = f"step {memory.peak_step + 1:,} of {len(graph.nodes):,}"
+    return f"at {shortened(memory.peak_node)} ({shortened(node.op_type)}), {step}"
+
+
+def _activations_section(analysis: Analysis) -> list[str]:
+    """The same tensors under each rule of sharing, the least first."""
+    memory, arena = analysis.activations, analysis.activations.arena
+    gap = f"one block, gap {format_bytes(arena.gap_bytes)}"
+    proof = "proven least" if arena.is_proven else "not proven least"
+    has_arena = memory.in_place_peak_bytes is not None
+    return [
+        "ACTIVATIONS",
+        figure("  in-place peak", memory.in_place_peak_bytes, "live at once, buffers shared"),
+        figure("  liveness peak", memory.peak_bytes, "live at once, nothing shared"),
+        figure("  arena", arena.size_bytes if has_arena else None, f"{gap}, {proof}"),
+        figure("  naive in-place", memory.naive_in_place_bytes, "all kept, buffers shared"),
+        figure("  naive", memory.naive_bytes, "all kept"),
+        figure("  outputs", analysis.outputs_bytes, "of the model"),
+    ]
+
+
+def _live_section(memory: ActivationMemory) -> list[str]:
+    """The in-place peak as a sum of tensors."""
+    shown, others = memory.live_at_peak[:_LIVE_SHOWN], memory.live_at_peak[_LIVE_SHOWN:]
+    if not shown:
+        return []
+    lines = [figure("LIVE AT PEAK", memory.in_place_peak_bytes)]
+    lines += [figure("", live.size_bytes, shortened(live.tensor)) for live in shown]
+    if others:
+        size_bytes = sum(live.size_bytes for live in others)
+        lines.append(figure("", size_bytes, f"{len(others):,} more"))
+    return lines
+
+
+def _compute_section(compute: Compute) -> list[str]:
+    """MACs and FLOPs, and what is meant by them."""
+    lines = [
+        "COMPUTE, one multiply-add being 1 MAC and 2 FLOPs",
+        fact("  forward MACs", _count(compute.forward_macs)),
+        fact("  forward FLOPs", _count(compute.forward_flops)),
+        fact("  backward FLOPs", _count(compute.backward_flops)),
+        fact("", "by a rule: 2 x forward where weights are read, 1 x elsewhere"),
+    ]
+    if compute.unknown_nodes:
+        left_out = f"{plural(len(compute.unknown_nodes), 'node')} of unknown arithmetic left out"
+        lines.append(fact("", f"lower bounds: {left_out}"))
+    return lines
+
+
+def _count(count: int | None) -> str:
+    return "unknown" if count is None else f"{format_count(count):<8}  {count:,}"
+
+
+def _findings_section(analysis: Analysis) -> list[str]:
+    lines = []
+    for finding in analysis.findings:
+        place = f" ({finding.node})" if finding.node else ""
+        lines += prose(f"  {finding.code}: ", shortened(finding.message + place, _LONGEST))
+    return ["FINDINGS", *lines] if lines else []
+
+
+def _coverage_section(analysis: Analysis) -> list[str]:
+    """How far the figures can be relied on."""
+    known = analysis.coverage
+    nodes = plural(known.num_nodes, "node")
+    text = f"{len(known.assumed_nodes):,} of {nodes} assumed"
+    if known.unknown_tensors:
+        unknown = plural(len(known.unknown_tensors), "tensor")
+        text += f"; {unknown} of unknown size: figures are lower bounds"
+    lines = [f"COVERAGE  {text}"]
+    lines += _names("  assumed nodes: ", known.assumed_nodes)
+    return lines + _names("  unknown tensors: ", known.unknown_tensors)
+
+
+def _names(start: str, names: tuple[str, ...]) -> list[str]:
+    if not names:
+        return []
+    shown = [shortened(name) for name in names[:_LIVE_SHOWN]]
+    more = len(names) - len(shown)
+    return paragraph(start, [*shown, *([f"{more:,} more"] if more else [])])

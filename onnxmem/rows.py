@@ -1,0 +1,246 @@
+"""One row of the JSON contract: an analysis, or a failure, as plain values.
+
+``Analysis.to_dict`` asks for its row here, so this room stands below the analysis and names what it
+reads of one as a protocol. Bytes are exact integers, ``None`` is unknown or does not apply, and
+every key is in every row.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from onnxmem.capacity import BatchLaw, BatchLimit
+from onnxmem.compute import Compute
+from onnxmem.escaping import printable
+from onnxmem.findings import Finding
+from onnxmem.layers import Layer, layers
+from onnxmem.memory import ActivationMemory
+from onnxmem.model import Graph
+from onnxmem.model.parameters import Parameters
+from onnxmem.settings import Settings
+from onnxmem.training import TrainingMemory
+from onnxmem.training.rules_of_thumb import RulesOfThumb
+
+Row = dict[str, object]
+
+KEYS: Final = (
+    *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
+    *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
+    *("rules_of_thumb", "runtime", "measured", "compute", "max_batch", "coverage", "layers"),
+    "findings",
+)
+"""Of every row, in order."""
+
+
+class _Coverage(Protocol):
+    @property
+    def num_nodes(self) -> int: ...
+    @property
+    def assumed_nodes(self) -> tuple[str, ...]: ...
+    @property
+    def unknown_tensors(self) -> tuple[str, ...]: ...
+
+
+class _Analysis(Protocol):
+    @property
+    def path(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def file_bytes(self) -> int: ...
+    @property
+    def graph(self) -> Graph: ...
+    @property
+    def parameters(self) -> Parameters: ...
+    @property
+    def weight_bytes(self) -> int | None: ...
+    @property
+    def num_parameters(self) -> int: ...
+    @property
+    def inputs_bytes(self) -> int | None: ...
+    @property
+    def outputs_bytes(self) -> int | None: ...
+    @property
+    def activations(self) -> ActivationMemory: ...
+    @property
+    def total_bytes(self) -> int | None: ...
+    @property
+    def training(self) -> TrainingMemory | None: ...
+    @property
+    def rules_of_thumb(self) -> RulesOfThumb: ...
+    @property
+    def compute(self) -> Compute: ...
+    @property
+    def batch_law(self) -> BatchLaw | None: ...
+    @property
+    def training_law(self) -> BatchLaw | None: ...
+    @property
+    def max_batch(self) -> BatchLimit | None: ...
+    @property
+    def rule_max_batch(self) -> int | None: ...
+    @property
+    def coverage(self) -> _Coverage: ...
+    @property
+    def findings(self) -> tuple[Finding, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A model that could not be analysed."""
+
+    path: str
+    code: str
+    """Stable word for the kind of failure."""
+    message: str
+
+    def to_dict(self) -> Row:
+        """One row of the contract, of which all but path, status and error is null."""
+        error = {"code": self.code, "message": printable(self.message)}
+        row: Row = dict.fromkeys(KEYS)
+        return row | {"path": printable(self.path), "status": "error", "error": error}
+
+
+def row(analysis: _Analysis, *, with_layers: bool = False) -> Row:
+    """One analysis as a row; ``layers`` is null unless asked for."""
+    nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
+    return {
+        "path": printable(analysis.path),
+        "status": analysis.status,
+        "error": None,
+        "settings": _settings(analysis.settings),
+        "file_bytes": analysis.file_bytes,
+        "weights": {"bytes": analysis.weight_bytes, "parameters": analysis.num_parameters},
+        "inputs_bytes": analysis.inputs_bytes,
+        "outputs_bytes": analysis.outputs_bytes,
+        "batch_law": _law(analysis.batch_law),
+        "activations": _activations(analysis.activations),
+        "total_bytes": analysis.total_bytes,
+        "training": _training(analysis.training),
+        "training_law": _law(analysis.training_law),
+        "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
+        "runtime": None,
+        "measured": None,
+        "compute": _compute(analysis.compute),
+        "max_batch": _max_batch(analysis.max_batch, analysis.rule_max_batch),
+        "coverage": _coverage(analysis.coverage),
+        "layers": None if nodes is None else [_layer(node) for node in nodes],
+        "findings": [
+            {"code": finding.code, "message": finding.message, "node": finding.node}
+            for finding in analysis.findings
+        ],
+    }
+
+
+def _settings(settings: Settings) -> Row:
+    return {
+        "batch": settings.batch,
+        "dims": dict(settings.dims),
+        "shapes": {name: list(shape) for name, shape in settings.shapes.items()},
+        "train": settings.train,
+        "optimizer": settings.optimizer,
+        "precision": settings.precision,
+        "loss": settings.loss,
+        "runtime": None,
+        "graph": "raw",
+    }
+
+
+def _law(law: BatchLaw | None) -> Row | None:
+    if law is None:
+        return None
+    return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
+
+
+def _activations(memory: ActivationMemory) -> Row:
+    arena = None if memory.in_place_peak_bytes is None else memory.arena
+    return {
+        "naive_bytes": memory.naive_bytes,
+        "naive_in_place_bytes": memory.naive_in_place_bytes,
+        "peak_bytes": memory.peak_bytes,
+        "in_place_peak_bytes": memory.in_place_peak_bytes,
+        "arena_bytes": arena and arena.size_bytes,
+        "arena_lower_bound_bytes": arena and arena.lower_bound_bytes,
+        "arena_is_proven": arena and arena.is_proven,
+        "peak_node": memory.peak_node,
+        "peak_step": memory.peak_step,
+        "live_at_peak": [
+            {"tensor": live.tensor, "bytes": live.size_bytes} for live in memory.live_at_peak
+        ],
+    }
+
+
+def _training(training: TrainingMemory | None) -> Row | None:
+    if training is None:
+        return None
+    return {
+        "optimizer": training.optimizer,
+        "weight_bytes": training.weight_bytes,
+        "buffer_bytes": training.buffer_bytes,
+        "gradient_bytes": training.gradient_bytes,
+        "optimizer_state_bytes": training.optimizer_state_bytes,
+        "saved_activation_bytes": training.saved_activation_bytes,
+        "input_bytes": training.input_bytes,
+        "forward_peak_bytes": training.forward_peak_bytes,
+        "backward_peak_bytes": training.backward_peak_bytes,
+        "optimizer_peak_bytes": training.optimizer_peak_bytes,
+        "peak_bytes": training.peak_bytes,
+        "peak_phase": training.peak_phase,
+    }
+
+
+def _rules_of_thumb(rules: RulesOfThumb) -> Row:
+    return {
+        "twice_file_bytes": rules.twice_file_bytes,
+        "three_weights_bytes": rules.three_weights_bytes,
+        "three_params_two_activations_bytes": rules.three_params_two_activations_bytes,
+        "four_and_a_half_weights_bytes": rules.four_and_a_half_weights_bytes,
+        "batch_times_tensors_and_params_bytes": rules.batch_times_tensors_and_params_bytes,
+        "inputs_activations_and_gradients_bytes": rules.inputs_activations_and_gradients_bytes,
+    }
+
+
+def _compute(compute: Compute) -> Row:
+    return {
+        "forward_macs": compute.forward_macs,
+        "forward_flops": compute.forward_flops,
+        "backward_flops": compute.backward_flops,
+        "unknown_nodes": len(compute.unknown_nodes),
+    }
+
+
+def _max_batch(limit: BatchLimit | None, rule_batch: int | None) -> Row | None:
+    if limit is None:
+        return None
+    return {
+        "batch": limit.batch,
+        "budget_bytes": limit.budget_bytes,
+        "peak_bytes": limit.peak_bytes,
+        "over_bytes": limit.over_bytes,
+        "limiting_phase": limit.limiting_phase,
+        "rule_batch": rule_batch,
+    }
+
+
+def _coverage(coverage: _Coverage) -> Row:
+    return {
+        "nodes": coverage.num_nodes,
+        "assumed_nodes": len(coverage.assumed_nodes),
+        "unknown_tensors": len(coverage.unknown_tensors),
+        "assumed_node_names": list(coverage.assumed_nodes),
+        "unknown_tensor_names": list(coverage.unknown_tensors),
+    }
+
+
+def _layer(layer: Layer) -> Row:
+    return {
+        "node": layer.node,
+        "op_type": layer.op_type,
+        "output_shape": None if layer.output_shape is None else list(layer.output_shape),
+        "dtype": layer.dtype,
+        "output_bytes": layer.output_bytes,
+        "parameters": layer.num_parameters,
+        "weight_bytes": layer.weight_bytes,
+        "macs": layer.macs,
+        "flops": layer.flops,
+    }

@@ -1,0 +1,106 @@
+"""Definition 5: offsets without overlap, the bound, the gap and the proof."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import overlaps
+
+from onnxmem.memory import Arena, Buffer, Lifetime, pack
+from onnxmem.memory import arena as arena_module
+
+
+def lifetime(name: str, size_bytes: int | None, start: int, stop: int) -> Lifetime:
+    return Lifetime(Buffer((name,), size_bytes), start, stop)
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
+    found = []
+    for place in range(draw(st.integers(0, 25))):
+        start = draw(st.integers(0, 20))
+        stop = draw(st.integers(start + 1, 21))
+        found.append(lifetime(f"b{place}", draw(st.integers(0, 40)), start, stop))
+    return found
+
+
+def check(arena: Arena, blocks: list[Lifetime]) -> None:
+    """The oracle's part: who overlaps whom, what ends on top, what is live."""
+    offsets = dict(arena.offsets)
+    known = [life for life in blocks if life.buffer.size_bytes]
+    assert set(offsets) == {life.buffer.tensors[0] for life in known}
+    assert overlaps(blocks, offsets) == []
+    assert min(offsets.values(), default=0) == 0
+    ends = [offsets[life.buffer.tensors[0]] + (life.buffer.size_bytes or 0) for life in known]
+    assert arena.size_bytes == max(ends, default=0)
+    live = [
+        sum(life.buffer.size_bytes or 0 for life in known if life.start <= step < life.stop)
+        for step in range(max((life.stop for life in known), default=0))
+    ]
+    assert arena.lower_bound_bytes == max(live, default=0) <= arena.size_bytes
+
+
+@given(lifetimes())
+def test_no_two_buffers_overlap_in_time_and_address(blocks: list[Lifetime]) -> None:
+    check(pack(blocks), blocks)
+
+
+@given(lifetimes())
+def test_nor_where_buffers_are_too_many_for_pairs(blocks: list[Lifetime]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
+        check(pack(blocks), blocks)
+
+
+@given(lifetimes())
+def test_trying_more_orders_never_makes_it_larger(blocks: list[Lifetime]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
+        quick = pack(blocks)
+    assert pack(blocks).size_bytes <= quick.size_bytes
+
+
+def test_nothing_takes_nothing() -> None:
+    assert pack([]) == Arena(0, 0)
+    assert pack([]).is_proven
+
+
+def test_buffers_of_no_or_unknown_size_have_no_offset() -> None:
+    blocks = [lifetime("a", 7, 0, 1), lifetime("b", None, 0, 1), lifetime("c", 0, 0, 1)]
+    assert pack(blocks) == Arena(7, 7, (("a", 0),))
+
+
+def test_dead_bytes_are_used_again() -> None:
+    blocks = [lifetime("a", 7, 0, 2), lifetime("b", 5, 1, 3), lifetime("c", 7, 2, 4)]
+    arena = pack(blocks)
+    assert (arena.size_bytes, arena.gap_bytes, arena.is_proven) == (12, 0, True)
+
+
+def test_a_block_placed_as_it_comes_is_mended_by_size() -> None:
+    # In time order b lies above the hole that a leaves, and c does not fit into that hole.
+    blocks = [lifetime("a", 2, 0, 1), lifetime("b", 3, 0, 3), lifetime("c", 5, 1, 3)]
+    blocks.append(lifetime("d", 3, 0, 1))
+    assert pack(blocks).is_proven
+
+
+def test_offsets_are_not_padded() -> None:
+    blocks = [lifetime("a", 3, 0, 1), lifetime("b", 5, 0, 1), lifetime("c", 7, 0, 1)]
+    assert sorted(offset for _, offset in pack(blocks).offsets) == [0, 7, 12]
+
+
+def test_a_gap_is_told_and_proves_nothing() -> None:
+    arena = Arena(size_bytes=13, lower_bound_bytes=11)
+    assert (arena.gap_bytes, arena.is_proven) == (2, False)
+
+
+@pytest.mark.parametrize("num_live", [3, 300])
+def test_a_hundred_thousand_buffers_take_seconds(num_live: int) -> None:
+    blocks = [
+        lifetime(f"b{step}", 1 + step % 97, step, step + 1 + step % num_live)
+        for step in range(100_000)
+    ]
+    start = time.perf_counter()
+    arena = pack(blocks)
+    assert time.perf_counter() - start < 8  # 1 s on an idle machine
+    assert arena.size_bytes < 1.3 * arena.lower_bound_bytes

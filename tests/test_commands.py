@@ -1,0 +1,320 @@
+"""The command line through ``main(argv)``: exit codes, streams, files."""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from models_on_disk import MYSTERY, write_model
+
+import onnxmem
+from onnxmem import settings, training
+from onnxmem.commands import analyze as command
+from onnxmem.commands import main
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a model that is whole, one that is known in part, and one that is none."""
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    (tmp_path / "page.onnx").write_text("<!DOCTYPE html><html></html>")
+    (tmp_path / "empty.onnx").touch()
+    (tmp_path / "folder.onnx").mkdir()
+    return tmp_path
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        [sys.executable, *words], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("net.onnx", 0),
+        ("analyze net.onnx", 0),
+        ("net.onnx net.onnx --json", 0),
+        ("--batch 4 net.onnx", 0),
+        ("net.onnx --dim N=4 --layers net.onnx", 0),
+        ("net.onnx --shape image:4,3,16,16", 0),
+        ("net.onnx --train --optimizer sgd --precision mixed-fp16 --loss mse", 0),
+        ("net.onnx --budget 1KiB", 0),
+        ("mystery.onnx", 0),
+        ("mystery.onnx --strict", 3),
+        ("page.onnx", 3),
+        ("page.onnx net.onnx", 3),
+        ("gone.onnx", 2),
+        ("page.onnx gone.onnx net.onnx", 2),
+        ("net.onnx --shape picture:4,3,16,16", 2),
+        ("net.onnx --shape image:4,3", 2),
+        ("", 2),
+        ("--json", 2),
+        ("net.onnx --batch 0", 2),
+        ("net.onnx --batch two", 2),
+        ("net.onnx --batc 2", 2),
+        ("net.onnx --dim N", 2),
+        ("net.onnx --shape image", 2),
+        ("net.onnx --budget 24G", 2),
+        ("net.onnx --optimizer sdg", 2),
+        ("net.onnx -o net.onnx", 2),
+        ("net.onnx -o nowhere/report.txt", 2),
+        ("net.onnx -o folder.onnx --force", 2),
+        ("schema", 0),
+        ("schema net.onnx", 2),
+    ],
+)
+def test_exit_codes(line: str, code: int) -> None:
+    assert main(line.split()) == code
+
+
+def test_the_words_of_every_fault(capsys: Capture) -> None:
+    for line in (
+        "gone.onnx",
+        "page.onnx empty.onnx folder.onnx",
+        "mystery.onnx --strict",
+        "net.onnx --shape picture:4,3,16,16",
+        "net.onnx --shape image:4,3",
+        "net.onnx --shape image:4,x,3",
+        "net.onnx --batch 0",
+        "net.onnx --dim =3",
+        "net.onnx --budget 24G",
+        "net.onnx -o net.onnx",
+        "net.onnx -o nowhere/report.txt",
+        "net.onnx -o folder.onnx --force",
+    ):
+        main(line.split())
+    assert_golden(capsys.readouterr().err, "errors.txt")
+
+
+def test_one_line_for_each_fault_and_the_result_alone_on_stdout(capsys: Capture) -> None:
+    assert main(["page.onnx", "net.onnx", "gone.onnx", "--json"]) == 2
+    out, err = capsys.readouterr()
+    statuses = [row["status"] for row in json.loads(out)["models"]]
+    assert statuses == ["error", "ok", "error"]
+    assert [line.split(": ")[:3] for line in err.splitlines()] == [
+        ["error", "page.onnx", "model_file"],
+        ["error", "gone.onnx", "missing_file"],
+    ]
+
+
+def test_texts_follow_one_another_and_leave_failures_out(capsys: Capture) -> None:
+    main(["net.onnx", "page.onnx", "mystery.onnx"])
+    out = capsys.readouterr().out
+    assert re.findall(r"(?m)^\S+\.onnx", out) == ["net.onnx", "mystery.onnx"]
+
+
+def test_no_model_that_could_be_read_leaves_stdout_empty(capsys: Capture) -> None:
+    main(["page.onnx"])
+    assert capsys.readouterr().out == ""
+
+
+def test_layers_follow_the_report(capsys: Capture) -> None:
+    main(["net.onnx", "--layers"])
+    assert "\nconv  Conv " in capsys.readouterr().out
+
+
+def test_an_input_name_may_hold_colons(folder: Path, capsys: Capture) -> None:
+    text = 'agraph (float[N,5] "in:0") => (float[N,5] y) { y = Relu("in:0") }'
+    write_model(folder / "tf.onnx", text)
+    assert main(["tf.onnx", "--json", "--shape", "in:0:7,5"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert row["inputs_bytes"] == 4 * 7 * 5
+
+
+def test_hostile_paths_and_messages_are_escaped(capsys: Capture) -> None:
+    assert main(["a\x1b[2J\u202e\udce9\n.onnx", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith(r"error: a\x1b[2J\u202e\xe9\x0a.onnx: missing_file: ")
+    assert err.count("\n") == 1
+    (row,) = json.loads(out)["models"]
+    assert row["path"] == r"a\x1b[2J\u202e\xe9\x0a.onnx"
+
+
+def test_an_internal_error_costs_no_other_row(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def analyze(path: str, **_: object) -> onnxmem.Analysis:
+        if path == "page.onnx":
+            message = "no such\nthing"
+            raise KeyError(message)
+        return onnxmem.analyze(path)
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    assert main(["page.onnx", "net.onnx", "--json"]) == 70
+    out, err = capsys.readouterr()
+    assert err.startswith("internal error: page.onnx: KeyError: ")
+    assert err.count("\n") == 1
+    assert [row["status"] for row in json.loads(out)["models"]] == ["error", "ok"]
+
+
+def test_a_traceback_is_for_debugging_alone(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main(["gone.onnx"])
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv("ONNXMEM_DEBUG", "1")
+    main(["gone.onnx"])
+    assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (KeyboardInterrupt(), 130, "error: interrupted: stopped before the end"),
+        (MemoryError(), 3, "error: net.onnx: out_of_memory: "),
+    ],
+)
+def test_other_ends(
+    error: BaseException,
+    code: int,
+    line: str,
+    capsys: Capture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def analyze(*_: object, **__: object) -> onnxmem.Analysis:
+        raise error
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    assert main(["net.onnx"]) == code
+    assert capsys.readouterr().err.startswith(line)
+
+
+def test_a_file_is_written_and_named_and_not_overwritten(folder: Path, capsys: Capture) -> None:
+    report = folder / "report.json"
+    assert main(["net.onnx", "--json", "-o", "report.json"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "Wrote report.json\n")
+    assert json.loads(report.read_text())["schema"] == "onnxmem.report"
+    report.write_text("mine")
+    assert main(["net.onnx", "-o", "report.json"]) == 2
+    assert report.read_text() == "mine"
+    assert main(["net.onnx", "-q", "-o", "report.json", "--force"]) == 0
+    assert report.read_text().startswith("net.onnx  5 nodes")
+    assert capsys.readouterr().err == (
+        "error: usage: report.json: exists; pass --force to overwrite it\n"
+    )
+
+
+def test_nothing_is_analysed_for_a_file_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def analyze(*_: object, **__: object) -> onnxmem.Analysis:
+        raise AssertionError
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    assert main(["net.onnx", "-o", "net.onnx"]) == 2
+
+
+def test_colour_is_for_terminals_that_do_not_decline(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_coloured(*words: str) -> bool:
+        main(["net.onnx", *words])
+        return "\x1b[" in capsys.readouterr().out
+
+    assert not is_coloured()
+    assert is_coloured("--color", "always")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert is_coloured()
+    assert not is_coloured("--color", "never")
+    assert not is_coloured("--json")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not is_coloured()
+
+
+def test_the_schema_is_printed(capsys: Capture) -> None:
+    main(["schema"])
+    assert json.loads(capsys.readouterr().out)["title"] == "onnxmem.report 1.0"
+
+
+def test_help_names_every_flag_in_its_group(capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--help"])
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for words in ("model:", "training:", "budget:", "output:", "--shape INPUT:1,3,224,224"):
+        assert words in text
+    assert "mixed-bf16" in text
+
+
+@pytest.mark.parametrize("flag", ["-V", "--version"])
+def test_the_version(flag: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main([flag])
+    assert capsys.readouterr().out == f"onnxmem {onnxmem.__version__}\n"
+
+
+def test_the_command_line_offers_what_training_knows() -> None:
+    assert tuple(training.OPTIMIZERS) == settings.OPTIMIZERS
+    assert tuple(training.PRECISIONS) == settings.PRECISIONS
+    assert tuple(training.LOSSES) == settings.LOSSES
+
+
+@pytest.mark.parametrize("line", ["--help", "--version", "schema", "--batch x", "schema --help"])
+def test_answers_without_a_model_import_nothing_heavy(line: str) -> None:
+    program = f"""
+import atexit, sys
+from onnxmem.commands import main
+heavy = {{"onnx", "numpy", "networkx", "rich", "onnxmem.model"}}
+atexit.register(lambda: print(sorted(heavy & set(sys.modules)), file=sys.stderr))
+main({line.split()!r})
+"""
+    assert python("-c", program).stderr.splitlines()[-1] == "[]"
+
+
+def test_a_pipe_needs_no_rich() -> None:
+    program = (
+        "import sys, onnxmem.commands as c; c.main(['net.onnx']); sys.exit('rich' in sys.modules)"
+    )
+    assert python("-c", program).returncode == 0
+
+
+def test_python_dash_m() -> None:
+    done = python("-m", "onnxmem", "gone.onnx")
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    program = """
+import os, sys
+from onnxmem.commands import main
+reading, writing = os.pipe()
+os.close(reading)
+os.dup2(writing, 1)
+sys.exit(main(["schema"]))
+"""
+    done = python("-c", program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_stream_of_any_kind_takes_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["schema"]) == 0
+    assert stream.getvalue().startswith("{")
+
+
+def test_a_terminal_without_unicode_gets_the_report(folder: Path) -> None:
+    write_model(folder / "größe.onnx")
+    done = python(
+        "-X",
+        "utf8=0",
+        "-c",
+        "import sys; sys.stdout.reconfigure(encoding='ascii')\n"
+        "from onnxmem.commands import main; sys.exit(main(['gr\\xf6\\xdfe.onnx']))",
+    )
+    assert done.returncode == 0
+    assert done.stdout.startswith(r"gr\xf6\xdfe.onnx  5 nodes")

@@ -1,0 +1,277 @@
+"""Definitions 2 to 5 on whole graphs, subgraphs and unknown sizes included, and known models."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from graphs import graph_of
+
+from onnxmem.memory import ActivationMemory, LiveTensor, activation_memory
+from onnxmem.model import Graph, Request, build, load, prepare
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def graph(text: str) -> Graph:
+    return graph_of('<ir_version: 10, opset_import: ["": 21, "own": 1]>' + text)
+
+
+def memory(text: str) -> ActivationMemory:
+    return activation_memory(graph(text))
+
+
+def figures(text: str) -> tuple[int | None, int | None, int | None, int | None]:
+    """Naive, naive in place, peak, in-place peak."""
+    found = memory(text)
+    sums = (found.naive_bytes, found.naive_in_place_bytes)
+    return *sums, found.peak_bytes, found.in_place_peak_bytes
+
+
+# x 2 -> a 3 -> b 5 (dead) and r = Relu(a) 3 -> y 7
+CHAIN = """agraph (float[2] x) => (float[7] y) <float[3] a, float[5] b, float[7] y>
+{ a = own.F(x)  b = own.F(x)  r = Relu(a)  y = own.F(r) }"""
+
+
+def test_the_four_figures_of_a_chain() -> None:
+    assert figures(CHAIN) == (4 * (3 + 5 + 3 + 7), 4 * (3 + 5 + 7), 4 * (3 + 7), 4 * (3 + 7))
+
+
+def test_the_peak_is_named_and_itemised() -> None:
+    found = memory(CHAIN)
+    assert (found.peak_node, found.peak_step) == ("F_3", 3)
+    assert found.live_at_peak == (LiveTensor("y", 28), LiveTensor("a", 12))
+    assert found.timeline.live_bytes == (12, 32, 12, 40)
+    assert (found.arena_bytes, found.arena.is_proven) == (40, True)
+
+
+def test_every_named_output_counts_also_one_that_nobody_reads() -> None:
+    text = "agraph (float[7] x) => (float[7] y) { y, mask = Dropout(x) }"
+    assert figures(text) == (28 + 7, 28 + 7, 28 + 7, 28 + 7)
+
+
+def test_what_a_node_makes_from_weights_is_an_activation() -> None:
+    text = """agraph (float[2] x) => (float[2] y) <float[7,3] w, float[2] y>
+    { t = Transpose(w)  k = Constant <value_floats = [1.0]> ()  y = own.F(x, t, k) }"""
+    assert figures(text)[0] == 4 * (21 + 2)
+
+
+def test_a_local_function_counts_as_if_inlined() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+    agraph (float[7] x) => (float[7] z) { y = own.twice(x)  z = Exp(y) }
+    <domain: "own", opset_import: ["": 21]>
+    twice (a) => (c) { b = Exp(a)  c = Exp(b) }"""
+    assert activation_memory(graph_of(text)).naive_bytes == 3 * 28
+
+
+def test_a_graph_without_activations_takes_nothing() -> None:
+    found = memory("agraph (float[2] x) => (float[3] w) <float[3] w> { }")
+    assert figures("agraph (float[2] x) => (float[3] w) <float[3] w> { }") == (0, 0, 0, 0)
+    assert (found.peak_node, found.peak_step, found.live_at_peak) == (None, None, ())
+    assert found.arena.size_bytes == 0
+
+
+def test_views_of_inputs_alone_take_nothing_in_place() -> None:
+    found = memory("agraph (float[7] x) => (float[7] y) { y = Identity(x) }")
+    assert (found.naive_bytes, found.peak_bytes) == (28, 28)
+    assert (found.naive_in_place_bytes, found.in_place_peak_bytes) == (0, 0)
+    assert (found.peak_node, found.live_at_peak) == (None, ())
+
+
+# Unknown sizes
+
+
+def test_unknown_tensors_are_listed_and_left_out() -> None:
+    text = """agraph (float[2] x) => (float[7] y) <float[3] a, float[7] y>
+    { a = own.F(x)  b = own.F(a)  y = own.F(b, a) }"""
+    assert figures(text) == (40, 40, 40, 40)
+    assert memory(text).unknown_tensors == ("b",)
+
+
+def test_a_figure_of_which_nothing_is_known_is_none() -> None:
+    text = "agraph (float[2] x) => (float[N] y) { a = own.F(x)  y = own.F(a) }"
+    found = memory(text.replace("float[N] y", "seq(float[2]) y"))
+    assert found.unknown_tensors == ("a", "y")
+    assert (found.naive_bytes, found.naive_in_place_bytes) == (None, None)
+    assert (found.peak_bytes, found.in_place_peak_bytes, found.arena_bytes) == (None, None, None)
+    assert (found.peak_node, found.peak_step, found.live_at_peak) == (None, None, ())
+
+
+def test_the_peak_is_never_below_the_in_place_peak() -> None:
+    # Of a, only its view's size is known: as tensors, a and r are unknown until v.
+    text = """agraph (float[3] x) => (float[5] y) <int64[1] shape = {7}, float[11] b, float[5] y>
+    { a = NonZero(x)  b = own.F(x)  c = own.F(b)  v = Reshape(a, shape)  y = own.F(v) }"""
+    found = memory(text)
+    assert found.in_place_peak_bytes == 44 + 56
+    assert found.peak_bytes == 44 + 56
+
+
+# If
+
+BRANCHES = """agraph (uint8[2] x, bool c) => (uint8[19] z) <uint8[3] a, uint8[19] z>
+{ a = own.F(x)
+  y = If (c) <
+    then_branch = t () => (uint8[11] o) <uint8[13] i> { i = own.F(a)  o = own.F(i) },
+    else_branch = e () => (uint8[11] p) <uint8[5] j> { j = own.F(a)  p = own.F(j) }>
+  z = own.F(y) }"""
+
+
+def test_an_if_adds_its_larger_branch_at_its_step() -> None:
+    assert memory(BRANCHES).timeline.live_bytes == (3, 3 + 11 + 13, 11 + 19)
+    assert figures(BRANCHES)[2:] == (11 + 19, 11 + 19)
+
+
+def test_the_naive_sum_of_an_if_counts_the_larger_branch() -> None:
+    assert figures(BRANCHES)[0] == 3 + 13 + 11 + 19
+
+
+def test_a_branchs_output_is_the_ifs_output_counted_once() -> None:
+    text = BRANCHES.replace("uint8[13] i", "uint8[29] i")
+    found = memory(text)
+    assert (found.peak_node, found.in_place_peak_bytes) == ("If_1", 3 + 11 + 29)
+    assert found.live_at_peak == (
+        LiveTensor("If_1/then_branch/i", 29),
+        LiveTensor("y", 11),
+        LiveTensor("a", 3),
+    )
+
+
+def test_a_branchs_output_counts_inside_where_the_ifs_is_unknown() -> None:
+    text = """agraph (uint8[2] x, bool c) => (uint8[19] z) <uint8[19] z>
+    { y = If (c) <then_branch = t () => (uint8[11] o) { o = own.F(x) },
+                  else_branch = e () => (uint8[5] p) { p = own.F(x) }>
+      z = own.F(y) }"""
+    found = memory(text)
+    assert found.timeline.live_bytes == (11, 19)
+    assert (found.naive_bytes, found.unknown_tensors) == (11 + 19, ("y",))
+
+
+def test_a_view_of_a_branchs_tensor_that_is_its_output_is_the_ifs_buffer() -> None:
+    text = """agraph (uint8[2] x, bool c) => (uint8[7] y) {
+      y = If (c) <then_branch = t () => (uint8[7] o) <uint8[7] i> { i = own.F(x)  o = Identity(i) },
+                  else_branch = e () => (uint8[7] p) { p = own.F(x) }> }"""
+    assert figures(text) == (7 + 7, 7, 7 + 7, 7)
+
+
+def test_a_branch_never_overwrites_an_outer_tensor_and_views_it_for_nothing() -> None:
+    text = """agraph (float[2] x, bool c) => (float[3] z) <float[7] a, float[3] z>
+    { a = own.F(x)
+      z = If (c) <then_branch = t () => (float[3] o)
+                    { v = Identity(a)  r = Relu(v)  s = Relu(a)  o = own.F(r, s) },
+                  else_branch = e () => (float[3] p) { p = own.F(x) }> }"""
+    assert memory(text).timeline.live_bytes == (28, 28 + 12 + 28 + 28)
+
+
+def test_a_branch_that_hands_an_outer_tensor_on_adds_nothing() -> None:
+    text = """agraph (uint8[2] x, bool c) => (uint8[7] y) <uint8[7] a>
+    { a = own.F(x)
+      y = If (c) <then_branch = t () => (uint8[7] a) { },
+                  else_branch = e () => (uint8[7] p) { p = own.F(x) }> }"""
+    assert memory(text).timeline.live_bytes == (7, 7 + 7)
+
+
+def test_ifs_within_ifs_write_into_the_outermost_output() -> None:
+    text = """agraph (uint8[2] x, bool c) => (uint8[7] y) {
+      y = If (c) <
+        then_branch = t () => (uint8[7] o) {
+          o = If (c) <
+            then_branch = tt () => (uint8[7] p) <uint8[3] i> { i = own.F(x)  p = own.F(i) },
+            else_branch = te () => (uint8[7] q) { q = own.F(x) }> },
+        else_branch = e () => (uint8[7] r) { r = own.F(x) }> }"""
+    found = memory(text)
+    assert (found.naive_bytes, found.peak_bytes, found.in_place_peak_bytes) == (10, 10, 10)
+    assert [live.tensor for live in found.live_at_peak] == [
+        "y",
+        "If_0/then_branch/If_0/then_branch/i",
+    ]
+
+
+def test_the_larger_branch_is_chosen_for_each_figure() -> None:
+    # then: 3 tensors of 5, all kept 15, two live; else: one of 11, then its output.
+    text = """agraph (uint8[2] x, bool c) => (uint8[2] y) {
+      y = If (c) <
+        then_branch = t () => (uint8[2] o) <uint8[5] i, uint8[5] j, uint8[5] k>
+          { i = own.F(x)  j = own.F(x)  k = own.F(x)  o = own.F(x) },
+        else_branch = e () => (uint8[2] p) <uint8[11] l> { l = own.F(x)  p = own.F(l) }> }"""
+    assert figures(text) == (15 + 2, 15 + 2, 11 + 2, 11 + 2)
+
+
+def test_unknown_tensors_of_both_branches_are_listed() -> None:
+    text = """agraph (uint8[2] x, bool c) => (uint8[2] y) {
+      y = If (c) <then_branch = t () => (uint8[2] o) { i = own.F(x)  o = own.F(i) },
+                  else_branch = e () => (uint8[2] p) { j = own.F(x)  p = own.F(j) }> }"""
+    assert memory(text).unknown_tensors == ("If_0/then_branch/i", "If_0/else_branch/j")
+
+
+# Loop and Scan
+
+LOOP = """agraph (uint8[2] x, int64 n, bool c) => (uint8[3] y) <uint8[3] a>
+{ a = own.F(x)
+  y = Loop (n, c, a) <body = b (int64 i, bool go, uint8[3] h) => (bool on, uint8[3] g) <uint8[13] t>
+    { on = Identity(go)  t = own.F(h)  g = own.F(t) }> }"""
+
+
+def test_a_loop_adds_its_body_once_and_the_bodys_outputs_are_its_own() -> None:
+    outer, inner = 3 + 3, 13 + 3
+    assert figures(LOOP) == (outer + 1 + inner, outer + inner, outer + 1 + inner, outer + inner)
+
+
+def test_formal_inputs_are_the_loops_and_are_not_overwritten() -> None:
+    text = """agraph (float[2] x, int64 n, bool c) => (float[7] y) <float[7] a>
+    { a = own.F(x)
+      y = Loop (n, c, a) <body = b (int64 i, bool go, float[7] h) => (bool on, float[7] g)
+        { on = own.F(go)  r = Relu(h)  s = Relu(r)  g = own.F(s) }> }"""
+    # In the body: on, then r over nothing, s over r, and g.
+    assert memory(text).timeline.live_bytes == (28, 28 + 28 + 1 + 28 + 28)
+
+
+def test_a_scan_counts_its_body_once() -> None:
+    text = """agraph (uint8[2] x, uint8[5,7] s) => (uint8[3] y, uint8[5,11] ys) <uint8[3] a>
+    { a = own.F(x)
+      y, ys = Scan <num_scan_inputs = 1,
+        body = b (uint8[3] h, uint8[7] e) => (uint8[3] g, uint8[11] o) <uint8[13] t>
+        { t = own.F(h, e)  g = own.F(t)  o = own.F(t) }> (a, s) }"""
+    inner = 13 + 3 + 11
+    assert figures(text)[0] == 3 + 3 + 55 + inner
+    assert figures(text)[3] == 3 + 3 + 55 + inner
+
+
+def test_a_loop_at_the_peak_is_one_block_of_the_arena() -> None:
+    found = memory(LOOP)
+    assert found.arena.size_bytes == found.in_place_peak_bytes == 3 + 3 + 13 + 3
+    assert dict(found.arena.offsets).keys() == {"a", "y", "Loop_1/body/t"}
+
+
+# Known models, by others' counts
+
+
+@pytest.mark.parametrize(
+    ("name", "peak_bytes", "weight_bytes"),
+    [
+        ("resnet50", 9_633_792, 102_440_624),
+        ("densenet121", 8_430_464, 32_584_608),
+        ("inception_v2", 6_422_784, 44_939_184),
+        ("shufflenet", 3_110_912, 5_681_776),
+        ("squeezenet", 6_308_352, 4_941_984),
+        ("vgg19", 25_690_112, 574_668_976),
+    ],
+)
+def test_liveness_peak_and_weights_of_known_models(
+    name: str, peak_bytes: int, weight_bytes: int
+) -> None:
+    known = light(name)
+    found = activation_memory(known)
+    assert found.peak_bytes == peak_bytes
+    assert sum(tensor.size_bytes or 0 for tensor in known.weights()) == weight_bytes
+    assert found.unknown_tensors == ()
+    assert found.arena.is_proven
+
+
+def test_the_masks_of_squeezenet_count_in_the_naive_sum() -> None:
+    found = activation_memory(light("squeezenet"))
+    assert found.naive_bytes == 28_537_728
+    assert found.in_place_peak_bytes == 3_928_576
+
+
+def light(name: str) -> Graph:
+    file = load(LIGHT / f"light_{name}.onnx")
+    return build(prepare(file), Request()).graph

@@ -1,0 +1,69 @@
+"""Bytes to text and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxmem.errors import UsageError
+from onnxmem.units import format_bytes, format_count, parse_size
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (None, "unknown"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.00 KiB"),
+        (1_863_680, "1.78 MiB"),
+        (10 * 1024, "10.0 KiB"),
+        (1023 * 1024, "1023 KiB"),
+        (1024 * 1024 - 1, "1.00 MiB"),
+        (2**63, "8.00 EiB"),
+        (-2048, "-2.00 KiB"),
+    ],
+)
+def test_bytes_are_written_in_iec_units(num_bytes: int | None, text: str) -> None:
+    assert format_bytes(num_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "unknown"), (9999, "9,999"), (10_000, "10 k"), (25_557_032, "25.6 M"), (10**9, "1 G")],
+)
+def test_counts_are_written_in_short(count: int | None, text: str) -> None:
+    assert format_count(count) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [
+        ("1000000", 1_000_000),
+        ("16 GB", 16 * 10**9),
+        ("24GiB", 24 * 2**30),
+        ("512Mi", 512 * 2**20),
+        ("0.5 KiB", 512),
+        ("7b", 7),
+        ("9007199254740993", 9_007_199_254_740_993),
+    ],
+)
+def test_sizes_are_read(text: str, num_bytes: int) -> None:
+    assert parse_size(text) == num_bytes
+
+
+@pytest.mark.parametrize("text", ["24G", "", "GiB", "-1", "1e9", "1.5.2MB", "12 parsecs"])
+def test_what_is_no_size_is_refused_with_a_hint(text: str) -> None:
+    with pytest.raises(UsageError, match="as in 24GiB or 512MiB"):
+        parse_size(text)
+
+
+@given(st.integers(0, 2**62))
+def test_a_plain_number_is_its_own_bytes(num_bytes: int) -> None:
+    assert parse_size(str(num_bytes)) == num_bytes
+    assert parse_size(f"{num_bytes}KiB") == num_bytes * 1024
+
+
+@given(st.integers(0, 2**59))
+def test_three_digits_are_within_half_a_percent(num_bytes: int) -> None:
+    text = format_bytes(num_bytes)
+    assert abs(parse_size(text) - num_bytes) <= num_bytes * 0.005 + 1
