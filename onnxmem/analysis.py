@@ -151,7 +151,7 @@ class Question:
             self.settings, batch=terms.bound.binding.batch, dims=terms.bound.binding.dims
         )
         arithmetic = compute(graph)
-        covered = coverage(graph, terms.activations)
+        covered = coverage(graph, terms.activations, terms.training)
         size = _model_size(self.model, terms)
         elements = tensor_elements(size)
         budget_bytes = settings.budget_bytes

@@ -8,6 +8,7 @@ from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
+from onnxmem.training import TrainingMemory
 
 _LISTED = 5
 """Names that a finding lists before it says how many more there are."""
@@ -22,18 +23,27 @@ class Coverage:
     assumed_nodes: tuple[str, ...]
     """Nodes whose operator has no record, or whose trip count or shape is assumed."""
     unknown_tensors: tuple[str, ...]
-    """Tensors of unknown size: figures leave them out and are lower bounds."""
+    """Tensors of unknown size, and nodes of which a training step keeps an unknown number of bytes:
+    figures leave them out and are lower bounds."""
 
 
-def coverage(graph: Graph, activations: ActivationMemory) -> Coverage:
+def coverage(
+    graph: Graph, activations: ActivationMemory, training: TrainingMemory | None
+) -> Coverage:
     """Count what is assumed and what is unknown."""
     nodes = list(graph.all_nodes())
+    taken = set(training.assumed_nodes) if training else set()
+    unknown = training.unknown if training else ()
     inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
     weights = tuple(weight.name for weight in graph.weights() if weight.size_bytes is None)
     return Coverage(
         num_nodes=len(nodes),
-        assumed_nodes=tuple(node.name for node in nodes if _is_assumed(graph, node)),
-        unknown_tensors=(*inputs, *weights, *activations.unknown_tensors),
+        assumed_nodes=tuple(
+            node.name for node in nodes if node.name in taken or _is_assumed(graph, node)
+        ),
+        unknown_tensors=tuple(
+            dict.fromkeys((*inputs, *weights, *activations.unknown_tensors, *unknown))
+        ),
     )
 
 

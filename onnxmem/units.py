@@ -63,4 +63,5 @@ def parse_size(text: str) -> int:
         raise UsageError(message)
     whole, _, fraction = match["number"].partition(".")
     # Integer arithmetic: a float would lose bytes above 2^53.
-    return int(whole + fraction) * factor // 10 ** len(fraction)
+    scale = int("1" + "0" * len(fraction))
+    return int(whole + fraction) * factor // scale

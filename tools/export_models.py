@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-
 from catalogue import RECIPES
 from exporting import export
 from figures import torch_figures
+from model_table import update_table
 from recipe import Recipe
 from stripping import drop_annotations, strip_weights
 
@@ -54,6 +54,10 @@ def main() -> None:
         path = write_model(recipe, arguments.out)
         print(f"Wrote {path} ({path.stat().st_size:,} bytes)")
     print(f"Wrote {write_expected(chosen, arguments.out)}")
+    readme = arguments.out / "README.md"
+    if readme.exists():
+        update_table(readme, RECIPES)
+        print(f"Wrote {readme}")
 
 
 if __name__ == "__main__":

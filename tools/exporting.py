@@ -1,14 +1,14 @@
 """From a recipe to an ONNX model with its (random) weights."""
 
+import inspect
 import io
 import warnings
 from typing import Any
 
 import onnx
 import torch
-from torch import nn
-
 from recipe import Recipe
+from torch import nn
 
 SEED = 20_240_229
 """Of the weights and the inputs: the same file each time."""
@@ -37,8 +37,8 @@ def export(recipe: Recipe) -> onnx.ModelProto:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # both exporters warn about their own internals
         model = _EXPORTERS[recipe.exporter](recipe, network)
-    if recipe.rewrite is not None:
-        model = recipe.rewrite(model)
+    if recipe.quantisation is not None:
+        model = recipe.quantisation.rewrite(model)
     onnx.checker.check_model(model, full_check=True)
     return model
 
@@ -50,7 +50,7 @@ def _export_torchscript(recipe: Recipe, network: nn.Module) -> onnx.ModelProto:
     torch.onnx.export(
         torch.jit.script(network) if recipe.script else network,
         tuple(inputs.values()),
-        file,
+        file,  # type: ignore[arg-type]  # the stub knows paths alone
         input_names=list(inputs),
         output_names=list(recipe.outputs),
         dynamic_axes={name: dict(axes) for name, axes in recipe.dims.items()},
@@ -64,20 +64,12 @@ def _export_torchscript(recipe: Recipe, network: nn.Module) -> onnx.ModelProto:
 
 def _export_dynamo(recipe: Recipe, network: nn.Module) -> onnx.ModelProto:
     inputs = recipe.inputs()
-    symbols: dict[str, Any] = {}
-    dynamic_shapes = tuple(
-        {
-            axis: symbols.setdefault(symbol, torch.export.Dim(symbol))
-            for axis, symbol in recipe.dims.get(name, {}).items()
-        }
-        for name in inputs
-    )
     program = torch.onnx.export(
         network,
         tuple(inputs.values()),
         input_names=list(inputs),
         output_names=list(recipe.outputs),
-        dynamic_shapes=dynamic_shapes,
+        dynamic_shapes=_dynamic_shapes(recipe, network),
         opset_version=recipe.opset,
         dynamo=True,
         verbose=False,
@@ -85,7 +77,29 @@ def _export_dynamo(recipe: Recipe, network: nn.Module) -> onnx.ModelProto:
     if program is None:
         message = f"{recipe.name}: the exporter returned no program"
         raise RuntimeError(message)
-    return program.model_proto
+    model = program.model_proto
+    _name_input_dims(recipe, model)
+    return model
+
+
+def _name_input_dims(recipe: Recipe, model: onnx.ModelProto) -> None:
+    """Give the inputs the symbols of the recipe where torch made up one of its own."""
+    for value in model.graph.input:
+        for axis, symbol in recipe.dims.get(value.name, {}).items():
+            value.type.tensor_type.shape.dim[axis].dim_param = symbol
+
+
+def _dynamic_shapes(recipe: Recipe, network: nn.Module) -> dict[str, Any]:
+    """The symbolic axes of each parameter of `forward`; sums of symbols are left to torch."""
+    symbols = {
+        symbol: torch.export.Dim(symbol) if symbol.isidentifier() else torch.export.Dim.DYNAMIC
+        for symbol in recipe.bound_dims
+    }
+    axes = [
+        {axis: symbols[symbol] for axis, symbol in recipe.dims.get(name, {}).items()}
+        for name in recipe.inputs()
+    ]
+    return inspect.signature(network.forward).bind(*axes).arguments
 
 
 _EXPORTERS = {"torchscript": _export_torchscript, "dynamo": _export_dynamo}

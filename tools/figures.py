@@ -1,40 +1,42 @@
 """What torch itself says of a network: the figures that onnxmem's are held against.
 
-None of them comes from the ONNX file.
+None of them comes from the ONNX file, so an exporter that folds or unties weights makes the two
+differ; the README says where.
 """
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from exporting import build_network
+from recipe import Recipe
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-
-from exporting import build_network
-from recipe import Recipe
 
 
 def torch_figures(recipe: Recipe) -> dict[str, Any]:
     """The row of `expected.json` for `recipe`."""
     network = build_network(recipe)
     parameters = [p for p in network.parameters() if p.requires_grad]
-    frozen = [p for p in network.parameters() if not p.requires_grad]
     num_parameters = _num_elements(parameters)
     if recipe.published_parameters not in (None, num_parameters):
         message = f"{recipe.name}: {num_parameters} parameters, not {recipe.published_parameters}"
         raise ValueError(message)
-    buffers = [*network.buffers(), *frozen]
+    buffers = _buffers(network)
     inputs = recipe.inputs()
-    macs_batch = next(iter(inputs.values())).shape[0]
+    samples = next(iter(inputs.values())).shape[0]
+    macs = None if recipe.script else _forward_macs(recipe, network) // samples
     return {
         "parameters": num_parameters,
         "parameter_bytes": _size_bytes(parameters),
         "published_parameters": recipe.published_parameters,
         "buffer_elements": _num_elements(buffers),
         "buffer_bytes": _size_bytes(buffers),
-        "forward_macs_per_sample": _forward_macs(recipe, network) // macs_batch,
-        "macs_batch": macs_batch,
+        "quantised": _quantised(recipe, network),
+        "forward_macs_per_sample": macs,
+        "macs_batch": samples,
         "inputs": {
             name: {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
             for name, tensor in inputs.items()
@@ -44,6 +46,25 @@ def torch_figures(recipe: Recipe) -> dict[str, Any]:
         "training": recipe.training,
         "exporter": recipe.exporter,
         "opset": recipe.opset,
+    }
+
+
+def _buffers(network: nn.Module) -> list[Tensor]:
+    """Values that are kept and not trained; BatchNorm's step counters are never exported."""
+    frozen = [p for p in network.parameters() if not p.requires_grad]
+    named = network.named_buffers()
+    return frozen + [b for name, b in named if not name.endswith("num_batches_tracked")]
+
+
+def _quantised(recipe: Recipe, network: nn.Module) -> dict[str, int | None] | None:
+    """Weights of the layers that are quantised, None for a float model."""
+    if recipe.quantisation is None:
+        return None
+    layers = (m for m in network.modules() if isinstance(m, nn.Linear | nn.Conv2d))
+    return {
+        "bits": recipe.quantisation.bits,
+        "block_size": recipe.quantisation.block_size,
+        "elements": _num_elements(layer.weight for layer in layers),
     }
 
 
@@ -62,11 +83,8 @@ def _forward_macs(recipe: Recipe, network: nn.Module) -> int:
     so they are switched off.
     """
     counter = FlopCounterMode(display=False)
-    with (
-        torch.no_grad(),
-        torch.backends.mkldnn.flags(enabled=False),
-        sdpa_kernel(SDPBackend.MATH),
-        counter,
-    ):
-        network.eval()(*recipe.inputs().values())
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # mkldnn.flags warns about GPUs that are not here
+        with torch.backends.mkldnn.flags(enabled=False), sdpa_kernel(SDPBackend.MATH), counter:
+            network.eval()(*recipe.inputs().values())
     return counter.get_total_flops() // 2

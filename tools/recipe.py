@@ -11,6 +11,18 @@ Exporter = Literal["torchscript", "dynamo"]
 
 
 @dataclass(frozen=True, slots=True)
+class Quantisation:
+    """Weights of convolutions and linear layers made small after the export."""
+
+    bits: int
+    block_size: int | None
+    """Weights that share a scale along the input axis; None: one scale per output channel."""
+
+    rewrite: Callable[[onnx.ModelProto], onnx.ModelProto]
+    """The quantised model of a float one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """A network, the inputs to export it with, and the exporter's settings."""
 
@@ -49,8 +61,8 @@ class Recipe:
     published_parameters: int | None = None
     """Trainable parameters as published; the export fails if torch counts another number."""
 
-    rewrite: Callable[[onnx.ModelProto], onnx.ModelProto] | None = None
-    """What is done to the exported model while it still has its weights: quantisation."""
+    quantisation: Quantisation | None = None
+    """What is done to the exported model while it still has its weights."""
 
     @property
     def batch(self) -> str | int:

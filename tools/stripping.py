@@ -117,7 +117,8 @@ def _payload_bytes(tensor: onnx.TensorProto) -> int:
     data_type = ir.DataType(tensor.data_type)
     if data_type == ir.DataType.STRING:
         return 0
-    return math.ceil(math.prod(tensor.dims) * data_type.bitwidth / 8)
+    num_bits: int = math.prod(tensor.dims) * data_type.bitwidth
+    return math.ceil(num_bits / 8)
 
 
 def _refer_to_file(tensor: onnx.TensorProto, location: str, offset: int, length: int) -> None:

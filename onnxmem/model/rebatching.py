@@ -30,11 +30,20 @@ from onnxmem.model.types import dense_type, shape_of
 _Dims = tuple[int, ...]
 
 
-def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Rebatched:
+    """What became of the constants."""
+
+    failures: tuple[str, ...]
+    """Outputs of nodes whose target could not be read again."""
+    stand_ins: Mapping[str, str]
+    """New target -> the constant that it stands in for while shapes are inferred."""
+
+
+def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int) -> Rebatched:
     """Rewrite, in place, the constants of a model whose inputs have a new batch already.
 
-    ``at_old`` is the same model with the shapes of the old batch inferred. Comes back: the outputs
-    of nodes whose target could not be read again.
+    ``at_old`` is the same model with the shapes of the old batch inferred.
     """
     graph = at_old.graph
     shapes = {
@@ -42,7 +51,19 @@ def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int)
         for value in (*graph.value_info, *graph.input, *graph.output)
         if (shape := _full_shape(value.type)) is not None
     }
-    return list(_Rebatching(model, shapes, old, new).failures())
+    walk = _Rebatching(model, shapes, old, new)
+    return Rebatched(tuple(walk.failures()), walk.stand_ins)
+
+
+def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
+    """Put the file's own constants back, in place: their bytes are the model's."""
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            if name in stand_ins:
+                node.input[place] = stand_ins[name]
+    kept = [tensor for tensor in model.graph.initializer if tensor.name not in stand_ins]
+    del model.graph.initializer[:]
+    model.graph.initializer.extend(kept)
 
 
 @dataclass(slots=True)
@@ -53,6 +74,7 @@ class _Rebatching:
     new: int
     types: "ChainMap[str, onnx.TypeProto]" = field(default_factory=ChainMap)
     values: "ChainMap[str, Array]" = field(default_factory=ChainMap)
+    stand_ins: dict[str, str] = field(default_factory=dict)
 
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
@@ -110,6 +132,7 @@ class _Rebatching:
         name = f"{node.output[0]}/shape_at_batch_{self.new}"
         value = np.array(target, np.int64)
         self.model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        self.stand_ins[name] = node.input[1]
         node.input[1] = name
         self.values[name] = value
         self.types[name] = dense_type(onnx.TensorProto.INT64, value.shape)

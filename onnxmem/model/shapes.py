@@ -17,7 +17,7 @@ from onnxmem.model.binding import Binding, given_inputs
 from onnxmem.model.declared import Declared, use_declared
 from onnxmem.model.order import subgraphs
 from onnxmem.model.propagation import propagate
-from onnxmem.model.rebatching import rebatch
+from onnxmem.model.rebatching import rebatch, without_stand_ins
 from onnxmem.model.symbolic import infer_symbolically
 from onnxmem.model.types import is_complete
 
@@ -43,10 +43,11 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     if binding.old_batch is None or binding.batch is None:
         return _with_declared(inferred(bound), model, binding)
     at_old = inferred(_with_bound_inputs(model, {}))
-    failures = rebatch(bound, at_old, binding.old_batch, binding.batch)
+    rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
     at_new = inferred(bound)
-    failures += lost_types(at_new.graph, at_old.graph)
+    failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
+    without_stand_ins(at_new, rebatched.stand_ins)
     return Shaped(at_new, frozenset(failures), _batch_findings(binding, failures))
 
 

@@ -28,7 +28,8 @@ class ImageClassifier(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Class scores: [N, 3, H, W] -> [N, 1000]."""
-        return self.classifier(torch.flatten(self.avgpool(self.features(image)), 1))  # type: ignore[no-any-return]
+        scores: Tensor = self.classifier(torch.flatten(self.avgpool(self.features(image)), 1))
+        return scores
 
 
 def alexnet() -> nn.Module:

@@ -44,7 +44,8 @@ class InvertedResidual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, width, H / stride, W / stride]."""
-        return x + self.conv(x) if self.has_shortcut else self.conv(x)  # type: ignore[no-any-return]
+        y: Tensor = self.conv(x)
+        return x + y if self.has_shortcut else y
 
 
 class MobileNetV2(nn.Module):
@@ -64,7 +65,8 @@ class MobileNetV2(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Class scores: [N, 3, H, W] -> [N, 1000]."""
-        return self.classifier(self.features(image).mean((2, 3)))  # type: ignore[no-any-return]
+        scores: Tensor = self.classifier(self.features(image).mean((2, 3)))
+        return scores
 
 
 def mobilenet_v2() -> nn.Module:

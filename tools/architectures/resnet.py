@@ -34,7 +34,8 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
-        return self.relu(y + self.downsample(x))  # type: ignore[no-any-return]
+        result: Tensor = self.relu(y + self.downsample(x))
+        return result
 
 
 class ResNet(nn.Module):
@@ -61,7 +62,8 @@ class ResNet(nn.Module):
         """Class scores: [N, 3, H, W] -> [N, 1000]."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(image))))
         x = self.avgpool(self.layers(x))
-        return self.fc(torch.flatten(x, 1))  # type: ignore[no-any-return]
+        scores: Tensor = self.fc(torch.flatten(x, 1))
+        return scores
 
 
 def resnet50() -> nn.Module:

@@ -1,6 +1,7 @@
 """Every model file and the recipe it is made by."""
 
-from catalogue import vision
 from recipe import Recipe
 
-RECIPES: tuple[Recipe, ...] = (*vision.RECIPES,)
+from catalogue import sequences, vision
+
+RECIPES: tuple[Recipe, ...] = (*vision.RECIPES, *sequences.RECIPES)
