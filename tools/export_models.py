@@ -6,6 +6,7 @@ takes what torch says of it, and the table of `models/README.md` follows.
 
 import argparse
 import json
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
-    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)  # of torchvision's absence, of calibration data
+    torch.set_num_threads(1)  # sums in one order: the same file each time
     chosen = [recipe for recipe in RECIPES if recipe.name in (arguments.names or names)]
     for recipe in chosen:
         path = write_model(recipe, arguments.out)

@@ -16,7 +16,7 @@ _HEADER = (
     "architecture",
     "code",
     "exporter, opset",
-    "batch",
+    "symbols",
     "parameters",
     "MACs per sample",
     "bytes",
@@ -35,7 +35,6 @@ def update_table(readme: Path, recipes: Iterable[Recipe]) -> None:
 
 
 def _row(recipe: Recipe, path: Path, expected: dict[str, Any]) -> tuple[str, ...]:
-    batch = f"`{recipe.batch}`" if isinstance(recipe.batch, str) else f"fixed {recipe.batch}"
     macs = expected["forward_macs_per_sample"]
     return (
         f"`{path.name}`",
@@ -43,11 +42,19 @@ def _row(recipe: Recipe, path: Path, expected: dict[str, Any]) -> tuple[str, ...
         recipe.source,
         recipe.licence,
         f"{recipe.exporter}, {recipe.opset}",
-        batch,
+        _symbols(recipe),
         f"{expected['parameters']:,}",
         "unknown" if macs is None else f"{macs:,}",
         f"{path.stat().st_size:,}",
     )
+
+
+def _symbols(recipe: Recipe) -> str:
+    """The batch, then each other symbol with its number in the export."""
+    if isinstance(recipe.batch, int):
+        return f"batch fixed at {recipe.batch}"
+    others = (f"`{name}` {n}" for name, n in recipe.bound_dims.items() if name != recipe.batch)
+    return ", ".join((f"`{recipe.batch}`", *others))
 
 
 def _line(cells: Iterable[str]) -> str:

@@ -59,7 +59,7 @@ class Recipe:
     """Licence of the code that defines the network, where that is a library's."""
 
     published_parameters: int | None = None
-    """Trainable parameters as published; the export fails if torch counts another number."""
+    """Trainable parameters it is known to have; the export fails if torch counts another number."""
 
     quantisation: Quantisation | None = None
     """What is done to the exported model while it still has its weights."""

@@ -115,7 +115,6 @@ WHISPER_TINY_ENCODER = Recipe(
     exporter="dynamo",
     opset=23,
     licence="Apache-2.0",
-    published_parameters=7_632_384,
 )
 LSTM_CLASSIFIER = Recipe(
     name="lstm_classifier",

@@ -1,0 +1,37 @@
+"""The README stays true: its outputs are made again and compared."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from onnxmem.commands import main
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def block(marker: str) -> str:
+    """What stands after a marker, up to the next blank line outside a code fence."""
+    after = README.split(f"<!-- {marker} -->\n", 1)[1]
+    return after.split("```\n", 2)[1] if after.startswith("```") else after.split("\n\n", 1)[0]
+
+
+def test_the_printed_report_is_what_the_first_command_prints(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    command = block("run").splitlines()[-1].split()
+    assert command[0] == ".venv/bin/onnxmem"
+    assert main(command[1:]) == 0
+    assert capsys.readouterr().out.rstrip() == block("report").rstrip()
+
+
+@pytest.mark.slow
+def test_the_accuracy_table_is_what_its_tool_prints() -> None:
+    spec = importlib.util.spec_from_file_location("accuracy", ROOT / "tools" / "accuracy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    accuracy = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(accuracy)
+    assert accuracy.table() == block("accuracy").rstrip()
