@@ -1,18 +1,20 @@
 """Bytes to text and back: IEC units out; SI, IEC and Kubernetes units in."""
 
 import re
+from collections.abc import Mapping
+from typing import Final
 
 from onnxmem.errors import UsageError
 
 _SI = ("k", "M", "G", "T", "P", "E")
 _IEC = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
-_FACTORS = {
+_FACTORS: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
-    **{prefix + "b": 1000**power for power, prefix in enumerate("kmgtp", start=1)},
-    **{prefix + "ib": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
-    **{prefix + "i": 1024**power for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix + "b": int(1000**power) for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix + "ib": int(1024**power) for power, prefix in enumerate("kmgtp", start=1)},
+    **{prefix + "i": int(1024**power) for power, prefix in enumerate("kmgtp", start=1)},
 }
 _SIZE = re.compile(r"\s*(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)\s*")
 

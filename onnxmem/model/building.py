@@ -6,9 +6,9 @@ import onnx
 
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind
-from onnxmem.model.functions import with_functions_inlined
+from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.model.loading import ModelFile
+from onnxmem.model.inlining import with_functions_inlined
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes

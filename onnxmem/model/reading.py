@@ -17,7 +17,7 @@ from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.order import subgraphs
-from onnxmem.model.types import shape_of
+from onnxmem.model.value_types import shape_of
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute
 

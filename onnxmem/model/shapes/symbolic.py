@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 
 import onnx
 
-from onnxmem.model.types import dense_type, is_complete, merged
+from onnxmem.model.value_types import dense_type, is_complete, merged
 
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

@@ -22,10 +22,10 @@ import onnx.helper
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.folding import Folder
-from onnxmem.model.node_inference import NodeInference
-from onnxmem.model.propagation import add_known
-from onnxmem.model.types import dense_type, shape_of
+from onnxmem.model.shapes.folding import Folder
+from onnxmem.model.shapes.node_inference import NodeInference
+from onnxmem.model.shapes.propagation import add_known
+from onnxmem.model.value_types import dense_type, shape_of
 
 _Dims = tuple[int, ...]
 

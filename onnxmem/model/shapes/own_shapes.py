@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.types import dense_type, is_complete, shape_of
+from onnxmem.model.value_types import dense_type, is_complete, shape_of
 
 _Types = dict[str, onnx.TypeProto]
 _ShapeFunction = Callable[

@@ -7,7 +7,7 @@ import onnx
 
 from onnxmem.model.dim_expressions import evaluated
 from onnxmem.model.order import subgraphs
-from onnxmem.model.types import dense_type, is_complete, shape_of
+from onnxmem.model.value_types import dense_type, is_complete, shape_of
 
 
 @dataclass(frozen=True, slots=True)

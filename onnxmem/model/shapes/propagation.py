@@ -13,11 +13,11 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.folding import MAX_ELEMENTS, Folder
-from onnxmem.model.node_inference import NodeInference
 from onnxmem.model.order import subgraphs
-from onnxmem.model.own_shapes import first_iteration
-from onnxmem.model.types import dense_type, is_complete, merged
+from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
+from onnxmem.model.shapes.node_inference import NodeInference
+from onnxmem.model.shapes.own_shapes import first_iteration
+from onnxmem.model.value_types import dense_type, is_complete, merged
 
 Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]

@@ -10,8 +10,8 @@ import onnx.shape_inference
 
 from onnxmem.model.constants import Array
 from onnxmem.model.order import outer_reads, subgraphs
-from onnxmem.model.own_shapes import own_types
-from onnxmem.model.types import merged
+from onnxmem.model.shapes.own_shapes import own_types
+from onnxmem.model.value_types import merged
 
 
 @dataclass(slots=True)

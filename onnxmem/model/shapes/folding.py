@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from onnxmem.model.constants import Array
-from onnxmem.model.types import shape_of
+from onnxmem.model.value_types import shape_of
 
 MAX_ELEMENTS = 4096
 """A value with more elements than this is not made."""

@@ -14,9 +14,9 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from onnxmem.errors import MissingFileError, ModelFileError
-from onnxmem.model.file_window import FileWindow
-from onnxmem.model.kinds import HEAD_BYTES, other_kind
-from onnxmem.model.protobuf import without_payloads
+from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.files.other_formats import HEAD_BYTES, other_kind
+from onnxmem.model.files.wire import without_payloads
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
 

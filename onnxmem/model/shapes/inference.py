@@ -14,12 +14,12 @@ import onnx.shape_inference
 
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, given_inputs
-from onnxmem.model.declared import Declared, use_declared
 from onnxmem.model.order import subgraphs
-from onnxmem.model.propagation import propagate
-from onnxmem.model.rebatching import rebatch, without_stand_ins
-from onnxmem.model.symbolic import infer_symbolically
-from onnxmem.model.types import is_complete
+from onnxmem.model.shapes.declared import Declared, use_declared
+from onnxmem.model.shapes.propagation import propagate
+from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
+from onnxmem.model.shapes.symbolic import infer_symbolically
+from onnxmem.model.value_types import is_complete
 
 _LISTED = 5
 """Names that a finding lists before it says how many more there are."""
