@@ -12,6 +12,8 @@ _ShapeFunction = Callable[
     [onnx.NodeProto, Mapping[str, onnx.TypeProto], Mapping[str, Array]], _Types
 ]
 
+_SCAN_WITHOUT_BATCH = 9
+"""Before this version Scan had a batch axis and lengths."""
 _DROPOUT_MASK_IS_BOOL = 10
 """From this version on Dropout's mask is bool; before, it has the data's type."""
 
@@ -32,18 +34,45 @@ def own_types(
     return {}
 
 
-def first_iteration(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> _Types:
-    """The types of a Loop body's inputs when it runs for the first time: the initial values'."""
+def body_inputs(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
+) -> _Types:
+    """The types of what a Loop or a Scan hands its body when it runs for the first time."""
     body = _body(node)
-    if node.op_type != "Loop" or body is None:
+    if body is None:
         return {}
-    scalars = (dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ()))
-    carried = (types.get(name) for name in node.input[2:])
+    handed_in: list[onnx.TypeProto | None] = []
+    if node.op_type == "Loop":
+        handed_in = [dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ())]
+        handed_in += [types.get(name) for name in node.input[2:]]
+    elif node.op_type == "Scan" and opsets.get("", 1) >= _SCAN_WITHOUT_BATCH:
+        handed_in = _slices(node, types)
     return {
         value.name: known
-        for value, known in zip(body.input, (*scalars, *carried), strict=False)
+        for value, known in zip(body.input, handed_in, strict=False)
         if known is not None
     }
+
+
+def _slices(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
+) -> list[onnx.TypeProto | None]:
+    """A Scan's states as they are, and its scanned inputs without the axis that it runs along."""
+    settings = {attribute.name: attribute for attribute in node.attribute}
+    num_scanned = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
+    num_states = max(len(node.input) - num_scanned, 0)
+    axes = list(settings["scan_input_axes"].ints) if "scan_input_axes" in settings else []
+    axes += [0] * (num_scanned - len(axes))
+    slices: list[onnx.TypeProto | None] = [types.get(name) for name in node.input[:num_states]]
+    for name, axis in zip(node.input[num_states:], axes, strict=False):
+        known = types.get(name)
+        shape = shape_of(known) if known is not None and is_complete(known) else None
+        if known is None or shape is None or not -len(shape) <= axis < len(shape):
+            slices.append(None)
+            continue
+        dims = [dim for place, dim in enumerate(shape) if place != axis % len(shape)]
+        slices.append(dense_type(known.tensor_type.elem_type, [dim or 0 for dim in dims]))
+    return slices
 
 
 def _loop(

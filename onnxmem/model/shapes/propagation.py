@@ -16,7 +16,7 @@ from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.order import subgraphs
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.shapes.own_shapes import first_iteration
+from onnxmem.model.shapes.own_shapes import body_inputs
 from onnxmem.model.value_types import dense_type, is_complete, merged
 
 Types = MutableMapping[str, onnx.TypeProto]
@@ -64,7 +64,7 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> None:
-        handed_in = first_iteration(node, types)
+        handed_in = body_inputs(node, types, self.asker.opsets)
         for _, inner in subgraphs(node):
             for value in inner.input:
                 if value.name in handed_in:
