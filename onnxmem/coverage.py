@@ -50,7 +50,7 @@ def coverage(
 def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iterator[Finding]:
     """What a reader should know of the model itself."""
     sizes = {
-        n for node in graph.all_nodes() if node.op_type == "ConstantOfShape" for n in node.inputs
+        n for node in graph.all_nodes() if node.onnx_op == "ConstantOfShape" for n in node.inputs
     }
     unread = [t.name for t in graph.tensors.values() if t.role is Role.UNREAD]
     unread = [name for name in unread if name not in sizes]
@@ -93,7 +93,7 @@ def _is_assumed(graph: Graph, node: Node) -> bool:
 
 def _has_open_trip_count(graph: Graph, node: Node) -> bool:
     """A Loop without a constant trip count, or one that its condition may end."""
-    if node.op_type != "Loop" or node.domain:
+    if node.onnx_op != "Loop":
         return False
     limit, condition = (*node.inputs, "", "")[:2]
     return limit not in graph.values or (bool(condition) and condition not in graph.values)

@@ -23,10 +23,6 @@ def test_an_opset_older_than_the_oldest_record_gets_that() -> None:
     assert lookup("BitCast", opset=1).since_version == 26
 
 
-def test_the_default_domain_has_two_names() -> None:
-    assert lookup("Relu", "ai.onnx") is lookup("Relu")
-
-
 @pytest.mark.parametrize(
     ("op_type", "domain"), [("NoSuchOperator", ""), ("Relu", "com.example"), ("Scaler", "")]
 )

@@ -107,7 +107,7 @@ def _counted(found: Iterable[Lifetime], written_outside: frozenset[str]) -> froz
 
 def _written_outside(node: Node, body: Graph, counted: frozenset[str]) -> frozenset[str]:
     """A branch's outputs that an output of the If stands for."""
-    if (node.domain, node.op_type) != ("", "If"):
+    if node.onnx_op != "If":
         return frozenset()
     pairs = zip(body.outputs, node.outputs, strict=False)
     return frozenset(inner for inner, outer in pairs if outer in counted)

@@ -15,6 +15,7 @@ import onnx
 from onnxmem.errors import ShapeError
 from onnxmem.findings import Finding
 from onnxmem.model.dim_expressions import evaluated, names_in
+from onnxmem.model.traversal import initializer_names
 
 _BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
 _LISTED = 8
@@ -89,9 +90,8 @@ def batch_symbols(graph: onnx.GraphProto) -> frozenset[str]:
 
 def given_inputs(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     """The inputs that the caller hands in; initializers listed as inputs are only defaults."""
-    initializers = {tensor.name for tensor in graph.initializer}
-    initializers |= {sparse.values.name for sparse in graph.sparse_initializer}
-    return (value for value in graph.input if value.name not in initializers)
+    defaults = initializer_names(graph)
+    return (value for value in graph.input if value.name not in defaults)
 
 
 def input_dims(value: onnx.ValueInfoProto) -> Dims | None:

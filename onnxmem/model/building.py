@@ -9,6 +9,7 @@ from onnxmem.model.binding import Binding, Request, batch_symbols, bind
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.model.inlining import with_functions_inlined
+from onnxmem.model.normalising import normalised
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes
@@ -37,11 +38,14 @@ def prepare(model: ModelFile) -> Prepared:
 
     :raises GraphError: a cycle, a tensor defined twice or not at all, too many nodes.
     """
-    proto = with_functions_inlined(model.proto)
-    moved = sort_nodes(proto.graph)
-    text = "the nodes stand in no order that can run; they were sorted"
-    findings = (Finding("unsorted_nodes", text),) if moved else ()
-    return Prepared(proto, batch_symbols(proto.graph), findings)
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    findings = [*normalised(proto)]
+    proto = with_functions_inlined(proto)
+    if sort_nodes(proto.graph):
+        text = "the nodes stand in no order that can run; they were sorted"
+        findings.append(Finding("unsorted_nodes", text))
+    return Prepared(proto, batch_symbols(proto.graph), tuple(findings))
 
 
 def build(prepared: Prepared, request: Request) -> BoundModel:

@@ -7,6 +7,8 @@ import numpy.typing as npt
 import onnx
 import onnx.numpy_helper
 
+from onnxmem.model.traversal import onnx_op
+
 Array = npt.NDArray[np.generic]
 _FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
@@ -24,7 +26,7 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
 
 def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """The dense tensor of a Constant node, whichever attribute holds it; ``None`` for others."""
-    if node.op_type != "Constant" or node.domain not in {"", "ai.onnx"}:
+    if onnx_op(node) != "Constant":
         return None
     for attribute in node.attribute:
         if attribute.name == "value":

@@ -81,6 +81,11 @@ class Node:
     """Tensors of enclosing graphs that the subgraphs read."""
 
     @property
+    def onnx_op(self) -> str:
+        """The operator, if it is ONNX's own; ``""`` if it only has the name of one."""
+        return "" if self.domain else self.op_type
+
+    @property
     def reads(self) -> tuple[str, ...]:
         """Every tensor that the node needs, in order and as often as it names it."""
         return (*(name for name in self.inputs if name), *self.outer_reads)

@@ -4,14 +4,12 @@ A model of 2 kB can call functions of functions ten deep and expand to 10^10 nod
 are counted over the call graph first, each function once.
 """
 
-from collections.abc import Iterable, Iterator
-
 import networkx as nx
 import onnx
 import onnx.inliner
 
 from onnxmem.errors import GraphError
-from onnxmem.model.order import subgraphs
+from onnxmem.model.traversal import nodes_in
 
 MAX_NODES = 1_000_000
 """A model that expands to more nodes than this is refused."""
@@ -46,7 +44,7 @@ def expanded_num_nodes(model: onnx.ModelProto) -> int:
     calls: nx.MultiDiGraph[_Key] = nx.MultiDiGraph()
     calls.add_nodes_from(bodies)
     for key, nodes in bodies.items():
-        calls.add_edges_from((key, _call_key(n)) for n in _deep(nodes) if _call_key(n) in bodies)
+        calls.add_edges_from((key, _call_key(n)) for n in nodes_in(nodes) if _call_key(n) in bodies)
     try:
         callees_first = list(nx.topological_sort(calls))[::-1]
     except nx.NetworkXUnfeasible:
@@ -55,20 +53,8 @@ def expanded_num_nodes(model: onnx.ModelProto) -> int:
         raise GraphError(message) from None
     sizes: dict[_Key, int] = {}
     for key in callees_first:
-        sizes[key] = sum(sizes.get(_call_key(node), 1) for node in _deep(bodies[key]))
-    return sum(sizes.get(_call_key(node), 1) for node in _deep(model.graph.node))
-
-
-def _deep(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Each node and the nodes of its subgraphs, without recursion."""
-    stack = [iter(nodes)]
-    while stack:
-        node = next(stack[-1], None)
-        if node is None:
-            stack.pop()
-            continue
-        yield node
-        stack.extend(iter(inner.node) for _, inner in subgraphs(node))
+        sizes[key] = sum(sizes.get(_call_key(node), 1) for node in nodes_in(bodies[key]))
+    return sum(sizes.get(_call_key(node), 1) for node in nodes_in(model.graph.node))
 
 
 def _import_domains_of_functions(model: onnx.ModelProto) -> None:

@@ -1,52 +1,17 @@
-"""Nodes in an order that can run, and the names that each of them reads and writes.
+"""Nodes in an order that can run.
 
 The file's order stays where it can run. Otherwise networkx sorts the nodes, keeping to the file's
 order as far as the edges allow, and names a cycle where there is one.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
 import onnx
 
 from onnxmem.errors import GraphError
-
-
-def node_label(node: onnx.NodeProto) -> str:
-    """Name a node for a message: its name, or its operator and first output."""
-    return repr(node.name) if node.name else f"{node.op_type} -> {next(iter(node.output), '')!r}"
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """Each graph attribute of a node, with its name (``then_branch``, ``body``)."""
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.name, attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
-            for place, graph in enumerate(attribute.graphs):
-                yield f"{attribute.name}{place}", graph
-
-
-def outer_reads(graph: onnx.GraphProto) -> set[str]:
-    """Names that a subgraph reads from outside: neither made in it nor given to it."""
-    own = given_names(graph)
-    read: set[str] = {value.name for value in graph.output}
-    for node in graph.node:
-        own.update(node.output)
-        read.update(node.input)
-        for _, inner in subgraphs(node):
-            read |= outer_reads(inner)
-    return read - own - {""}
-
-
-def given_names(graph: onnx.GraphProto) -> set[str]:
-    """Names that stand before the first node: graph inputs and initializers."""
-    return (
-        {value.name for value in graph.input}
-        | {tensor.name for tensor in graph.initializer}
-        | {sparse.values.name for sparse in graph.sparse_initializer}
-    )
+from onnxmem.model.traversal import given_names, node_label, outer_reads, subgraphs
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class _Search:
 
     def _add_parameter(self, node: Node, name: str) -> None:
         producer = self.producers.get(name)
-        if producer is not None and producer.op_type == "DequantizeLinear":
+        if producer is not None and producer.onnx_op == "DequantizeLinear":
             for source in self._sources(next(iter(producer.inputs), "")):
                 if quantised := self._weight(source):
                     self.quantised.setdefault(_storage(quantised), quantised.name)
@@ -118,10 +118,10 @@ class _Search:
         """Whether a weight is floating and, where the operator reads literals too, is none."""
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
-        if node.op_type not in _LITERAL_OPERANDS:
+        if node.onnx_op not in _LITERAL_OPERANDS:
             return True
         producer = self.producers.get(weight.name)
-        is_literal = producer is not None and producer.op_type == "Constant"
+        is_literal = producer is not None and producer.onnx_op == "Constant"
         return bool(weight.shape) and weight.num_elements != 1 and not is_literal
 
     def _sources(self, name: str) -> Iterator[str]:
@@ -131,10 +131,10 @@ class _Search:
         while waiting:
             name = waiting.pop()
             producer = self.producers.get(name)
-            if producer is None or producer.op_type not in _LAYOUT:
+            if producer is None or producer.onnx_op not in _LAYOUT:
                 yield name
                 continue
-            pieces = producer.inputs if producer.op_type == "Concat" else producer.inputs[:1]
+            pieces = producer.inputs if producer.onnx_op == "Concat" else producer.inputs[:1]
             waiting.extend(piece for piece in pieces if piece not in seen)
             seen.update(pieces)
 
@@ -154,7 +154,7 @@ class _Search:
         if _storage(weight) in self.buffers or weight.name not in self.graph.values:
             return False
         producer = self.producers.get(weight.name)
-        is_constant = producer is not None and producer.op_type == "Constant"
+        is_constant = producer is not None and producer.onnx_op == "Constant"
         return is_constant or (weight.dtype is not None and weight.dtype.is_integer)
 
     def num_elements(self, name: str) -> int:

@@ -16,7 +16,7 @@ import onnx
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.order import subgraphs
+from onnxmem.model.traversal import onnx_op, subgraphs
 from onnxmem.model.value_types import shape_of
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute
@@ -115,14 +115,13 @@ class _Reader:
             (attribute, self.graph(graph, f"{name}/{attribute}/", scope))
             for attribute, graph in subgraphs(proto)
         )
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
         return Node(
             name=name,
             op_type=proto.op_type,
-            domain=domain,
+            domain=proto.domain,
             inputs=tuple(scope[text] if text else "" for text in proto.input),
             outputs=tuple(scope[text] if text else "" for text in proto.output),
-            operator=lookup(proto.op_type, domain, self.opsets.get(domain)),
+            operator=lookup(proto.op_type, proto.domain, self.opsets.get(proto.domain)),
             attributes=_attributes(proto),
             subgraphs=inner,
             outer_reads=_outer_reads(inner),
@@ -174,7 +173,7 @@ def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     nodes = list(graph.all_nodes())
     tensors = dict(graph.tensors)
     for node in nodes:
-        if node.op_type == "ConstantOfShape" and tensors[node.inputs[0]].role is Role.WEIGHT:
+        if node.onnx_op == "ConstantOfShape" and tensors[node.inputs[0]].role is Role.WEIGHT:
             for name in node.writes:
                 tensors[name] = replace(tensors[name], role=Role.WEIGHT)
     read = _really_read(graph, nodes)
@@ -188,7 +187,7 @@ def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
     """Names that a node reads for their elements, or that a graph hands out."""
     read = set(graph.outputs)
     for node in nodes:
-        if node.op_type != "ConstantOfShape":
+        if node.onnx_op != "ConstantOfShape":
             read.update(node.inputs)
         for _, inner in node.subgraphs:
             read.update(inner.outputs)
@@ -231,7 +230,7 @@ def _external_place(proto: onnx.TensorProto) -> str | None:
 
 
 def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
-    if node.op_type != "Constant":
+    if onnx_op(node) != "Constant":
         return None
     return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
 

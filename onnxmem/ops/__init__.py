@@ -96,7 +96,7 @@ def lookup(op_type: str, domain: str = "", opset: int | None = None) -> OpSpec:
 
     An opset older than an operator's oldest record gets that oldest one.
     """
-    versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, op_type))
+    versions = OPERATORS.get((domain, op_type))
     if versions is None:
         return UNKNOWN
     if opset is None:

@@ -16,11 +16,11 @@ def silu_inputs(graph: Graph) -> Mapping[str, str]:
     reads = Counter(name for node in graph.nodes for name in node.reads)
     reads.update(graph.outputs)
     sigmoids = {
-        name: node for node in graph.nodes if node.op_type == "Sigmoid" for name in node.writes
+        name: node for node in graph.nodes if node.onnx_op == "Sigmoid" for name in node.writes
     }
     found: dict[str, str] = {}
     for node in graph.nodes:
-        if node.op_type != "Mul":
+        if node.onnx_op != "Mul":
             continue
         for gate, data in zip(node.inputs, node.inputs[::-1], strict=True):
             sigmoid = sigmoids.get(gate)

@@ -119,7 +119,7 @@ class _Ledger:
 
     def _matmul_copy(self, node: Node, name: str) -> int | None:
         """Bytes of the copy of an operand that a MatMul keeps in its place; ``None``: no copy."""
-        if node.op_type != "MatMul":
+        if node.onnx_op != "MatMul":
             return None
         other = node.inputs[-1 if name == node.inputs[0] else 0]
         strides = self.views[name].strides

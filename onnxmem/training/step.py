@@ -111,7 +111,7 @@ class _Step:
 
     def buffer_bytes(self) -> int:
         """Bytes of what is held and not trained, BatchNormalization's batch counters too."""
-        norms = (n for n in self.graph.all_nodes() if n.op_type == "BatchNormalization")
+        norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
         means = {mean for node in norms for mean in node.inputs[3:4]}
         held = (*self.parameters.buffers, *self.parameters.quantised)
         return self.weight_bytes(held, self.precision.weight_bits) + len(means) * _BATCH_COUNT_BYTES

@@ -38,9 +38,9 @@ def views(graph: Graph) -> Mapping[str, View]:
 
 def is_identity(graph: Graph, node: Node) -> bool:
     """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
-    if node.op_type == "Dropout":
+    if node.onnx_op == "Dropout":
         return node.operator.saved_extra_bytes(graph.call(node)) == 0
-    if node.op_type == "Cast" and node.reads and node.writes:
+    if node.onnx_op == "Cast" and node.reads and node.writes:
         source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
         return source is not None and source == result
     return False
@@ -80,7 +80,7 @@ def _view(graph: Graph, node: Node, output: str, found: Mapping[str, View]) -> V
     if before is None or after is None or source.strides is None:
         return View(source.storage, None)
     look = _Look(graph.call(node), before, source.strides, after)
-    strides = _STRIDES.get(node.op_type, _reshape)(look)
+    strides = _STRIDES.get(node.onnx_op, _reshape)(look)
     return None if strides is None else View(source.storage, strides)
 
 
@@ -98,7 +98,7 @@ def _viewed_input(graph: Graph, node: Node, output: str) -> str | None:
 
 def _is_select(graph: Graph, node: Node) -> bool:
     """Whether a Gather takes one slice by a constant number, as exporters write ``x[:, 0]``."""
-    indices = node.inputs[1] if node.op_type == "Gather" and len(node.inputs) > 1 else ""
+    indices = node.inputs[1] if node.onnx_op == "Gather" and len(node.inputs) > 1 else ""
     return indices in graph.values and graph.tensors[indices].shape == ()
 
 

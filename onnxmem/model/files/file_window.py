@@ -8,6 +8,8 @@ model, against 16 KiB here.
 import os
 from typing import overload
 
+from onnxmem.errors import ModelFileError
+
 _WINDOW_BYTES = 1 << 14
 
 
@@ -30,9 +32,10 @@ class FileWindow:
     def __getitem__(self, place: slice) -> bytes: ...
 
     def __getitem__(self, place: int | slice) -> int | bytes:
-        """Read one byte, or the bytes of a slice; fewer where the file was cut meanwhile.
+        """Read one byte, or the bytes of a slice.
 
         :raises IndexError: the byte lies beyond the file's end.
+        :raises ModelFileError: the file was cut since its size was asked for.
         """
         if isinstance(place, slice):
             start, stop, _ = place.indices(self._size_bytes)
@@ -40,7 +43,7 @@ class FileWindow:
         offset = place - self._start
         if not 0 <= offset < len(self._window):
             self._start, offset = place, 0
-            self._window = self._read(place, _WINDOW_BYTES)
+            self._window = self._read(place, min(_WINDOW_BYTES, self._size_bytes - place))
         return self._window[offset]
 
     def _read(self, start: int, num_bytes: int) -> bytes:
@@ -50,4 +53,9 @@ class FileWindow:
         while num_bytes > 0 and (piece := os.read(self._descriptor, num_bytes)):
             pieces.append(piece)
             num_bytes -= len(piece)
+        if num_bytes > 0:
+            message = (
+                "truncated: the file became shorter while it was read; try again when it is whole"
+            )
+            raise ModelFileError(message)
         return b"".join(pieces)

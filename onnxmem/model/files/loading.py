@@ -79,7 +79,7 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
         raise ModelFileError(message) from fault
     graph = proto.graph
     if not (graph.node or graph.input or graph.output or graph.initializer):
-        message = "no ONNX model: protobuf without a graph"
+        message = "no ONNX model: protobuf without a graph; export or download it again"
         raise ModelFileError(message)
     return proto
 

@@ -21,9 +21,9 @@ _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"\x28\xb5\x2f\xfd", "a zstd file; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
     (0, b"\x89HDF", "an HDF5 file (Keras); convert it to ONNX first"),
-    (0, b"\x89PNG", "a PNG picture"),
-    (0, b"%PDF", "a PDF document"),
-    (0, b"\x7fELF", "a program (ELF)"),
+    (0, b"\x89PNG", "a PNG picture; check the path"),
+    (0, b"%PDF", "a PDF document; check the path"),
+    (0, b"\x7fELF", "a program (ELF); check the path"),
     *((0, b"\x80" + bytes([protocol]), _PICKLE) for protocol in range(2, 6)),
 )
 _HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<?xml", b"<!--")
@@ -46,7 +46,7 @@ def other_kind(head: bytes) -> str | None:
     if head[_SAFETENSORS_BRACE : _SAFETENSORS_BRACE + 2] == b'{"':
         return "a safetensors file: weights without a graph; export the model to ONNX"
     if _is_text(head):
-        return "a text file"
+        return "a text file; name the .onnx file"
     return None
 
 

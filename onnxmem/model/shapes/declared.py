@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import onnx
 
 from onnxmem.model.dim_expressions import evaluated
-from onnxmem.model.order import subgraphs
+from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import dense_type, is_complete, shape_of
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 
 from onnxmem.model.constants import Array
+from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import shape_of
 
 MAX_ELEMENTS = 4096
@@ -47,18 +48,16 @@ class Folder:
         types: Mapping[str, onnx.TypeProto],
     ) -> dict[str, Array]:
         """The values of a node's outputs, where they follow from what is known and are small."""
-        if node.domain not in {"", "ai.onnx"}:
-            return {}
-        if node.op_type in {"Shape", "Size"}:
+        if onnx_op(node) in {"Shape", "Size"}:
             return self._counted(_shape_value(node, types))
         if not all(name in values for name in node.input if name):
             return {}
-        if node.op_type not in _BOUNDED_BY_INPUT and not self._fits(node, types):
+        if onnx_op(node) not in _BOUNDED_BY_INPUT and not self._fits(node, types):
             return {}
         return self._counted(_evaluated(node, values, self.opsets))
 
     def _fits(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
-        if node.op_type not in _SHAPE_ARITHMETIC or self.num_elements > MAX_TOTAL_ELEMENTS:
+        if onnx_op(node) not in _SHAPE_ARITHMETIC or self.num_elements > MAX_TOTAL_ELEMENTS:
             return False
         return all(
             name in types and _num_elements(types[name]) <= MAX_ELEMENTS
@@ -83,7 +82,7 @@ def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> d
     if shape is None or None in shape:
         return {}
     dims = [dim for dim in shape if dim is not None]
-    if node.op_type == "Size":
+    if onnx_op(node) == "Size":
         return {node.output[0]: np.array(prod(dims), np.int64)} if prod(dims) < 2**63 else {}
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
     picked = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]

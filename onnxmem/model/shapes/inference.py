@@ -15,11 +15,11 @@ import onnx.shape_inference
 
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, given_inputs
-from onnxmem.model.order import subgraphs
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.propagation import propagate
 from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
 from onnxmem.model.shapes.symbolic import infer_symbolically
+from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.model.value_types import is_complete
 
 _LISTED = 5
@@ -101,7 +101,7 @@ def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
 
 def num_open(model: onnx.ModelProto) -> int:
     """Count the node outputs whose type is not complete, subgraphs included."""
-    return sum(len(open_names(graph)) for graph in _graphs(model.graph))
+    return sum(len(open_names(graph)) for graph in graphs_in(model.graph))
 
 
 def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
@@ -120,18 +120,10 @@ def open_names(graph: onnx.GraphProto) -> set[str]:
     return {
         name
         for node in graph.node
-        if node.op_type != "Constant"
+        if onnx_op(node) != "Constant"
         for name in node.output
         if name and not is_complete(types.get(name))
     }
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    stack = [graph]
-    while stack:
-        current = stack.pop()
-        yield current
-        stack.extend(inner for node in current.node for _, inner in subgraphs(node))
 
 
 def _with_bound_inputs(
@@ -140,7 +132,7 @@ def _with_bound_inputs(
     """Copy a model with numbers for the inputs' dims and without the shapes that it declares."""
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
-    for graph in _graphs(bound.graph):
+    for graph in graphs_in(bound.graph):
         del graph.value_info[:]
         for value in graph.output:
             if value.type.WhichOneof("value") == "tensor_type":

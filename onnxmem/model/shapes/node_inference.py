@@ -9,8 +9,8 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.constants import Array
-from onnxmem.model.order import outer_reads, subgraphs
 from onnxmem.model.shapes.own_shapes import own_types
+from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import merged
 
 
@@ -43,10 +43,11 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """What onnx says; nothing where it knows no such operator or refuses the node."""
-        domain = "" if node.domain == "ai.onnx" else node.domain
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         try:
-            schema = onnx.defs.get_schema(node.op_type, self.opsets.get(domain, 1), domain)
+            schema = onnx.defs.get_schema(
+                node.op_type, self.opsets.get(node.domain, 1), node.domain
+            )
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema,
                 node,

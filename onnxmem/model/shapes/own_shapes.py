@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, is_complete, shape_of
 
 _Types = dict[str, onnx.TypeProto]
@@ -25,11 +26,11 @@ def own_types(
     opsets: Mapping[str, int],
 ) -> _Types:
     """The types of a node's outputs by our own rules; empty where there is none."""
-    if node.op_type == "Dropout" and opsets.get("", 1) < _DROPOUT_MASK_IS_BOOL:
+    if onnx_op(node) == "Dropout" and opsets.get("", 1) < _DROPOUT_MASK_IS_BOOL:
         return _dropout(node, types)
-    if node.op_type == "If":
+    if onnx_op(node) == "If":
         return _if(node, values)
-    if node.op_type == "Loop":
+    if onnx_op(node) == "Loop":
         return _loop(node, types, values)
     return {}
 
@@ -42,10 +43,10 @@ def body_inputs(
     if body is None:
         return {}
     handed_in: list[onnx.TypeProto | None] = []
-    if node.op_type == "Loop":
+    if onnx_op(node) == "Loop":
         handed_in = [dense_type(onnx.TensorProto.INT64, ()), dense_type(onnx.TensorProto.BOOL, ())]
         handed_in += [types.get(name) for name in node.input[2:]]
-    elif node.op_type == "Scan" and opsets.get("", 1) >= _SCAN_WITHOUT_BATCH:
+    elif onnx_op(node) == "Scan" and opsets.get("", 1) >= _SCAN_WITHOUT_BATCH:
         handed_in = _slices(node, types)
     return {
         value.name: known
@@ -106,11 +107,11 @@ def _trip_count(
         return None
     if condition and not (condition in values and values[condition].all()):
         return None
-    source = {n.output[0]: n.input[0] for n in body.node if n.op_type == "Identity"}
+    source = {n.output[0]: n.input[0] for n in body.node if onnx_op(n) == "Identity"}
     last = body.output[0].name
     while last in source:
         last = source[last]
-    constants = {n.output[0]: constant_tensor(n) for n in body.node if n.op_type == "Constant"}
+    constants = {n.output[0]: constant_tensor(n) for n in body.node if onnx_op(n) == "Constant"}
     stays_true = last == body.input[1].name or _is_true(constants.get(last))
     return max(int(values[limit].item()), 0) if stays_true else None
 

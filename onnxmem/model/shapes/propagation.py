@@ -13,10 +13,10 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.order import subgraphs
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.own_shapes import body_inputs
+from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import dense_type, is_complete, merged
 
 Types = MutableMapping[str, onnx.TypeProto]

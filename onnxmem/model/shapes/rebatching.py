@@ -25,6 +25,7 @@ from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
+from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, shape_of
 
 _Dims = tuple[int, ...]
@@ -83,7 +84,7 @@ class _Rebatching:
         add_known(graph, self.types, self.values)
         asker, folder = NodeInference(self.model), Folder(self.model.opset_import)
         for node in graph.node:
-            if node.op_type in {"Reshape", "Expand"} and len(node.input) > 1:
+            if onnx_op(node) in {"Reshape", "Expand"} and len(node.input) > 1:
                 target = self._target(node)
                 if target is None:
                     yield node.output[0]
@@ -100,7 +101,7 @@ class _Rebatching:
         if asked is None or before is None or data is None or old_data is None:
             return ()
         dims = tuple(int(dim) for dim in asked.ravel())
-        if node.op_type == "Expand":
+        if onnx_op(node) == "Expand":
             return _expanded(dims, before, self.old, self.new)
         if data == old_data:
             return ()

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 
 import onnx
 
+from onnxmem.model.traversal import initializer_names, onnx_op
 from onnxmem.model.value_types import dense_type, is_complete, merged
 
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
@@ -33,12 +34,12 @@ def infer_symbolically(model: onnx.ModelProto) -> bool:
 
 def _trusted(graph: onnx.GraphProto, complete: AbstractSet[str]) -> Iterator[str]:
     """Open tensors that no wrong rule stands behind: no untrusted node on any path to them."""
-    constants = {tensor.name for tensor in graph.initializer}
-    constants |= {node.output[0] for node in graph.node if node.op_type == "Constant"}
+    constants = initializer_names(graph)
+    constants |= {node.output[0] for node in graph.node if onnx_op(node) == "Constant"}
     tainted: set[str] = set()
     for node in graph.node:
-        is_wrong = node.op_type in _CONTROL_FLOW or (
-            node.op_type in _WRONG_WITHOUT_CONSTANTS and not constants.issuperset(node.input[1:])
+        is_wrong = onnx_op(node) in _CONTROL_FLOW or (
+            onnx_op(node) in _WRONG_WITHOUT_CONSTANTS and not constants.issuperset(node.input[1:])
         )
         if is_wrong or not tainted.isdisjoint(node.input):
             tainted.update(name for name in node.output if name not in complete)
