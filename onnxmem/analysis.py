@@ -24,6 +24,7 @@ from onnxmem.model import (
 )
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.settings import Settings
+from onnxmem.sums import sum_known
 from onnxmem.training import TrainingMemory, training_memory
 from onnxmem.training.rules_of_thumb import (
     ModelSize,
@@ -53,7 +54,7 @@ class Terms:
     def total_bytes(self) -> int | None:
         """Weights, inputs and in-place peak."""
         peak_bytes = self.activations.in_place_peak_bytes
-        return _sum((self.weight_bytes, self.inputs_bytes, peak_bytes))
+        return sum_known((self.weight_bytes, self.inputs_bytes, peak_bytes))
 
     @property
     def training_peak_bytes(self) -> int | None:
@@ -130,14 +131,19 @@ class Question:
         asked = self.settings
         bound = build(self.prepared, Request(asked.batch, asked.dims, asked.shapes))
         graph = bound.graph
+        found = parameters(graph)
         return Terms(
             bound=bound,
-            parameters=parameters(graph),
+            parameters=found,
             activations=activation_memory(graph),
             weight_bytes=_sum_bytes(graph.weights()),
             inputs_bytes=_sum_bytes(graph.tensors[name] for name in graph.inputs),
             training=training_memory(
-                graph, optimizer=asked.optimizer, precision=asked.precision, loss=asked.loss
+                graph,
+                found,
+                optimizer=asked.optimizer,
+                precision=asked.precision,
+                loss=asked.loss,
             )
             if asked.train
             else None,
@@ -216,7 +222,7 @@ class _Limits:
     def _figure(self, figure: Callable[[Terms], int | None]) -> Callable[[int], int | None]:
         def at(batch: int) -> int | None:
             terms = self._terms(batch)
-            return None if _is_fixed(terms) else figure(terms)
+            return figure(terms) if terms.bound.follows_batch else None
 
         return at
 
@@ -257,17 +263,12 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     return Question(model, prepare(model), settings).answer()
 
 
-def _is_fixed(terms: Terms) -> bool:
-    """Whether the model did not follow the batch: its figures are no points of any law."""
-    return any(finding.code == "batch_fixed" for finding in terms.bound.findings)
-
-
 def _model_size(model: ModelFile, terms: Terms) -> ModelSize:
     """What the rules of thumb reckon with."""
     graph = terms.bound.graph
     batch = terms.bound.binding.batch or 1
     external = [weight for weight in graph.weights() if weight.is_external]
-    inputs = _sum(graph.tensors[name].num_elements for name in graph.inputs)
+    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
     activations = terms.activations.naive_in_place_elements
     return ModelSize(
         file_bytes=model.file_bytes,
@@ -283,11 +284,4 @@ def _model_size(model: ModelFile, terms: Terms) -> ModelSize:
 
 
 def _sum_bytes(tensors: Iterable[Tensor]) -> int | None:
-    return _sum(tensor.size_bytes for tensor in tensors)
-
-
-def _sum(terms: Iterable[int | None]) -> int | None:
-    """Sum what is known: a lower bound where something is not; ``None`` where nothing is."""
-    counts = list(terms)
-    known = [count for count in counts if count is not None]
-    return sum(known) if known or not counts else None
+    return sum_known(tensor.size_bytes for tensor in tensors)

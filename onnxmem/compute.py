@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnxmem.model import Graph, Node, Role
+from onnxmem.sums import sum_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,7 @@ def _sum(parts: Iterable[NodeCompute]) -> NodeCompute:
     """Add what is known; an empty graph computes nothing."""
     nodes = tuple(parts)
     return NodeCompute(
-        _sum_known(node.macs for node in nodes),
-        _sum_known(node.flops for node in nodes),
-        _sum_known(node.backward_flops for node in nodes),
+        sum_known(node.macs for node in nodes),
+        sum_known(node.flops for node in nodes),
+        sum_known(node.backward_flops for node in nodes),
     )
-
-
-def _sum_known(counts: Iterable[int | None]) -> int | None:
-    every = tuple(counts)
-    known = [count for count in every if count is not None]
-    return sum(known) if known or not every else None

@@ -3,15 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxmem.findings import Finding
+from onnxmem.findings import Finding, listed
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
 from onnxmem.training import TrainingMemory
-
-_LISTED = 5
-"""Names that a finding lists before it says how many more there are."""
+from onnxmem.units import plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +53,14 @@ def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iter
     unread = [t.name for t in graph.tensors.values() if t.role is Role.UNREAD]
     unread = [name for name in unread if name not in sizes]
     if unread:
-        yield Finding("unread_initializers", f"initializers that nothing reads: {_listed(unread)}")
+        yield Finding("unread_initializers", f"initializers that nothing reads: {listed(unread)}")
     unknown = {_operator_name(node): node for node in graph.all_nodes() if node.operator is UNKNOWN}
     for name, node in unknown.items():
         text = f"operator {name} is not known: it is taken to share and overwrite nothing"
         yield Finding("unknown_operator", text, node.name)
     loops = [node.name for node in graph.all_nodes() if _has_open_trip_count(graph, node)]
     if loops:
-        text = f"trip counts that the file does not fix; the body is counted once: {_listed(loops)}"
+        text = f"trip counts that the file does not fix; the body is counted once: {listed(loops)}"
         yield Finding("assumed_trip_count", text, loops[0])
     if train:
         yield from _training_findings(graph, parameters)
@@ -71,7 +69,7 @@ def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iter
 def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding]:
     if parameters.quantised:
         text = (
-            f"{len(parameters.quantised)} quantised weights are not trained; "
+            f"{plural(len(parameters.quantised), 'quantised weight')} left untrained; "
             "training figures are those of the rest"
         )
         yield Finding("quantised_training", text)
@@ -79,7 +77,7 @@ def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding
         yield Finding("nothing_to_train", "no floating weight is read as a parameter")
     inner = [node.name for node in graph.nodes if node.subgraphs]
     if inner:
-        text = f"training through control flow is assumed to keep a body once: {_listed(inner)}"
+        text = f"training through control flow is assumed to keep a body once: {listed(inner)}"
         yield Finding("control_flow_training", text, inner[0])
 
 
@@ -101,8 +99,3 @@ def _has_open_trip_count(graph: Graph, node: Node) -> bool:
 
 def _operator_name(node: Node) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(name) for name in names[:_LISTED]) + more

@@ -1,5 +1,6 @@
 """Something that a report's reader should know: a stable code and one sentence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -10,3 +11,9 @@ class Finding:
     code: str
     message: str
     node: str | None = None
+
+
+def listed(names: Sequence[str], at_most: int = 5) -> str:
+    """Quote the first names and count the rest: ``'a', 'b' and 7 more``."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return ", ".join(repr(name) for name in names[:at_most]) + more

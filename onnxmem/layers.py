@@ -7,6 +7,7 @@ from onnxmem.compute import Compute
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Shape
+from onnxmem.sums import sum_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Layer:
 
 def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Layer, ...]:
     """List every node in running order, those of a subgraph after the node that holds it."""
-    counted = {_storage(graph.tensors[name]) for name in parameters.trained + parameters.quantised}
+    counted = {
+        graph.tensors[name].storage_key for name in parameters.trained + parameters.quantised
+    }
     seen: set[str] = set()
     rows = []
     for node in graph.all_nodes():
@@ -44,7 +47,7 @@ def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Laye
                 dtype=first.dtype if first else None,
                 output_bytes=_size_bytes(_activations(graph, node)),
                 num_parameters=sum(
-                    weight.num_elements or 0 for weight in weights if _storage(weight) in counted
+                    weight.num_elements or 0 for weight in weights if weight.storage_key in counted
                 ),
                 weight_bytes=_size_bytes(weights),
                 macs=arithmetic.macs,
@@ -59,8 +62,8 @@ def _first_read(graph: Graph, node: Node, seen: set[str]) -> list[Tensor]:
     weights = []
     for name in node.inputs:
         weight = graph.tensors[name] if name else None
-        if weight and weight.role is Role.WEIGHT and _storage(weight) not in seen:
-            seen.add(_storage(weight))
+        if weight and weight.role is Role.WEIGHT and weight.storage_key not in seen:
+            seen.add(weight.storage_key)
             weights.append(weight)
     return weights
 
@@ -71,10 +74,4 @@ def _activations(graph: Graph, node: Node) -> list[Tensor]:
 
 
 def _size_bytes(tensors: Iterable[Tensor]) -> int | None:
-    sizes = [tensor.size_bytes for tensor in tensors]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
-
-
-def _storage(weight: Tensor) -> str:
-    return weight.storage or weight.name
+    return sum_known(tensor.size_bytes for tensor in tensors)

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from onnxmem.errors import UsageError
+
 OPTIMIZERS: Final = (
     *("sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw"),
     *("lion", "lamb", "adafactor", "adam8bit"),
@@ -29,3 +31,20 @@ class Settings:
     precision: str = "fp32"
     loss: str = "cross-entropy"
     budget_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no analysis can answer.
+
+        :raises UsageError: a name that is not known, or a negative budget.
+        """
+        for what, name, known in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("precision", self.precision, PRECISIONS),
+            ("loss", self.loss, LOSSES),
+        ):
+            if name not in known:
+                message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
+                raise UsageError(message)
+        if self.budget_bytes is not None and self.budget_bytes < 0:
+            message = f"the budget is {self.budget_bytes} bytes; a budget is a positive size"
+            raise UsageError(message)

@@ -67,3 +67,8 @@ def parse_size(text: str) -> int:
     # Integer arithmetic: a float would lose bytes above 2^53.
     scale = int("1" + "0" * len(fraction))
     return int(whole + fraction) * factor // scale
+
+
+def plural(count: int, noun: str) -> str:
+    """Count things: ``1 node``, ``2 nodes``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

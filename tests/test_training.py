@@ -10,6 +10,7 @@ from graphs import graph_of
 
 from onnxmem.errors import UsageError
 from onnxmem.model import Graph, Prepared, Request, build, load, prepare
+from onnxmem.model.parameters import parameters
 from onnxmem.training import LOSSES, OPTIMIZERS, PRECISIONS, TrainingMemory, training_memory
 
 DATA = Path(__file__).parent / "data" / "training"
@@ -51,9 +52,14 @@ def network(file: str, batch: int) -> Graph:
     return build(prepared(file), Request(batch=batch)).graph
 
 
+def step_of(graph: Graph, *, optimizer: str, precision: str, loss: str) -> TrainingMemory:
+    found = parameters(graph)
+    return training_memory(graph, found, optimizer=optimizer, precision=precision, loss=loss)
+
+
 def step(row: dict[str, Any], optimizer: str = "sgd") -> TrainingMemory:
     graph = network(row["file"], row["batch"])
-    return training_memory(graph, optimizer=optimizer, precision="fp32", loss="cross-entropy")
+    return step_of(graph, optimizer=optimizer, precision="fp32", loss="cross-entropy")
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -102,7 +108,7 @@ NUM_PARAMETERS = 8 * 16 + 16 + 16 * 3
 def of_mlp(
     *, optimizer: str = "sgd", precision: str = "fp32", loss: str = "cross-entropy"
 ) -> TrainingMemory:
-    return training_memory(graph_of(MLP), optimizer=optimizer, precision=precision, loss=loss)
+    return step_of(graph_of(MLP), optimizer=optimizer, precision=precision, loss=loss)
 
 
 def test_phases_sum_their_terms() -> None:
@@ -142,7 +148,7 @@ def test_losses_keep_and_read_their_own(loss: str, saved_bytes: int, target_byte
 )
 def test_classes_are_the_last_axis_or_for_images_axis_one(shape: str, labels: int) -> None:
     graph = graph_of(f"agraph (float[{shape}] x) => (float[{shape}] y) {{ y = Exp(x) }}")
-    found = training_memory(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
+    found = step_of(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
     inputs_bytes = graph.tensors["x"].size_bytes
     assert inputs_bytes is not None
     assert found.input_bytes == inputs_bytes + 8 * labels
@@ -177,7 +183,7 @@ def test_quantised_weights_and_statistics_are_buffers() -> None:
             c = Conv(x, w)
             y = BatchNormalization(c, s, b, mean, var)
         }""")
-    found = training_memory(graph, optimizer="sgd", precision="fp32", loss="none")
+    found = step_of(graph, optimizer="sgd", precision="fp32", loss="none")
     assert found.weight_bytes == 2 * 12
     assert found.buffer_bytes == 2 * 12 + 9 + 4 + 8
 
@@ -190,7 +196,7 @@ def test_the_loss_reads_the_first_floating_output_and_the_loop_holds_all() -> No
             boxes = MatMul(x, v)
             best = ArgMax <axis = 1, keepdims = 0> (scores)
         }""")
-    found = training_memory(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
+    found = step_of(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
     assert found.saved_activation_bytes == 8 * 4 + 4 * 12 + 4 * 20 + (4 * 12 + 4) + 4
     assert found.input_bytes == 4 * 32 + 8 * 4
 
@@ -202,7 +208,7 @@ def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
             h = MatMul(x, w)
             y = my.own.Mystery(h)
         }""")
-    found = training_memory(graph, optimizer="sgd", precision="fp32", loss="none")
+    found = step_of(graph, optimizer="sgd", precision="fp32", loss="none")
     assert found.assumed_nodes == ("Mystery_1",)
     assert found.saved_activation_bytes is not None
     assert found.saved_activation_bytes >= 64

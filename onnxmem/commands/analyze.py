@@ -10,9 +10,9 @@ from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.report.colour import coloured
 from onnxmem.report.contract import as_json
 from onnxmem.report.layers import render_layers
-from onnxmem.report.lines import plural
 from onnxmem.report.terminal import render
 from onnxmem.rows import Failure
+from onnxmem.units import plural
 
 
 def run(arguments: Namespace) -> int:

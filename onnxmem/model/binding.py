@@ -13,14 +13,11 @@ from dataclasses import dataclass, field
 import onnx
 
 from onnxmem.errors import ShapeError
-from onnxmem.findings import Finding
+from onnxmem.findings import Finding, listed
 from onnxmem.model.dim_expressions import evaluated, names_in
 from onnxmem.model.traversal import initializer_names
 
 _BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
-_LISTED = 8
-"""Names that a message lists before it says how many more there are."""
-
 Dims = tuple[str | int, ...]
 
 
@@ -134,10 +131,12 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
 def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
     for name, shape in request.shapes.items():
         if name not in declared:
-            inputs = ", ".join(map(repr, list(declared)[:_LISTED]))
-            message = f"--shape names no input: {name!r}; the inputs are {inputs}"
+            message = f"--shape names no input: {name!r}; the inputs are {listed(list(declared))}"
             raise ShapeError(message)
         dims = declared[name]
+        if any(dim < 1 for dim in shape):
+            message = f"--shape {name}: {shape} has a dim below 1; a dim is a positive number"
+            raise ShapeError(message)
         if dims is not None and len(dims) != len(shape):
             message = f"--shape {name}: {len(shape)} dims given, the input has {len(dims)}"
             raise ShapeError(message)
@@ -202,9 +201,7 @@ def _dim_findings(
         if name not in symbols:
             yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name")
     if unbound:
-        names = ", ".join(unbound[:_LISTED])
-        more = f" and {len(unbound) - _LISTED} more" if len(unbound) > _LISTED else ""
-        text = f"dims taken as 1 because nothing binds them: {names}{more}; pass --dim NAME=N"
+        text = f"dims taken as 1 because nothing binds them: {listed(unbound)}; pass --dim NAME=N"
         yield Finding("unbound_dims", text)
 
 

@@ -30,6 +30,8 @@ class BoundModel:
 
     graph: Graph
     binding: Binding
+    follows_batch: bool
+    """False: constants keep the graph, or part of it, at the batch that the file fixes."""
     findings: tuple[Finding, ...]
 
 
@@ -56,4 +58,5 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     binding = bind(prepared.proto.graph, request)
     shaped = with_shapes(prepared.proto, binding)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
-    return BoundModel(read_graph(shaped.proto, shaped.assumed), binding, findings)
+    graph = read_graph(shaped.proto, shaped.assumed)
+    return BoundModel(graph, binding, shaped.follows_batch, findings)

@@ -58,6 +58,11 @@ class Tensor:
         """``ceil(elements x bits / 8)``; ``None`` if the shape or the element size is unknown."""
         return self.operand().size_bytes
 
+    @property
+    def storage_key(self) -> str:
+        """What identifies the bytes: tensors of one key are one storage."""
+        return self.storage or self.name
+
     def operand(self, value: tuple[int | float, ...] | None = None) -> Operand:
         """The tensor as an operator's formulas see it."""
         return Operand(self.shape, self.dtype.bits if self.dtype else None, value)
@@ -121,8 +126,8 @@ class Graph:
         """Each weight of the model and its subgraphs, every storage once."""
         seen: set[str] = set()
         for tensor in self.tensors.values():
-            if tensor.role is Role.WEIGHT and (tensor.storage or tensor.name) not in seen:
-                seen.add(tensor.storage or tensor.name)
+            if tensor.role is Role.WEIGHT and tensor.storage_key not in seen:
+                seen.add(tensor.storage_key)
                 yield tensor
 
     def call(self, node: Node) -> Call:

@@ -95,9 +95,9 @@ class _Search:
         """Sort what one node reads."""
         for slot, name in _slots(node):
             if slot in node.operator.buffers and (weight := self._weight(name)):
-                self.buffers.add(_storage(weight))
+                self.buffers.add(weight.storage_key)
             elif slot in node.operator.quantised and (weight := self._weight(name)):
-                self.quantised.setdefault(_storage(weight), weight.name)
+                self.quantised.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
                 for source in self._sources(name):
@@ -108,11 +108,11 @@ class _Search:
         if producer is not None and producer.onnx_op == "DequantizeLinear":
             for source in self._sources(next(iter(producer.inputs), "")):
                 if quantised := self._weight(source):
-                    self.quantised.setdefault(_storage(quantised), quantised.name)
+                    self.quantised.setdefault(quantised.storage_key, quantised.name)
             return
         weight = self._weight(name)
         if weight is not None and self._is_trained(node, weight):
-            self.trained.setdefault(_storage(weight), weight.name)
+            self.trained.setdefault(weight.storage_key, weight.name)
 
     def _is_trained(self, node: Node, weight: Tensor) -> bool:
         """Whether a weight is floating and, where the operator reads literals too, is none."""
@@ -144,14 +144,14 @@ class _Search:
 
     def is_sorted(self, weight: Tensor) -> bool:
         """Whether a weight is a parameter."""
-        return _storage(weight) in self.trained or _storage(weight) in self.quantised
+        return weight.storage_key in self.trained or weight.storage_key in self.quantised
 
     def is_literal(self, weight: Tensor) -> bool:
         """Whether a weight is a number or a short list of the program: a shape, axes, a factor.
 
         Constant nodes and integers of few elements are, however the file holds them.
         """
-        if _storage(weight) in self.buffers or weight.name not in self.graph.values:
+        if weight.storage_key in self.buffers or weight.name not in self.graph.values:
             return False
         producer = self.producers.get(weight.name)
         is_constant = producer is not None and producer.onnx_op == "Constant"
@@ -176,7 +176,3 @@ def _weights_per_element(node: Node, weight: Tensor) -> int:
         return 1
     bits = node.attributes.get(_PACKED_BITS[node.op_type], _PACKED_DEFAULT_BITS)
     return _BYTE_BITS // bits if isinstance(bits, int) and 0 < bits <= _BYTE_BITS else 1
-
-
-def _storage(weight: Tensor) -> str:
-    return weight.storage or weight.name

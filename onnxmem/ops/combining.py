@@ -2,6 +2,7 @@
 
 from onnxmem.ops.formulas import num_elements, times
 from onnxmem.ops.spec import Attribute, Call, Formula, Operand
+from onnxmem.sums import sum_if_known
 
 Dims = tuple[int, ...]
 
@@ -10,9 +11,7 @@ def total(*terms: Formula) -> Formula:
     """Sum of the terms; unknown if one is."""
 
     def formula(call: Call) -> int | None:
-        counts = [term(call) for term in terms]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return sum_if_known(term(call) for term in terms)
 
     return formula
 

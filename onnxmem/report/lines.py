@@ -57,8 +57,3 @@ def prose(start: str, text: str) -> list[str]:
     ) or [""]
     indents = (start, *(" " * len(start) for _ in lines[1:]))
     return [(indent + line).rstrip() for indent, line in zip(indents, lines, strict=True)]
-
-
-def plural(count: int, noun: str) -> str:
-    """Count things: ``1 node``, ``2 nodes``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

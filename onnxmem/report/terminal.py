@@ -10,9 +10,9 @@ from onnxmem.compute import Compute
 from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
 from onnxmem.report.budget import budget_section
-from onnxmem.report.lines import fact, figure, law_text, paragraph, plural, prose
+from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.training import rules_section, training_section
-from onnxmem.units import format_bytes, format_count
+from onnxmem.units import format_bytes, format_count, plural
 
 _LIVE_SHOWN = 8
 """Tensors of the peak that are listed; the others are one line."""

@@ -21,7 +21,7 @@ def training_section(training: TrainingMemory | None, law: BatchLaw | None) -> l
     if training.peak_bytes is not None:
         rest_bytes = training.peak_bytes - sum(num_bytes or 0 for _, num_bytes, _ in terms)
         lines += _rest(training, rest_bytes)
-    lines.append(fact("  by phase", _phases(training)))
+    lines.append(fact("  by phase", f"{_phases(training)}: each a sum of terms, an estimate"))
     if law is not None:
         lines.append(fact("  formula", law_text(law)))
     return lines

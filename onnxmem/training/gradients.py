@@ -43,7 +43,7 @@ def _all_reads(node: Node) -> Iterable[str]:
 
 
 def _storage(graph: Graph, name: str) -> str:
-    return graph.tensors[name].storage or name
+    return graph.tensors[name].storage_key
 
 
 def _is_floating(graph: Graph, name: str) -> bool:

@@ -13,6 +13,7 @@ from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
 from onnxmem.ops.spec import Call, Operand, Saved
+from onnxmem.sums import sum_known
 from onnxmem.training.composites import silu_inputs
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
 from onnxmem.training.matmul import copied_elements
@@ -34,9 +35,7 @@ class SavedActivations:
     @property
     def size_bytes(self) -> int | None:
         """Sum of what is known, a lower bound where something is not; ``None`` if nothing is."""
-        sizes = [size for _, size in (*self.tensors, *self.extras)]
-        known = [size for size in sizes if size is not None]
-        return sum(known) if known or not sizes else None
+        return sum_known(size for _, size in (*self.tensors, *self.extras))
 
     @property
     def unknown(self) -> tuple[str, ...]:

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.model import Graph
-from onnxmem.model.parameters import Parameters, parameters
+from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Operand
+from onnxmem.sums import sum_known
 from onnxmem.training.losses import Loss, loss_named
 from onnxmem.training.optimizers import Optimizer, optimizer_named
 from onnxmem.training.precision import Precision, precision_named
@@ -99,7 +100,7 @@ class _Step:
             self._held(name, self.precision.activation_bits).size_bytes
             for name in self.graph.outputs
         ]
-        return _sum(*sizes, self.loss_bytes())
+        return sum_known((*sizes, self.loss_bytes()))
 
     def loss_bytes(self) -> int:
         """Bytes of the loss itself, one number."""
@@ -119,7 +120,7 @@ class _Step:
     def input_bytes(self) -> int | None:
         """Bytes that the caller hands in: graph inputs and targets."""
         sizes = [self.graph.tensors[name].size_bytes for name in self.graph.inputs]
-        return _sum(*sizes, self.loss.target_bytes(self.output_operand()))
+        return sum_known((*sizes, self.loss.target_bytes(self.output_operand())))
 
     def state_bytes(self) -> int:
         """Bytes that the optimizer keeps from step to step."""
@@ -138,14 +139,18 @@ class _Step:
         return self.precision.held(tensor.operand(), tensor.dtype, bits)
 
 
-def training_memory(graph: Graph, *, optimizer: str, precision: str, loss: str) -> TrainingMemory:
+def training_memory(
+    graph: Graph, found: Parameters, *, optimizer: str, precision: str, loss: str
+) -> TrainingMemory:
     """Work out the terms of one training step, in the steady state: the optimizer has its state.
+
+    ``found`` are the graph's parameters.
 
     :raises UsageError: an optimizer, a precision or a loss that is not known.
     """
     step = _Step(
         graph,
-        parameters(graph),
+        found,
         optimizer_named(optimizer),
         precision_named(precision),
         loss_named(loss),
@@ -156,9 +161,9 @@ def training_memory(graph: Graph, *, optimizer: str, precision: str, loss: str) 
     buffers, state, inputs = step.buffer_bytes(), step.state_bytes(), step.input_bytes()
     saved = step.saved()
     loss_saved_bytes = step.loss.saved_bytes(step.output_operand())
-    saved_bytes = _sum(saved.size_bytes, loss_saved_bytes, step.loss_bytes())
+    saved_bytes = sum_known((saved.size_bytes, loss_saved_bytes, step.loss_bytes()))
     held = weights + buffers + state
-    forward = _sum(held + copies, saved_bytes, inputs)
+    forward = sum_known((held + copies, saved_bytes, inputs))
     return TrainingMemory(
         optimizer=optimizer,
         precision=precision,
@@ -170,16 +175,10 @@ def training_memory(graph: Graph, *, optimizer: str, precision: str, loss: str) 
         saved_activation_bytes=saved_bytes,
         input_bytes=inputs,
         forward_peak_bytes=forward,
-        backward_peak_bytes=_sum(forward, weights),
-        optimizer_peak_bytes=_sum(
-            held + weights + step.temporary_bytes(), inputs, step.output_bytes()
+        backward_peak_bytes=sum_known((forward, weights)),
+        optimizer_peak_bytes=sum_known(
+            (held + weights + step.temporary_bytes(), inputs, step.output_bytes())
         ),
         assumed_nodes=saved.assumed_nodes,
         unknown=saved.unknown,
     )
-
-
-def _sum(*sizes: int | None) -> int | None:
-    """Sum what is known, a lower bound where something is not; ``None`` if nothing is."""
-    known = [size for size in sizes if size is not None]
-    return sum(known) if known else None

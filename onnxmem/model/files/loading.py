@@ -108,5 +108,5 @@ def _opened(path: str) -> int:
         raise MissingFileError(message) from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
-        message = f"cannot be opened: {reason}"
+        message = f"cannot be opened: {reason}; check the path"
         raise MissingFileError(message) from fault

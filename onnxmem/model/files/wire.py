@@ -157,11 +157,9 @@ def _next_field(data: ByteSource, position: int, end: int, kind: _Message) -> tu
     elif wire_type in _FIXED_SIZES:
         stop = content + _FIXED_SIZES[wire_type]
     else:
-        message = f"no ONNX model: byte {position} starts no protobuf field of a {kind.name}"
-        raise ModelFileError(message)
+        raise ModelFileError(_unsound(f"byte {position} starts no protobuf field of a {kind.name}"))
     if number == 0:
-        message = f"no ONNX model: byte {position} starts field 0 of a {kind.name}"
-        raise ModelFileError(message)
+        raise ModelFileError(_unsound(f"byte {position} starts field 0 of a {kind.name}"))
     if stop > end:
         raise ModelFileError(_truncated(position, stop - end, kind))
     return number, content, stop
@@ -179,8 +177,11 @@ def _read_varint(data: ByteSource, position: int, end: int) -> tuple[int, int]:
         shift += 7
     if position >= end:
         raise ModelFileError(_truncated(position, 1, _MODEL))
-    message = f"no ONNX model: the integer at byte {position - shift // 7} never ends"
-    raise ModelFileError(message)
+    raise ModelFileError(_unsound(f"the integer at byte {position - shift // 7} never ends"))
+
+
+def _unsound(what: str) -> str:
+    return f"no ONNX model: {what}; export or download it again"
 
 
 def _truncated(position: int, missing_bytes: int, kind: _Message) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import onnx
 import onnx.shape_inference
 
-from onnxmem.findings import Finding
+from onnxmem.findings import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.propagation import propagate
@@ -22,8 +22,6 @@ from onnxmem.model.shapes.symbolic import infer_symbolically
 from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.model.value_types import is_complete
 
-_LISTED = 5
-"""Names that a finding lists before it says how many more there are."""
 _MAX_ROUNDS = 3
 """What one engine finds may help the other; more rounds have never found more."""
 
@@ -35,6 +33,8 @@ class Shaped:
     proto: onnx.ModelProto
     assumed: frozenset[str]
     """Tensors of the top-level graph whose shapes nothing derives."""
+    follows_batch: bool
+    """False: constants keep the graph, or part of it, at the batch that the file fixes."""
     findings: tuple[Finding, ...]
 
 
@@ -49,22 +49,23 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     at_new = inferred(bound)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
-    return Shaped(at_new, frozenset(failures), _batch_findings(binding, failures))
+    return Shaped(at_new, frozenset(failures), not failures, _batch_findings(binding, failures))
 
 
 def _with_declared(proto: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
     declared = use_declared(proto, model, binding.dims)
     if declared.used:
         propagate(proto)
-    return Shaped(proto, frozenset(declared.used), tuple(_declared_findings(declared)))
+    findings = tuple(_declared_findings(declared))
+    return Shaped(proto, frozenset(declared.used), follows_batch=True, findings=findings)
 
 
 def _declared_findings(declared: Declared) -> Iterator[Finding]:
     if declared.used:
-        text = f"shapes that the file declares and nothing derives: {_listed(declared.used)}"
+        text = f"shapes that the file declares and nothing derives: {listed(declared.used)}"
         yield Finding("declared_shapes", text)
     if declared.contradicted:
-        text = f"declared shapes that differ from the derived: {_listed(declared.contradicted)}"
+        text = f"declared shapes that differ from the derived: {listed(declared.contradicted)}"
         yield Finding("contradicted_shapes", text)
 
 
@@ -73,14 +74,9 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
         return ()
     text = (
         f"the batch is fixed at {binding.old_batch} by constants in the graph, which no reading "
-        f"brings to {binding.batch} at {_listed(failures)}; export with a symbolic batch"
+        f"brings to {binding.batch} at {listed(failures)}; export with a symbolic batch"
     )
     return (Finding("batch_fixed", text),)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return ", ".join(repr(name) for name in names[:_LISTED]) + more
 
 
 def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
