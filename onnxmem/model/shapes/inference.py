@@ -42,22 +42,33 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     """Set the inputs' dims and infer the shapes of everything else."""
     bound = _with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
-        return _with_declared(inferred(bound), model, binding)
-    at_old = inferred(_with_bound_inputs(model, {}))
+        return _with_declared(bound, model, binding)
+    old_shapes = {name: (binding.old_batch, *dims[1:]) for name, dims in binding.shapes.items()}
+    at_old, _ = inferred(_with_bound_inputs(model, old_shapes))
     rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
-    at_new = inferred(bound)
+    at_new, refused = inferred(bound)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
-    return Shaped(at_new, frozenset(failures), not failures, _batch_findings(binding, failures))
+    findings = (*_batch_findings(binding, failures), *_refusals(refused))
+    return Shaped(at_new, frozenset(failures), not failures, findings)
 
 
-def _with_declared(proto: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
+def _with_declared(bound: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
+    proto, refused = inferred(bound)
     declared = use_declared(proto, model, binding.dims)
     if declared.used:
         propagate(proto)
-    findings = tuple(_declared_findings(declared))
+    findings = (*_declared_findings(declared), *_refusals(refused))
     return Shaped(proto, frozenset(declared.used), follows_batch=True, findings=findings)
+
+
+def _refusals(refused: Mapping[str, str]) -> Iterator[Finding]:
+    """Inputs that do not fit each other: of the node that comes first, the reason."""
+    if refused:
+        reason = next(iter(refused.values()))
+        text = f"shapes that do not fit: no output of {listed(list(refused))} can be; {reason}"
+        yield Finding("contradictory_inputs", text)
 
 
 def _declared_findings(declared: Declared) -> Iterator[Finding]:
@@ -79,20 +90,24 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     return (Finding("batch_fixed", text),)
 
 
-def inferred(bound: onnx.ModelProto) -> onnx.ModelProto:
-    """Run the engines until nothing is open or none of them helps."""
+def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]]:
+    """Run the engines until nothing is open or none of them helps.
+
+    Comes back: the model with its shapes, and the first outputs of nodes whose inputs are known and
+    do not fit, with the reason.
+    """
     try:
         proto = onnx.shape_inference.infer_shapes(bound)
     except Exception:  # noqa: BLE001 - it refuses models that run; the walk starts from nothing
         proto = bound
     if not num_open(proto):
-        return proto
-    propagate(proto)
+        return proto, {}
+    refused = propagate(proto)
     for _ in range(_MAX_ROUNDS):
-        if not num_open(proto) or not infer_symbolically(proto):
+        if not num_open(proto) or not infer_symbolically(proto, refused.keys()):
             break
-        propagate(proto)
-    return proto
+        refused = propagate(proto)
+    return proto, refused
 
 
 def num_open(model: onnx.ModelProto) -> int:

@@ -11,7 +11,7 @@ import onnx.shape_inference
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.own_shapes import own_types
 from onnxmem.model.traversal import outer_reads, subgraphs
-from onnxmem.model.value_types import merged
+from onnxmem.model.value_types import is_complete, merged
 
 
 @dataclass(slots=True)
@@ -20,6 +20,8 @@ class NodeInference:
 
     model: onnx.ModelProto
     opsets: Mapping[str, int] = field(init=False)
+    refused: dict[str, str] = field(default_factory=dict)
+    """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
@@ -44,22 +46,23 @@ class NodeInference:
     ) -> dict[str, onnx.TypeProto]:
         """What onnx says; nothing where it knows no such operator or refuses the node."""
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
+        known = {name: types[name] for name in read if name in types}
+        data = {n: onnx.numpy_helper.from_array(values[n]) for n in node.input if n in values}
         try:
-            schema = onnx.defs.get_schema(
-                node.op_type, self.opsets.get(node.domain, 1), node.domain
-            )
+            version = self.opsets.get(node.domain, 1)
+            schema = onnx.defs.get_schema(node.op_type, version, node.domain)
             inferred = onnx.shape_inference.infer_node_outputs(
                 schema,
                 node,
-                {name: types[name] for name in read if name in types},
-                {
-                    name: onnx.numpy_helper.from_array(values[name])
-                    for name in node.input
-                    if name in values
-                },
+                known,
+                data,
                 opset_imports=list(self.model.opset_import),
                 ir_version=self.model.ir_version,
             )
-        except Exception:  # noqa: BLE001 - a refusal costs this node's shapes alone
+        except onnx.shape_inference.InferenceError as refusal:
+            if all(is_complete(types.get(name)) for name in node.input if name):
+                self.refused[node.output[0]] = str(refusal).strip().splitlines()[0]
+            return {}
+        except Exception:  # noqa: BLE001 - whatever else it raises costs this node's shapes alone
             return {}
         return {name: proto for name, proto in inferred.items() if proto.WhichOneof("value")}

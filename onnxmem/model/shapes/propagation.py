@@ -6,7 +6,7 @@ suffices, since nodes stand in running order.
 """
 
 from collections import ChainMap
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 
 import onnx
@@ -23,10 +23,14 @@ Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
 
 
-def propagate(model: onnx.ModelProto) -> None:
-    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes."""
+def propagate(model: onnx.ModelProto) -> Mapping[str, str]:
+    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
+
+    Comes back: the first outputs of nodes whose inputs are known and do not fit, and the reason.
+    """
     walk = _Walk(model)
     walk.graph(model.graph, ChainMap(), ChainMap())
+    return walk.asker.refused
 
 
 @dataclass(slots=True)

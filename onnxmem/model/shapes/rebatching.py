@@ -1,20 +1,20 @@
 """Another batch for a model that fixes it: constants that carry the old one.
 
-Exporters write the batch of the example input into the targets of Reshape and Expand. The nodes
-are walked in running order, with the shapes at the old batch at hand; where the data of a Reshape
-has grown along one axis, its target grows along the dim that this axis lands in. Reshape keeps the
-row-major order, so that dim follows from the product of the dims before it.
+Exporters write the batch of the example input into constants: the targets of Reshape and Expand,
+class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are walked in running order
+with their shapes at the old batch at hand, and each tensor's place of the batch (``batch_place``).
 
-A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the samples of a batch, and
-counts on.
+A Reshape's target grows along the dim that the batch lands in. An Expand's target grows in its
+leading place, unless it follows already. A constant that meets a batch along the batch's own axis,
+in elementwise arithmetic, in a Concat along another axis or as a recurrent layer's state, is as
+long as the batch and grows with it. A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2...
+indexes the samples, and counts on.
 """
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import prod
-from operator import mul
 
 import numpy as np
 import onnx
@@ -22,13 +22,16 @@ import onnx.helper
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.shapes.batch_mixing import operands_with_batch
+from onnxmem.model.shapes.batch_place import Dims, Place, grown, inherited, landing
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, shape_of
 
-_Dims = tuple[int, ...]
+_ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+"""Operators that keep the order of the elements and change the dims alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,9 @@ def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int)
     ``at_old`` is the same model with the shapes of the old batch inferred.
     """
     graph = at_old.graph
-    shapes = {
-        value.name: shape
-        for value in (*graph.value_info, *graph.input, *graph.output)
-        if (shape := _full_shape(value.type)) is not None
-    }
-    walk = _Rebatching(model, shapes, old, new)
+    types: ChainMap[str, onnx.TypeProto] = ChainMap()
+    add_known(graph, types, ChainMap())
+    walk = _Rebatching(model, types, old, new)
     return Rebatched(tuple(walk.failures()), walk.stand_ins)
 
 
@@ -69,43 +69,173 @@ def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> N
 
 @dataclass(slots=True)
 class _Rebatching:
+    """Mutable: what is known grows from node to node."""
+
     model: onnx.ModelProto
-    old_shapes: Mapping[str, _Dims]
+    old_types: Mapping[str, onnx.TypeProto]
     old: int
     new: int
     types: "ChainMap[str, onnx.TypeProto]" = field(default_factory=ChainMap)
     values: "ChainMap[str, Array]" = field(default_factory=ChainMap)
+    places: dict[str, Place] = field(default_factory=dict)
+    producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
+    asker: NodeInference = field(init=False)
+    folder: Folder = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asker = NodeInference(self.model)
+        self.folder = Folder(self.model.opset_import)
 
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
         graph = self.model.graph
         self._count_on(graph)
         add_known(graph, self.types, self.values)
-        asker, folder = NodeInference(self.model), Folder(self.model.opset_import)
+        for value in graph.input:
+            self._place(value.name, ())
         for node in graph.node:
-            if onnx_op(node) in {"Reshape", "Expand"} and len(node.input) > 1:
-                target = self._target(node)
-                if target is None:
-                    yield node.output[0]
-                elif target:
-                    self._rewrite(node, target)
-            self.types.update(asker.output_types(node, self.types, self.values))
-            self.values.update(folder.values_of(node, self.values, self.types))
+            if not (self._grow_operands(node) and self._follows(node)):
+                yield node.output[0]
+            self._infer(node)
+            self.producers.update(dict.fromkeys(node.output, node))
+        yield from self._left_behind(graph)
 
-    def _target(self, node: onnx.NodeProto) -> _Dims | None:
-        """The new target; empty where the present one will do, ``None`` where none can be found."""
-        asked, before = self.values.get(node.input[1]), self.old_shapes.get(node.output[0])
-        data = _full_shape(self.types.get(node.input[0]))
-        old_data = self.old_shapes.get(node.input[0], data)
-        if asked is None or before is None or data is None or old_data is None:
-            return ()
+    def _infer(self, node: onnx.NodeProto) -> None:
+        self.types.update(self.asker.output_types(node, self.types, self.values))
+        self.values.update(self.folder.values_of(node, self.values, self.types))
+        for name in node.output:
+            self._place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
+
+    def _place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
+        """Find the batch in a tensor whose shape is known at both batches."""
+        old, new = full_shape(self.old_types.get(name)), full_shape(self.types.get(name))
+        if old is None or new is None or old == new:
+            return
+        sources = [(self.places[i], self._old(i)) for i in inputs if i in self.places]
+        if is_row_major and sources:
+            place = landing(sources[0][0].elements_before(sources[0][1]), old, self.old)
+        else:
+            place = inherited(old, new, sources)
+        if place is not None:
+            self.places[name] = place
+
+    def _old(self, name: str) -> Dims:
+        return full_shape(self.old_types.get(name)) or ()
+
+    def _follows(self, node: onnx.NodeProto) -> bool:
+        """Rewrite a target that carries the old batch; false where none can be found."""
+        operator = onnx_op(node)
+        if operator not in {"Reshape", "Expand"} or len(node.input) < 2:  # noqa: PLR2004 - a target
+            return True
+        asked, before = (
+            self.values.get(node.input[1]),
+            full_shape(self.old_types.get(node.output[0])),
+        )
+        if asked is None or before is None:
+            return True
+        data = full_shape(self.types.get(node.input[0]))
+        if data is None:
+            return True
         dims = tuple(int(dim) for dim in asked.ravel())
-        if onnx_op(node) == "Expand":
-            return _expanded(dims, before, self.old, self.new)
-        if data == old_data:
+        if operator == "Expand":
+            target = self._expanded(dims, before, data)
+            self._grow_expanded(node, dims, data)
+        else:
+            target = self._reshaped(node.input[0], dims, before, data)
+        if target:
+            self._set_target(node, target)
+        return target != ()
+
+    def _set_target(self, node: onnx.NodeProto, target: Dims) -> None:
+        value = np.array(target, np.int64)
+        self._stand_in(node, 1, onnx.numpy_helper.from_array(value), value)
+
+    def _grow_expanded(self, node: onnx.NodeProto, dims: Dims, data: Dims) -> None:
+        """Let data as long as the old batch meet a target that has the new one there."""
+        shift = len(dims) - len(data)
+        for axis, dim in enumerate(data):
+            if shift >= 0 and dim == self.old != 1 and dims[axis + shift] == self.new:
+                self._grow(node, 0, Place(axis))
+
+    def _expanded(self, dims: Dims, before: Dims, data: Dims) -> Dims | None:
+        """A target with the new batch in its leading place; ``None`` where it follows already."""
+        follows = not _broadcasts(dims, data) or np.broadcast_shapes(dims, data) != before
+        if follows or len(dims) != len(before) or dims[:1] != (self.old,):
+            return None
+        return (self.new, *dims[1:])
+
+    def _reshaped(self, source: str, dims: Dims, before: Dims, data: Dims) -> Dims | None:
+        """The target at the new batch; ``None`` where this one will do, ``()`` if there is none."""
+        place = self.places.get(source)
+        if place is None:
+            return None if prod(data) == prod(self._old(source)) else ()
+        landed = landing(place.elements_before(self._old(source)), before, self.old)
+        if landed is None:
             return ()
-        return _reshaped(dims, before, old_data, data)
+        target = grown(before, landed, self.old, self.new)
+        return None if _resolved(dims, data) == target else target
+
+    def _grow_operands(self, node: onnx.NodeProto) -> bool:
+        """Let the operands that are as long as the old batch be as long as the new one."""
+        old = {name: self._old(name) for name in node.input if name}
+        found = list(operands_with_batch(node, self.places, old))
+        followed = [self._grow_at_source(node, index, place) for index, place in found]
+        return all(followed)
+
+    def _grow_at_source(self, node: onnx.NodeProto, index: int, place: Place) -> bool:
+        """Grow an operand where it comes from: a constant, or an Expand that made it long.
+
+        Between the two stand only nodes that keep its shape. False: there is no such source, and
+        the operand alone has grown.
+        """
+        chain, source = [(node, index)], node.input[index]
+        while source in self.producers and onnx_op(self.producers[source]) != "Constant":
+            producer = self.producers[source]
+            asked = self.values.get(producer.input[1]) if len(producer.input) > 1 else None
+            if onnx_op(producer) == "Expand" and asked is not None:
+                dims = self._old(source)
+                self._set_target(producer, grown(dims, place, self.old, self.new))
+                chain.append((producer, 0))
+                break
+            if not producer.input or self._old(producer.input[0]) != self._old(source):
+                self._grow(node, index, place)
+                return False
+            chain.append((producer, 0))
+            source = producer.input[0]
+        else:
+            self._grow(*chain[-1], place)
+        for producer, _ in reversed(chain[1:]):
+            self._infer(producer)
+        return True
+
+    def _grow(self, node: onnx.NodeProto, index: int, place: Place) -> None:
+        name = node.input[index]
+        tensor = onnx.TensorProto(
+            data_type=self.old_types[name].tensor_type.elem_type,
+            dims=grown(self._old(name), place, self.old, self.new),
+            data_location=onnx.TensorProto.EXTERNAL,
+        )
+        self._stand_in(node, index, tensor, None)
+
+    def _stand_in(
+        self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
+    ) -> None:
+        """Give a node an operand of its own: the old constant may serve other nodes too."""
+        tensor.name = f"{node.output[0]}/operand_{index}_at_batch_{self.new}"
+        self.model.graph.initializer.append(tensor)
+        self.stand_ins[tensor.name] = node.input[index]
+        node.input[index] = tensor.name
+        self.types[tensor.name] = dense_type(tensor.data_type, tensor.dims)
+        if value is not None:
+            self.values[tensor.name] = value
+
+    def _left_behind(self, graph: onnx.GraphProto) -> Iterator[str]:
+        """Outputs that led with the old batch and have not grown anywhere."""
+        for value in graph.output:
+            old, new = self._old(value.name), full_shape(self.types.get(value.name))
+            if old and old == new and old[0] == self.old:
+                yield value.name
 
     def _count_on(self, graph: onnx.GraphProto) -> None:
         """Let the constants that index the samples of a batch index those of the new one."""
@@ -128,54 +258,13 @@ class _Rebatching:
         value = constant_value(tensor)
         return value is not None and value.ravel().tolist() == list(range(self.old))
 
-    def _rewrite(self, node: onnx.NodeProto, target: _Dims) -> None:
-        """Give a node a target of its own: the old constant may serve other nodes too."""
-        name = f"{node.output[0]}/shape_at_batch_{self.new}"
-        value = np.array(target, np.int64)
-        self.model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-        self.stand_ins[name] = node.input[1]
-        node.input[1] = name
-        self.values[name] = value
-        self.types[name] = dense_type(onnx.TensorProto.INT64, value.shape)
+
+def _broadcasts(one: Dims, other: Dims) -> bool:
+    pairs = zip(reversed(one), reversed(other), strict=False)
+    return all(a == b or 1 in (a, b) for a, b in pairs)
 
 
-def _expanded(dims: _Dims, before: _Dims, old: int, new: int) -> _Dims:
-    """Expand's target carries the batch in its leading place."""
-    if dims and dims[0] == old and len(dims) == len(before):
-        return (new, *dims[1:])
-    return ()
-
-
-def _reshaped(dims: _Dims, before: _Dims, old_data: _Dims, data: _Dims) -> _Dims | None:
-    """Grow the dim of Reshape's output that the grown axis of its data lands in."""
-    axes = [axis for axis, (a, b) in enumerate(zip(old_data, data, strict=False)) if a != b]
-    if len(old_data) != len(data) or len(axes) != 1 or 0 in old_data:
-        return None
-    axis = axes[0]
-    place = _landing(before, prod(old_data[:axis]), old_data[axis] == 1)
-    grown, rest = divmod(before[place] * data[axis], old_data[axis])
-    if rest:
-        return None
-    target = (*before[:place], grown, *before[place + 1 :])
-    return () if _resolved(dims, data) == target else target
-
-
-def _landing(before: _Dims, elements_before: int, is_unit: bool) -> int:  # noqa: FBT001
-    """The output dim that an axis lands in, from the elements that stand before the axis.
-
-    An axis of length 1 lands in a dim of length 1 at its place, if there is one.
-    """
-    prefixes = list(accumulate(before, mul, initial=1))
-    if is_unit:
-        for place, dim in enumerate(before):
-            if dim == 1 and prefixes[place] == elements_before:
-                return place
-    return next(
-        (p for p in range(len(before)) if prefixes[p] <= elements_before < prefixes[p + 1]), 0
-    )
-
-
-def _resolved(dims: _Dims, data: _Dims) -> _Dims:
+def _resolved(dims: Dims, data: Dims) -> Dims:
     """Reshape's output for a target with 0 (copy) and -1 (the rest)."""
     copied = [
         data[place] if dim == 0 and place < len(data) else dim for place, dim in enumerate(dims)
@@ -184,7 +273,8 @@ def _resolved(dims: _Dims, data: _Dims) -> _Dims:
     return tuple(prod(data) // known if dim == -1 and known else dim for dim in copied)
 
 
-def _full_shape(proto: onnx.TypeProto | None) -> _Dims | None:
+def full_shape(proto: onnx.TypeProto | None) -> Dims | None:
+    """The dims of a type of which every dim is known."""
     shape = shape_of(proto) if proto is not None else None
     if shape is None:
         return None

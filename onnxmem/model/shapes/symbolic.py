@@ -19,12 +19,15 @@ _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
 
-def infer_symbolically(model: onnx.ModelProto) -> bool:
-    """Complete open types of the top-level graph in place; true if any was completed."""
+def infer_symbolically(model: onnx.ModelProto, refused: AbstractSet[str]) -> bool:
+    """Complete open types of the top-level graph in place; true if any was completed.
+
+    ``refused`` names outputs of nodes whose inputs do not fit: nothing is derived from those.
+    """
     types = {v.name: v for v in (*model.graph.value_info, *model.graph.output)}
     complete = {name for name, value in types.items() if is_complete(value.type)}
     derived = _derived(model)
-    trusted = [name for name in _trusted(model.graph, complete) if name in derived]
+    trusted = [name for name in _trusted(model.graph, complete, refused) if name in derived]
     for name in trusted:
         if name not in types:
             types[name] = model.graph.value_info.add(name=name)
@@ -32,16 +35,18 @@ def infer_symbolically(model: onnx.ModelProto) -> bool:
     return bool(trusted)
 
 
-def _trusted(graph: onnx.GraphProto, complete: AbstractSet[str]) -> Iterator[str]:
+def _trusted(
+    graph: onnx.GraphProto, complete: AbstractSet[str], refused: AbstractSet[str]
+) -> Iterator[str]:
     """Open tensors that no wrong rule stands behind: no untrusted node on any path to them."""
     constants = initializer_names(graph)
     constants |= {node.output[0] for node in graph.node if onnx_op(node) == "Constant"}
-    tainted: set[str] = set()
+    tainted: set[str] = set(refused)
     for node in graph.node:
         is_wrong = onnx_op(node) in _CONTROL_FLOW or (
             onnx_op(node) in _WRONG_WITHOUT_CONSTANTS and not constants.issuperset(node.input[1:])
         )
-        if is_wrong or not tainted.isdisjoint(node.input):
+        if is_wrong or not tainted.isdisjoint((*node.input, *node.output)):
             tainted.update(name for name in node.output if name not in complete)
         else:
             yield from (name for name in node.output if name and name not in complete)
