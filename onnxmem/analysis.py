@@ -57,6 +57,12 @@ class Terms:
         return sum_known((self.weight_bytes, self.inputs_bytes, peak_bytes))
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the figures are of the batch asked for and leave nothing out."""
+        left_out = self.training.unknown if self.training else ()
+        return self.bound.follows_batch and not (left_out or self.activations.unknown_tensors)
+
+    @property
     def training_peak_bytes(self) -> int | None:
         """The training step's peak; ``None`` also where no training is asked for."""
         return self.training.peak_bytes if self.training else None
@@ -90,13 +96,16 @@ class Analysis:
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
     coverage: Coverage
     findings: tuple[Finding, ...]
+    follows_batch: bool
+    """False: the batch asked for is not, or not everywhere, the batch of the graph."""
     question: "Question"
     """What ``at`` asks again."""
 
     @property
     def status(self) -> str:
-        """``ok``, or ``partial`` where a figure leaves something unknown out."""
-        return "partial" if self.coverage.unknown_tensors else "ok"
+        """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
+        is_whole = self.follows_batch and not self.coverage.unknown_tensors
+        return "ok" if is_whole else "partial"
 
     @property
     def num_parameters(self) -> int:
@@ -185,6 +194,7 @@ class Question:
             else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
             coverage=covered,
             findings=(*terms.bound.findings, *found),
+            follows_batch=terms.bound.follows_batch,
             question=self,
         )
 
@@ -200,7 +210,7 @@ class _Limits:
 
     def law(self, figure: Callable[[Terms], int | None]) -> BatchLaw | None:
         """The affine law of a figure from batch 1 to the batch asked for and beyond."""
-        if self._batch is None or figure(self._known[self._batch]) is None:
+        if self._batch is None:
             return None
         return batch_law(self._figure(figure), max(self._batch, _LAW_BATCH))
 
@@ -222,7 +232,7 @@ class _Limits:
     def _figure(self, figure: Callable[[Terms], int | None]) -> Callable[[int], int | None]:
         def at(batch: int) -> int | None:
             terms = self._terms(batch)
-            return figure(terms) if terms.bound.follows_batch else None
+            return figure(terms) if terms.is_whole else None
 
         return at
 

@@ -1,13 +1,14 @@
 """How much a model computes: MACs and FLOPs, by node and in all.
 
-One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its dearer branch, and the
-body of a Loop or a Scan counts once, because how often it runs is not in the file.
+One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its dearer branch, the body
+of a Loop or a Scan as often as it runs; once, where only a run can tell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnxmem.model import Graph, Node, Role
+from onnxmem.model.trips import trip_count
 from onnxmem.sums import sum_known
 
 
@@ -22,6 +23,11 @@ class NodeCompute:
     macs: int | None
     flops: int | None
     backward_flops: int | None = None
+
+    def times(self, count: int) -> "NodeCompute":
+        """The same ``count`` times over."""
+        figures = (self.macs, self.flops, self.backward_flops)
+        return NodeCompute(*(None if figure is None else count * figure for figure in figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,15 @@ def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
     by_node = dict(_by_node(graph, graph))
     total = _sum(by_node[node.name] for node in graph.nodes)
-    unknown = (
+    unknown = tuple(
         node.name
         for node in graph.all_nodes()
         if not node.subgraphs and by_node[node.name].flops is None
     )
-    return Compute(total.macs, total.flops, total.backward_flops, by_node, tuple(unknown))
+    figures = (total.macs, total.flops, total.backward_flops)
+    # What is left of a model when its products are unknown may sum to 0: that is no answer.
+    macs, flops, backward = (None if unknown and not figure else figure for figure in figures)
+    return Compute(macs, flops, backward, by_node, unknown)
 
 
 def _by_node(graph: Graph, scope: Graph) -> Iterator[tuple[str, NodeCompute]]:
@@ -61,7 +70,11 @@ def _by_node(graph: Graph, scope: Graph) -> Iterator[tuple[str, NodeCompute]]:
             yield from counted.items()
             branches.append(_sum(counted[each.name] for each in inner.nodes))
         dearest = max(branches, key=lambda branch: branch.flops or 0, default=None)
-        yield node.name, dearest or _node_compute(graph, node)
+        if dearest is None:
+            yield node.name, _node_compute(graph, node)
+        else:
+            trips = trip_count(graph, node)
+            yield node.name, dearest.times(1 if trips is None else trips)
 
 
 def _node_compute(graph: Graph, node: Node) -> NodeCompute:

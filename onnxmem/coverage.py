@@ -7,6 +7,7 @@ from onnxmem.findings import Finding, listed
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
+from onnxmem.model.trips import trip_count
 from onnxmem.ops import UNKNOWN
 from onnxmem.training import TrainingMemory
 from onnxmem.units import plural
@@ -90,11 +91,7 @@ def _is_assumed(graph: Graph, node: Node) -> bool:
 
 
 def _has_open_trip_count(graph: Graph, node: Node) -> bool:
-    """A Loop without a constant trip count, or one that its condition may end."""
-    if node.onnx_op != "Loop":
-        return False
-    limit, condition = (*node.inputs, "", "")[:2]
-    return limit not in graph.values or (bool(condition) and condition not in graph.values)
+    return bool(node.subgraphs) and trip_count(graph, node) is None
 
 
 def _operator_name(node: Node) -> str:

@@ -35,8 +35,13 @@ class Settings:
     def __post_init__(self) -> None:
         """Refuse what no analysis can answer.
 
-        :raises UsageError: a name that is not known, or a negative budget.
+        :raises UsageError: a name that is not known, a number that is none, a negative budget.
         """
+        dims = (dim for shape in self.shapes.values() for dim in shape)
+        for number in (self.batch, self.budget_bytes, *self.dims.values(), *dims):
+            if number is not None and type(number) is not int:
+                message = f"{number!r} is no whole number; a batch, a dim and a budget are"
+                raise UsageError(message)
         for what, name, known in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("precision", self.precision, PRECISIONS),

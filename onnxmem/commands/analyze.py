@@ -17,7 +17,7 @@ from onnxmem.units import plural
 
 def run(arguments: Namespace) -> int:
     """Analyse every model in order, then write the report."""
-    check_output(arguments.output, force=arguments.force)
+    check_output(arguments.output, arguments.models, force=arguments.force)
     codes: list[int] = []
     _write(_entries(arguments, codes), arguments)
     return worst_exit_code(codes)

@@ -3,22 +3,33 @@
 import io
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
 
 
-def check_output(path: str | None, *, force: bool) -> None:
-    """Refuse a file that cannot be written, before any work is done for it."""
+def check_output(path: str | None, models: Iterable[str], *, force: bool) -> None:
+    """Refuse a file that cannot be written or is a model, before any work is done for it."""
     if path is None:
         return
+    if any(_is_same_file(path, model) for model in models):
+        message = f"{shortened(path)}: is a model; choose another file for the result"
+        raise UsageError(message)
     if os.path.lexists(path) and not force:
         message = f"{shortened(path)}: exists; pass --force to overwrite it"
         raise UsageError(message)
     if not Path(path).parent.is_dir():
         message = f"{shortened(path)}: its folder does not exist"
         raise UsageError(message)
+
+
+def _is_same_file(path: str, model: str) -> bool:
+    try:
+        return Path(path).samefile(model)
+    except OSError:
+        return False
 
 
 def write_file(text: str, path: str, *, quiet: bool) -> None:
@@ -43,6 +54,10 @@ def write_stdout(text: str) -> None:
     except BrokenPipeError:
         # Python flushes once more at exit, which would complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as fault:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        message = f"stdout: cannot be written: {fault.strerror}"
+        raise UsageError(message) from fault
 
 
 def wants_colour(choice: str, *, to_file: bool) -> bool:

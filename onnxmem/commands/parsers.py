@@ -126,8 +126,11 @@ def _schema_parser() -> ArgumentParser:
 
 
 def _dim(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text)):
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
         message = f"{text!r} is no positive number"
+        raise ArgumentTypeError(message)
+    if len(text) > _MAX_DIGITS:
+        message = f"{text!r} is larger than any size"
         raise ArgumentTypeError(message)
     return int(text)
 

@@ -74,7 +74,10 @@ def bind(graph: onnx.GraphProto, request: Request) -> Binding:
     shapes.update(request.shapes)
     in_effect = _batch_in_effect(batch, dims, shapes)
     old_batch = batch.number if batch and batch.number != in_effect else None
-    findings = (*_dim_findings(request, symbols, unbound), *_batch_findings(request, batch))
+    findings = (
+        *_dim_findings(request, symbols, unbound),
+        *_batch_findings(request, batch, in_effect),
+    )
     return Binding(shapes, dims, in_effect, old_batch, findings)
 
 
@@ -115,7 +118,7 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
         f"{name}[{axis}]" for name, dims in dims_by_input.items() for axis in range(len(dims))
     }
     shared = Counter(dim for dim in leading.values() if isinstance(dim, str))
-    named = [symbol for symbol in counts if symbol not in anonymous]
+    named = [symbol for symbol in counts if symbol not in anonymous and not names_in(symbol)]
     batch_like = [symbol for symbol in named if _BATCH_NAME.fullmatch(symbol)]
     candidates = batch_like or [symbol for symbol in named if symbol in shared]
     if candidates:
@@ -125,7 +128,7 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
         return Batch(nameless)
     numbers = set(leading.values())
     number = numbers.pop() if len(numbers) == 1 else None
-    return Batch(number=number) if isinstance(number, int) else None
+    return Batch(number=number) if isinstance(number, int) and number > 0 else None
 
 
 def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
@@ -140,8 +143,8 @@ def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
         if dims is not None and len(dims) != len(shape):
             message = f"--shape {name}: {len(shape)} dims given, the input has {len(dims)}"
             raise ShapeError(message)
-    batch = {} if request.batch is None else {"batch": request.batch}
-    for name, number in {**batch, **request.dims}.items():
+    batch = () if request.batch is None else (("batch", request.batch),)
+    for name, number in (*batch, *request.dims.items()):
         if number < 1:
             message = f"dim {name!r} is {number}; a dim is a positive number"
             raise ShapeError(message)
@@ -155,13 +158,12 @@ def _numbered(
     A symbol that is an expression of others (``past + sequence``) follows from them.
     """
     symbols = list(symbols)
-    derived = {symbol for symbol in symbols if names_in(symbol) and names_in(symbol) <= {*symbols}}
+    derived = [symbol for symbol in symbols if names_in(symbol) and names_in(symbol) <= {*symbols}]
     free = [symbol for symbol in symbols if symbol not in derived]
     dims = {symbol: numbers.get(symbol, 1) for symbol in free}
-    for symbol in derived:
-        value = evaluated(symbol, {**dims, **numbers})
-        dims[symbol] = 1 if value is None else value
-    return {symbol: dims[symbol] for symbol in symbols}, [s for s in free if s not in numbers]
+    values = {symbol: evaluated(symbol, {**dims, **numbers}) for symbol in derived}
+    unbound = [s for s in symbols if s not in numbers and values.get(s) is None]
+    return {s: dims.get(s) or values.get(s) or 1 for s in symbols}, unbound
 
 
 def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str, int]:
@@ -205,8 +207,15 @@ def _dim_findings(
         yield Finding("unbound_dims", text)
 
 
-def _batch_findings(request: Request, batch: Batch | None) -> Iterator[Finding]:
-    if request.batch is not None and batch is None:
+def _batch_findings(
+    request: Request, batch: Batch | None, in_effect: int | None
+) -> Iterator[Finding]:
+    if request.batch is None:
+        return
+    if batch is None:
         reason = "the inputs share no leading dim"
         text = f"--batch {request.batch} has no effect: {reason}; use --dim or --shape"
         yield Finding("batch_fixed", text)
+    elif in_effect != request.batch:
+        text = f"--batch {request.batch} gives way to --dim or --shape: the batch is {in_effect}"
+        yield Finding("overridden_batch", text)

@@ -31,7 +31,7 @@ class BoundModel:
     graph: Graph
     binding: Binding
     follows_batch: bool
-    """False: constants keep the graph, or part of it, at the batch that the file fixes."""
+    """False: the batch asked for is not, or not everywhere, the batch of the graph."""
     findings: tuple[Finding, ...]
 
 
@@ -59,4 +59,5 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     shaped = with_shapes(prepared.proto, binding)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
     graph = read_graph(shaped.proto, shaped.assumed)
-    return BoundModel(graph, binding, shaped.follows_batch, findings)
+    has_effect = request.batch is None or binding.batch is not None
+    return BoundModel(graph, binding, shaped.follows_batch and has_effect, findings)

@@ -5,12 +5,16 @@ code, and only as far as whole numbers and known names go.
 """
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from operator import add, floordiv, mul, sub
 
 _MAX_LENGTH = 200
 """A longer name is opaque: no exporter writes one, and parsing stays cheap."""
 _MAX_DIM = 2**63 - 1
+
+_ARITHMETIC = re.compile(r"(?:\s*+(?:[A-Za-z_]\w*+|\d++(?!\w)|[-+*/()]))+\s*", re.ASCII)
+"""Names, whole numbers and their operators: on anything else Python's parser may warn."""
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: add,
@@ -38,7 +42,7 @@ def evaluated(expression: str, dims: Mapping[str, int]) -> int | None:
 
 
 def _parsed(expression: str) -> ast.expr | None:
-    if len(expression) > _MAX_LENGTH:
+    if len(expression) > _MAX_LENGTH or not _ARITHMETIC.fullmatch(expression):
         return None
     try:
         return ast.parse(expression.strip(), mode="eval").body

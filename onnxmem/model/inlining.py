@@ -4,15 +4,22 @@ A model of 2 kB can call functions of functions ten deep and expand to 10^10 nod
 are counted over the call graph first, each function once.
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 import networkx as nx
 import onnx
+import onnx.checker
 import onnx.inliner
 
 from onnxmem.errors import GraphError
-from onnxmem.model.traversal import nodes_in
+from onnxmem.model.order import sort_nodes
+from onnxmem.model.traversal import node_label, nodes_in
 
 MAX_NODES = 1_000_000
 """A model that expands to more nodes than this is refused."""
+
+_INLINER_FAULTS: Final = (RuntimeError, ValueError, onnx.checker.ValidationError)
 
 _Key = tuple[str, str, str]
 
@@ -22,20 +29,35 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
 
     A function whose operator-set versions cannot be brought to the model's stays a call.
 
-    :raises GraphError: functions that call each other in a circle, or too many nodes.
+    :raises GraphError: functions that call each other in a circle, too many nodes, a call that does
+        not fit its function, or a body that has no meaning.
     """
     if not model.functions:
         return model
     num_nodes = expanded_num_nodes(model)
     if num_nodes > MAX_NODES:
-        message = f"the local functions expand to {num_nodes:,} nodes, over {MAX_NODES:,}"
+        message = (
+            f"the local functions expand to {num_nodes:,} nodes, over {MAX_NODES:,}; "
+            "export the model with fewer calls"
+        )
         raise GraphError(message)
+    _sort_bodies(model)
+    _complete_calls(model)
     _import_domains_of_functions(model)
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except (RuntimeError, ValueError):
+    except _INLINER_FAULTS:
         # The version converter knows few domains: what needs no conversion is still written out.
+        return _inlined_as_they_are(model)
+
+
+def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
         return onnx.inliner.inline_local_functions(model)
+    except _INLINER_FAULTS as fault:
+        reason = str(fault).partition("\n")[0].rstrip(".")
+        message = f"the local functions cannot be written out: {reason}; export the model again"
+        raise GraphError(message) from fault
 
 
 def expanded_num_nodes(model: onnx.ModelProto) -> int:
@@ -48,13 +70,49 @@ def expanded_num_nodes(model: onnx.ModelProto) -> int:
     try:
         callees_first = list(nx.topological_sort(calls))[::-1]
     except nx.NetworkXUnfeasible:
-        cycle = " -> ".join(f"{edge[0][0]}::{edge[0][1]}" for edge in nx.find_cycle(calls))
-        message = f"local functions call each other in a circle: {cycle}"
+        names = [f"{edge[0][0]}::{edge[0][1]}" for edge in nx.find_cycle(calls)]
+        cycle = " -> ".join((*names, names[0]))
+        message = f"local functions call each other in a circle: {cycle}; export the model again"
         raise GraphError(message) from None
     sizes: dict[_Key, int] = {}
     for key in callees_first:
         sizes[key] = sum(sizes.get(_call_key(node), 1) for node in nodes_in(bodies[key]))
     return sum(sizes.get(_call_key(node), 1) for node in nodes_in(model.graph.node))
+
+
+def _sort_bodies(model: onnx.ModelProto) -> None:
+    """Put each function's nodes into running order: the inliner renames what it has seen so far."""
+    for function in model.functions:
+        body = onnx.GraphProto(node=function.node)
+        for name in function.input:
+            body.input.add(name=name)
+        if sort_nodes(body):
+            del function.node[:]
+            function.node.extend(body.node)
+
+
+def _complete_calls(model: onnx.ModelProto) -> None:
+    """Give each call the attributes that it leaves to their defaults; the inliner forgets them."""
+    functions = {_function_key(function): function for function in model.functions}
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in nodes_in(nodes):
+            if function := functions.get(_call_key(node)):
+                _refuse_too_many("inputs", node, node.input, function.input)
+                _refuse_too_many("outputs", node, node.output, function.output)
+                given = {attribute.name for attribute in node.attribute}
+                defaults = function.attribute_proto
+                node.attribute.extend(entry for entry in defaults if entry.name not in given)
+
+
+def _refuse_too_many(
+    kind: str, node: onnx.NodeProto, given: Sequence[str], declared: Sequence[str]
+) -> None:
+    if len(given) > len(declared):
+        message = (
+            f"node {node_label(node)} has {len(given)} {kind}, and the local function "
+            f"{node.domain}::{node.op_type} has {len(declared)}; export the model again"
+        )
+        raise GraphError(message)
 
 
 def _import_domains_of_functions(model: onnx.ModelProto) -> None:

@@ -13,6 +13,10 @@ import onnx
 from onnxmem.errors import GraphError
 from onnxmem.model.traversal import given_names, node_label, outer_reads, subgraphs
 
+_NEXT_STEP = "; export the model again"
+_LONGEST_CYCLE = 8
+"""Nodes of a cycle that its message names."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Step:
@@ -60,9 +64,12 @@ def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
     for place, step in enumerate(steps):
         for name in step.writes:
             if name in producer or name in given:
-                first = steps[producer[name]].label if name in producer else "the graph's inputs"
+                before = name in producer
+                first = (
+                    f"node {steps[producer[name]].label}" if before else "an input or initializer"
+                )
                 message = f"tensor {name!r} is defined twice: by {first} and by node {step.label}"
-                raise GraphError(message)
+                raise GraphError(message + _NEXT_STEP)
             producer[name] = place
     return producer
 
@@ -74,11 +81,11 @@ def _refuse_undefined(
         for name in step.reads:
             if name not in producer and name not in known:
                 message = f"node {step.label} reads tensor {name!r}, which nothing defines"
-                raise GraphError(message)
+                raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
         if value.name not in producer and value.name not in known:
             message = f"graph output {value.name!r} is a tensor that no node defines"
-            raise GraphError(message)
+            raise GraphError(message + _NEXT_STEP)
 
 
 def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int]:
@@ -106,5 +113,8 @@ def _cycle_text(edges: "nx.DiGraph[int]", steps: Sequence[_Step]) -> str:
     """Name the nodes of one cycle and the tensor that closes it."""
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
     closing = next(name for name in steps[cycle[0]].reads if name in steps[cycle[-1]].writes)
-    path = " -> ".join(steps[place].label for place in (*cycle[:8], cycle[0]))
-    return f"the graph has a cycle, closed by tensor {closing!r}: {path}"
+    labels = [steps[place].label for place in cycle]
+    if len(labels) > _LONGEST_CYCLE:
+        labels[_LONGEST_CYCLE - 1 : -1] = [f"... ({len(labels) - _LONGEST_CYCLE} more)"]
+    path = " -> ".join((*labels, labels[0]))
+    return f"the graph has a cycle, closed by tensor {closing!r}: {path}{_NEXT_STEP}"

@@ -6,13 +6,14 @@ ConstantOfShape, or that nothing reads, is none. Each storage counts once: tenso
 same place of an external file are one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
 
 import onnx
 
+from onnxmem.errors import GraphError
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
@@ -40,6 +41,8 @@ def read_graph(model: onnx.ModelProto, assumed: AbstractSet[str] = frozenset()) 
     """Read a model whose ``value_info`` holds what is known of its shapes.
 
     ``assumed`` names the tensors whose shapes nothing derives.
+
+    :raises GraphError: a weight has a negative dim.
     """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     graph = reader.graph(model.graph, prefix="", outer={})
@@ -111,9 +114,11 @@ class _Reader:
         return tuple(nodes)
 
     def _node(self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str]) -> Node:
+        graphs = list(subgraphs(proto))
+        offered = set(scope.values()) if graphs else set()
         inner = tuple(
-            (attribute, self.graph(graph, f"{name}/{attribute}/", scope))
-            for attribute, graph in subgraphs(proto)
+            (attribute, self.graph(graph, _free_prefix(f"{name}/{attribute}", offered), scope))
+            for attribute, graph in graphs
         )
         return Node(
             name=name,
@@ -124,7 +129,7 @@ class _Reader:
             operator=lookup(proto.op_type, proto.domain, self.opsets.get(proto.domain)),
             attributes=_attributes(proto),
             subgraphs=inner,
-            outer_reads=_outer_reads(inner),
+            outer_reads=_outer_reads(inner, offered),
         )
 
     def _add_outputs(
@@ -144,7 +149,7 @@ class _Reader:
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
         is_external = proto.data_location == onnx.TensorProto.EXTERNAL
-        shape = tuple(proto.dims)
+        shape = _stored_shape(name, proto.dims)
         self.tensors[name] = Tensor(
             name=name,
             dtype=dtype_of(proto.data_type),
@@ -162,9 +167,9 @@ class _Reader:
         self.tensors[name] = Tensor(
             name=name,
             dtype=dtype_of(proto.values.data_type),
-            shape=tuple(proto.dims),
+            shape=_stored_shape(name, proto.dims),
             role=Role.WEIGHT,
-            num_stored=prod(proto.values.dims),
+            num_stored=prod(_stored_shape(name, proto.values.dims)),
         )
 
 
@@ -173,9 +178,11 @@ def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     nodes = list(graph.all_nodes())
     tensors = dict(graph.tensors)
     for node in nodes:
-        if node.onnx_op == "ConstantOfShape" and tensors[node.inputs[0]].role is Role.WEIGHT:
-            for name in node.writes:
-                tensors[name] = replace(tensors[name], role=Role.WEIGHT)
+        if node.onnx_op == "ConstantOfShape":
+            shape = tensors.get(next(iter(node.inputs), ""))
+            if shape is not None and shape.role is Role.WEIGHT:
+                for name in node.writes:
+                    tensors[name] = replace(tensors[name], role=Role.WEIGHT)
     read = _really_read(graph, nodes)
     for name, tensor in tensors.items():
         if tensor.role is Role.WEIGHT and name not in read:
@@ -192,6 +199,14 @@ def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
         for _, inner in node.subgraphs:
             read.update(inner.outputs)
     return read
+
+
+def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
+    """The dims of a tensor that the file holds: numbers, none of them negative."""
+    if min(dims, default=0) < 0:
+        message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
+        raise GraphError(message)
+    return tuple(dims)
 
 
 def _typed(name: str, proto: onnx.TypeProto | None, role: Role) -> Tensor:
@@ -211,14 +226,22 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:
     }
 
 
-def _outer_reads(inner: tuple[tuple[str, Graph], ...]) -> tuple[str, ...]:
-    """Names that subgraphs read but neither make nor own."""
+def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: set[str]) -> tuple[str, ...]:
+    """Names that the subgraphs read of those that the enclosing graphs offer."""
     names: dict[str, None] = {}
     for _, graph in inner:
-        own = {name for node in graph.nodes for name in node.writes} | set(graph.inputs)
-        reads = [name for node in graph.nodes for name in node.reads]
-        names.update(dict.fromkeys(name for name in (*reads, *graph.outputs) if name not in own))
+        reads = (name for node in graph.nodes for name in node.reads)
+        names.update(dict.fromkeys(name for name in (*reads, *graph.outputs) if name in offered))
     return tuple(names)
+
+
+def _free_prefix(text: str, offered: Iterable[str]) -> str:
+    """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
+    prefix, number = f"{text}/", 1
+    while any(name.startswith(prefix) for name in offered):
+        number += 1
+        prefix = f"{text}#{number}/"
+    return prefix
 
 
 def _external_place(proto: onnx.TensorProto) -> str | None:

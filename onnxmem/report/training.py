@@ -21,27 +21,23 @@ def training_section(training: TrainingMemory | None, law: BatchLaw | None) -> l
     if training.peak_bytes is not None:
         rest_bytes = training.peak_bytes - sum(num_bytes or 0 for _, num_bytes, _ in terms)
         lines += _rest(training, rest_bytes)
-    lines.append(fact("  by phase", f"{_phases(training)}: each a sum of terms, an estimate"))
+    lines.append(fact("  by phase", _phases(training)))
+    lines.append(fact("", "each a sum of terms, an estimate of when they are live together"))
     if law is not None:
         lines.append(fact("  formula", law_text(law)))
     return lines
 
 
 def _terms(training: TrainingMemory) -> list[tuple[str, int | None, str]]:
-    """What is live in the phase of the peak, by name."""
-    terms: list[tuple[str, int | None, str]] = [
+    """The terms of the step by name, live at its peak or not."""
+    return [
         ("weights", training.weight_bytes, "trained"),
         ("buffers", training.buffer_bytes, "held, not trained"),
         ("optimizer state", training.optimizer_state_bytes, training.optimizer),
+        ("gradients", training.gradient_bytes, "of the weights"),
+        ("saved activations", training.saved_activation_bytes, "for the backward pass"),
+        ("inputs, targets", training.input_bytes, ""),
     ]
-    if training.peak_phase != "forward":
-        terms.append(("gradients", training.gradient_bytes, "of the weights"))
-    if training.peak_phase != "optimizer":
-        terms.append(
-            ("saved activations", training.saved_activation_bytes, "for the backward pass")
-        )
-    terms.append(("inputs, targets", training.input_bytes, ""))
-    return terms
 
 
 def _rest(training: TrainingMemory, rest_bytes: int) -> list[str]:

@@ -33,8 +33,6 @@ def _batch_of(source: str, result: str, symbol: str = "batch") -> Mapping[str, M
     return {source: {0: symbol}, result: {0: symbol}}
 
 
-_PIXELS = {0: "N", 2: "height", 3: "width"}
-
 MLP = Recipe(
     name="mlp",
     what="Perceptron with four hidden layers of 100",
@@ -132,12 +130,12 @@ CONVNEXT_TINY = Recipe(
 )
 UNET = Recipe(
     name="unet",
-    what="U-Net with padding and BatchNorm, two classes, any image size",
+    what="U-Net with padding and BatchNorm, two classes",
     source="Ronneberger et al. 2015, arXiv:1505.04597",
     build=unet.unet,
     inputs=_images(1, 128),
     outputs=("scores",),
-    dims={"image": _PIXELS, "scores": _PIXELS},
+    dims=_batch_of("image", "scores", "N"),
     opset=14,
 )
 VIT_TINY = Recipe(

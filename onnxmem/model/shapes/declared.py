@@ -8,6 +8,7 @@ import onnx
 from onnxmem.model.dim_expressions import evaluated
 from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import dense_type, is_complete, shape_of
+from onnxmem.ops.spec import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +38,12 @@ def use_declared(
             if word is None or value.name not in made:
                 continue
             known = types.get(value.name)
-            if known is None or not is_complete(known.type):
+            if known is not None and _differ(shape_of(known.type), shape_of(word)):
+                contradicted.append(value.name)
+            elif known is None or not is_complete(known.type):
                 entry = known or graph.value_info.add(name=value.name)
                 entry.type.CopyFrom(word)
                 used.append(value.name)
-            elif shape_of(known.type) != shape_of(word):
-                contradicted.append(value.name)
     return Declared(tuple(used), tuple(contradicted))
 
 
@@ -57,6 +58,14 @@ def _pairs(
         for node, twin in zip(graph.node, source.node, strict=True):
             for (_, inner), (_, other) in zip(subgraphs(node), subgraphs(twin), strict=True):
                 stack.append((inner, other))
+
+
+def _differ(derived: Shape | None, declared: Shape | None) -> bool:
+    """Whether two shapes cannot be one: another rank, or a dim known to be two numbers."""
+    if derived is None or declared is None:
+        return False
+    pairs = zip(derived, declared, strict=False)
+    return len(derived) != len(declared) or any(a != b for a, b in pairs if None not in {a, b})
 
 
 def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | None:

@@ -102,12 +102,14 @@ def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]
         proto = bound
     if not num_open(proto):
         return proto, {}
-    refused = propagate(proto)
+    walked = propagate(proto)
     for _ in range(_MAX_ROUNDS):
-        if not num_open(proto) or not infer_symbolically(proto, refused.keys()):
+        if not num_open(proto):
             break
-        refused = propagate(proto)
-    return proto, refused
+        if not infer_symbolically(proto, walked.values, walked.refused.keys()):
+            break
+        walked = propagate(proto)
+    return proto, walked.refused
 
 
 def num_open(model: onnx.ModelProto) -> int:

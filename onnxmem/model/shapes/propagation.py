@@ -23,14 +23,22 @@ Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
 
 
-def propagate(model: onnx.ModelProto) -> Mapping[str, str]:
-    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """What a walk learns beside types."""
 
-    Comes back: the first outputs of nodes whose inputs are known and do not fit, and the reason.
-    """
+    values: Mapping[str, Array]
+    """The elements of the top-level graph's small constants and of what follows from them."""
+    refused: Mapping[str, str]
+    """First outputs of nodes whose inputs are known and do not fit, and the reason."""
+
+
+def propagate(model: onnx.ModelProto) -> Walked:
+    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes."""
     walk = _Walk(model)
-    walk.graph(model.graph, ChainMap(), ChainMap())
-    return walk.asker.refused
+    values: ChainMap[str, Array] = ChainMap()
+    walk.graph(model.graph, ChainMap(), values)
+    return Walked(values, walk.asker.refused)
 
 
 @dataclass(slots=True)

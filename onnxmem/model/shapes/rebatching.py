@@ -159,11 +159,17 @@ class _Rebatching:
                 self._grow(node, 0, Place(axis))
 
     def _expanded(self, dims: Dims, before: Dims, data: Dims) -> Dims | None:
-        """A target with the new batch in its leading place; ``None`` where it follows already."""
-        follows = not _broadcasts(dims, data) or np.broadcast_shapes(dims, data) != before
-        if follows or len(dims) != len(before) or dims[:1] != (self.old,):
+        """A target with the new batch; ``None`` where it follows already.
+
+        The batch stands where the data has it, else in the leading place.
+        """
+        shift = len(dims) - len(data)
+        met = [a for a in range(max(shift, 0), len(dims)) if data[a - shift] == self.new]
+        axis = next((a for a in met if dims[a] == self.old != 1), 0)
+        follows = _broadcasts(dims, data) and np.broadcast_shapes(dims, data) != before
+        if follows or len(dims) != len(before) or dims[axis : axis + 1] != (self.old,):
             return None
-        return (self.new, *dims[1:])
+        return (*dims[:axis], self.new, *dims[axis + 1 :])
 
     def _reshaped(self, source: str, dims: Dims, before: Dims, data: Dims) -> Dims | None:
         """The target at the new batch; ``None`` where this one will do, ``()`` if there is none."""
@@ -222,9 +228,10 @@ class _Rebatching:
         self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
     ) -> None:
         """Give a node an operand of its own: the old constant may serve other nodes too."""
-        tensor.name = f"{node.output[0]}/operand_{index}_at_batch_{self.new}"
+        tensor.name = f"{node.output[0]}/stand_in_{len(self.stand_ins)}"
         self.model.graph.initializer.append(tensor)
-        self.stand_ins[tensor.name] = node.input[index]
+        present = node.input[index]
+        self.stand_ins[tensor.name] = self.stand_ins.get(present, present)
         node.input[index] = tensor.name
         self.types[tensor.name] = dense_type(tensor.data_type, tensor.dims)
         if value is not None:

@@ -1,72 +1,126 @@
 """onnx-shape-inference, for the operators that onnx itself has no shape function for.
 
+The library follows the elements of every integer vector and gives a Reshape as many dims as its
+target has elements, without a bound: a file of 1 kB that doubles a vector thirty times would take
+all memory there is. So it is handed the nodes whose outputs are open and no others, with what is
+known of their inputs, and of those no Reshape or Expand whose target is longer than any rank.
+
 Its word on Split and Squeeze with a second input that is no constant is wrong, and so is its word
-on an If of which it knows one branch alone; both are discarded, with all that follows from them.
-Importing it takes a quarter of a second, so it is imported when it is needed.
+on an If of which it knows one branch alone: it is not asked about them. Importing it takes a
+quarter of a second, so it is imported when it is needed.
 """
 
 import importlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
 import onnx
+import onnx.numpy_helper
 
-from onnxmem.model.traversal import initializer_names, onnx_op
-from onnxmem.model.value_types import dense_type, is_complete, merged
+from onnxmem.model.constants import Array
+from onnxmem.model.traversal import onnx_op
+from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
 
+_MAX_RANK = 1024
+"""onnx's own limit of a rank that it writes out."""
+_RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
+"""Operators whose output has as many dims as their second input has elements."""
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 
+_Types = Mapping[str, onnx.TypeProto]
 
-def infer_symbolically(model: onnx.ModelProto, refused: AbstractSet[str]) -> bool:
+
+def infer_symbolically(
+    model: onnx.ModelProto, values: Mapping[str, Array], refused: AbstractSet[str]
+) -> bool:
     """Complete open types of the top-level graph in place; true if any was completed.
 
-    ``refused`` names outputs of nodes whose inputs do not fit: nothing is derived from those.
+    ``values`` holds the elements of small constants. ``refused`` names outputs of nodes whose
+    inputs do not fit: nothing is derived from those.
     """
-    types = {v.name: v for v in (*model.graph.value_info, *model.graph.output)}
-    complete = {name for name, value in types.items() if is_complete(value.type)}
-    derived = _derived(model)
-    trusted = [name for name in _trusted(model.graph, complete, refused) if name in derived]
-    for name in trusted:
-        if name not in types:
-            types[name] = model.graph.value_info.add(name=name)
-        types[name].type.CopyFrom(merged(types[name].type, derived[name]))
-    return bool(trusted)
+    graph = model.graph
+    entries = {value.name: value for value in (*graph.value_info, *graph.output)}
+    types = {value.name: value.type for value in (*graph.input, *entries.values())}
+    types |= {t.name: dense_type(t.data_type, t.dims) for t in graph.initializer}
+    nodes = list(_open_nodes(graph, types, values, refused))
+    derived = _derived(_part(model, nodes, types, values)) if nodes else {}
+    for name, found in derived.items():
+        if name not in entries:
+            entries[name] = graph.value_info.add(name=name)
+        entries[name].type.CopyFrom(merged(entries[name].type, found))
+    return bool(derived)
 
 
-def _trusted(
-    graph: onnx.GraphProto, complete: AbstractSet[str], refused: AbstractSet[str]
-) -> Iterator[str]:
-    """Open tensors that no wrong rule stands behind: no untrusted node on any path to them."""
-    constants = initializer_names(graph)
-    constants |= {node.output[0] for node in graph.node if onnx_op(node) == "Constant"}
-    tainted: set[str] = set(refused)
+def _open_nodes(
+    graph: onnx.GraphProto, types: _Types, values: Mapping[str, Array], refused: AbstractSet[str]
+) -> Iterator[onnx.NodeProto]:
+    """Nodes with an output to complete, and nothing behind it that the library gets wrong."""
+    left_out = set(refused)
     for node in graph.node:
-        is_wrong = onnx_op(node) in _CONTROL_FLOW or (
-            onnx_op(node) in _WRONG_WITHOUT_CONSTANTS and not constants.issuperset(node.input[1:])
-        )
-        if is_wrong or not tainted.isdisjoint((*node.input, *node.output)):
-            tainted.update(name for name in node.output if name not in complete)
+        made = {name for name in node.output if name and not is_complete(types.get(name))}
+        if not made:
+            continue
+        if left_out.isdisjoint((*node.input, *made)) and _is_sound(node, types, values):
+            yield node
         else:
-            yield from (name for name in node.output if name and name not in complete)
+            left_out |= made
+
+
+def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) -> bool:
+    """Whether the library can be asked about an operator and its operands."""
+    operator, operands = onnx_op(node), node.input[1:]
+    if operator in _WRONG_WITHOUT_CONSTANTS:
+        return values.keys() >= {*operands}
+    if operator in _RANK_IS_A_LENGTH:
+        return not any(_is_long(types.get(name)) for name in operands)
+    return operator not in _CONTROL_FLOW
+
+
+def _is_long(proto: onnx.TypeProto | None) -> bool:
+    return any((dim or 0) > _MAX_RANK for dim in (shape_of(proto) if proto else None) or ())
+
+
+def _part(
+    model: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    types: _Types,
+    values: Mapping[str, Array],
+) -> onnx.ModelProto:
+    """A model of some nodes alone; what they read of others is constant where it is known."""
+    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    made = {name for node in nodes for name in node.output}
+    read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
+    for name in read:
+        if name in values:
+            part.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
+        else:
+            part.graph.input.add(name=name, type=types.get(name))
+    for name in sorted(made & types.keys()):
+        part.graph.value_info.add(name=name, type=types[name])
+    part.graph.node.extend(nodes)
+    return part
 
 
 def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-    """Every tensor whose dims the library finds to be numbers."""
+    """Every open tensor whose dims the library finds to be numbers."""
     ir = importlib.import_module("onnx_ir")
     library = importlib.import_module("onnx_shape_inference")
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        graph = library.infer_symbolic_shapes(ir.from_proto(model), warn_on_missing=False).graph
+        graph = library.infer_symbolic_shapes(
+            ir.from_proto(model), warn_on_missing=False, adopt_declared_symbols=False
+        ).graph
     except Exception:  # noqa: BLE001 - a fault of its own costs its results alone
         return {}
     finally:
         logging.disable(level)
     found = {}
+    known = {value.name for value in model.graph.value_info if is_complete(value.type)}
     for value in (output for node in graph for output in node.outputs):
-        if value.shape is None or value.dtype is None or not value.name:
+        if value.shape is None or value.dtype is None or not value.name or value.name in known:
             continue
         dims = [dim for dim in value.shape.dims if isinstance(dim, int)]
         if len(dims) == len(value.shape.dims):

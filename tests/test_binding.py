@@ -1,0 +1,324 @@
+"""Which dim is the batch and what number each dim gets, clause by clause."""
+
+import onnx
+import pytest
+from onnx.helper import make_tensor_value_info
+
+from onnxmem.errors import ShapeError
+from onnxmem.findings import Finding
+from onnxmem.model import Request
+from onnxmem.model.binding import Batch, Binding, batch_symbols, bind, find_batch, input_dims
+
+Shape = list[int | str | None]
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def graph(**inputs: Shape | None) -> onnx.GraphProto:
+    found = onnx.GraphProto()
+    found.input.extend(make_tensor_value_info(name, FLOAT, dims) for name, dims in inputs.items())
+    return found
+
+
+def asked(
+    inputs: dict[str, Shape],
+    batch: int | None = None,
+    dims: dict[str, int] | None = None,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+) -> Binding:
+    return bind(graph(**inputs), Request(batch, dims or {}, shapes or {}))
+
+
+def found_batch(*shapes: Shape) -> Batch | None:
+    inputs = graph(**{f"x{place}": dims for place, dims in enumerate(shapes)}).input
+    return find_batch({value.name: input_dims(value) or () for value in inputs})
+
+
+# Where the batch stands
+
+
+@pytest.mark.parametrize(
+    "name", ["batch", "Batch", "BATCH", "batch_size", "num_batches", "unk_batch", "N", "n", "bs"]
+)
+def test_a_symbol_named_like_a_batch_is_the_batch_wherever_it_stands(name: str) -> None:
+    assert found_batch(["length", name, 3], ["length", 4]) == Batch((name,))
+
+
+@pytest.mark.parametrize("name", ["NN", "bsz", "channels", "b", "patch"])
+def test_a_symbol_that_only_resembles_the_names_is_none(name: str) -> None:
+    assert found_batch(["length", name]) == Batch(("length",))
+
+
+def test_of_two_batch_names_the_one_that_leads_more_inputs_is_the_batch() -> None:
+    assert found_batch(["N", 3], ["batch", 3], ["batch", 4]) == Batch(("batch",))
+    assert found_batch([3, "N"], ["batch", "N"]) == Batch(("batch",))
+
+
+def test_of_two_batch_names_that_lead_nothing_the_more_frequent_is_the_batch() -> None:
+    assert found_batch([3, "N", "batch"], [3, 4, "batch"]) == Batch(("batch",))
+
+
+def test_else_the_leading_symbol_that_most_inputs_share() -> None:
+    assert found_batch(["rows", 3], ["items", 3], ["items", "rows"]) == Batch(("items",))
+
+
+def test_a_leading_symbol_goes_before_leading_numbers() -> None:
+    assert found_batch([8, 3], ["items", 3], [8]) == Batch(("items",))
+
+
+def test_a_symbol_that_leads_nothing_is_no_batch() -> None:
+    assert found_batch([8, "length"], [8, "length"]) == Batch(number=8)
+
+
+def test_else_the_common_leading_number() -> None:
+    assert found_batch([8, 3], [8]) == Batch(number=8)
+    assert found_batch([8, 3], [4, 3]) is None
+
+
+def test_scalars_have_no_leading_dim() -> None:
+    assert found_batch([8, 3], []) == Batch(number=8)
+    assert found_batch([], []) is None
+    assert found_batch() is None
+
+
+def test_leading_dims_without_a_name_are_the_batch_together() -> None:
+    assert found_batch([None, 3], [None, None], [3, None]) == Batch(("x0[0]", "x1[0]"))
+
+
+def test_a_name_goes_before_none() -> None:
+    assert found_batch([None, 3], ["items", 3]) == Batch(("items",))
+    assert found_batch([None, "batch"], [None, 3]) == Batch(("batch",))
+
+
+def test_a_negative_dim_is_a_dim_without_a_name() -> None:
+    assert found_batch([-1, 3, -1]) == Batch(("x0[0]",))
+
+
+def test_the_symbols_that_a_batch_binds_are_told() -> None:
+    assert batch_symbols(graph(x=["N", 3])) == {"N"}
+    assert batch_symbols(graph(x=[None], y=[-1])) == {"x[0]", "y[0]"}
+    assert batch_symbols(graph(x=[8, 3])) == frozenset()
+    assert batch_symbols(graph(x=None)) == frozenset()
+
+
+# The inputs
+
+
+def test_an_initializer_listed_as_input_is_no_input() -> None:
+    model = graph(x=["N", 3], w=[7, 7], s=[5, 5])
+    model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
+    model.sparse_initializer.add().values.name = "s"
+    found = bind(model, Request(batch=2))
+    assert found.shapes == {"x": (2, 3)}
+
+
+def test_an_initializer_listed_as_input_does_not_hide_the_batch() -> None:
+    model = graph(x=[8, 3], w=[7, 7])
+    model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
+    assert bind(model, Request()).batch == 8
+
+
+def test_a_shape_for_an_initializer_listed_as_input_is_refused() -> None:
+    model = graph(x=[8, 3], w=[7, 7])
+    model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
+    with pytest.raises(ShapeError, match=r"--shape names no input: 'w'; the inputs are 'x'"):
+        bind(model, Request(shapes={"w": (7, 7)}))
+
+
+def test_inputs_of_unknown_rank_are_left_out() -> None:
+    found = bind(graph(x=["N", 3], y=None), Request(batch=2))
+    assert (found.shapes, found.batch) == ({"x": (2, 3)}, 2)
+
+
+def test_a_shape_given_for_an_input_of_unknown_rank_is_its_shape() -> None:
+    found = bind(graph(x=["N", 3], y=None), Request(batch=2, shapes={"y": (5, 6, 7)}))
+    assert found.shapes == {"x": (2, 3), "y": (5, 6, 7)}
+
+
+def test_inputs_that_are_no_tensors_have_no_dims() -> None:
+    model = graph(x=["N", 3])
+    model.input.add(name="s").type.sequence_type.elem_type.tensor_type.elem_type = FLOAT
+    assert bind(model, Request(batch=2)).shapes == {"x": (2, 3)}
+
+
+def test_a_graph_without_inputs_has_no_batch() -> None:
+    assert asked({}) == Binding({}, {}, None, None, ())
+
+
+# The numbers
+
+
+def test_a_symbol_is_bound_wherever_it_occurs() -> None:
+    found = asked({"x": ["N", 3], "y": [5, "N", "N"]}, batch=4)
+    assert found == Binding({"x": (4, 3), "y": (5, 4, 4)}, {"N": 4}, 4, None, ())
+
+
+def test_other_symbols_are_left_alone() -> None:
+    found = asked({"x": ["batch", "length"], "y": ["length", 3]}, batch=4, dims={"length": 7})
+    assert found == Binding({"x": (4, 7), "y": (7, 3)}, {"batch": 4, "length": 7}, 4, None, ())
+
+
+def test_a_common_leading_number_gives_way_to_the_batch() -> None:
+    found = asked({"x": [8, 8, 3], "y": [8], "z": []}, batch=2)
+    assert found == Binding({"x": (2, 8, 3), "y": (2,), "z": ()}, {}, 2, 8, ())
+
+
+@pytest.mark.parametrize("batch", [None, 8])
+def test_the_number_that_the_file_fixes_is_the_batch(batch: int | None) -> None:
+    assert asked({"x": [8, 3]}, batch=batch) == Binding({"x": (8, 3)}, {}, 8, None, ())
+
+
+def test_dims_without_a_name_go_by_their_place() -> None:
+    found = asked({"x": [None, -1], "y": [-7]}, batch=4, dims={"x[1]": 5})
+    assert found.shapes == {"x": (4, 5), "y": (4,)}
+    assert found.dims == {"x[0]": 4, "x[1]": 5, "y[0]": 4}
+    assert (found.batch, found.findings) == (4, ())
+
+
+def test_a_dim_of_zero_is_a_size() -> None:
+    assert asked({"x": ["N", 0]}, batch=4).shapes == {"x": (4, 0)}
+
+
+def test_a_dim_wins_over_the_batch() -> None:
+    found = asked({"x": ["N", 3]}, batch=4, dims={"N": 7})
+    text = "--batch 4 gives way to --dim or --shape: the batch is 7"
+    assert (found.shapes, found.batch) == ({"x": (7, 3)}, 7)
+    assert found.findings == (Finding("overridden_batch", text),)
+
+
+def test_a_shape_wins_over_the_batch_and_binds_its_symbols() -> None:
+    found = asked({"x": ["N", "C"], "y": ["N"]}, batch=4, shapes={"x": (7, 5)})
+    text = "--batch 4 gives way to --dim or --shape: the batch is 7"
+    findings = (Finding("overridden_batch", text),)
+    assert found == Binding({"x": (7, 5), "y": (7,)}, {"N": 7, "C": 5}, 7, None, findings)
+
+
+def test_a_shape_wins_over_numbers() -> None:
+    found = asked({"x": [8, 3]}, batch=4, shapes={"x": (2, 5)})
+    assert (found.shapes, found.batch, found.old_batch) == ({"x": (2, 5)}, 2, 8)
+
+
+def test_a_dim_wins_over_a_shape_in_the_other_inputs() -> None:
+    found = asked({"x": ["N", 3], "y": ["N"]}, dims={"N": 4}, shapes={"x": (7, 3)})
+    assert found.shapes == {"x": (7, 3), "y": (4,)}
+
+
+def test_a_shape_that_parts_the_leading_numbers_leaves_no_batch() -> None:
+    found = asked({"x": [8, 3], "y": [8, 3]}, shapes={"x": (2, 3)})
+    assert (found.batch, found.shapes) == (None, {"x": (2, 3), "y": (8, 3)})
+
+
+def test_a_decoder_with_a_cache() -> None:
+    cache: Shape = ["batch_size", 4, "past_sequence_length", 64]
+    whole = "past_sequence_length + sequence_length"
+    inputs: dict[str, Shape] = {
+        "input_ids": ["batch_size", "sequence_length"],
+        "attention_mask": ["batch_size", whole],
+        "past_key_values.0.key": cache,
+        "past_key_values.0.value": cache,
+    }
+    lengths = {"past_sequence_length": 100, "sequence_length": 5}
+    found = asked(inputs, batch=2, dims=lengths)
+    assert found.shapes == {
+        "input_ids": (2, 5),
+        "attention_mask": (2, 105),
+        "past_key_values.0.key": (2, 4, 100, 64),
+        "past_key_values.0.value": (2, 4, 100, 64),
+    }
+    assert found.dims == {"batch_size": 2, whole: 105, **lengths}
+    assert (found.batch, found.findings) == (2, ())
+
+
+def test_an_expression_follows_from_dims_that_nothing_binds() -> None:
+    found = asked({"x": ["N", "past + length"], "y": ["past", "length"]}, batch=2)
+    assert found.dims == {"N": 2, "past + length": 2, "past": 1, "length": 1}
+    assert [finding.message for finding in found.findings] == [
+        "dims taken as 1 because nothing binds them: 'past', 'length'; pass --dim NAME=N"
+    ]
+
+
+def test_a_number_for_an_expression_wins_over_its_terms() -> None:
+    found = asked({"x": ["N", "a + b", "a", "b"]}, dims={"N": 1, "a": 2, "b": 3, "a + b": 9})
+    assert found.shapes == {"x": (1, 9, 2, 3)}
+
+
+def test_an_expression_of_names_that_no_input_has_is_a_name() -> None:
+    found = asked({"x": ["N", "a + b"]}, dims={"N": 2, "a + b": 9})
+    assert (found.shapes, found.findings) == ({"x": (2, 9)}, ())
+
+
+def test_a_multiple_of_the_batch_is_not_the_batch() -> None:
+    found = asked({"x": ["2*batch", 3], "y": ["batch", 3]}, batch=4)
+    assert (found.batch, found.shapes) == (4, {"x": (8, 3), "y": (4, 3)})
+
+
+@pytest.mark.parametrize("expression", ["a ** 2", "a / 2", "a - 9", "a // 0"])
+def test_an_expression_without_a_value_is_named_as_unbound(expression: str) -> None:
+    found = asked({"x": ["N", "a", expression]}, dims={"N": 2, "a": 3})
+    assert found.shapes == {"x": (2, 3, 1)}
+    text = f"dims taken as 1 because nothing binds them: '{expression}'; pass --dim NAME=N"
+    assert found.findings == (Finding("unbound_dims", text),)
+
+
+# Findings and errors
+
+
+def test_a_dim_that_stays_unbound_is_one_and_named() -> None:
+    found = asked({"x": ["N", "length", None], "y": ["length"]})
+    assert (found.shapes, found.batch) == ({"x": (1, 1, 1), "y": (1,)}, 1)
+    text = "dims taken as 1 because nothing binds them: 'N', 'length', 'x[2]'; pass --dim NAME=N"
+    assert found.findings == (Finding("unbound_dims", text),)
+
+
+def test_of_many_unbound_dims_some_are_named() -> None:
+    (finding,) = asked({"x": list("ABCDEFGHIJ")}).findings
+    assert finding.message.startswith("dims taken as 1 because nothing binds them: 'A', 'B', ")
+    assert " more; pass --dim NAME=N" in finding.message
+    assert "'J'" not in finding.message
+
+
+def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
+    found = asked({"x": ["N", 3]}, batch=4, dims={"length": 7})
+    assert found.shapes == {"x": (4, 3)}
+    text = "--dim length: no input has a dim of that name"
+    assert found.findings == (Finding("unused_dim", text),)
+
+
+@pytest.mark.parametrize("inputs", [{"x": [8, 3], "y": [4, 3]}, {"x": []}, {}])
+def test_a_batch_asked_of_a_model_without_one_is_a_finding(inputs: dict[str, Shape]) -> None:
+    found = asked(inputs, batch=2)
+    assert (found.batch, found.shapes) == (None, asked(inputs).shapes)
+    text = "--batch 2 has no effect: the inputs share no leading dim; use --dim or --shape"
+    assert found.findings == (Finding("batch_fixed", text),)
+    assert asked(inputs).findings == ()
+
+
+def refusal(
+    batch: int | None = None,
+    dims: dict[str, int] | None = None,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+) -> str:
+    with pytest.raises(ShapeError) as caught:
+        asked({"x": ["N", 3], "y": ["N"]}, batch, dims, shapes)
+    return str(caught.value)
+
+
+def test_a_shape_for_what_is_no_input_is_refused() -> None:
+    text = "--shape names no input: 'z'; the inputs are 'x', 'y'"
+    assert refusal(shapes={"z": (1, 3)}) == text
+
+
+def test_a_shape_of_another_rank_is_refused() -> None:
+    assert refusal(shapes={"x": (1, 3, 5)}) == "--shape x: 3 dims given, the input has 2"
+    assert refusal(shapes={"y": ()}) == "--shape y: 0 dims given, the input has 1"
+
+
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_number_that_is_not_positive_is_refused(number: int) -> None:
+    text = f"is {number}; a dim is a positive number"
+    assert refusal(batch=number) == f"dim 'batch' {text}"
+    assert refusal(dims={"N": number}) == f"dim 'N' {text}"
+    assert refusal(shapes={"x": (2, number)}).endswith("; a dim is a positive number")
+
+
+def test_a_batch_that_is_not_positive_is_refused_beside_a_dim_named_batch() -> None:
+    assert refusal(batch=0, dims={"batch": 2}) == "dim 'batch' is 0; a dim is a positive number"

@@ -1,0 +1,297 @@
+"""Local functions written out in place: what a call is worth, and which calls are refused."""
+
+import time
+
+import onnx
+import onnx.parser
+import onnx.printer
+import pytest
+from onnx.helper import make_function, make_graph, make_model, make_node, make_opsetid
+from onnx.helper import make_tensor_value_info as value_info
+
+import onnxmem
+from onnxmem.errors import GraphError
+from onnxmem.model.inlining import MAX_NODES, expanded_num_nodes, with_functions_inlined
+
+HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "far": 1]>'
+OWN = '<domain: "own", opset_import: ["": 21, "far": 1]>'
+FAR = '<domain: "far", opset_import: ["": 21]>'
+
+
+def model(main: str, *functions: str, header: str = HEADER) -> onnx.ModelProto:
+    return onnx.parser.parse_model("\n".join((header, main, *functions)))
+
+
+def lines(proto: onnx.ModelProto) -> list[str]:
+    """The nodes of the inlined graph as text."""
+    inlined = with_functions_inlined(proto)
+    return [" ".join(onnx.printer.to_text(node).split()) for node in inlined.graph.node]
+
+
+def refusal(proto: onnx.ModelProto) -> str:
+    with pytest.raises(GraphError) as caught:
+        with_functions_inlined(proto)
+    return str(caught.value)
+
+
+# What a call is worth
+
+
+def test_a_model_without_functions_is_returned_as_it_is() -> None:
+    proto = model("agraph (float[2] x) => (float[2] y) { y = Relu(x) }")
+    assert with_functions_inlined(proto) is proto
+
+
+def test_functions_that_call_functions_of_another_domain_are_written_out() -> None:
+    proto = model(
+        "agraph (float[2, 3] x) => (float[2, 3] y) { y = own.twice(x) }",
+        OWN + "twice (x) => (y) { t = far.once(x)  y = far.once(t) }",
+        FAR + "once (x) => (y) { t = Neg(x)  y = Relu(t) }",
+    )
+    assert expanded_num_nodes(proto) == 4
+    assert [line.partition("= ")[2].split()[0] for line in lines(proto)] == "Neg Relu".split() * 2
+    assert onnxmem.analyze(proto).activations.naive_bytes == 4 * 2 * 3 * 4
+
+
+def test_a_call_s_output_and_the_function_s_output_are_one_tensor() -> None:
+    proto = model(
+        "agraph (float[5, 7] x) => (float[5, 7] y) { a = own.f(x)  y = Relu(a) }",
+        OWN + "f (x) => (z) { t = Neg(x)  z = Abs(t) }",
+    )
+    analysis = onnxmem.analyze(proto)
+    assert analysis.activations.naive_bytes == 3 * 5 * 7 * 4
+    assert {"x", "a", "y"} < analysis.graph.tensors.keys()
+    assert "z" not in analysis.graph.tensors
+
+
+def test_an_attribute_reference_takes_the_call_s_value() -> None:
+    proto = model(
+        "agraph (float[2, 3] x) => (float[4, 3] y, float[2, 6] z)"
+        "{ y = own.f <axis = 0> (x)  z = own.f <axis = 1> (x) }",
+        OWN + "f <axis> (x) => (y) { y = Concat <axis: int = @axis> (x, x) }",
+    )
+    assert lines(proto) == [
+        "y = Concat <axis: int = 0> (x, x)",
+        "z = Concat <axis: int = 1> (x, x)",
+    ]
+
+
+def test_an_attribute_that_the_call_leaves_out_takes_the_function_s_default() -> None:
+    proto = model(
+        "agraph (float[2, 3] x) => (float[4, 3] y, float[2, 6] z)"
+        "{ y = own.f <axis = 0> (x)  z = own.f (x) }",
+        OWN + "f <axis: int = 1> (x) => (y) { y = Concat <axis: int = @axis> (x, x) }",
+    )
+    assert lines(proto) == [
+        "y = Concat <axis: int = 0> (x, x)",
+        "z = Concat <axis: int = 1> (x, x)",
+    ]
+
+
+def test_an_attribute_without_value_and_default_is_left_out() -> None:
+    proto = model(
+        "agraph (float[2, 3] x) => (float[2, 3] y) { y = own.f (x) }",
+        OWN + "f <axis> (x) => (y) { y = Softmax <axis: int = @axis> (x) }",
+    )
+    assert lines(proto) == ["y = Softmax (x)"]
+
+
+def test_an_input_that_the_call_leaves_out_is_left_out_inside() -> None:
+    proto = model(
+        "agraph (float[2] x) => (float[2] y) { y = own.f (x) }",
+        OWN + "f (x, low) => (y) { y = Clip (x, low) }",
+    )
+    assert lines(proto) == ['y = Clip (x, "")']
+
+
+def test_overloads_of_one_name_are_functions_of_their_own() -> None:
+    node = make_node("f", ["x"], ["a"], domain="own", overload="left")
+    other = make_node("f", ["a"], ["y"], domain="own", overload="right")
+    opsets = [make_opsetid("", 21), make_opsetid("own", 1)]
+    bodies = {"left": ["Neg"], "right": ["Abs", "Relu"]}
+    functions = [
+        make_function(
+            "own",
+            "f",
+            ["t0"],
+            [f"t{len(ops)}"],
+            [make_node(op, [f"t{i}"], [f"t{i + 1}"]) for i, op in enumerate(ops)],
+            opsets,
+            overload=overload,
+        )
+        for overload, ops in bodies.items()
+    ]
+    inputs, outputs = [value_info("x", 1, [2])], [value_info("y", 1, [2])]
+    graph = make_graph([node, other], "g", inputs, outputs)
+    proto = make_model(graph, opset_imports=opsets, functions=functions)
+    assert expanded_num_nodes(proto) == 3
+    inlined = with_functions_inlined(proto)
+    assert [node.op_type for node in inlined.graph.node] == ["Neg", "Abs", "Relu"]
+
+
+def test_a_function_of_an_older_version_is_brought_to_the_model_s() -> None:
+    proto = model(
+        "agraph (float[1, 3] x) => (float[3] y) { y = own.f(x) }",
+        '<domain: "own", opset_import: ["": 11]> f (x) => (y) { y = Squeeze <axes = [0]> (x) }',
+        header='<ir_version: 10, opset_import: ["": 13, "own": 1]>',
+    )
+    constant, squeeze = lines(proto)
+    assert constant.endswith("Constant <value: tensor = int64[1] {0}> ()")
+    assert squeeze == f"y = Squeeze (x, {constant.split()[0]})"
+
+
+def test_a_function_whose_version_cannot_be_brought_to_the_model_s_stays_a_call() -> None:
+    proto = model(
+        "agraph (float[2] x) => (float[2] z) { y = own.same(x)  z = own.future(y) }",
+        OWN + "same (x) => (y) { y = Neg(x) }",
+        '<domain: "own", opset_import: ["": 999]> future (x) => (y) { y = Relu(x) }',
+    )
+    assert lines(proto) == ["y = Neg (x)", "z = own.future (y)"]
+
+
+def test_a_domain_that_only_a_function_imports_is_imported_by_the_model() -> None:
+    proto = model(
+        "agraph (float[2, 3] x) => (float[2, 3] y) { y = own.f(x) }",
+        '<domain: "own", opset_import: ["": 21, "com.microsoft": 1]>'
+        "f (x) => (y) { y = com.microsoft.Gelu(x) }",
+    )
+    inlined = with_functions_inlined(proto)
+    assert ("com.microsoft", 1) in {(opset.domain, opset.version) for opset in inlined.opset_import}
+    assert [node.op_type for node in inlined.graph.node] == ["Gelu"]
+
+
+PICK = """pick (k, x) => (y) { t = Neg(x)
+y = If (k) <then_branch = a () => (float[2] p) { p = Relu(t) },
+            else_branch = b () => (float[2] q) { q = own.g(t) }> }"""
+
+
+def test_a_body_with_subgraphs_is_written_out_inside_them_too() -> None:
+    proto = model(
+        "agraph (bool k, float[2] x) => (float[2] y) { t = Abs(x)  y = own.pick(k, t) }",
+        OWN + PICK,
+        OWN + "g (x) => (y) { u = Exp(x)  y = Sin(u) }",
+    )
+    assert expanded_num_nodes(proto) == 6
+    inlined = with_functions_inlined(proto)
+    assert [node.op_type for node in inlined.graph.node] == ["Abs", "Neg", "If"]
+    branches = {entry.name: entry.g for entry in inlined.graph.node[2].attribute}
+    assert [node.op_type for node in branches["else_branch"].node] == ["Exp", "Sin"]
+    (relu,) = branches["then_branch"].node
+    assert relu.input[0] == inlined.graph.node[1].output[0] != "t"
+
+
+def test_a_call_inside_a_subgraph_is_written_out() -> None:
+    proto = model(
+        """agraph (bool k, float[2] x) => (float[2] y)
+        { y = If (k) <then_branch = a () => (float[2] p) { p = own.f(x) },
+                      else_branch = b () => (float[2] q) { q = Exp(x) }> }""",
+        OWN + "f (x) => (y) { t = Neg(x)  y = Relu(t) }",
+    )
+    assert expanded_num_nodes(proto) == 4
+    (node,) = with_functions_inlined(proto).graph.node
+    assert [inner.op_type for inner in node.attribute[0].g.node] == ["Neg", "Relu"]
+
+
+def test_a_body_in_no_running_order_is_sorted_first() -> None:
+    proto = model(
+        "agraph (float[2] x) => (float[2] y) { t = own.f(x)  y = own.f(t) }",
+        OWN + "f (x) => (y) { y = Neg(t)  t = Relu(x) }",
+    )
+    inlined = with_functions_inlined(proto)
+    assert [node.op_type for node in inlined.graph.node] == ["Relu", "Neg"] * 2
+    reads = [node.input[0] for node in inlined.graph.node]
+    writes = [node.output[0] for node in inlined.graph.node]
+    assert reads == ["x", *writes[:3]]
+
+
+# What is refused
+
+
+def test_a_function_that_calls_itself_is_named() -> None:
+    proto = model(
+        "agraph (float[2] x) => (float[2] y) { y = own.f(x) }",
+        OWN + "f (x) => (y) { y = own.f(x) }",
+    )
+    assert refusal(proto) == (
+        "local functions call each other in a circle: own::f -> own::f; export the model again"
+    )
+
+
+def test_a_circle_through_a_subgraph_is_named() -> None:
+    proto = model(
+        "agraph (bool k, float[2] x) => (float[2] y) { y = own.pick(k, x) }",
+        OWN + PICK,
+        OWN + "g (x) => (y) { y = own.pick(x, x) }",
+    )
+    assert refusal(proto) == (
+        "local functions call each other in a circle: own::pick -> own::g -> own::pick; "
+        "export the model again"
+    )
+
+
+def laughs(levels: int, calls: int) -> onnx.ModelProto:
+    functions = [
+        OWN
+        + f"f{level} (x0) => (x{calls}) {{ "
+        + "  ".join(f"x{i + 1} = own.f{level + 1}(x{i})" for i in range(calls))
+        + "}"
+        for level in range(levels)
+    ]
+    last = OWN + f"f{levels} (x) => (y) {{ y = Relu(x) }}"
+    return model("agraph (float[2] x) => (float[2] y) { y = own.f0(x) }", *functions, last)
+
+
+def test_a_model_that_laughs_a_billion_times_is_counted_and_refused_at_once() -> None:
+    proto = laughs(levels=10, calls=10)
+    start = time.perf_counter()
+    assert refusal(proto) == (
+        "the local functions expand to 10,000,000,000 nodes, over 1,000,000; "
+        "export the model with fewer calls"
+    )
+    assert time.perf_counter() - start < 1
+
+
+def test_the_count_is_that_of_the_nodes_written_out() -> None:
+    proto = laughs(levels=3, calls=7)
+    assert expanded_num_nodes(proto) == len(with_functions_inlined(proto).graph.node) == 7**3
+    assert MAX_NODES == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("call", "count"), [("y = own.f(x, x, x)", "3 inputs"), ("y, z = own.f(x)", "2 outputs")]
+)
+def test_a_call_with_more_than_the_function_has_is_refused(call: str, count: str) -> None:
+    proto = model(
+        f"agraph (float[2] x) => (float[2] y) {{ [odd] {call} }}",
+        OWN + "f (x) => (y) { y = Neg(x) }",
+    )
+    assert refusal(proto) == (
+        f"node 'odd' has {count}, and the local function own::f has 1; export the model again"
+    )
+
+
+def test_a_body_that_reads_what_nothing_defines_is_refused() -> None:
+    proto = model(
+        "agraph (float[2] x, float[2] ghost) => (float[2] y) { y = own.f(x) }",
+        OWN + "f (x) => (y) { y = Add(x, ghost) }",
+    )
+    assert refusal(proto) == (
+        "node Add -> 'y' reads tensor 'ghost', which nothing defines; export the model again"
+    )
+
+
+def test_two_functions_of_one_name_are_refused() -> None:
+    proto = model(
+        "agraph (float[2] x) => (float[2] y) { y = own.f(x) }",
+        OWN + "f (x) => (y) { y = Neg(x) }",
+        OWN + "f (x) => (y) { y = Abs(x) }",
+    )
+    said = refusal(proto)
+    assert said.startswith("the local functions cannot be written out: ")
+    assert said.endswith("'own::f'; export the model again")
+
+
+def test_calls_nested_deeper_than_onnx_follows_are_refused() -> None:
+    said = refusal(laughs(levels=3001, calls=1))
+    assert said.startswith("the local functions cannot be written out: Function call chain depth")
+    assert said.endswith("; export the model again")

@@ -1,0 +1,225 @@
+"""From a path, bytes or a ModelProto to a model: the model's file is opened, and nothing else."""
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from graphs import model_of
+
+import onnxmem
+from onnxmem.errors import MissingFileError, ModelFileError
+from onnxmem.model import ModelSource, load
+
+MODEL = model_of("agraph (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }")
+DATA = MODEL.SerializeToString()
+
+
+@pytest.fixture(name="file")
+def file_of_model(tmp_path: Path) -> Path:
+    file = tmp_path / "model.onnx"
+    file.write_bytes(DATA)
+    return file
+
+
+# What it takes
+
+
+def test_a_path_as_text_or_path_bytes_and_a_proto_load_the_same_model(file: Path) -> None:
+    loaded = [load(source) for source in (str(file), file, DATA, MODEL)]
+    assert [model.proto for model in loaded] == [MODEL] * 4
+    assert [model.file_bytes for model in loaded] == [len(DATA)] * 4
+    assert [model.path for model in loaded] == [str(file)] * 2 + ["<bytes>", "<ModelProto>"]
+
+
+def test_a_link_to_a_model_is_the_model(file: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link.onnx"
+    link.symlink_to(file)
+    assert load(link).proto == MODEL
+
+
+def test_a_proto_that_is_handed_in_is_never_changed() -> None:
+    text = """<ir_version: 10, opset_import: ["": 21, "own": 1]>
+    agraph (float[n] x) => (float[n] y) { y = Relu(a)  a = own.f(x) }
+    <domain: "own", opset_import: ["": 20, "far": 2]> f (x) => (y) { y = Neg(x) }"""
+    proto = onnx.parser.parse_model(text)
+    before = proto.SerializeToString(deterministic=True)
+    onnxmem.analyze(proto, batch=5)
+    assert proto.SerializeToString(deterministic=True) == before
+
+
+def test_the_file_is_closed_again_whether_it_loads_or_not(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "page.onnx").write_bytes(b"<html>")
+    before = set(Path("/dev/fd").iterdir())
+    load(file)
+    for refused in (tmp_path, tmp_path / "page.onnx"):
+        with pytest.raises(ModelFileError):
+            load(refused)
+    assert set(Path("/dev/fd").iterdir()) == before
+
+
+# What it refuses
+
+
+def refusal(source: ModelSource) -> str:
+    with pytest.raises(ModelFileError) as caught:
+        load(source)
+    return str(caught.value)
+
+
+def missing(path: str | Path) -> str:
+    with pytest.raises(MissingFileError) as caught:
+        load(path)
+    return str(caught.value)
+
+
+OTHERS = {
+    b"": "no ONNX model but an empty file",
+    b"version https://git-lfs.github.com/spec/v1\n": "no ONNX model but a git-lfs pointer, "
+    "not the model itself; run `git lfs pull`",
+    b"<!doctype html>": "no ONNX model but an HTML page; "
+    "the download went to a web page instead of the file",
+    b"PK\x03\x04\x14": "no ONNX model but a zip archive (a PyTorch .pt file, perhaps); "
+    "export or unpack the model first",
+    b"\x1f\x8b\x08": "no ONNX model but a gzip file; unpack it first",
+    b"hello\n": "no ONNX model but a text file; name the .onnx file",
+}
+
+
+@pytest.mark.parametrize(("data", "message"), OTHERS.items())
+def test_a_file_of_another_kind_is_refused_by_its_kind(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
+    (tmp_path / "other.onnx").write_bytes(data)
+    assert refusal(tmp_path / "other.onnx") == message
+    assert refusal(data) == message
+
+
+class Planted:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = str(mark)
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (self.mark,)
+
+
+def test_a_pickle_is_named_and_never_unpickled(tmp_path: Path) -> None:
+    data = pickle.dumps(Planted(tmp_path / "mark"), protocol=4)
+    assert refusal(data) == (
+        "no ONNX model but a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
+    )
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        onnx.ModelProto(ir_version=10, producer_name="nobody"),
+        onnx.ModelProto(ir_version=10, graph=onnx.GraphProto(name="empty")),
+    ],
+    ids=["no graph", "an empty graph"],
+)
+def test_protobuf_without_a_graph_is_refused(proto: onnx.ModelProto) -> None:
+    assert refusal(proto) == (
+        "no ONNX model: protobuf without a graph; export or download it again"
+    )
+
+
+def test_unknown_fields_alone_are_no_graph() -> None:
+    assert refusal(b"\xfa\x07\x03abc") == (
+        "no ONNX model: protobuf without a graph; export or download it again"
+    )
+
+
+def test_a_proto_over_2_gib_is_sent_to_external_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx.ModelProto, "ByteSize", lambda _: 2**31, raising=False)
+    assert refusal(onnx.ModelProto()) == (
+        "this ModelProto is over 2 GiB; save it with external data and pass the path"
+    )
+
+
+def test_a_directory_is_told_to_name_the_file_in_it(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == "no ONNX model but a directory; name the .onnx file in it"
+
+
+def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.onnx")
+    assert refusal(tmp_path / "pipe.onnx") == (
+        "no ONNX model but a FIFO (named pipe); onnxmem reads regular files"
+    )
+
+
+def test_a_link_to_an_endless_device_is_refused_unread(tmp_path: Path) -> None:
+    (tmp_path / "zero.onnx").symlink_to("/dev/zero")
+    assert refusal(tmp_path / "zero.onnx") == (
+        "no ONNX model but a character device; onnxmem reads regular files"
+    )
+
+
+def test_a_socket_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind("socket.onnx")
+        assert (
+            missing("socket.onnx") == "cannot be opened: No such device or address; check the path"
+        )
+
+
+def test_a_path_to_nothing_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "dangling.onnx").symlink_to(tmp_path / "gone.onnx")
+    assert missing(tmp_path / "gone.onnx") == "no such file; check the path"
+    assert missing(tmp_path / "dangling.onnx") == "no such file; check the path"
+    assert missing("") == "no such file; check the path"
+
+
+def test_a_loop_of_links_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "a.onnx").symlink_to(tmp_path / "b.onnx")
+    (tmp_path / "b.onnx").symlink_to(tmp_path / "a.onnx")
+    assert missing(tmp_path / "a.onnx") == (
+        "cannot be opened: Too many levels of symbolic links; check the path"
+    )
+
+
+def test_a_path_through_a_file_or_with_a_nul_cannot_be_opened(file: Path) -> None:
+    assert missing(file / "inner.onnx") == "cannot be opened: Not a directory; check the path"
+    assert missing("model\0.onnx") == "cannot be opened: embedded null byte; check the path"
+
+
+# External data
+
+ANALYZE_AND_WATCH = """
+import sys
+import onnxmem
+onnxmem.analyze(sys.argv[2], train=True)
+opened = []
+def watch(event, arguments):
+    if event == "open" and not str(arguments[0]).endswith((".py", ".pyc")):
+        opened.append(arguments[0])
+sys.addaudithook(watch)
+analysis = onnxmem.analyze(sys.argv[1], train=True)
+print(analysis.weight_bytes, *opened, sep="\\n")
+"""
+
+
+def test_analysis_opens_the_model_s_file_alone(file: Path, tmp_path: Path) -> None:
+    places = ["../up.bin", "/etc/passwd", "here.bin", "pipe", "model.onnx", "absent.bin"]
+    (tmp_path / "here.bin").write_bytes(bytes(4 * 7))
+    os.mkfifo(tmp_path / "pipe")
+    model = model_of("agraph (float[7] x) => (float[7] y) { y = Sum(x, a, b, c, d, e, f) }")
+    for name, place in zip("abcdef", places, strict=True):
+        weight = model.graph.initializer.add(name=name, data_type=1, dims=[7])
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value=place)
+        weight.external_data.add(key="offset", value="-3")
+    external = tmp_path / "external.onnx"
+    external.write_bytes(model.SerializeToString())
+    command = [sys.executable, "-c", ANALYZE_AND_WATCH, str(external), str(file)]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout.split("\n") == [str(6 * 7 * 4), str(external), ""]
+    assert run.stderr == ""

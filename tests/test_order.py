@@ -1,0 +1,236 @@
+"""Nodes in an order that can run; what has none, or no meaning, is refused by name."""
+
+import time
+
+import onnx
+import pytest
+from graphs import model_of
+from onnx.helper import make_graph, make_node, make_tensor_value_info
+
+from onnxmem.errors import GraphError
+from onnxmem.findings import Finding
+from onnxmem.model import ModelFile, prepare
+from onnxmem.model.order import sort_nodes
+from onnxmem.model.traversal import outer_reads
+
+CHAIN = 50_000
+BODY_OF = (
+    "<then_branch = t () => (float[2] p) {{ {0} }}, else_branch = e () => (float[2] q) {{ {1} }}>"
+)
+
+
+def sorted_outputs(text: str) -> tuple[bool, str]:
+    """Whether a node moved, and the first output of each node."""
+    graph = model_of(text).graph
+    moved = sort_nodes(graph)
+    return moved, " ".join(node.output[0] for node in graph.node)
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(GraphError) as caught:
+        sort_nodes(model_of(text).graph)
+    return str(caught.value)
+
+
+# The order
+
+
+def test_nodes_that_can_run_as_they_stand_stay() -> None:
+    text = "agraph (float[2] x) => (float[2] c) { b = Relu(x) a = Neg(x) c = Add(a, b) }"
+    assert sorted_outputs(text) == (False, "b a c")
+
+
+def test_nodes_that_cannot_are_sorted_and_the_others_keep_the_file_s_order() -> None:
+    text = """agraph (float[2] x) => (float[2] z)
+    { z = Add(d, b)  b = Relu(a)  c = Neg(x)  d = Abs(c)  a = Exp(x) }"""
+    assert sorted_outputs(text) == (True, "c d a b z")
+
+
+def test_sorting_twice_moves_nothing() -> None:
+    text = "agraph (float[2] x) => (float[2] z) { z = Relu(b) b = Neg(a) a = Abs(x) }"
+    graph = model_of(text).graph
+    assert sort_nodes(graph)
+    assert not sort_nodes(graph)
+
+
+def test_a_node_follows_what_its_subgraphs_read() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ z = If (k) {BODY_OF.format("p = Relu(a)", "q = Neg(x)")}  a = Abs(x) }}"""
+    assert sorted_outputs(text) == (True, "a z")
+
+
+def test_what_a_subgraph_of_a_subgraph_reads_counts_as_well() -> None:
+    inner = f"p = If (k) {BODY_OF.format('p1 = Relu(a)', 'q1 = Neg(x)')}".replace(
+        "float[2] p)", "float[2] p1)"
+    ).replace("float[2] q)", "float[2] q1)")
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ z = If (k) {BODY_OF.format(inner, "q = Neg(x)")}  a = Abs(x) }}"""
+    assert sorted_outputs(text) == (True, "a z")
+
+
+def test_a_graph_in_a_list_of_graphs_counts_as_well() -> None:
+    branch = make_graph(
+        [make_node("Relu", ["a"], ["p"])], "b", [], [make_tensor_value_info("p", 1, [2])]
+    )
+    graph = model_of("agraph (float[2] x) => (float[2] z) { a = Abs(x) }").graph
+    graph.node.insert(0, make_node("Pick", ["x"], ["z"], domain="own", cases=[branch]))
+    assert sort_nodes(graph)
+    assert [node.op_type for node in graph.node] == ["Abs", "Pick"]
+
+
+def test_a_subgraph_is_sorted_on_its_own() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ z = If (k) {BODY_OF.format("p = Relu(a) a = Abs(x)", "q = Neg(x)")} }}"""
+    graph = model_of(text).graph
+    assert sort_nodes(graph)
+    then_branch = graph.node[0].attribute[0].g
+    assert [node.op_type for node in then_branch.node] == ["Abs", "Relu"]
+
+
+def test_a_subgraph_reads_outside_what_it_neither_makes_nor_is_given() -> None:
+    text = """agraph (float[2] x, float[2] y) => (float[2] z, float[2] y) <float[2] w>
+    { a = Add(x, w) z = Add(a, b) }"""
+    assert outer_reads(model_of(text).graph) == {"b"}
+
+
+def test_sorting_is_told_as_a_finding() -> None:
+    model = model_of("agraph (float[2] x) => (float[2] z) { z = Relu(a) a = Abs(x) }")
+    prepared = prepare(ModelFile("<text>", model, 0))
+    assert prepared.findings == (
+        Finding("unsorted_nodes", "the nodes stand in no order that can run; they were sorted"),
+    )
+    assert prepare(ModelFile("<text>", prepared.proto, 0)).findings == ()
+
+
+def backwards(num_nodes: int) -> onnx.GraphProto:
+    nodes = [make_node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in reversed(range(num_nodes))]
+    return make_graph(nodes, "g", [make_tensor_value_info("t0", 1, [2])], [])
+
+
+def test_a_chain_of_50_000_nodes_is_sorted_in_seconds() -> None:
+    graph = backwards(CHAIN)
+    start = time.perf_counter()
+    assert sort_nodes(graph)
+    assert time.perf_counter() - start < 3
+    assert [node.output[0] for node in graph.node] == [f"t{i + 1}" for i in range(CHAIN)]
+
+
+# What is refused
+
+
+def test_a_cycle_names_its_nodes_and_the_tensor_that_closes_it() -> None:
+    text = """agraph (float[2] x) => (float[2] z)
+    { [first] a = Add(x, c)  [second] b = Relu(a)  c = Neg(b)  z = Abs(x) }"""
+    assert refusal(text) == (
+        "the graph has a cycle, closed by tensor 'c': 'first' -> 'second' -> Neg -> 'c' -> 'first'"
+        "; export the model again"
+    )
+
+
+def test_a_node_that_reads_its_own_output_is_a_cycle() -> None:
+    text = "agraph (float[2] x) => (float[2] a) { a = Add(x, a) }"
+    assert refusal(text) == (
+        "the graph has a cycle, closed by tensor 'a': Add -> 'a' -> Add -> 'a'"
+        "; export the model again"
+    )
+
+
+def test_a_cycle_may_close_through_a_subgraph() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ [pick] z = If (k) {BODY_OF.format("p = Relu(a)", "q = Neg(x)")}  [back] a = Abs(z) }}"""
+    assert refusal(text) == (
+        "the graph has a cycle, closed by tensor 'a': 'pick' -> 'back' -> 'pick'"
+        "; export the model again"
+    )
+
+
+def test_a_long_cycle_is_told_in_short() -> None:
+    graph = backwards(2003)
+    graph.input.pop()
+    graph.node[0].output[0] = "t0"
+    with pytest.raises(GraphError) as caught:
+        sort_nodes(graph)
+    assert str(caught.value) == (
+        "the graph has a cycle, closed by tensor 't2002': Relu -> 't0' -> Relu -> 't1' -> "
+        "Relu -> 't2' -> Relu -> 't3' -> Relu -> 't4' -> Relu -> 't5' -> Relu -> 't6' -> "
+        "... (1995 more) -> Relu -> 't2002' -> Relu -> 't0'; export the model again"
+    )
+
+
+def test_a_tensor_that_two_nodes_make_is_refused() -> None:
+    text = "agraph (float[2] x) => (float[2] a) { [one] a = Relu(x)  [two] a = Neg(x) }"
+    assert refusal(text) == (
+        "tensor 'a' is defined twice: by node 'one' and by node 'two'; export the model again"
+    )
+
+
+def test_a_tensor_that_one_node_makes_twice_is_refused() -> None:
+    text = "agraph (float[2] x) => (float[2] a) { [one] a, a = Split(x) }"
+    assert refusal(text) == (
+        "tensor 'a' is defined twice: by node 'one' and by node 'one'; export the model again"
+    )
+
+
+@pytest.mark.parametrize("name", ["x", "w", "s"], ids=["input", "initializer", "sparse"])
+def test_a_tensor_that_stands_before_the_nodes_and_is_made_is_refused(name: str) -> None:
+    text = "agraph (float[2] x) => (float[2] z) { z = Relu(x) }"
+    graph = model_of(text).graph
+    graph.initializer.add(name="w", data_type=1, dims=[2])
+    graph.sparse_initializer.add(dims=[2]).values.name = "s"
+    graph.node.append(make_node("Neg", ["x"], [name]))
+    with pytest.raises(GraphError) as caught:
+        sort_nodes(graph)
+    assert str(caught.value) == (
+        f"tensor {name!r} is defined twice: by an input or initializer and by node Neg -> {name!r}"
+        "; export the model again"
+    )
+
+
+def test_a_tensor_that_nothing_defines_is_refused_with_its_reader() -> None:
+    text = "agraph (float[2] x) => (float[2] z) { z = Add(x, ghost) }"
+    assert refusal(text) == (
+        "node Add -> 'z' reads tensor 'ghost', which nothing defines; export the model again"
+    )
+
+
+def test_an_output_that_nothing_defines_is_refused() -> None:
+    text = "agraph (float[2] x) => (float[2] z, float[2] ghost) { z = Relu(x) }"
+    assert refusal(text) == (
+        "graph output 'ghost' is a tensor that no node defines; export the model again"
+    )
+
+
+def test_a_tensor_that_a_subgraph_reads_and_nothing_defines_is_refused() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ [pick] z = If (k) {BODY_OF.format("p = Relu(ghost)", "q = Neg(x)")} }}"""
+    assert refusal(text) == (
+        "node 'pick' reads tensor 'ghost', which nothing defines; export the model again"
+    )
+
+
+def test_what_one_branch_makes_the_other_cannot_read() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ [pick] z = If (k) {BODY_OF.format("p = Relu(x)", "q = Neg(p)")} }}"""
+    assert refusal(text) == (
+        "node 'pick' reads tensor 'p', which nothing defines; export the model again"
+    )
+
+
+def test_a_tensor_made_twice_in_a_subgraph_is_refused() -> None:
+    text = f"""agraph (bool k, float[2] x) => (float[2] z)
+    {{ z = If (k) {BODY_OF.format("p = Relu(x) p = Abs(x)", "q = Neg(x)")} }}"""
+    assert refusal(text) == (
+        "tensor 'p' is defined twice: by node Relu -> 'p' and by node Abs -> 'p'"
+        "; export the model again"
+    )
+
+
+def test_inputs_left_out_and_outputs_not_made_are_no_tensors() -> None:
+    text = """agraph (float[2] x) => (float[2] z)
+    { a, "" = Dropout(x)  b, "" = Dropout(x)  z = Clip(a, "", b) }"""
+    assert sorted_outputs(text) == (False, "a b z")
+
+
+def test_a_given_tensor_may_be_an_output() -> None:
+    text = "agraph (float[2] x) => (float[2] x, float[2] w) <float[2] w> { }"
+    assert sorted_outputs(text) == (False, "")

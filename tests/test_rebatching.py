@@ -1,0 +1,403 @@
+"""Another batch for models that fix it: what the constants say follows, or a finding says not."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+
+import onnx
+import pytest
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+import onnxmem
+from onnxmem.findings import Finding
+from onnxmem.model import BoundModel, Request, build, load, prepare
+
+Shape = tuple[int | None, ...] | None
+
+
+def bound(model: str | onnx.ModelProto, batch: int | None) -> BoundModel:
+    proto = model_of(model) if isinstance(model, str) else model
+    return build(prepare(load(proto)), Request(batch))
+
+
+def shapes(text: str, batch: int, names: str) -> list[Shape]:
+    """The shapes of some tensors at a batch that the model follows without a word."""
+    found = bound(text, batch)
+    assert found.findings == ()
+    return [found.graph.tensors[name].shape for name in names.split()]
+
+
+def weights(text: str, batch: int | None) -> dict[str, int | None]:
+    return {weight.name: weight.size_bytes for weight in bound(text, batch).graph.weights()}
+
+
+def reshape(data: str, target: str, *, as_node: bool = False) -> str:
+    """A model that reshapes ``x`` once, its target an initializer or a Constant node."""
+    numbers = target.split(",")
+    weights = "" if as_node else f"<int64[{len(numbers)}] s = {{{target}}}>"
+    node = f"s = Constant <value_ints = [{target}]> ()" if as_node else ""
+    return f"agraph (float[{data}] x) => (y) {weights} {{ {node} y = Reshape(x, s) }}"
+
+
+# Reshape
+
+
+@pytest.mark.parametrize("as_node", [False, True])
+@pytest.mark.parametrize(
+    ("data", "target", "batch", "shape"),
+    [
+        ("4,2,3", "4,6", 7, (7, 6)),
+        ("4,6", "4,2,3", 7, (7, 2, 3)),
+        ("4,6", "4,2,3", 1, (1, 2, 3)),
+        # An old batch of 1
+        ("1,2,3", "1,6", 5, (5, 6)),
+        ("1,6", "1,1,6", 5, (5, 1, 6)),
+        ("1,1,6", "1,6", 5, (5, 6)),
+        ("1,6", "6", 5, (30,)),
+        ("1,6", "2,3", 5, (10, 3)),
+        # The batch flattened with what follows
+        ("4,2,3", "24", 7, (42,)),
+        ("4,2,3", "8,3", 7, (14, 3)),
+        ("4,2,3", "1,24", 7, (1, 42)),
+        ("4,2,3", "1,4,6", 7, (1, 7, 6)),
+        # Another dim is as long as the batch
+        ("4,4,4", "4,16", 7, (7, 16)),
+        ("4,4,4", "16,4", 7, (28, 4)),
+        # -1 is the rest, 0 copies
+        ("4,2,3", "-1,6", 7, (7, 6)),
+        ("4,2,3", "0,-1", 7, (7, 6)),
+        ("4,2,3", "0,0,0", 7, (7, 2, 3)),
+        ("4,2,3", "4,-1", 7, (7, 6)),
+        ("4,6", "4,-1,2", 7, (7, 3, 2)),
+        ("4,6", "-1,2,3", 7, (7, 2, 3)),
+        ("4,6", "4,2,-1", 1, (1, 2, 3)),
+        ("4,2,3", "-1", 7, (42,)),
+        ("4,6", "4,0", 7, (7, 6)),
+        ("1,6", "1,-1", 5, (5, 6)),
+        ("1,6", "1,-1,2", 5, (5, 3, 2)),
+    ],
+)
+def test_a_target_grows_where_the_batch_lands(
+    data: str, target: str, batch: int, shape: Shape, *, as_node: bool
+) -> None:
+    text = reshape(data, target, as_node=as_node)
+    assert shapes(text, batch, "y") == [shape]
+
+
+@pytest.mark.parametrize("old", [1, 2, 3])
+def test_attention_in_the_layout_of_time_first(old: int) -> None:
+    """[B, L, E] -> [L, B, E] -> [L, B*H, d] -> [B*H, L, d], and back."""
+    text = f"""agraph (float[{old},5,12] x) => (y)
+    <int64[3] heads = {{5, {old * 4}, 3}}, int64[3] whole = {{5, {old}, 12}}> {{
+        a = Transpose <perm = [1, 0, 2]> (x)
+        b = Reshape(a, heads)
+        c = Transpose <perm = [1, 0, 2]> (b)
+        d = Transpose <perm = [1, 0, 2]> (c)
+        e = Reshape(d, whole)
+        y = Transpose <perm = [1, 0, 2]> (e)
+    }}"""
+    at_four: list[Shape] = [(5, 4, 12), (5, 16, 3), (16, 5, 3), (5, 16, 3), (5, 4, 12), (4, 5, 12)]
+    assert shapes(text, 4, "a b c d e y") == at_four
+
+
+def test_between_two_dims_a_batch_of_one_joins_the_first_of_two() -> None:
+    """The last dim holds features: [L, B, E] -> [L*B, E]."""
+    text = """agraph (float[1,5,12] x) => (y)
+    <int64[2] flat = {5, 12}, int64[3] whole = {5, 1, 12}> {
+        a = Transpose <perm = [1, 0, 2]> (x)
+        b = Reshape(a, flat)
+        y = Reshape(b, whole)
+    }"""
+    assert shapes(text, 3, "b y") == [(15, 12), (5, 3, 12)]
+
+
+@pytest.mark.parametrize("old", [1, 2, 5])
+def test_scores_of_attention_by_sample_and_head(old: int) -> None:
+    """[B*H, L, L] -> [B, H, L, L], with a mask added, and back."""
+    text = f"""agraph (float[{old},5,12] x) => (y) <float[1,1,5,5] mask,
+    int64[3] heads = {{{old * 4}, 5, 3}}, int64[4] wide = {{{old}, 4, 5, 5}},
+    int64[3] flat = {{{old * 4}, 5, 5}}> {{
+        q = Reshape(x, heads)
+        k = Transpose <perm = [0, 2, 1]> (q)
+        s = MatMul(q, k)
+        w = Reshape(s, wide)
+        m = Add(w, mask)
+        y = Reshape(m, flat)
+    }}"""
+    at_three: list[Shape] = [(12, 5, 3), (12, 5, 5), (3, 4, 5, 5), (3, 4, 5, 5), (12, 5, 5)]
+    assert shapes(text, 3, "q s w m y") == at_three
+
+
+def test_the_batch_comes_out_of_a_longer_dim_again() -> None:
+    """[T, B, E] -> [T*B, E] -> Gemm -> [T, B, F]: the batch is inside the leading dim."""
+    text = """agraph (float[2,5,12] x) => (y) <float[12,7] w,
+    int64[2] flat = {10, 12}, int64[3] whole = {5, 2, 7}> {
+        a = Transpose <perm = [1, 0, 2]> (x)
+        b = Reshape(a, flat)
+        c = Gemm(b, w)
+        y = Reshape(c, whole)
+    }"""
+    assert shapes(text, 3, "b c y") == [(15, 12), (15, 7), (5, 3, 7)]
+
+
+def test_a_flatten_between_convolution_and_gemm() -> None:
+    text = """agraph (float[2,3,4,4] x) => (y) <float[5,3,3,3] k, float[20,7] w,
+    int64[2] flat = {2, 20}> {
+        a = Conv(x, k)
+        b = Reshape(a, flat)
+        y = Gemm(b, w)
+    }"""
+    assert shapes(text, 6, "a b y") == [(6, 5, 2, 2), (6, 20), (6, 7)]
+
+
+def test_a_target_that_serves_several_nodes_grows_for_each_alone() -> None:
+    text = """agraph (float[4,6] x) => (y, z) <float[6,4] w, int64[3] s = {4, 2, 3}> {
+        a = Reshape(x, s)
+        v = Reshape(w, s)
+        b = Relu(x)
+        c = Reshape(b, s)
+        y = Add(a, c)
+        z = Relu(v)
+    }"""
+    at_seven: list[Shape] = [(7, 2, 3), (4, 2, 3), (7, 2, 3), (7, 2, 3), (4, 2, 3)]
+    found = bound(text, 7)
+    assert [found.graph.tensors[name].shape for name in "a v c y z".split()] == at_seven
+
+
+def test_a_weight_that_is_reshaped_stays_as_it_is() -> None:
+    text = """agraph (float[4,6] x) => (y)
+    <float[4,6] w, int64[2] s = {6, 4}, int64[3] t = {4, 2, 3}> {
+        v = Reshape(w, s)
+        u = Reshape(w, t)
+        m = MatMul(x, v)
+        n = Reshape(u, s)
+        o = MatMul(m, w)
+        y = MatMul(o, n)
+    }"""
+    at_nine: list[Shape] = [(6, 4), (4, 2, 3), (9, 4), (6, 4), (9, 4)]
+    assert shapes(text, 9, "v u m n y") == at_nine
+
+
+def test_a_shape_worked_out_at_run_time_needs_no_help() -> None:
+    text = """agraph (float[4,2,3] x) => (y)
+    <int64 zero = {0}, int64[1] rest = {-1}, int64[1] a = {0}> {
+        dims = Shape(x)
+        n = Gather(dims, zero)
+        first = Unsqueeze(n, a)
+        s = Concat <axis = 0> (first, rest)
+        y = Reshape(x, s)
+    }"""
+    assert shapes(text, 9, "s y") == [(2,), (9, 6)]
+
+
+# Other constants
+
+
+@pytest.mark.parametrize("old", [1, 4])
+def test_a_class_token_is_expanded_to_the_batch(old: int) -> None:
+    text = f"""agraph (float[{old},8,3] x) => (y)
+    <float[1,1,3] token, int64[3] s = {{{old}, 1, 3}}> {{
+        t = Expand(token, s)
+        y = Concat <axis = 1> (t, x)
+    }}"""
+    assert shapes(text, 7, "t y") == [(7, 1, 3), (7, 9, 3)]
+
+
+def test_an_expand_of_what_carries_the_batch_needs_no_help() -> None:
+    text = """agraph (float[4,1,3] x) => (y) <int64[3] s = {1, 5, 3}> { y = Expand(x, s) }"""
+    assert shapes(text, 7, "y") == [(7, 5, 3)]
+
+
+def test_an_expand_of_both() -> None:
+    text = """agraph (float[4,1,3] x) => (y) <int64[3] s = {4, 5, 3}> { y = Expand(x, s) }"""
+    assert shapes(text, 7, "y") == [(7, 5, 3)]
+
+
+@pytest.mark.parametrize("dims", ["3,1", "3,1,1,1"])
+@pytest.mark.parametrize("as_node", [False, True])
+def test_a_constant_that_counts_the_samples_counts_on(dims: str, *, as_node: bool) -> None:
+    index = f"int64[{dims}] {{0, 1, 2}}"
+    weights = "" if as_node else f"<{index.replace(' {', ' i = {')}>"
+    node = f"i = Constant <value = {index}> ()" if as_node else ""
+    text = f"agraph (float[3,4] x) => (y) {weights} {{ {node} y = Gather(x, i) }}"
+    assert shapes(text, 5, "i y")[1] == (5, *(1 for _ in dims.split(",")[1:]), 4)
+
+
+@pytest.mark.parametrize(
+    ("dims", "numbers"),
+    [("3,1", "0, 2, 1"), ("3", "0, 1, 2"), ("3,1", "1, 2, 3"), ("1,3", "0,1,2")],
+)
+def test_other_constants_count_nothing(dims: str, numbers: str) -> None:
+    text = f"""agraph (float[3,4] x) => (y) <float[4,5] w, int64[{dims}] i = {{{numbers}}}> {{
+        v = Gather(w, i)
+        y = MatMul(x, w)
+    }}"""
+    shape = bound(text, 6).graph.tensors["i"].shape
+    assert shape == tuple(int(dim) for dim in dims.split(","))
+
+
+def test_axes_are_no_samples() -> None:
+    text = """agraph (float[2,3,4] x) => (y) <int64[2] axes = {0, 1}> {
+        s = ReduceSum <keepdims = 0> (x, axes)
+        y = Add(x, s)
+    }"""
+    assert shapes(text, 5, "s y") == [(4,), (5, 3, 4)]
+
+
+# What stays
+
+
+MODEL = """agraph (float[4,6] x) => (y)
+<float[6,4] w, float[4,6] w2, int64[3] s = {4, 2, 3}, int64[2] t = {4, 6}> {
+    c = Constant <value_ints = [4, 1, 6]> ()
+    m = MatMul(x, w)
+    n = MatMul(m, w2)
+    a = Reshape(n, s)
+    b = Reshape(a, t)
+    y = Reshape(b, c)
+}"""
+
+
+def test_the_weights_and_their_bytes_are_those_of_the_file() -> None:
+    assert shapes(MODEL, 9, "a b y") == [(9, 2, 3), (9, 6), (9, 1, 6)]
+    of_the_file = {"w": 96, "w2": 96, "s": 24, "t": 16, "c": 24}
+    assert weights(MODEL, 9) == weights(MODEL, None) == of_the_file
+
+
+def test_the_model_itself_is_left_alone() -> None:
+    prepared = prepare(load(model_of(MODEL)))
+    before = prepared.proto.SerializeToString()
+    build(prepared, Request(9))
+    assert prepared.proto.SerializeToString() == before
+
+
+def test_the_batch_of_the_file_changes_nothing() -> None:
+    assert bound(MODEL, 4).binding.old_batch is None
+    assert shapes(MODEL, 4, "a b y") == [(4, 2, 3), (4, 6), (4, 1, 6)]
+
+
+def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
+    law = onnxmem.analyze(model_of(MODEL)).batch_law
+    assert law is not None
+    # x 6 and, live at once, m 4 and n 6 of 4 B each: in place, the views take nothing
+    assert (law.fixed_bytes, law.bytes_per_sample) == (96 + 96 + 24 + 16 + 24, 4 * (6 + 4 + 6))
+
+
+# What cannot follow
+
+
+@pytest.mark.parametrize("target", ["2,12", "2,2,6", "6,4", "3,8"])
+def test_a_batch_that_no_dim_holds_whole_is_a_finding(target: str) -> None:
+    text = reshape("4,6", target)
+    found = bound(text, 7)
+    message = (
+        "the batch is fixed at 4 by constants in the graph, which no reading brings to 7 at 'y'; "
+        "export with a symbolic batch"
+    )
+    assert found.findings == (Finding("batch_fixed", message),)
+    assert found.graph.tensors["y"].is_assumed
+
+
+def test_a_model_that_cannot_follow_has_no_law_and_no_largest_batch() -> None:
+    model = model_of(reshape("4,6", "2,12"))
+    found = onnxmem.analyze(model, budget_bytes=10**9)
+    assert (found.batch_law, found.status) == (None, "ok")
+    assert found.max_batch is None or found.max_batch.batch in {None, 4}
+    assert "batch_fixed" in [finding.code for finding in found.at(batch=7).findings]
+
+
+def test_where_the_batch_stops_is_named_once() -> None:
+    text = reshape("4,6", "2,12").replace("(y)", "(z)").replace("}", "z = Relu(y) }")
+    (finding,) = bound(text.replace("s = {2,12z = Relu(y) }", "s = {2,12}"), 7).findings
+    assert "brings to 7 at 'y';" in finding.message
+
+
+# Any chain
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Reshapes, transposes and Relus of a tensor whose dims are products of factors.
+
+    The factor 0 stands for the batch, so one chain can be built at any.
+    """
+
+    steps: tuple[tuple[str, tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
+    """Operator, permutation, and the groups of factors that the output's dims are made of."""
+    groups: tuple[tuple[int, ...], ...]
+    """Those of the input."""
+
+    def shapes(self, batch: int) -> list[tuple[int, ...]]:
+        """Of the input and of every step's output."""
+        each = [self.groups, *(groups for _, _, groups in self.steps)]
+        return [tuple(prod(f or batch for f in group) for group in groups) for groups in each]
+
+    def model(self, batch: int) -> onnx.ModelProto:
+        """The chain as an exporter writes it with an example of this batch."""
+        nodes, targets = [], []
+        shapes = self.shapes(batch)
+        for place, (op_type, perm, _) in enumerate(self.steps):
+            inputs, output = [f"t{place}"], [f"t{place + 1}"]
+            if op_type == "Reshape":
+                shape = shapes[place + 1]
+                inputs.append(f"s{place}")
+                targets.append(helper.make_tensor(f"s{place}", 7, [len(shape)], shape))
+            nodes.append(helper.make_node(op_type, inputs, output))
+            if op_type == "Transpose":
+                nodes[-1].attribute.append(helper.make_attribute("perm", perm))
+        first = helper.make_tensor_value_info("t0", TensorProto.FLOAT, shapes[0])
+        last = helper.make_tensor_value_info(f"t{len(nodes)}", TensorProto.FLOAT, shapes[-1])
+        graph = helper.make_graph(nodes, "chain", [first], [last], targets)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+@st.composite
+def chains(draw: st.DrawFn, *, from_one: bool = False) -> Chain:
+    """Draw a chain; where it is to be built at a batch of 1, one whose shapes are unambiguous.
+
+    At a batch of 1, [2, 1, 3] -> [2, 3] says nothing of where the batch has gone: there, the batch
+    leads its dim, the last dim of all is features alone, and no other dim is 1.
+    """
+    factors = draw(st.lists(st.integers(2, 5), min_size=1, max_size=4))
+    groups: tuple[tuple[int, ...], ...] = ((0,), *((factor,) for factor in factors))
+    first, steps = groups, []
+    for op_type in draw(st.lists(st.sampled_from(["Reshape", "Transpose", "Relu"]), max_size=8)):
+        perm: tuple[int, ...] = ()
+        if op_type == "Reshape":
+            flat = tuple(factor for group in groups for factor in group)
+            cuts = draw(st.sets(st.integers(1, len(flat) - 1)))
+            batch = flat.index(0)
+            if from_one and batch:
+                cuts.add(batch)
+                cuts.update({batch + 1} if max(cuts) == batch else ())
+            places = sorted({0, *cuts, len(flat)})
+            if not from_one:
+                places = sorted([*places, *draw(st.lists(st.sampled_from(places), max_size=2))])
+            groups = tuple(flat[a:b] for a, b in pairwise(places))
+        elif op_type == "Transpose":
+            perm = tuple(draw(st.permutations(range(len(groups)))))
+            groups = tuple(groups[axis] for axis in perm)
+        steps.append((op_type, perm, groups))
+    return Chain(tuple(steps), first)
+
+
+def rebound(chain: Chain, old: int, new: int) -> list[Shape]:
+    found = bound(chain.model(old), new)
+    assert found.findings == ()
+    names = [f"t{place}" for place in range(len(chain.steps) + 1)]
+    return [found.graph.tensors[name].shape for name in names]
+
+
+@given(chains(), st.integers(2, 6), st.integers(1, 7))
+def test_a_chain_at_another_batch_is_the_chain_built_at_it(
+    chain: Chain, old: int, new: int
+) -> None:
+    assert rebound(chain, old, new) == chain.shapes(new)
+
+
+@given(chains(from_one=True), st.integers(1, 7))
+def test_a_chain_built_at_a_batch_of_one_follows_too(chain: Chain, new: int) -> None:
+    assert rebound(chain, 1, new) == chain.shapes(new)
