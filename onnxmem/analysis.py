@@ -83,7 +83,8 @@ class Analysis:
     outputs_bytes: int | None
     activations: ActivationMemory
     total_bytes: int | None
-    """Weights, inputs and in-place peak: what inference needs before any runtime's overhead."""
+    """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
+    overhead."""
     training: TrainingMemory | None
     rules_of_thumb: RulesOfThumb
     compute: Compute

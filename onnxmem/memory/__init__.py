@@ -1,5 +1,7 @@
 """When bytes are live: lifetimes, timelines, peaks and the arena that holds them.
 
+The numbers of definitions are those of docs/definitions.md.
+
 What is counted are activations: tensors that nodes make at run time, subgraphs' included. Weights
 and graph inputs are others' bytes.
 """

@@ -1,4 +1,4 @@
-"""Which dim is the batch, and a number for every dim of the inputs.
+"""Which dim is the batch, and a number for every dim of the inputs (docs/definitions.md).
 
 The batch is the symbol named like batch, N or bs; else the leading symbol that most inputs share;
 else their common leading number. A symbol is bound wherever it occurs, ``dims`` and ``shapes`` win

@@ -1,4 +1,4 @@
-"""The rules of thumb of the field, worked out beside the answer to compare it with.
+"""The rules of thumb of the field (definition 8), worked out beside the answer to compare it with.
 
 Each is taken as it is commonly written, in bytes of float32. Activations count with in-place: an
 operator that may write over its input makes no new one.

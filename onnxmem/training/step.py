@@ -1,4 +1,4 @@
-"""One training step: its terms, and the peaks of its phases.
+"""One training step (definition 7): its terms, and the peaks of its phases.
 
 The step is PyTorch's: forward, loss, backward, optimizer; gradients are freed before the next step
 begins, and the loop holds the network's output and the loss until then. Each phase's peak here is
