@@ -1,7 +1,7 @@
 """From an inferred ModelProto to records: scoped names, roles, constants, operators.
 
-Weights (definition 1) are initializers and Constant tensors that some node reads or that are graph outputs, and
-the outputs of ConstantOfShape with a constant input. An initializer that only sizes a
+Weights (definition 1) are initializers and Constant tensors that some node reads or that are graph
+outputs, and the outputs of ConstantOfShape with a constant input. An initializer that only sizes a
 ConstantOfShape, or that nothing reads, is none. Each storage counts once: tensors that point at the
 same place of an external file are one.
 """

@@ -17,6 +17,7 @@ import onnx
 from onnxmem.model.constants import Array
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import shape_of
+from onnxmem.ops.spec import Shape
 
 MAX_ELEMENTS = 4096
 """A value with more elements than this is not made."""
@@ -50,7 +51,8 @@ class Folder:
         """The values of a node's outputs, where they follow from what is known and are small."""
         if onnx_op(node) in {"Shape", "Size"}:
             return self._counted(_shape_value(node, types))
-        if not all(name in values for name in node.input if name):
+        given = [values.get(name) for name in node.input if name]
+        if not all(value is not None and _extent(value.shape) <= MAX_ELEMENTS for value in given):
             return {}
         if onnx_op(node) not in _BOUNDED_BY_INPUT and not self._fits(node, types):
             return {}
@@ -60,7 +62,7 @@ class Folder:
         if onnx_op(node) not in _SHAPE_ARITHMETIC or self.num_elements > MAX_TOTAL_ELEMENTS:
             return False
         return all(
-            name in types and _num_elements(types[name]) <= MAX_ELEMENTS
+            name in types and _extent(shape_of(types[name])) <= MAX_ELEMENTS
             for name in node.output
             if name
         )
@@ -70,23 +72,32 @@ class Folder:
         return made
 
 
-def _num_elements(proto: onnx.TypeProto) -> float:
-    shape = shape_of(proto)
-    if shape is None or None in shape:
+def _extent(shape: Shape | None) -> float:
+    """The elements of a tensor if none of its dims were 0; infinite where one is unknown.
+
+    A tensor without elements may have a huge dim, and a kernel that works along it is not small.
+    """
+    dims = [dim for dim in shape if dim is not None] if shape is not None else []
+    if shape is None or len(dims) < len(shape):
         return float("inf")
-    return prod(dim for dim in shape if dim is not None)
+    return prod(max(dim, 1) for dim in dims)
 
 
 def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, Array]:
+    """The dims asked for, where these are known; the number of elements, where all are."""
     shape = shape_of(types[node.input[0]]) if node.input[0] in types else None
-    if shape is None or None in shape:
+    if shape is None:
         return {}
-    dims = [dim for dim in shape if dim is not None]
+    bounds = {attribute.name: attribute.i for attribute in node.attribute}
+    asked = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
+    if onnx_op(node) == "Size":
+        asked = shape
+    dims = [dim for dim in asked if dim is not None]
+    if len(dims) < len(asked):
+        return {}
     if onnx_op(node) == "Size":
         return {node.output[0]: np.array(prod(dims), np.int64)} if prod(dims) < 2**63 else {}
-    bounds = {attribute.name: attribute.i for attribute in node.attribute}
-    picked = dims[bounds.get("start", 0) : bounds.get("end", len(dims))]
-    return {node.output[0]: np.array(picked, np.int64)}
+    return {node.output[0]: np.array(dims, np.int64)}
 
 
 def _evaluated(
@@ -102,7 +113,7 @@ def _evaluated(
     )
     function.opset_import.extend(opsets)
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(divide="raise", invalid="raise", over="ignore", under="ignore"):
             # Importing it takes 12 MiB, and few models need a value.
             reference = importlib.import_module("onnx.reference")
             evaluator = reference.ReferenceEvaluator(function)
