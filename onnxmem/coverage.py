@@ -48,13 +48,7 @@ def coverage(
 
 def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iterator[Finding]:
     """What a reader should know of the model itself."""
-    sizes = {
-        n for node in graph.all_nodes() if node.onnx_op == "ConstantOfShape" for n in node.inputs
-    }
-    unread = [t.name for t in graph.tensors.values() if t.role is Role.UNREAD]
-    unread = [name for name in unread if name not in sizes]
-    if unread:
-        yield Finding("unread_initializers", f"initializers that nothing reads: {listed(unread)}")
+    yield from _weight_findings(graph)
     unknown = {_operator_name(node): node for node in graph.all_nodes() if node.operator is UNKNOWN}
     for name, node in unknown.items():
         text = f"operator {name} is not known: it is taken to share and overwrite nothing"
@@ -65,6 +59,20 @@ def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iter
         yield Finding("assumed_trip_count", text, loops[0])
     if train:
         yield from _training_findings(graph, parameters)
+
+
+def _weight_findings(graph: Graph) -> Iterator[Finding]:
+    sizing = {
+        n for node in graph.all_nodes() if node.onnx_op == "ConstantOfShape" for n in node.inputs
+    }
+    tensors = graph.tensors.values()
+    unread = [t.name for t in tensors if t.role is Role.UNREAD and t.name not in sizing]
+    if unread:
+        yield Finding("unread_initializers", f"initializers that nothing reads: {listed(unread)}")
+    sparse = [t.name for t in tensors if t.num_stored is not None]
+    if sparse:
+        text = f"sparse weights count as dense, as runtimes load them: {listed(sparse)}"
+        yield Finding("sparse_weights", text)
 
 
 def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding]:

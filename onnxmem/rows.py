@@ -1,24 +1,24 @@
 """One row of the JSON contract: an analysis, or a failure, as plain values.
 
-``Analysis.to_dict`` asks for its row here, so this room stands below the analysis and names what it
-reads of one as a protocol. Bytes are exact integers, ``None`` is unknown or does not apply, and
-every key is in every row.
+``Analysis.to_dict`` asks for its row here, so this room stands below the analysis. Bytes are exact
+integers, ``None`` is unknown or does not apply, and every key is in every row.
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.capacity import BatchLaw, BatchLimit
 from onnxmem.compute import Compute
+from onnxmem.coverage import Coverage
 from onnxmem.escaping import printable
-from onnxmem.findings import Finding
 from onnxmem.layers import Layer, layers
 from onnxmem.memory import ActivationMemory
-from onnxmem.model import Graph
-from onnxmem.model.parameters import Parameters
 from onnxmem.settings import Settings
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import RulesOfThumb
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
 
 Row = dict[str, object]
 
@@ -29,60 +29,6 @@ KEYS: Final = (
     "findings",
 )
 """Of every row, in order."""
-
-
-class _Coverage(Protocol):
-    @property
-    def num_nodes(self) -> int: ...
-    @property
-    def assumed_nodes(self) -> tuple[str, ...]: ...
-    @property
-    def unknown_tensors(self) -> tuple[str, ...]: ...
-
-
-class _Analysis(Protocol):
-    @property
-    def path(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def settings(self) -> Settings: ...
-    @property
-    def file_bytes(self) -> int: ...
-    @property
-    def graph(self) -> Graph: ...
-    @property
-    def parameters(self) -> Parameters: ...
-    @property
-    def weight_bytes(self) -> int | None: ...
-    @property
-    def num_parameters(self) -> int: ...
-    @property
-    def inputs_bytes(self) -> int | None: ...
-    @property
-    def outputs_bytes(self) -> int | None: ...
-    @property
-    def activations(self) -> ActivationMemory: ...
-    @property
-    def total_bytes(self) -> int | None: ...
-    @property
-    def training(self) -> TrainingMemory | None: ...
-    @property
-    def rules_of_thumb(self) -> RulesOfThumb: ...
-    @property
-    def compute(self) -> Compute: ...
-    @property
-    def batch_law(self) -> BatchLaw | None: ...
-    @property
-    def training_law(self) -> BatchLaw | None: ...
-    @property
-    def max_batch(self) -> BatchLimit | None: ...
-    @property
-    def rule_max_batch(self) -> int | None: ...
-    @property
-    def coverage(self) -> _Coverage: ...
-    @property
-    def findings(self) -> tuple[Finding, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +47,7 @@ class Failure:
         return row | {"path": printable(self.path), "status": "error", "error": error}
 
 
-def row(analysis: _Analysis, *, with_layers: bool = False) -> Row:
+def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
     """One analysis as a row; ``layers`` is null unless asked for."""
     nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
     return {
@@ -222,7 +168,7 @@ def _max_batch(limit: BatchLimit | None, rule_batch: int | None) -> Row | None:
     }
 
 
-def _coverage(coverage: _Coverage) -> Row:
+def _coverage(coverage: Coverage) -> Row:
     return {
         "nodes": coverage.num_nodes,
         "assumed_nodes": len(coverage.assumed_nodes),

@@ -62,3 +62,26 @@ def _merged_dims(known: Shape | None, derived: Shape | None) -> Shape | None:
     if known is None or derived is None or len(known) != len(derived):
         return derived if known is None else known
     return tuple(b if a is None else a for a, b in zip(known, derived, strict=True))
+
+
+def common(before: onnx.TypeProto, after: onnx.TypeProto) -> onnx.TypeProto:
+    """What two types of one value agree on: ``before``, less the dims that differ."""
+    one, other = shape_of(before), shape_of(after)
+    if before.WhichOneof("value") != "tensor_type" or one is None or one == other:
+        return before
+    out = onnx.TypeProto()
+    out.tensor_type.elem_type = before.tensor_type.elem_type
+    if other is not None and len(one) == len(other):
+        for a, b in zip(one, other, strict=True):
+            dim = out.tensor_type.shape.dim.add()
+            if a == b and a is not None:
+                dim.dim_value = a
+    return out
+
+
+def forget_shapes(graph: onnx.GraphProto) -> None:
+    """Clear what was inferred of one graph, in place; its inputs keep their types."""
+    del graph.value_info[:]
+    for value in graph.output:
+        if value.type.WhichOneof("value") == "tensor_type":
+            value.type.tensor_type.ClearField("shape")

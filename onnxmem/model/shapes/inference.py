@@ -20,7 +20,7 @@ from onnxmem.model.shapes.propagation import propagate
 from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
 from onnxmem.model.shapes.symbolic import infer_symbolically
 from onnxmem.model.traversal import graphs_in, onnx_op
-from onnxmem.model.value_types import is_complete
+from onnxmem.model.value_types import forget_shapes, is_complete
 
 _MAX_ROUNDS = 3
 """What one engine finds may help the other; more rounds have never found more."""
@@ -146,10 +146,7 @@ def _with_bound_inputs(
     bound = onnx.ModelProto()
     bound.CopyFrom(model)
     for graph in graphs_in(bound.graph):
-        del graph.value_info[:]
-        for value in graph.output:
-            if value.type.WhichOneof("value") == "tensor_type":
-                value.type.tensor_type.ClearField("shape")
+        forget_shapes(graph)
     for value in given_inputs(bound.graph):
         if value.name in shapes:
             shape = value.type.tensor_type.shape

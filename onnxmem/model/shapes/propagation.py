@@ -16,8 +16,8 @@ from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.own_shapes import body_inputs
-from onnxmem.model.traversal import subgraphs
-from onnxmem.model.value_types import dense_type, is_complete, merged
+from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
+from onnxmem.model.value_types import common, dense_type, forget_shapes, is_complete, merged
 
 Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
@@ -83,13 +83,41 @@ class _Walk:
                     value.type.CopyFrom(merged(value.type, handed_in[value.name]))
             self.graph(inner, types.new_child(), values.new_child())
         if not all(is_complete(types.get(name)) for name in node.output if name):
-            for name, derived in self.asker.output_types(node, types, values).items():
+            subject = (
+                node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
+            )
+            for name, derived in self.asker.output_types(subject, types, values).items():
                 types[name] = merged(types.get(name), derived)
         for name, folded in self.folder.values_of(node, values, types).items():
             values[name] = folded
             if not is_complete(types.get(name)):
                 elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
                 types[name] = dense_type(elem_type, folded.shape)
+
+    def _in_every_iteration(
+        self,
+        node: onnx.NodeProto,
+        types: "ChainMap[str, onnx.TypeProto]",
+        values: "ChainMap[str, Array]",
+    ) -> onnx.NodeProto:
+        """A Loop whose body holds only what is true in each of its iterations.
+
+        A dim of a carried value that differs after an iteration is forgotten, and with it all that
+        follows from it, until nothing more differs.
+        """
+        twin = onnx.NodeProto()
+        twin.CopyFrom(node)
+        body = next(graph for _, graph in subgraphs(twin))
+        while True:
+            pairs = list(zip(body.input[2:], body.output[1:], strict=False))
+            kept = [common(before.type, after.type) for before, after in pairs]
+            if all(pair[0].type == proto for pair, proto in zip(pairs, kept, strict=True)):
+                return twin
+            for (before, _), proto in zip(pairs, kept, strict=True):
+                before.type.CopyFrom(proto)
+            for graph in graphs_in(body):
+                forget_shapes(graph)
+            self.graph(body, types.new_child(), values.new_child())
 
 
 def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:

@@ -1,0 +1,286 @@
+"""Shapes that onnx leaves open: an old Dropout's mask, an If, a Loop and a Scan."""
+
+import onnx
+import pytest
+from graphs import graph_of
+
+from onnxmem.model import DType
+from onnxmem.model.shapes.own_shapes import body_inputs, own_types
+from onnxmem.model.value_types import dense_type
+from onnxmem.ops.spec import Shape
+
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def old(text: str, opset: int) -> str:
+    return f'<ir_version: 4, opset_import: ["": {opset}]> {text}'
+
+
+def shapes(text: str, names: str) -> list[Shape | None]:
+    tensors = graph_of(text).tensors
+    return [tensors[name].shape for name in names.split()]
+
+
+def inside(text: str) -> dict[str, Shape | None]:
+    """The tensors of subgraphs, by the last part of their names."""
+    tensors = graph_of(text).tensors
+    return {name.rpartition("/")[2]: t.shape for name, t in tensors.items() if "/" in name}
+
+
+# Dropout
+
+
+@pytest.mark.parametrize(("opset", "dtype"), [(7, DType.FLOAT32), (10, DType.BOOL)])
+def test_the_mask_of_a_dropout_is_shaped_like_its_data(opset: int, dtype: DType) -> None:
+    text = "agraph (float[2,3] x) => (y) { y, mask = Dropout(x) }"
+    tensors = graph_of(old(text, opset)).tensors
+    assert (tensors["y"].shape, tensors["y"].dtype) == ((2, 3), DType.FLOAT32)
+    assert (tensors["mask"].shape, tensors["mask"].dtype) == ((2, 3), dtype)
+
+
+def test_a_dropout_of_nothing_known_makes_nothing_known() -> None:
+    node = onnx.helper.make_node("Dropout", ["x"], ["y", "mask"])
+    assert own_types(node, {}, {}, {"": 7}) == {}
+    made = own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 7})
+    assert set(made) == {"y", "mask"}
+    assert own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 13}) == {}
+
+
+@pytest.mark.parametrize("op_type", ["Dropout", "If", "Loop"])
+def test_an_operator_of_another_domain_is_another_operator(op_type: str) -> None:
+    node = onnx.helper.make_node(op_type, ["x"], ["y"], domain="own")
+    assert own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 7}) == {}
+
+
+def test_without_a_body_nothing_is_known() -> None:
+    types = {"x": dense_type(FLOAT, (2,))}
+    for op_type in ("If", "Loop"):
+        assert own_types(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {}, {"": 21}) == {}
+    for op_type in ("Loop", "Scan"):
+        assert body_inputs(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {"": 21}) == {}
+
+
+# If
+
+IF = """agraph (float[2,3] x) => (y) <CONDITION> {
+    NODES
+    y = If (c) <
+        then_branch = t () => (float o) { o = ReduceSum <keepdims = 0> (x) },
+        else_branch = e () => (float[2,3] p) { p = Relu(x) }>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("value", "shape"), [("bool c = {1}", ()), ("bool c = {0}", (2, 3)), ("bool[1] c = {1}", ())]
+)
+def test_an_if_of_a_known_condition_is_the_branch_that_runs(value: str, shape: Shape) -> None:
+    assert shapes(IF.replace("CONDITION", value).replace("NODES", ""), "y") == [shape]
+
+
+def test_the_condition_may_be_worked_out() -> None:
+    text = IF.replace("CONDITION", "int64 k = {2}")
+    nodes = "r = Shape(x)  n = Size(r)  c = Equal(n, k)"
+    assert shapes(text.replace("NODES", nodes), "y") == [()]
+    assert shapes(text.replace("NODES", nodes).replace("{2}", "{9}"), "y") == [(2, 3)]
+
+
+def test_an_if_of_an_unknown_condition_is_what_both_branches_are() -> None:
+    text = IF.replace("<CONDITION>", "").replace("NODES", "").replace("x)", "x, bool c)", 1)
+    assert graph_of(text).tensors["y"].size_bytes is None
+    alike = text.replace(
+        "float o) { o = ReduceSum <keepdims = 0> (x)", "float[2,3] o) { o = Exp(x)"
+    )
+    assert shapes(alike, "y") == [(2, 3)]
+
+
+def test_several_outputs_of_an_if() -> None:
+    text = """agraph (float[2,3] x) => (y, z) <bool c = {0}> {
+        y, z = If (c) <
+            then_branch = t () => (float a, float b) {
+                a = ReduceSum <keepdims = 0> (x)  b = ReduceMax <keepdims = 0> (x) },
+            else_branch = e () => (float d, float[2,3] f) {
+                d = ReduceSum <keepdims = 0> (x)  f = Relu(x) }>
+    }"""
+    assert shapes(text, "y z") == [(), (2, 3)]
+
+
+# Loop
+
+
+def loop(  # the parts of a model with one Loop
+    *, trips: str = "", go: str = "", go_out: str = "go_out = Identity(go_in)", state: str = "Relu"
+) -> str:
+    """A model with a Loop that carries ``s`` and stacks ``each``; weights ``n`` and ``go``."""
+    weights = ", ".join(filter(None, [trips, go]))
+    return f"""agraph (float[2,3] x, int64 given) => (y, stacked) <{weights}> {{
+        y, stacked = Loop ({"n" if trips else "given"}, {"go" if go else ""}, x) <body = body
+            (int64 i, bool go_in, s) => (go_out, s_out, each) {{
+                {go_out}
+                s_out = {state}(s)
+                each = ReduceSum <keepdims = 0> (s_out)
+            }}>
+    }}""".replace("<>", "")
+
+
+FIVE, YES = "int64 n = {5}", "bool go = {1}"
+
+
+@pytest.mark.parametrize("trips", [FIVE, "int64[1] n = {5}"])
+@pytest.mark.parametrize("go", ["", YES])
+@pytest.mark.parametrize(
+    "go_out",
+    [
+        "go_out = Identity(go_in)",
+        "a = Identity(go_in)  b = Identity(a)  go_out = Identity(b)",
+        "go_out = Constant <value = bool {1}> ()",
+        "a = Constant <value = bool {1}> ()  go_out = Identity(a)",
+    ],
+)
+def test_a_loop_of_a_constant_trip_count_stacks_as_many(trips: str, go: str, go_out: str) -> None:
+    text = loop(trips=trips, go=go, go_out=go_out)
+    assert shapes(text, "y stacked") == [(2, 3), (5,)]
+
+
+def test_the_body_knows_what_the_loop_hands_in() -> None:
+    found = inside(loop(trips=FIVE))
+    assert found == {"i": (), "go_in": (), "s": (2, 3), "go_out": (), "s_out": (2, 3), "each": ()}
+
+
+def test_what_is_stacked_has_the_trips_before_its_own_dims() -> None:
+    text = loop(trips=FIVE).replace("ReduceSum <keepdims = 0> (s_out)", "Identity(s_out)")
+    assert shapes(text, "stacked") == [(5, 2, 3)]
+
+
+@pytest.mark.parametrize("number", [0, -3])
+def test_a_loop_that_never_runs_stacks_nothing(number: int) -> None:
+    assert shapes(loop(trips=f"int64 n = {{{number}}}"), "y stacked") == [(2, 3), (0,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        loop(),
+        loop(go=YES),
+        loop(trips=FIVE, go_out="go_out = Not(go_in)"),
+        loop(trips=FIVE, go_out="go_out = Constant <value = bool {0}> ()"),
+        loop(trips="int64[2] n = {5, 5}"),
+    ],
+)
+def test_a_loop_of_unknown_length_keeps_its_carried_shapes(text: str) -> None:
+    carried, stacked = shapes(text, "y stacked")
+    assert carried == (2, 3)
+    assert stacked is None or None in stacked
+
+
+def test_a_loop_that_a_condition_may_end_has_no_known_length() -> None:
+    text = (
+        loop(trips=FIVE).replace("int64 given", "int64 given, bool go").replace("(n, ,", "(n, go,")
+    )
+    assert "(n, go, x)" in text
+    carried, stacked = shapes(text, "y stacked")
+    assert carried == (2, 3)
+    assert stacked is None or None in stacked
+
+
+def test_a_loop_that_never_starts() -> None:
+    carried, stacked = shapes(loop(trips=FIVE, go="bool go = {0}"), "y stacked")
+    assert carried == (2, 3)
+    assert stacked in {None, (None,), (0,)}
+
+
+def test_what_grows_in_a_loop_is_unknown() -> None:
+    text = loop(trips=FIVE).replace("Relu(s)", "Concat <axis = 0> (s, s)")
+    assert graph_of(text).tensors["y"].size_bytes is None
+
+
+def test_what_takes_the_place_of_what_grows_is_unknown() -> None:
+    text = """agraph (float[2] x) => (a, b) <int64 n = {4}> {
+        a, b = Loop (n, , x, x) <body = body
+            (int64 i, bool g, s, t) => (g_out, s_out, t_out) {
+                g_out = Identity(g)
+                s_out = Identity(t)
+                t_out = Concat <axis = 0> (t, t)
+            }>
+    }"""
+    tensors = graph_of(text).tensors
+    assert tensors["b"].size_bytes is None
+    assert tensors["a"].size_bytes is None
+
+
+def test_what_the_trips_of_a_loop_are_may_be_worked_out() -> None:
+    text = loop(trips="int64 k = {1}").replace(
+        "y, stacked =", "d = Shape(x)  n = Gather(d, k)  y, stacked ="
+    )
+    assert shapes(text, "stacked") == [(3,)]
+
+
+def test_a_loop_may_carry_several_and_stack_several() -> None:
+    text = """agraph (float[2] x, float16[3] z) => (a, b, c, d) <int64 n = {4}> {
+        a, b, c, d = Loop (n, , x, z) <body = body
+            (int64 i, bool g, s, t) => (g_out, s_out, t_out, u, v) {
+                g_out = Identity(g)
+                s_out = Relu(s)
+                t_out = Exp(t)
+                u = Identity(t_out)
+                v = Shape(s)
+            }>
+    }"""
+    tensors = graph_of(text).tensors
+    assert [(tensors[name].shape, tensors[name].dtype) for name in "abcd"] == [
+        ((2,), DType.FLOAT32),
+        ((3,), DType.FLOAT16),
+        ((4, 3), DType.FLOAT16),
+        ((4, 1), DType.INT64),
+    ]
+
+
+def test_a_loop_in_a_loop() -> None:
+    text = """agraph (float[2,3] x) => (y, all) <int64 n = {4}, int64 m = {5}> {
+        y, all = Loop (n, , x) <body = outer
+            (int64 i, bool g, s) => (g_out, s_out, rows) {
+                g_out = Identity(g)
+                s_out, rows = Loop (m, , s) <body = inner
+                    (int64 j, bool h, t) => (h_out, t_out, row) {
+                        h_out = Identity(h)
+                        t_out = Relu(t)
+                        row = Identity(t_out)
+                    }>
+            }>
+    }"""
+    assert shapes(text, "y all") == [(2, 3), (4, 5, 2, 3)]
+
+
+# Scan
+
+
+def scan(settings: str) -> str:
+    return f"""agraph (float[7] h, float[5,2,3] x) => (y, z) {{
+        y, z = Scan <num_scan_inputs = 1{settings}, body = body
+            (s, each) => (s_out, part) {{ s_out = Relu(s)  part = Identity(each) }}> (h, x)
+    }}"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "part"),
+    [
+        ("", (2, 3)),
+        (", scan_input_axes = [0]", (2, 3)),
+        (", scan_input_axes = [1]", (5, 3)),
+        (", scan_input_axes = [-1]", (5, 2)),
+    ],
+)
+def test_a_scan_hands_its_body_states_and_slices(settings: str, part: Shape) -> None:
+    text = scan(settings)
+    assert inside(text) == {"s": (7,), "each": part, "s_out": (7,), "part": part}
+    assert shapes(text, "y") == [(7,)]
+
+
+def test_a_scan_along_an_axis_that_is_not_there_hands_in_nothing_known() -> None:
+    node = onnx.parser.parse_node(
+        "y, z = Scan <num_scan_inputs = 1, scan_input_axes = [3], "
+        "body = body (s, each) => (s, each) { }> (h, x)"
+    )
+    types = {"h": dense_type(FLOAT, (7,)), "x": dense_type(FLOAT, (5, 2, 3))}
+    assert set(body_inputs(node, types, {"": 21})) == {"s"}
+    assert body_inputs(node, types, {"": 8}) == {}
+    assert body_inputs(node, {}, {"": 21}) == {}
