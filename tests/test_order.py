@@ -111,7 +111,7 @@ def test_a_chain_of_50_000_nodes_is_sorted_in_seconds() -> None:
     graph = backwards(CHAIN)
     start = time.perf_counter()
     assert sort_nodes(graph)
-    assert time.perf_counter() - start < 3
+    assert time.perf_counter() - start < 20  # quadratic would be minutes
     assert [node.output[0] for node in graph.node] == [f"t{i + 1}" for i in range(CHAIN)]
 
 

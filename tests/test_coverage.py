@@ -1,0 +1,240 @@
+"""What the figures rest on, and each remark on a model: its code, its text, its node."""
+
+import onnx
+import pytest
+from graphs import graph_of, model_of
+
+from onnxmem.coverage import Coverage, coverage, model_findings
+from onnxmem.findings import Finding
+from onnxmem.memory import activation_memory
+from onnxmem.model import Graph, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.parameters import parameters
+from onnxmem.training import training_memory
+
+HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "com.microsoft": 1]>'
+
+
+def graph(text: str) -> Graph:
+    return graph_of(HEADER + text)
+
+
+def covered(text: str, *, train: bool = False) -> Coverage:
+    found = graph(text)
+    step = None
+    if train:
+        settings = {"optimizer": "adam", "precision": "fp32", "loss": "cross-entropy"}
+        step = training_memory(found, parameters(found), **settings)
+    return coverage(found, activation_memory(found), step)
+
+
+def remarks(found: Graph | str, *, train: bool = False) -> list[Finding]:
+    known = graph(found) if isinstance(found, str) else found
+    return list(model_findings(known, parameters(known), train=train))
+
+
+WHOLE = """agraph (float[2,3] x) => (y) <float[3,5] w, float[5] b> {
+    [product] p = MatMul(x, w)
+    [sum] s = Add(p, b)
+    [last] y = Relu(s)
+}"""
+
+ODD = """agraph (float[2,3] x) => (z) {
+    [first] a = Relu(x)
+    [odd] b = own.Odd(a)
+    [follows] c = Relu(b)
+    [even] d = own.Even(c)
+    [odd_again] z = own.Odd(d)
+}"""
+
+
+# What is assumed and what is unknown
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_of_a_plain_model_nothing_is_assumed(*, train: bool) -> None:
+    assert covered(WHOLE, train=train) == Coverage(3, (), ())
+    assert remarks(WHOLE, train=train) == []
+
+
+def test_nodes_without_a_record_are_assumed() -> None:
+    found = covered(ODD)
+    assert (found.num_nodes, found.assumed_nodes) == (5, ("odd", "even", "odd_again"))
+    assert found.unknown_tensors == ("b", "c", "d", "z")
+
+
+def test_nodes_whose_shape_is_the_word_of_the_file_are_assumed() -> None:
+    text = ODD.replace("=> (z)", "=> (float[7] z) <float[2] c>")
+    found = covered(text)
+    assert found.assumed_nodes == ("odd", "follows", "even", "odd_again")
+    assert found.unknown_tensors == ("b", "d")
+
+
+def test_unknown_inputs_come_first_and_nothing_twice() -> None:
+    text = ODD.replace("(float[2,3] x)", "(float[2,3] x, float unknown)")
+    model = model_of(HEADER + text)
+    model.graph.input[1].type.tensor_type.ClearField("shape")
+    found = build(prepare(load(model)), Request()).graph
+    names = coverage(found, activation_memory(found), None).unknown_tensors
+    assert names == ("unknown", "b", "c", "d", "z")
+
+
+def test_a_weight_of_unknown_size_is_unknown() -> None:
+    model = model_of(HEADER + WHOLE)
+    model.graph.initializer[0].data_type = 99
+    found = build(prepare(load(model)), Request()).graph
+    assert coverage(found, activation_memory(found), None).unknown_tensors[0] == "w"
+
+
+# Findings of the model
+
+
+def test_each_unknown_operator_is_a_finding_once() -> None:
+    text = "operator own::{} is not known: it is taken to share and overwrite nothing"
+    odd, even = remarks(ODD)
+    assert even == Finding("unknown_operator", text.format("Even"), "even")
+    assert (odd.code, odd.message) == ("unknown_operator", text.format("Odd"))
+    assert odd.node in {"odd", "odd_again"}
+
+
+def test_an_unknown_operator_of_onnx_itself_has_no_domain() -> None:
+    (finding,) = remarks("agraph (float[2] x) => (y) { [n] y = Nonsense(x) }")
+    text = "operator Nonsense is not known: it is taken to share and overwrite nothing"
+    assert finding == Finding("unknown_operator", text, "n")
+
+
+def test_initializers_that_nothing_reads_are_a_finding() -> None:
+    text = WHOLE.replace("<float[3,5] w", "<float[9] lost, float[3,5] w")
+    message = "initializers that nothing reads: 'lost'"
+    assert remarks(text) == [Finding("unread_initializers", message)]
+
+
+def test_of_many_names_some_are_listed() -> None:
+    weights = "".join(f"float[9] lost{i}, " for i in range(7))
+    (finding,) = remarks(WHOLE.replace("<", f"<{weights}", 1))
+    names = "'lost0', 'lost1', 'lost2', 'lost3', 'lost4' and 2 more"
+    assert finding.message == f"initializers that nothing reads: {names}"
+
+
+def test_an_initializer_that_only_sizes_a_constant_is_no_finding() -> None:
+    text = "agraph (float[2] x) => (y) <int64[1] s = {2}> { w = ConstantOfShape(s)  y = Add(x, w) }"
+    assert remarks(text) == []
+
+
+def test_sparse_weights_are_a_finding() -> None:
+    model = model_of(HEADER + WHOLE)
+    weight = next(tensor for tensor in model.graph.initializer if tensor.name == "w")
+    model.graph.initializer.remove(weight)
+    sparse = model.graph.sparse_initializer.add(dims=[3, 5])
+    sparse.values.CopyFrom(onnx.helper.make_tensor("w", onnx.TensorProto.FLOAT, [1], [1.0]))
+    sparse.indices.CopyFrom(onnx.helper.make_tensor("i", onnx.TensorProto.INT64, [1], [4]))
+    found = build(prepare(load(model)), Request()).graph
+    text = "sparse weights count as dense, as runtimes load them: 'w'"
+    assert remarks(found) == [Finding("sparse_weights", text)]
+
+
+LOOP = """agraph (float[2,3] x, int64 n, bool go) => (y) {
+    [loop] y = Loop (n, go, x) <body = body
+        (int64 i, bool go_in, float[2,3] s) => (bool go_out, float[2,3] s_out) {
+            [keep] go_out = Identity(go_in)
+            [step] s_out = Relu(s)
+        }>
+}"""
+OPEN = "trip counts that the file does not fix; the body is counted once: "
+
+
+def test_a_loop_that_the_file_does_not_bound_is_assumed_and_a_finding() -> None:
+    assert covered(LOOP) == Coverage(3, ("loop",), ())
+    assert remarks(LOOP) == [Finding("assumed_trip_count", f"{OPEN}'loop'", "loop")]
+
+
+def test_a_loop_of_a_constant_trip_count_is_whole() -> None:
+    text = LOOP.replace(", int64 n, bool go)", ")").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
+    text = text.replace("(n, go, x)", "(n, , x)")
+    assert covered(text) == Coverage(3, (), ())
+    assert remarks(text) == []
+
+
+def test_a_training_step_assumes_what_a_body_keeps() -> None:
+    text = LOOP.replace(", int64 n, bool go)", ")").replace("(n, go, x)", "(n, , x)")
+    text = text.replace("(y) {", "(y) <int64 n = {5}, float[3,3] w> {")
+    text = text.replace("Relu(s)", "MatMul(s, w)")
+    assert covered(text).assumed_nodes == ()
+    assert covered(text, train=True).assumed_nodes == ("loop",)
+
+
+@pytest.mark.parametrize("condition", ["Not(go_in)", "Constant <value = bool {0}> ()"])
+def test_a_loop_that_its_body_may_end_is_open(condition: str) -> None:
+    text = LOOP.replace(", int64 n, bool go)", ")").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
+    text = text.replace("(n, go, x)", "(n, , x)").replace("Identity(go_in)", condition)
+    assert remarks(text) == [Finding("assumed_trip_count", f"{OPEN}'loop'", "loop")]
+
+
+def test_a_loop_that_a_condition_may_end_is_open() -> None:
+    text = LOOP.replace(", int64 n,", ",").replace("=> (y) {", "=> (y) <int64 n = {5}> {")
+    assert [finding.code for finding in remarks(text)] == ["assumed_trip_count"]
+
+
+def test_an_operator_named_loop_in_another_domain_is_no_loop() -> None:
+    (finding,) = remarks("agraph (float[2] x) => (y) { [n] y = own.Loop(x) }")
+    assert finding.code == "unknown_operator"
+
+
+IF = """agraph (float[2,3] x, bool c) => (y) {
+    [if] y = If (c) <
+        then_branch = t () => (o) { [then] o = Relu(x) },
+        else_branch = e () => (p) { [else] p = own.Odd(x) }>
+}"""
+
+
+def test_nodes_of_subgraphs_count() -> None:
+    found = covered(IF)
+    assert (found.num_nodes, found.assumed_nodes) == (3, ("if/else_branch/else",))
+    assert [finding.node for finding in remarks(IF)] == ["if/else_branch/else"]
+
+
+# Findings of training
+
+
+def training(text: str) -> list[Finding]:
+    """What training alone adds."""
+    plain = remarks(text)
+    found = remarks(text, train=True)
+    assert found[: len(plain)] == plain
+    return found[len(plain) :]
+
+
+def test_quantised_weights_are_not_trained() -> None:
+    text = """agraph (float[2,3] x) => (y)
+    <int8[3,5] q, int8[5,5] r, float s = {1.0}, float[5,7] w> {
+        a = DequantizeLinear(q, s)
+        b = MatMul(x, a)
+        c = DequantizeLinear(r, s)
+        d = MatMul(b, c)
+        y = MatMul(d, w)
+    }"""
+    message = "2 quantised weights left untrained; training figures are those of the rest"
+    assert training(text) == [Finding("quantised_training", message)]
+    one = text.replace("c = DequantizeLinear(r, s)", "").replace("MatMul(b, c)", "Relu(b)")
+    assert "1 quantised weight left untrained; " in training(one)[0].message
+
+
+def test_a_model_without_parameters_has_nothing_to_train() -> None:
+    text = "agraph (float[2,3] x) => (y) { y = Relu(x) }"
+    message = "no floating weight is read as a parameter"
+    assert training(text) == [Finding("nothing_to_train", message)]
+
+
+def test_a_model_of_quantised_weights_alone_has_both_findings() -> None:
+    text = """agraph (float[2,3] x) => (y) <int8[3,5] q, float s = {1.0}> {
+        a = DequantizeLinear(q, s)
+        y = MatMul(x, a)
+    }"""
+    codes = [finding.code for finding in training(text)]
+    assert codes == ["quantised_training", "nothing_to_train"]
+
+
+def test_training_through_control_flow_is_a_finding() -> None:
+    text = LOOP.replace("=> (y) {", "=> (y) <float[3,3] w> {").replace("Relu(s)", "MatMul(s, w)")
+    message = "training through control flow is assumed to keep a body once: 'loop'"
+    assert training(text) == [Finding("control_flow_training", message, "loop")]
