@@ -49,7 +49,10 @@ def coverage(
 def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iterator[Finding]:
     """What a reader should know of the model itself."""
     yield from _weight_findings(graph)
-    unknown = {_operator_name(node): node for node in graph.all_nodes() if node.operator is UNKNOWN}
+    unknown: dict[str, Node] = {}
+    for node in graph.all_nodes():
+        if node.operator is UNKNOWN:
+            unknown.setdefault(_operator_name(node), node)
     for name, node in unknown.items():
         text = f"operator {name} is not known: it is taken to share and overwrite nothing"
         yield Finding("unknown_operator", text, node.name)

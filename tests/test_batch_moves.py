@@ -66,6 +66,9 @@ EXPANDED = """agraph (float[{b},5,7] x) => (float[{b},6,7] y)
 COUNTED = """agraph (float[{b},5] x) => (float[{b},1,5] y) <int64[{b},1] samples = {{{samples}}}> {{
     y = Gather(x, samples) }}"""
 
+RESIZED = """agraph (float[{b},3,5,5] x) => (float[{b},3,10,10] y)
+    <int64[4] sizes = {{{b}, 3, 10, 10}}> {{ y = Resize(x, , , sizes) }}"""
+
 NETWORKS = {
     "class token": CLASS_EMBEDDING,
     "tokens folded into the batch": FOLDED_TOKENS,
@@ -75,6 +78,7 @@ NETWORKS = {
     "mask": MASK,
     "expanded token": EXPANDED,
     "counted samples": COUNTED,
+    "resized": RESIZED,
 }
 
 

@@ -4,7 +4,8 @@ Exporters write the batch of the example input into constants: the targets of Re
 class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are walked in running order
 with their shapes at the old batch at hand, and each tensor's place of the batch (``batch_place``).
 
-A Reshape's target grows along the dim that the batch lands in. An Expand's target grows in its
+A Reshape's target grows along the dim that the batch lands in, a Resize's sizes where the data has
+the batch. An Expand's target grows in its
 leading place, unless it follows already. A constant that meets a batch along the batch's own axis,
 in elementwise arithmetic, in a Concat along another axis or as a recurrent layer's state, is as
 long as the batch and grows with it. A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2...
@@ -32,6 +33,8 @@ from onnxmem.model.value_types import dense_type, shape_of
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that keep the order of the elements and change the dims alone."""
+_TARGETS = {"Reshape": 1, "Expand": 1, "Resize": 3}
+"""The input that says how long the output's dims are to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +128,34 @@ class _Rebatching:
 
     def _follows(self, node: onnx.NodeProto) -> bool:
         """Rewrite a target that carries the old batch; false where none can be found."""
-        operator = onnx_op(node)
-        if operator not in {"Reshape", "Expand"} or len(node.input) < 2:  # noqa: PLR2004 - a target
-            return True
-        asked, before = (
-            self.values.get(node.input[1]),
-            full_shape(self.old_types.get(node.output[0])),
-        )
-        if asked is None or before is None:
-            return True
-        data = full_shape(self.types.get(node.input[0]))
-        if data is None:
+        index = _TARGETS.get(onnx_op(node))
+        name = node.input[index] if index is not None and index < len(node.input) else ""
+        asked, before = self.values.get(name), full_shape(self.old_types.get(node.output[0]))
+        data = full_shape(self.types.get(node.input[0])) if node.input else None
+        if index is None or asked is None or before is None or data is None:
             return True
         dims = tuple(int(dim) for dim in asked.ravel())
-        if operator == "Expand":
+        if onnx_op(node) == "Expand":
             target = self._expanded(dims, before, data)
             self._grow_expanded(node, dims, data)
+        elif onnx_op(node) == "Resize":
+            target = self._resized(node.input[0], dims)
         else:
             target = self._reshaped(node.input[0], dims, before, data)
         if target:
-            self._set_target(node, target)
+            self._set_target(node, index, target)
         return target != ()
 
-    def _set_target(self, node: onnx.NodeProto, target: Dims) -> None:
+    def _set_target(self, node: onnx.NodeProto, index: int, target: Dims) -> None:
         value = np.array(target, np.int64)
-        self._stand_in(node, 1, onnx.numpy_helper.from_array(value), value)
+        self._stand_in(node, index, onnx.numpy_helper.from_array(value), value)
+
+    def _resized(self, source: str, dims: Dims) -> Dims | None:
+        """Sizes with the new batch where the data has it; ``None`` where they follow already."""
+        place, old = self.places.get(source), self._old(source)
+        if place is None or dims[place.axis : place.axis + 1] != old[place.axis : place.axis + 1]:
+            return None
+        return grown(dims, place, self.old, self.new)
 
     def _grow_expanded(self, node: onnx.NodeProto, dims: Dims, data: Dims) -> None:
         """Let data as long as the old batch meet a target that has the new one there."""
@@ -201,7 +207,7 @@ class _Rebatching:
             asked = self.values.get(producer.input[1]) if len(producer.input) > 1 else None
             if onnx_op(producer) == "Expand" and asked is not None:
                 dims = self._old(source)
-                self._set_target(producer, grown(dims, place, self.old, self.new))
+                self._set_target(producer, 1, grown(dims, place, self.old, self.new))
                 chain.append((producer, 0))
                 break
             if not producer.input or self._old(producer.input[0]) != self._old(source):
