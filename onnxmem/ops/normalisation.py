@@ -45,7 +45,7 @@ def _row_bytes(count: int) -> Formula:
 
 def _group_bytes(call: Call) -> int | None:
     """Bytes of mean and deviation per sample and group: [N, C, ...] -> [N, num_groups]."""
-    shape, groups = shape_at(call), int_attribute(call, "num_groups", 0)
+    shape, groups = shape_at(call), max(int_attribute(call, "num_groups", 0), 0)
     return times(2 * _STATISTIC_BYTES * groups, shape[0]) if shape and groups else None
 
 

@@ -16,6 +16,7 @@ import onnx.shape_inference
 from onnxmem.findings import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs
 from onnxmem.model.shapes.declared import Declared, use_declared
+from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.propagation import propagate
 from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
 from onnxmem.model.shapes.symbolic import infer_symbolically
@@ -96,10 +97,7 @@ def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]
     Comes back: the model with its shapes, and the first outputs of nodes whose inputs are known and
     do not fit, with the reason.
     """
-    try:
-        proto = onnx.shape_inference.infer_shapes(bound)
-    except Exception:  # noqa: BLE001 - it refuses models that run; the walk starts from nothing
-        proto = bound
+    proto = _inferred_whole(bound)
     if not num_open(proto):
         return proto, {}
     walked = propagate(proto)
@@ -110,6 +108,17 @@ def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]
             break
         walked = propagate(proto)
     return proto, walked.refused
+
+
+def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
+    """What onnx says of the whole graph; where it cannot be asked, the walk starts from nothing."""
+    bodies = (bound.graph.node, *(function.node for function in bound.functions))
+    if any(ends_the_process(nodes) for nodes in bodies):
+        return bound
+    try:
+        return onnx.shape_inference.infer_shapes(bound)
+    except Exception:  # noqa: BLE001 - it refuses models that run
+        return bound
 
 
 def num_open(model: onnx.ModelProto) -> int:

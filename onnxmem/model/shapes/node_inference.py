@@ -9,6 +9,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.own_shapes import own_types
 from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged
@@ -44,9 +45,11 @@ class NodeInference:
         types: Mapping[str, onnx.TypeProto],
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
-        """What onnx says; nothing where it knows no such operator or refuses the node."""
+        """What onnx says; nothing where it knows no such operator, refuses or cannot be asked."""
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         known = {name: types[name] for name in read if name in types}
+        if ends_the_process([node], known):
+            return {}
         data = {n: onnx.numpy_helper.from_array(values[n]) for n in node.input if n in values}
         try:
             version = self.opsets.get(node.domain, 1)

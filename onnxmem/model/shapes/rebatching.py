@@ -15,7 +15,6 @@ indexes the samples, and counts on.
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
 
 import numpy as np
 import onnx
@@ -25,6 +24,7 @@ import onnx.numpy_helper
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.batch_mixing import operands_with_batch
 from onnxmem.model.shapes.batch_place import Dims, Place, grown, inherited, landing
+from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
@@ -135,13 +135,14 @@ class _Rebatching:
         if index is None or asked is None or before is None or data is None:
             return True
         dims = tuple(int(dim) for dim in asked.ravel())
+        target: Dims | None
         if onnx_op(node) == "Expand":
-            target = self._expanded(dims, before, data)
+            target = expanded(dims, before, data, self.old, self.new)
             self._grow_expanded(node, dims, data)
-        elif onnx_op(node) == "Resize":
-            target = self._resized(node.input[0], dims)
         else:
-            target = self._reshaped(node.input[0], dims, before, data)
+            source = Source(self._old(node.input[0]), data, self.places.get(node.input[0]))
+            rule = resized if onnx_op(node) == "Resize" else reshaped
+            target = rule(dims, before, source, self.old, self.new)
         if target:
             self._set_target(node, index, target)
         return target != ()
@@ -150,43 +151,12 @@ class _Rebatching:
         value = np.array(target, np.int64)
         self._stand_in(node, index, onnx.numpy_helper.from_array(value), value)
 
-    def _resized(self, source: str, dims: Dims) -> Dims | None:
-        """Sizes with the new batch where the data has it; ``None`` where they follow already."""
-        place, old = self.places.get(source), self._old(source)
-        if place is None or dims[place.axis : place.axis + 1] != old[place.axis : place.axis + 1]:
-            return None
-        return grown(dims, place, self.old, self.new)
-
     def _grow_expanded(self, node: onnx.NodeProto, dims: Dims, data: Dims) -> None:
         """Let data as long as the old batch meet a target that has the new one there."""
         shift = len(dims) - len(data)
         for axis, dim in enumerate(data):
             if shift >= 0 and dim == self.old != 1 and dims[axis + shift] == self.new:
                 self._grow(node, 0, Place(axis))
-
-    def _expanded(self, dims: Dims, before: Dims, data: Dims) -> Dims | None:
-        """A target with the new batch; ``None`` where it follows already.
-
-        The batch stands where the data has it, else in the leading place.
-        """
-        shift = len(dims) - len(data)
-        met = [a for a in range(max(shift, 0), len(dims)) if data[a - shift] == self.new]
-        axis = next((a for a in met if dims[a] == self.old != 1), 0)
-        follows = _broadcasts(dims, data) and np.broadcast_shapes(dims, data) != before
-        if follows or len(dims) != len(before) or dims[axis : axis + 1] != (self.old,):
-            return None
-        return (*dims[:axis], self.new, *dims[axis + 1 :])
-
-    def _reshaped(self, source: str, dims: Dims, before: Dims, data: Dims) -> Dims | None:
-        """The target at the new batch; ``None`` where this one will do, ``()`` if there is none."""
-        place = self.places.get(source)
-        if place is None:
-            return None if prod(data) == prod(self._old(source)) else ()
-        landed = landing(place.elements_before(self._old(source)), before, self.old)
-        if landed is None:
-            return ()
-        target = grown(before, landed, self.old, self.new)
-        return None if _resolved(dims, data) == target else target
 
     def _grow_operands(self, node: onnx.NodeProto) -> bool:
         """Let the operands that are as long as the old batch be as long as the new one."""
@@ -270,20 +240,6 @@ class _Rebatching:
             return False
         value = constant_value(tensor)
         return value is not None and value.ravel().tolist() == list(range(self.old))
-
-
-def _broadcasts(one: Dims, other: Dims) -> bool:
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return all(a == b or 1 in (a, b) for a, b in pairs)
-
-
-def _resolved(dims: Dims, data: Dims) -> Dims:
-    """Reshape's output for a target with 0 (copy) and -1 (the rest)."""
-    copied = [
-        data[place] if dim == 0 and place < len(data) else dim for place, dim in enumerate(dims)
-    ]
-    known = prod(dim for dim in copied if dim != -1)
-    return tuple(prod(data) // known if dim == -1 and known else dim for dim in copied)
 
 
 def full_shape(proto: onnx.TypeProto | None) -> Dims | None:
