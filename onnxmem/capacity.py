@@ -6,7 +6,7 @@ several sums of buffers, hence convex.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 
@@ -23,6 +23,8 @@ class BatchLaw:
 
     fixed_bytes: int
     bytes_per_sample: int
+    largest_batch: int | None = field(default=None, compare=False)
+    """It is proven from batch 1 to this one."""
 
     def bytes_at(self, batch: int) -> int:
         """Evaluate the law."""
@@ -56,7 +58,7 @@ def batch_law(bytes_at: BytesAt, largest: int) -> BatchLaw | None:
     if ends[0] is None or ends[1] is None:
         return None
     slope, rest = divmod(ends[1] - ends[0], largest - 1)
-    law = BatchLaw(ends[0] - slope, slope)
+    law = BatchLaw(ends[0] - slope, slope, largest)
     middle = (1 + largest) // 2
     return law if rest == 0 and bytes_at(middle) == law.bytes_at(middle) else None
 

@@ -57,6 +57,8 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("gone.onnx", 2),
         ("page.onnx gone.onnx net.onnx", 2),
         ("net.onnx --shape picture:4,3,16,16", 2),
+        ("net.onnx --dim N=4 --dim N=4", 0),
+        ("net.onnx --dim N=4 --dim N=5", 2),
         ("net.onnx --shape image:4,3", 2),
         ("", 2),
         ("--json", 2),
@@ -318,3 +320,26 @@ def test_a_terminal_without_unicode_gets_the_report(folder: Path) -> None:
     )
     assert done.returncode == 0
     assert done.stdout.startswith(r"gr\xf6\xdfe.onnx  5 nodes")
+
+
+def test_a_model_is_never_overwritten(folder: Path, capsys: Capture) -> None:
+    before = (folder / "net.onnx").read_bytes()
+    assert main(["net.onnx", "-o", "./net.onnx", "--force"]) == 2
+    assert (folder / "net.onnx").read_bytes() == before
+    text = "error: usage: ./net.onnx: is a model; choose another file for the result\n"
+    assert capsys.readouterr().err == text
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has a device that is full")
+def test_a_full_disk_is_no_fault_of_ours() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "onnxmem", "net.onnx"],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    text = "error: usage: stdout: cannot be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (2, text)

@@ -35,8 +35,9 @@ def fact(label: str, text: str) -> str:
 
 
 def law_text(law: BatchLaw) -> str:
-    """Write a law out: ``4,728,064 B + 9,633,792 B x batch``."""
-    return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch"
+    """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
+    to = "" if law.largest_batch is None else f", from batch 1 to {law.largest_batch:,}"
+    return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch{to}"
 
 
 def paragraph(start: str, parts: Sequence[str]) -> list[str]:

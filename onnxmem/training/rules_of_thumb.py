@@ -66,10 +66,8 @@ def rules_of_thumb(size: ModelSize) -> RulesOfThumb:
         twice_file_bytes=_weighted((2, size.file_bytes), (2, size.absent_external_bytes)),
         three_weights_bytes=_weighted((3, size.weight_bytes)),
         four_and_a_half_weights_bytes=None if half_weights is None else half_weights // 2,
-        three_params_two_activations_bytes=_weighted(
-            (3 * _FLOAT_BYTES, parameters),
-            (2 * _FLOAT_BYTES * batch, activations),
-            (_FLOAT_BYTES * batch, inputs),
+        three_params_two_activations_bytes=lecture_bytes(
+            parameters, _weighted((2 * batch, activations)), _weighted((batch, inputs))
         ),
         batch_times_tensors_and_params_bytes=_weighted(
             (_FLOAT_BYTES * batch, tensor_elements(size)), (_FLOAT_BYTES * batch, parameters)
@@ -77,6 +75,21 @@ def rules_of_thumb(size: ModelSize) -> RulesOfThumb:
         inputs_activations_and_gradients_bytes=_weighted(
             (1, size.input_bytes), (2, size.activation_bytes)
         ),
+    )
+
+
+def lecture_bytes(
+    parameters: int | None, kept_elements: int | None, input_elements: int | None
+) -> int | None:
+    """Work the lecture rule out: parameters, gradients and momentum, what is kept, and the inputs.
+
+    How often an activation is kept is where its readers differ: twice for every image, as in the
+    rule above, or once in all.
+    """
+    return _weighted(
+        (3 * _FLOAT_BYTES, parameters),
+        (_FLOAT_BYTES, kept_elements),
+        (_FLOAT_BYTES, input_elements),
     )
 
 
