@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from onnxmem.ops.spec import Shape
+from onnxmem.ops.spec import Dims, Shape, known_dims
 
 
 def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:
@@ -25,6 +25,11 @@ def shape_of(proto: onnx.TypeProto) -> Shape | None:
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
         for dim in dense.shape.dim
     )
+
+
+def dims_of(proto: onnx.TypeProto | None) -> Dims | None:
+    """The dims of a dense tensor's type, where every one is known."""
+    return None if proto is None else known_dims(shape_of(proto))
 
 
 def is_complete(proto: onnx.TypeProto | None) -> bool:

@@ -1,10 +1,8 @@
 """Formulas made of formulas, and shapes of which every dim is known."""
 
 from onnxmem.ops.formulas import num_elements, times
-from onnxmem.ops.spec import Attribute, Call, Formula, Operand
+from onnxmem.ops.spec import Attribute, Call, Dims, Formula, Operand, known_dims
 from onnxmem.sums import sum_if_known
-
-Dims = tuple[int, ...]
 
 
 def total(*terms: Formula) -> Formula:
@@ -35,8 +33,7 @@ def dims(operand: Operand | None, *ranks: int) -> Dims | None:
     """Every dim of an operand, of one of the given ranks where any are given."""
     if operand is None or operand.shape is None or (ranks and len(operand.shape) not in ranks):
         return None
-    known = tuple(dim for dim in operand.shape if dim is not None)
-    return known if len(known) == len(operand.shape) else None
+    return known_dims(operand.shape)
 
 
 def positive(call: Call, attribute: str, default: int = 0) -> int | None:

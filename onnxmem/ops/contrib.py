@@ -3,6 +3,7 @@
 A fused operator counts what its parts would, and keeps for a backward pass what they would.
 """
 
+from dataclasses import replace
 from math import prod
 
 from onnxmem.ops.combining import dims, if_input, if_set, multiply_add, positive, total
@@ -13,13 +14,7 @@ from onnxmem.ops.convolution import (
     transposed_macs,
 )
 from onnxmem.ops.formulas import num_elements, one_per_element, per_element, times
-from onnxmem.ops.linear import (
-    GEMM_FLOPS,
-    GEMM_MACS,
-    MATMUL_FLOPS,
-    MATMUL_MACS,
-    MATMUL_SAVED,
-)
+from onnxmem.ops.linear import GEMM_FLOPS, GEMM_MACS, MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
 from onnxmem.ops.spec import Call, Formula, Operand, OpSpec, Saved, unknown
 
 DOMAIN = "com.microsoft"
@@ -67,12 +62,12 @@ def _experts_macs(call: Call) -> int | None:
     return elements // hidden * chosen * sum(prod(expert[1:]) for expert in known)
 
 
-def _convolution(op_type: str, *more: str) -> OpSpec:
-    """Convolution, bias, a sum with ``more``, an activation."""
+def _fused_convolution(op_type: str) -> OpSpec:
+    """Convolution, bias, a sum with Z, an activation."""
     return OpSpec(
         op_type=op_type,
         domain=DOMAIN,
-        inputs=("X", "W", "B", *more),
+        inputs=("X", "W", "B", "Z"),
         outputs=("Y",),
         may_inplace=(("Z", "Y"),) if op_type == "FusedConv" else (),
         parameters=("W", "B"),
@@ -149,10 +144,18 @@ def _skip_normalisation(op_type: str, shift: tuple[str, ...], per_row: int) -> O
     )
 
 
+_NHWC_CONV = replace(
+    _fused_convolution("NhwcConv"),
+    inputs=("X", "W", "B"),
+    saved=CONVOLUTION_SAVED,
+    flops=CONVOLUTION_FLOPS,
+)
+"""Not fused with anything."""
+
 OPS = (
-    _convolution("FusedConv", "Z"),
-    _convolution("NhwcFusedConv", "Z"),
-    _convolution("NhwcConv"),
+    _fused_convolution("FusedConv"),
+    _fused_convolution("NhwcFusedConv"),
+    _NHWC_CONV,
     OpSpec(
         op_type="ConvTransposeWithDynamicPads",
         domain=DOMAIN,

@@ -5,7 +5,7 @@ Elements are those of the first output or the first input, unless a formula says
 
 from math import prod
 
-from onnxmem.ops.spec import Call, Formula, Operand, Shape
+from onnxmem.ops.spec import Call, Formula, Operand, Shape, known_dims
 
 
 def num_elements(operand: Operand | None) -> int | None:
@@ -52,8 +52,8 @@ def bytes_of_input(count: int = 1, input_: int = 0) -> Formula:
 
 def product(dims: Shape | None) -> int | None:
     """Multiply dims; unknown if any is."""
-    known = [dim for dim in dims if dim is not None] if dims is not None else []
-    return prod(known) if dims is not None and len(known) == len(dims) else None
+    known = known_dims(dims)
+    return None if known is None else prod(known)
 
 
 def shape_at(call: Call, input_: int = 0) -> Shape | None:

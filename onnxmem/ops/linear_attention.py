@@ -6,9 +6,9 @@ The work on vectors (scale, gates, differences) is left out beside that on matri
 
 from dataclasses import dataclass
 
-from onnxmem.ops.combining import Dims, dims, if_input, multiply_add, positive
+from onnxmem.ops.combining import dims, if_input, multiply_add, positive
 from onnxmem.ops.formulas import str_attribute
-from onnxmem.ops.spec import Call, OpSpec, Saved, unknown
+from onnxmem.ops.spec import Call, Dims, OpSpec, Saved, unknown
 
 _PACKED_RANK = 3
 

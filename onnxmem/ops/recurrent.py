@@ -6,9 +6,9 @@ full. An activation is 1 FLOP; the two biases of a gate count as one addition.
 
 from math import prod
 
-from onnxmem.ops.combining import Dims, dims, if_input, multiply_add
+from onnxmem.ops.combining import dims, if_input, multiply_add
 from onnxmem.ops.formulas import times
-from onnxmem.ops.spec import Call, Formula, OpSpec, Saved
+from onnxmem.ops.spec import Call, Dims, Formula, OpSpec, Saved
 
 _RANK = 3
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from math import prod
 
 Shape = tuple[int | None, ...]
+Dims = tuple[int, ...]
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+
+
+def known_dims(shape: Shape | None) -> Dims | None:
+    """The dims of a shape of which every one is known."""
+    if shape is None:
+        return None
+    known = tuple(dim for dim in shape if dim is not None)
+    return known if len(known) == len(shape) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +38,8 @@ class Operand:
     @property
     def num_elements(self) -> int | None:
         """Product of the dims; 1 for a scalar."""
-        if self.shape is None:
-            return None
-        dims = [dim for dim in self.shape if dim is not None]
-        return prod(dims) if len(dims) == len(self.shape) else None
+        dims = known_dims(self.shape)
+        return None if dims is None else prod(dims)
 
     @property
     def size_bytes(self) -> int | None:

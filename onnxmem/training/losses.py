@@ -10,7 +10,7 @@ from math import prod
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
-from onnxmem.ops.spec import Operand
+from onnxmem.ops.spec import Operand, known_dims
 
 _LABEL_BYTES = 8
 """Class labels are int64."""
@@ -47,9 +47,8 @@ def _label_bytes(output: Operand) -> int | None:
         return None
     rank = len(output.shape)
     class_axis = 1 if rank > 3 else rank - 1  # noqa: PLR2004 - images and what is larger
-    others = [dim for axis, dim in enumerate(output.shape) if axis != class_axis]
-    known = [dim for dim in others if dim is not None]
-    return _LABEL_BYTES * prod(known) if len(known) == len(others) else None
+    others = known_dims((*output.shape[:class_axis], *output.shape[class_axis + 1 :]))
+    return None if others is None else _LABEL_BYTES * prod(others)
 
 
 def _nothing(output: Operand) -> int | None:  # noqa: ARG001 - a formula like any other

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
-from onnxmem.ops.spec import Call, Operand, Saved
+from onnxmem.ops.spec import Call, Operand, Saved, known_dims
 from onnxmem.sums import sum_known
 from onnxmem.training.composites import silu_inputs
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
 from onnxmem.training.matmul import copied_elements
 from onnxmem.training.precision import Precision
-from onnxmem.training.storages import View, dims_of, is_identity, views
+from onnxmem.training.storages import View, is_identity, views
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _Ledger:
             return None
         other = node.inputs[-1 if name == node.inputs[0] else 0]
         strides = self.views[name].strides
-        mine, others = (dims_of(self.graph.tensors[text].shape) for text in (name, other))
+        mine, others = (known_dims(self.graph.tensors[text].shape) for text in (name, other))
         if mine is None or others is None or strides is None:
             return None
         count = copied_elements(mine, strides, others)

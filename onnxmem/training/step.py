@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
-from onnxmem.ops.spec import Operand
+from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.sums import sum_known
 from onnxmem.training.losses import Loss, loss_named
 from onnxmem.training.optimizers import Optimizer, optimizer_named
 from onnxmem.training.precision import Precision, precision_named
 from onnxmem.training.saved import SavedActivations, saved_activations
-from onnxmem.training.storages import dims_of
 
 _BATCH_COUNT_BYTES = 8
 """PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
@@ -132,7 +131,7 @@ class _Step:
 
     def _shapes(self) -> tuple[tuple[int, ...], ...]:
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
-        return tuple(dims for shape in shapes if (dims := dims_of(shape)) is not None)
+        return tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
 
     def _held(self, name: str, bits: int) -> Operand:
         tensor = self.graph.tensors[name]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import Call, Shape
+from onnxmem.ops.spec import Call, known_dims
 from onnxmem.training.strides import Dims, Strides, contiguous, expanded, reshaped
 
 
@@ -46,16 +46,8 @@ def is_identity(graph: Graph, node: Node) -> bool:
     return False
 
 
-def dims_of(shape: Shape | None) -> Dims | None:
-    """Read the dims of a shape that is known throughout."""
-    if shape is None:
-        return None
-    known = tuple(dim for dim in shape if dim is not None)
-    return known if len(known) == len(shape) else None
-
-
 def _own_storage(graph: Graph, name: str) -> View:
-    dims = dims_of(graph.tensors[name].shape)
+    dims = known_dims(graph.tensors[name].shape)
     return View(name, None if dims is None else contiguous(dims))
 
 
@@ -75,8 +67,8 @@ def _view(graph: Graph, node: Node, output: str, found: Mapping[str, View]) -> V
     if not viewed:
         return None
     source = found[viewed]
-    before = dims_of(graph.tensors[viewed].shape)
-    after = dims_of(graph.tensors[output].shape)
+    before = known_dims(graph.tensors[viewed].shape)
+    after = known_dims(graph.tensors[output].shape)
     if before is None or after is None or source.strides is None:
         return View(source.storage, None)
     look = _Look(graph.call(node), before, source.strides, after)

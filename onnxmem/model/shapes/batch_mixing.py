@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from onnxmem.model.shapes.batch_place import Dims, Place
+from onnxmem.model.shapes.batch_place import Place
 from onnxmem.model.traversal import onnx_op
+from onnxmem.ops.spec import Dims
 
 _BROADCASTING = frozenset(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less "

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import prod
 from operator import mul
 
-Dims = tuple[int, ...]
+from onnxmem.ops.spec import Dims
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from math import prod
 
 import numpy as np
 
-from onnxmem.model.shapes.batch_place import Dims, Place, grown, landing
+from onnxmem.model.shapes.batch_place import Place, grown, landing
+from onnxmem.ops.spec import Dims
 
 
 @dataclass(frozen=True, slots=True)

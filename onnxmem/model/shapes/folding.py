@@ -17,7 +17,7 @@ import onnx
 from onnxmem.model.constants import Array
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import shape_of
-from onnxmem.ops.spec import Shape
+from onnxmem.ops.spec import Shape, known_dims
 
 MAX_ELEMENTS = 4096
 """A value with more elements than this is not made."""
@@ -77,10 +77,8 @@ def _extent(shape: Shape | None) -> float:
 
     A tensor without elements may have a huge dim, and a kernel that works along it is not small.
     """
-    dims = [dim for dim in shape if dim is not None] if shape is not None else []
-    if shape is None or len(dims) < len(shape):
-        return float("inf")
-    return prod(max(dim, 1) for dim in dims)
+    dims = known_dims(shape)
+    return float("inf") if dims is None else prod(max(dim, 1) for dim in dims)
 
 
 def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, Array]:
@@ -92,8 +90,8 @@ def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> d
     asked = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     if onnx_op(node) == "Size":
         asked = shape
-    dims = [dim for dim in asked if dim is not None]
-    if len(dims) < len(asked):
+    dims = known_dims(asked)
+    if dims is None:
         return {}
     if onnx_op(node) == "Size":
         return {node.output[0]: np.array(prod(dims), np.int64)} if prod(dims) < 2**63 else {}

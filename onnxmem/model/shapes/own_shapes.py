@@ -6,7 +6,7 @@ import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.traversal import onnx_op
-from onnxmem.model.value_types import dense_type, is_complete, shape_of
+from onnxmem.model.value_types import dense_type, dims_of, is_complete, shape_of
 
 _Types = dict[str, onnx.TypeProto]
 _ShapeFunction = Callable[
@@ -92,8 +92,8 @@ def _loop(
             found[name] = known
     trips = _trip_count(node, body, values)
     for name, each in zip(node.output[num_carried:], made[num_carried:], strict=False):
-        if trips is not None and is_complete(each):
-            dims = [dim for dim in shape_of(each) or () if dim is not None]
+        dims = dims_of(each)
+        if trips is not None and is_complete(each) and dims is not None:
             found[name] = dense_type(each.tensor_type.elem_type, (trips, *dims))
     return found
 

@@ -23,13 +23,14 @@ import onnx.numpy_helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.batch_mixing import operands_with_batch
-from onnxmem.model.shapes.batch_place import Dims, Place, grown, inherited, landing
+from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
 from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
 from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
 from onnxmem.model.traversal import onnx_op
-from onnxmem.model.value_types import dense_type, shape_of
+from onnxmem.model.value_types import dense_type, dims_of
+from onnxmem.ops.spec import Dims
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that keep the order of the elements and change the dims alone."""
@@ -112,7 +113,7 @@ class _Rebatching:
 
     def _place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
         """Find the batch in a tensor whose shape is known at both batches."""
-        old, new = full_shape(self.old_types.get(name)), full_shape(self.types.get(name))
+        old, new = dims_of(self.old_types.get(name)), dims_of(self.types.get(name))
         if old is None or new is None or old == new:
             return
         sources = [(self.places[i], self._old(i)) for i in inputs if i in self.places]
@@ -124,14 +125,14 @@ class _Rebatching:
             self.places[name] = place
 
     def _old(self, name: str) -> Dims:
-        return full_shape(self.old_types.get(name)) or ()
+        return dims_of(self.old_types.get(name)) or ()
 
     def _follows(self, node: onnx.NodeProto) -> bool:
         """Rewrite a target that carries the old batch; false where none can be found."""
         index = _TARGETS.get(onnx_op(node))
         name = node.input[index] if index is not None and index < len(node.input) else ""
-        asked, before = self.values.get(name), full_shape(self.old_types.get(node.output[0]))
-        data = full_shape(self.types.get(node.input[0])) if node.input else None
+        asked, before = self.values.get(name), dims_of(self.old_types.get(node.output[0]))
+        data = dims_of(self.types.get(node.input[0])) if node.input else None
         if index is None or asked is None or before is None or data is None:
             return True
         dims = tuple(int(dim) for dim in asked.ravel())
@@ -216,7 +217,7 @@ class _Rebatching:
     def _left_behind(self, graph: onnx.GraphProto) -> Iterator[str]:
         """Outputs that led with the old batch and have not grown anywhere."""
         for value in graph.output:
-            old, new = self._old(value.name), full_shape(self.types.get(value.name))
+            old, new = self._old(value.name), dims_of(self.types.get(value.name))
             if old and old == new and old[0] == self.old:
                 yield value.name
 
@@ -240,12 +241,3 @@ class _Rebatching:
             return False
         value = constant_value(tensor)
         return value is not None and value.ravel().tolist() == list(range(self.old))
-
-
-def full_shape(proto: onnx.TypeProto | None) -> Dims | None:
-    """The dims of a type of which every dim is known."""
-    shape = shape_of(proto) if proto is not None else None
-    if shape is None:
-        return None
-    dims = tuple(dim for dim in shape if dim is not None)
-    return dims if len(dims) == len(shape) else None

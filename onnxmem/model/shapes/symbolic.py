@@ -24,6 +24,7 @@ from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
 
 _MAX_RANK = 1024
 """onnx's own limit of a rank that it writes out."""
+_MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
 """Operators whose output has as many dims as their second input has elements."""
 _WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
@@ -122,7 +123,7 @@ def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     for value in (output for node in graph for output in node.outputs):
         if value.shape is None or value.dtype is None or not value.name or value.name in known:
             continue
-        dims = [dim for dim in value.shape.dims if isinstance(dim, int)]
+        dims = [dim for dim in value.shape.dims if isinstance(dim, int) and 0 <= dim <= _MAX_DIM]
         if len(dims) == len(value.shape.dims):
             found[value.name] = dense_type(value.dtype.value, dims)
     return found
