@@ -1,0 +1,86 @@
+"""What one batch of one model takes: the stages walked once, before any other batch is tried."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onnxmem.memory import ActivationMemory, activation_memory
+from onnxmem.model import BoundModel, ModelFile, Prepared, Request, Tensor, build
+from onnxmem.model.parameters import Parameters, parameters
+from onnxmem.settings import Settings
+from onnxmem.sums import sum_known
+from onnxmem.training import TrainingMemory, training_memory
+from onnxmem.training.rules_of_thumb import ModelSize, per_sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The figures of the stages; bytes, ``None`` is unknown."""
+
+    bound: BoundModel
+    parameters: Parameters
+    activations: ActivationMemory
+    weight_bytes: int | None
+    inputs_bytes: int | None
+    training: TrainingMemory | None
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Weights, inputs and in-place peak."""
+        peak_bytes = self.activations.in_place_peak_bytes
+        return sum_known((self.weight_bytes, self.inputs_bytes, peak_bytes))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the figures are of the batch asked for and leave nothing out."""
+        left_out = self.training.unknown if self.training else ()
+        return self.bound.follows_batch and not (left_out or self.activations.unknown_tensors)
+
+    @property
+    def training_peak_bytes(self) -> int | None:
+        """The training step's peak; ``None`` also where no training is asked for."""
+        return self.training.peak_bytes if self.training else None
+
+
+def terms_of(prepared: Prepared, asked: Settings) -> Terms:
+    """Walk the stages once, at the batch asked for."""
+    bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
+    graph = bound.graph
+    found = parameters(graph)
+    training = None
+    if asked.train:
+        training = training_memory(
+            graph, found, optimizer=asked.optimizer, precision=asked.precision, loss=asked.loss
+        )
+    return Terms(
+        bound=bound,
+        parameters=found,
+        activations=activation_memory(graph),
+        weight_bytes=sum_bytes(graph.weights()),
+        inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
+        training=training,
+    )
+
+
+def model_size(model: ModelFile, terms: Terms) -> ModelSize:
+    """What the rules of thumb reckon with."""
+    graph = terms.bound.graph
+    batch = terms.bound.binding.batch or 1
+    external = [weight for weight in graph.weights() if weight.is_external]
+    inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
+    activations = terms.activations.naive_in_place_elements
+    return ModelSize(
+        file_bytes=model.file_bytes,
+        absent_external_bytes=sum_bytes(external),
+        weight_bytes=terms.weight_bytes,
+        num_parameters=terms.parameters.num_parameters,
+        activation_elements_per_sample=per_sample(activations, batch),
+        input_elements_per_sample=per_sample(inputs, batch),
+        activation_bytes=terms.activations.naive_in_place_bytes,
+        input_bytes=terms.inputs_bytes,
+        batch=batch,
+    )
+
+
+def sum_bytes(tensors: Iterable[Tensor]) -> int | None:
+    """Bytes of tensors: a lower bound where one is unknown, ``None`` where all are."""
+    return sum_known(tensor.size_bytes for tensor in tensors)
