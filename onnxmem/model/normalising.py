@@ -1,14 +1,13 @@
 """One way to write a model: its domains, the versions that it leaves out, nodes that are whole."""
 
 from collections.abc import Iterable, Iterator
-from functools import cache
 
 import onnx
 import onnx.defs
 
-from onnxmem.errors import GraphError
 from onnxmem.findings import Finding
-from onnxmem.model.traversal import node_label, nodes_in, onnx_op
+from onnxmem.model.arity import refuse_unless_whole
+from onnxmem.model.traversal import nodes_in, onnx_op
 
 _ALIAS = "ai.onnx"
 """Another name of ONNX's own domain, ``""``."""
@@ -17,7 +16,7 @@ _ALIAS = "ai.onnx"
 def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Write ONNX's own domain in one way and import it where the model forgets to, in place.
 
-    :raises GraphError: a node lacks an input that its operator cannot be without.
+    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
     """
     for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
         entry.domain = _canonical(entry.domain)
@@ -26,7 +25,7 @@ def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     findings = _with_version(model)
     version = next(entry.version for entry in model.opset_import if not entry.domain)
     for node in nodes_in(model.graph.node):
-        _refuse_missing_inputs(node, version)
+        refuse_unless_whole(node, version)
     return findings
 
 
@@ -48,22 +47,3 @@ def _with_version(model: onnx.ModelProto) -> tuple[Finding, ...]:
         return ()
     text = f"the file names no version of ONNX's operators; the newest, {version}, is taken"
     return (Finding("missing_opset", text),)
-
-
-def _refuse_missing_inputs(node: onnx.NodeProto, version: int) -> None:
-    least = _least_inputs(onnx_op(node), version)
-    if len(node.input) < least:
-        message = (
-            f"node {node_label(node)} has {len(node.input)} inputs, and {node.op_type} needs "
-            f"{least}; export the model again"
-        )
-        raise GraphError(message)
-
-
-@cache
-def _least_inputs(op_type: str, version: int) -> int:
-    """The inputs that an operator needs at a version; 0 where it is not known."""
-    try:
-        return onnx.defs.get_schema(op_type, version, "").min_input
-    except onnx.defs.SchemaError:
-        return 0

@@ -35,7 +35,7 @@ def _scan_trips(graph: Graph, node: Node) -> int | None:
     axes = node.attributes.get("scan_input_axes", (0,))
     if not isinstance(num_scanned, int) or not isinstance(axes, tuple):
         return None
-    scanned = node.inputs[len(node.inputs) - num_scanned :] if num_scanned > 0 else ()
-    shape = graph.tensors[scanned[0]].shape if scanned else None
+    scanned = node.inputs[-num_scanned:] if 0 < num_scanned <= len(node.inputs) else ("",)
+    shape = graph.tensors[scanned[0]].shape if scanned[0] else None
     axis = int(axes[0]) if axes else 0
     return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None

@@ -7,8 +7,6 @@ at the new one: ``None`` where the present one will do, ``()`` where there is no
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from onnxmem.model.shapes.batch_place import Place, grown, landing
 from onnxmem.ops.spec import Dims
 
@@ -29,7 +27,8 @@ def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims
     shift = len(target) - len(data)
     met = [axis for axis in range(max(shift, 0), len(target)) if data[axis - shift] == new]
     axis = next((axis for axis in met if target[axis] == old != 1), 0)
-    follows = _broadcasts(target, data) and np.broadcast_shapes(target, data) != before
+    spread = _broadcast(target, data)
+    follows = spread is not None and spread != before
     if follows or len(target) != len(before) or target[axis : axis + 1] != (old,):
         return None
     return (*target[:axis], new, *target[axis + 1 :])
@@ -54,9 +53,16 @@ def resized(target: Dims, before: Dims, source: Source, old: int, new: int) -> D
     return grown(target, place, old, new)
 
 
-def _broadcasts(one: Dims, other: Dims) -> bool:
-    pairs = zip(reversed(one), reversed(other), strict=False)
-    return all(a == b or 1 in (a, b) for a, b in pairs)
+def _broadcast(one: Dims, other: Dims) -> Dims | None:
+    """What two shapes broadcast to, of any size; ``None`` where they do not fit."""
+    rank = max(len(one), len(other))
+    pairs = list(zip(_filled(one, rank), _filled(other, rank), strict=True))
+    fits = all(a == b or 1 in (a, b) for a, b in pairs)
+    return tuple(b if a == 1 else a for a, b in pairs) if fits else None
+
+
+def _filled(dims: Dims, rank: int) -> Dims:
+    return (1,) * (rank - len(dims)) + dims
 
 
 def _resolved(dims: Dims, data: Dims) -> Dims:

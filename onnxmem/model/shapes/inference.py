@@ -113,7 +113,8 @@ def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
     """What onnx says of the whole graph; where it cannot be asked, the walk starts from nothing."""
     bodies = (bound.graph.node, *(function.node for function in bound.functions))
-    if any(ends_the_process(nodes) for nodes in bodies):
+    opsets = {entry.domain: entry.version for entry in bound.opset_import}
+    if any(ends_the_process(nodes, opsets) for nodes in bodies):
         return bound
     try:
         return onnx.shape_inference.infer_shapes(bound)

@@ -48,7 +48,7 @@ class NodeInference:
         """What onnx says; nothing where it knows no such operator, refuses or cannot be asked."""
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         known = {name: types[name] for name in read if name in types}
-        if ends_the_process([node], known):
+        if ends_the_process([node], self.opsets, known):
             return {}
         data = {n: onnx.numpy_helper.from_array(values[n]) for n in node.input if n in values}
         try:

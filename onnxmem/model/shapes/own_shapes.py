@@ -60,8 +60,9 @@ def _slices(
 ) -> list[onnx.TypeProto | None]:
     """A Scan's states as they are, and its scanned inputs without the axis that it runs along."""
     settings = {attribute.name: attribute for attribute in node.attribute}
-    num_scanned = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
-    num_states = max(len(node.input) - num_scanned, 0)
+    asked = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
+    num_scanned = min(max(asked, 0), len(node.input))
+    num_states = len(node.input) - num_scanned
     axes = list(settings["scan_input_axes"].ints) if "scan_input_axes" in settings else []
     axes += [0] * (num_scanned - len(axes))
     slices: list[onnx.TypeProto | None] = [types.get(name) for name in node.input[:num_states]]

@@ -130,10 +130,12 @@ class _Rebatching:
     def _follows(self, node: onnx.NodeProto) -> bool:
         """Rewrite a target that carries the old batch; false where none can be found."""
         index = _TARGETS.get(onnx_op(node))
-        name = node.input[index] if index is not None and index < len(node.input) else ""
+        if index is None:
+            return True
+        name = node.input[index] if index < len(node.input) else ""
         asked, before = self.values.get(name), dims_of(self.old_types.get(node.output[0]))
         data = dims_of(self.types.get(node.input[0])) if node.input else None
-        if index is None or asked is None or before is None or data is None:
+        if asked is None or before is None or data is None:
             return True
         dims = tuple(int(dim) for dim in asked.ravel())
         target: Dims | None

@@ -19,11 +19,10 @@ import onnx
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.native_faults import has_long_target
 from onnxmem.model.traversal import onnx_op
-from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
+from onnxmem.model.value_types import dense_type, is_complete, merged
 
-_MAX_RANK = 1024
-"""onnx's own limit of a rank that it writes out."""
 _MAX_DIM = 2**63 - 1
 _RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
 """Operators whose output has as many dims as their second input has elements."""
@@ -75,12 +74,8 @@ def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) 
     if operator in _WRONG_WITHOUT_CONSTANTS:
         return values.keys() >= {*operands}
     if operator in _RANK_IS_A_LENGTH:
-        return not any(_is_long(types.get(name)) for name in operands)
+        return not has_long_target(node, types)
     return operator not in _CONTROL_FLOW
-
-
-def _is_long(proto: onnx.TypeProto | None) -> bool:
-    return any((dim or 0) > _MAX_RANK for dim in (shape_of(proto) if proto else None) or ())
 
 
 def _part(

@@ -1,0 +1,75 @@
+"""What a node cannot be without: inputs, outputs and the graphs inside it."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+import onnx.defs
+
+from onnxmem.errors import GraphError
+from onnxmem.model.traversal import node_label, onnx_op, subgraphs
+
+_AROUND_CARRIED = {"inputs": 2, "outputs": 1}
+"""What a Loop's body has besides the carried values: trip and condition in, condition out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Least:
+    inputs: int = 0
+    outputs: int = 0
+    graphs: frozenset[str] = frozenset()
+    """Attributes that hold the graphs it runs."""
+
+
+def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
+    """Check one node of ONNX's own against the least that its operator has at a version.
+
+    :raises GraphError: the node has less; it names the node and what it lacks.
+    """
+    least = _least(onnx_op(node), version)
+    _refuse_fewer(node, "inputs", len(node.input), least.inputs)
+    _refuse_fewer(node, "outputs", len(node.output), least.outputs)
+    inside = dict(subgraphs(node))
+    for name in sorted(least.graphs - inside.keys()):
+        message = (
+            f"node {node_label(node)} has no {name}, the graph that {node.op_type} runs; "
+            "export the model again"
+        )
+        raise GraphError(message)
+    if onnx_op(node) == "Loop" and "body" in inside:
+        body, num_carried = inside["body"], max(len(node.input) - 2, 0)
+        for side, values in (("inputs", body.input), ("outputs", body.output)):
+            _refuse_fewer(node, f"body {side}", len(values), num_carried + _AROUND_CARRIED[side])
+
+
+def _refuse_fewer(node: onnx.NodeProto, what: str, count: int, least: int) -> None:
+    if count < least:
+        message = (
+            f"node {node_label(node)} has {count} {what}, and {node.op_type} needs {least}; "
+            "export the model again"
+        )
+        raise GraphError(message)
+
+
+@cache
+def _least(op_type: str, version: int) -> _Least:
+    """The least that an operator has; nothing where the operator is not known.
+
+    Where the version has no such operator its newest form is taken: the node means that one.
+    """
+    schema = _schema(op_type, version) or _schema(op_type, onnx.defs.onnx_opset_version())
+    if schema is None:
+        return _Least()
+    graphs = frozenset(
+        name
+        for name, attribute in schema.attributes.items()
+        if attribute.required and attribute.type == onnx.defs.OpSchema.AttrType.GRAPH
+    )
+    return _Least(schema.min_input, schema.min_output, graphs)
+
+
+def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
+    try:
+        return onnx.defs.get_schema(op_type, version, "")
+    except onnx.defs.SchemaError:
+        return None
