@@ -322,3 +322,11 @@ def test_a_number_that_is_not_positive_is_refused(number: int) -> None:
 
 def test_a_batch_that_is_not_positive_is_refused_beside_a_dim_named_batch() -> None:
     assert refusal(batch=0, dims={"batch": 2}) == "dim 'batch' is 0; a dim is a positive number"
+
+
+@pytest.mark.parametrize("number", [2**63, 10**30])
+def test_a_number_that_onnx_cannot_write_is_refused(number: int) -> None:
+    text = f"dim {number} is over 9,223,372,036,854,775,807, the largest that ONNX can write"
+    assert refusal(batch=number) == text
+    assert refusal(dims={"N": number}) == text
+    assert refusal(shapes={"x": (2, number)}) == text

@@ -125,7 +125,22 @@ def test_a_graph_output_can_contradict() -> None:
 def test_a_shape_given_for_an_input_outdates_what_follows_from_it() -> None:
     found = bound(RELUS, declared("y", [2, 3]), request=Request(shapes={"x": (2, 9)}))
     assert found.graph.tensors["y"].shape == (2, 9)
-    assert found.findings == contradicted("'y'")
+    assert found.findings == ()
+
+
+def test_what_the_file_says_of_other_inputs_is_no_help() -> None:
+    text = "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
+    asked = Request(shapes={"x": (2, 9)})
+    assert bound(text, declared("y", [5])).graph.tensors["z"].shape == (5,)
+    found = bound(text, declared("y", [5]), request=asked)
+    assert found.graph.tensors["z"].shape is None
+    assert found.findings == ()
+
+
+def test_what_the_file_says_by_symbols_stands_at_any_number() -> None:
+    text = "agraph (float[N,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
+    found = bound(text, declared("y", ["N", 5]), request=Request(shapes={"x": (7, 3)}))
+    assert found.graph.tensors["z"].shape == (7, 5)
 
 
 def test_of_many_names_some_are_listed() -> None:

@@ -152,11 +152,6 @@ def test_a_constant_of_shape_sized_at_run_time_makes_an_activation() -> None:
     assert role(text, "w") is Role.ACTIVATION
 
 
-def test_a_constant_of_shape_without_its_input_makes_an_activation() -> None:
-    proto = with_nodes(make_node("ConstantOfShape", [""], ["c"]))
-    assert graph(proto).tensors["c"].role is Role.ACTIVATION
-
-
 def test_a_constant_of_shape_of_another_domain_reads_its_input() -> None:
     text = '<ir_version: 10, opset_import: ["": 21, "own": 1]>' + FILLED.replace(
         "w = C", "w = own.C"

@@ -17,6 +17,8 @@ _AROUND_CARRIED = {"inputs": 2, "outputs": 1}
 class _Least:
     inputs: int = 0
     outputs: int = 0
+    single: tuple[str, ...] = ()
+    """The inputs in order: the name of each that cannot be left out, ``""`` for any other."""
     graphs: frozenset[str] = frozenset()
     """Attributes that hold the graphs it runs."""
 
@@ -29,6 +31,17 @@ def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
     least = _least(onnx_op(node), version)
     _refuse_fewer(node, "inputs", len(node.input), least.inputs)
     _refuse_fewer(node, "outputs", len(node.output), least.outputs)
+    for name, place in zip(node.input, least.single, strict=False):
+        if place and not name:
+            message = (
+                f"node {node_label(node)} leaves out {place}, which {node.op_type} needs; "
+                "export the model again"
+            )
+            raise GraphError(message)
+    _refuse_missing_graphs(node, least)
+
+
+def _refuse_missing_graphs(node: onnx.NodeProto, least: _Least) -> None:
     inside = dict(subgraphs(node))
     for name in sorted(least.graphs - inside.keys()):
         message = (
@@ -65,7 +78,9 @@ def _least(op_type: str, version: int) -> _Least:
         for name, attribute in schema.attributes.items()
         if attribute.required and attribute.type == onnx.defs.OpSchema.AttrType.GRAPH
     )
-    return _Least(schema.min_input, schema.min_output, graphs)
+    needed = onnx.defs.OpSchema.FormalParameterOption.Single
+    single = tuple(slot.name if slot.option == needed else "" for slot in schema.inputs)
+    return _Least(schema.min_input, schema.min_output, single, graphs)
 
 
 def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:

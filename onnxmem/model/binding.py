@@ -18,6 +18,8 @@ from onnxmem.model.dim_expressions import evaluated, names_in
 from onnxmem.model.traversal import initializer_names
 
 _BATCH_NAME = re.compile(r"n|bs|.*batch.*", re.IGNORECASE)
+_MAX_DIM = 2**63 - 1
+
 Dims = tuple[str | int, ...]
 
 
@@ -148,6 +150,11 @@ def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
         if number < 1:
             message = f"dim {name!r} is {number}; a dim is a positive number"
             raise ShapeError(message)
+    given = [dim for shape in request.shapes.values() for dim in shape]
+    largest = max((*given, *request.dims.values(), request.batch or 1))
+    if largest > _MAX_DIM:
+        message = f"dim {largest} is over {_MAX_DIM:,}, the largest that ONNX can write"
+        raise ShapeError(message)
 
 
 def _numbered(

@@ -38,16 +38,17 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
     steps = [_step(node) for node in graph.node]
     given = given_names(graph)
     producer = _producers(steps, given)
-    _refuse_undefined(graph, steps, producer, given | set(outer))
+    _refuse_undefined(graph, steps, (producer, given, outer))
     order = _running_order(steps, producer)
     moved = order != list(range(len(steps)))
     if moved:
         nodes = [graph.node[place] for place in order]
         del graph.node[:]
         graph.node.extend(nodes)
-    for node in graph.node:
-        for _, inner in subgraphs(node):
-            moved |= sort_nodes(inner, given | set(outer) | producer.keys())
+    bodies = [inner for node in graph.node for _, inner in subgraphs(node)]
+    offered = {*outer, *given, *producer} if bodies else ()
+    for inner in bodies:
+        moved |= sort_nodes(inner, offered)
     return moved
 
 
@@ -75,15 +76,15 @@ def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
 
 
 def _refuse_undefined(
-    graph: onnx.GraphProto, steps: Sequence[_Step], producer: dict[str, int], known: set[str]
+    graph: onnx.GraphProto, steps: Sequence[_Step], known: Sequence[Collection[str]]
 ) -> None:
     for step in steps:
         for name in step.reads:
-            if name not in producer and name not in known:
+            if not any(name in names for names in known):
                 message = f"node {step.label} reads tensor {name!r}, which nothing defines"
                 raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
-        if value.name not in producer and value.name not in known:
+        if not any(value.name in names for names in known):
             message = f"graph output {value.name!r} is a tensor that no node defines"
             raise GraphError(message + _NEXT_STEP)
 

@@ -6,6 +6,7 @@ ConstantOfShape, or that nothing reads, is none. Each storage counts once: tenso
 same place of an external file are one.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -106,19 +107,22 @@ class _Reader:
         infos: Mapping[str, onnx.TypeProto],
     ) -> tuple[Node, ...]:
         nodes = []
-        taken: set[str] = set()
+        taken: dict[str, int] = {}
+        has_bodies = any(True for node in proto.node for _ in subgraphs(node))
+        offered = sorted(set(scope.values())) if has_bodies else []
         for place, node in enumerate(proto.node):
             name = _unique(prefix + (node.name or f"{node.op_type}_{place}"), taken)
             self._add_outputs(node, prefix, infos)
-            nodes.append(self._node(node, name, scope))
+            nodes.append(self._node(node, name, scope, offered))
         return tuple(nodes)
 
-    def _node(self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str]) -> Node:
-        graphs = list(subgraphs(proto))
-        offered = set(scope.values()) if graphs else set()
+    def _node(
+        self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
+    ) -> Node:
+        """Read one node; ``offered`` holds the scoped names that its subgraphs may read, sorted."""
         inner = tuple(
             (attribute, self.graph(graph, _free_prefix(f"{name}/{attribute}", offered), scope))
-            for attribute, graph in graphs
+            for attribute, graph in subgraphs(proto)
         )
         return Node(
             name=name,
@@ -226,22 +230,28 @@ def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:
     }
 
 
-def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: set[str]) -> tuple[str, ...]:
+def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
     """Names that the subgraphs read of those that the enclosing graphs offer."""
     names: dict[str, None] = {}
     for _, graph in inner:
-        reads = (name for node in graph.nodes for name in node.reads)
-        names.update(dict.fromkeys(name for name in (*reads, *graph.outputs) if name in offered))
+        reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
+        names.update(dict.fromkeys(name for name in reads if _first_from(name, offered) == name))
     return tuple(names)
 
 
-def _free_prefix(text: str, offered: Iterable[str]) -> str:
+def _free_prefix(text: str, offered: Sequence[str]) -> str:
     """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
     prefix, number = f"{text}/", 1
-    while any(name.startswith(prefix) for name in offered):
+    while _first_from(prefix, offered).startswith(prefix):
         number += 1
         prefix = f"{text}#{number}/"
     return prefix
+
+
+def _first_from(text: str, names: Sequence[str]) -> str:
+    """The first of the sorted names that is not before a text; ``""`` where there is none."""
+    place = bisect_left(names, text)
+    return names[place] if place < len(names) else ""
 
 
 def _external_place(proto: onnx.TensorProto) -> str | None:
@@ -258,11 +268,15 @@ def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
     return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    """A node's name, numbered where another node has it already."""
-    candidate, number = name, 1
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """A node's name, numbered where another node has it already.
+
+    ``taken`` maps each name that is taken to the last number that was tried with it.
+    """
+    candidate, number = name, taken.get(name, 1)
     while candidate in taken:
         number += 1
         candidate = f"{name}#{number}"
-    taken.add(candidate)
+    taken[name] = number
+    taken.setdefault(candidate, 1)
     return candidate

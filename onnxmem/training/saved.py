@@ -120,7 +120,7 @@ class _Ledger:
         """Bytes of the copy of an operand that a MatMul keeps in its place; ``None``: no copy."""
         if node.onnx_op != "MatMul":
             return None
-        other = node.inputs[-1 if name == node.inputs[0] else 0]
+        other = node.inputs[1 if name == node.inputs[0] else 0]
         strides = self.views[name].strides
         mine, others = (known_dims(self.graph.tensors[text].shape) for text in (name, other))
         if mine is None or others is None or strides is None:

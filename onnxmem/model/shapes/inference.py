@@ -14,7 +14,7 @@ import onnx
 import onnx.shape_inference
 
 from onnxmem.findings import Finding, listed
-from onnxmem.model.binding import Binding, given_inputs
+from onnxmem.model.binding import Binding, given_inputs, input_dims
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.propagation import propagate
@@ -57,11 +57,25 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
 
 def _with_declared(bound: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
     proto, refused = inferred(bound)
+    if not _is_as_declared(model, binding):
+        # What the file declares speaks of other inputs.
+        findings = tuple(_refusals(refused))
+        return Shaped(proto, frozenset(), follows_batch=True, findings=findings)
     declared = use_declared(proto, model, binding.dims)
     if declared.used:
         propagate(proto)
     findings = (*_declared_findings(declared), *_refusals(refused))
     return Shaped(proto, frozenset(declared.used), follows_batch=True, findings=findings)
+
+
+def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
+    """Whether every number that the file gives for a dim of an input is the one in effect."""
+    pairs = (
+        pair
+        for value in given_inputs(model.graph)
+        for pair in zip(input_dims(value) or (), binding.shapes.get(value.name, ()), strict=False)
+    )
+    return all(declared == dim for declared, dim in pairs if isinstance(declared, int))
 
 
 def _refusals(refused: Mapping[str, str]) -> Iterator[Finding]:

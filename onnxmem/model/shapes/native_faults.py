@@ -48,6 +48,14 @@ def has_long_target(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -
     return shape is None or any(dim is None or dim > MAX_RANK for dim in shape)
 
 
+def has_odd_parts(node: onnx.NodeProto) -> bool:
+    """Whether a Split says another number of parts than it has outputs.
+
+    onnx makes a list of so many parts and fills as many as there are outputs.
+    """
+    return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
+
+
 def _is_fatal(
     node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto]
 ) -> bool:
@@ -57,6 +65,5 @@ def _is_fatal(
     if onnx_op(node) == "Expand":
         return opsets.get("", 1) < _EXPAND_LIMITS_RANK and has_long_target(node, types)
     if onnx_op(node) == "Split":
-        # It makes a list of this many parts and fills as many as there are outputs.
-        return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
+        return has_odd_parts(node)
     return False

@@ -19,7 +19,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.native_faults import has_long_target
+from onnxmem.model.shapes.native_faults import has_long_target, has_odd_parts
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, is_complete, merged
 
@@ -72,7 +72,7 @@ def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) 
     """Whether the library can be asked about an operator and its operands."""
     operator, operands = onnx_op(node), node.input[1:]
     if operator in _WRONG_WITHOUT_CONSTANTS:
-        return values.keys() >= {*operands}
+        return values.keys() >= {*operands} and not has_odd_parts(node)
     if operator in _RANK_IS_A_LENGTH:
         return not has_long_target(node, types)
     return operator not in _CONTROL_FLOW
