@@ -12,6 +12,7 @@ from onnxmem.limits import Limits
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, ModelFile, ModelSource, Prepared, load, prepare
 from onnxmem.model.parameters import Parameters
+from onnxmem.runtimes import RuntimeMemory, optimised_file, runtime_memories
 from onnxmem.settings import Settings
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
@@ -50,6 +51,8 @@ class Analysis:
     max_batch: BatchLimit | None
     rule_max_batch: int | None
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
+    runtimes: tuple[RuntimeMemory, ...]
+    """What each runtime asked for takes, in the order asked."""
     coverage: Coverage
     findings: tuple[Finding, ...]
     follows_batch: bool
@@ -84,6 +87,9 @@ class Question:
     model: ModelFile
     prepared: Prepared
     settings: Settings
+    source: ModelFile
+    """The file, where ``model`` is what a runtime's optimiser made of it."""
+    remarks: tuple[Finding, ...] = ()
 
     def at(self, batch: int) -> "Question":
         """The same question at another batch, which wins over a dim given for it."""
@@ -127,11 +133,12 @@ class Question:
             batch_law=limits.total_law(),
             training_law=limits.training_law(),
             max_batch=largest(budget_bytes),
+            runtimes=runtime_memories(self.source, terms.bound, self.settings),
             rule_max_batch=None
             if budget_bytes is None or elements is None
             else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
             coverage=covered,
-            findings=(*terms.bound.findings, *found),
+            findings=(*terms.bound.findings, *self.remarks, *found),
             follows_batch=terms.bound.follows_batch,
             question=self,
         )
@@ -148,11 +155,18 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     precision: str = "fp32",
     loss: str = "cross-entropy",
     budget_bytes: int | None = None,
+    runtimes: tuple[str, ...] = (),
+    graph: str | None = None,
+    fixed_dims: bool = False,
+    cuda_context_bytes: int | None = None,
+    cuda_workspace_bytes: int | None = None,
+    asks_onnxruntime: bool = True,
 ) -> Analysis:
     """Say how much memory a model takes, from its file alone.
 
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
-    whole inputs; ``budget_bytes`` asks for the largest batch within it.
+    whole inputs; ``budget_bytes`` asks for the largest batch within it. ``runtimes`` asks for what
+    ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that onnxruntime makes.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
@@ -165,6 +179,13 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         precision=precision,
         loss=loss,
         budget_bytes=budget_bytes,
+        runtimes=runtimes,
+        graph=graph,
+        fixed_dims=fixed_dims,
+        cuda_context_bytes=cuda_context_bytes,
+        cuda_workspace_bytes=cuda_workspace_bytes,
+        asks_onnxruntime=asks_onnxruntime,
     )
-    model = load(source)
-    return Question(model, prepare(model), settings).answer()
+    file = load(source)
+    model, remarks = optimised_file(file, settings)
+    return Question(model, prepare(model), settings, file, remarks).answer()

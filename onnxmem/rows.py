@@ -13,6 +13,7 @@ from onnxmem.coverage import Coverage
 from onnxmem.escaping import printable
 from onnxmem.layers import Layer, layers
 from onnxmem.memory import ActivationMemory
+from onnxmem.runtimes import RuntimeMemory
 from onnxmem.settings import Settings
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import RulesOfThumb
@@ -25,8 +26,8 @@ Row = dict[str, object]
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
-    *("rules_of_thumb", "runtime", "measured", "compute", "max_batch", "coverage", "layers"),
-    "findings",
+    *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
+    *("layers", "findings"),
 )
 """Of every row, in order."""
 
@@ -65,7 +66,8 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "training": _training(analysis.training),
         "training_law": _law(analysis.training_law),
         "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
-        "runtime": None,
+        "runtime": next(map(_runtime, analysis.runtimes), None),
+        "runtimes": [_runtime(runtime) for runtime in analysis.runtimes],
         "measured": None,
         "compute": _compute(analysis.compute),
         "max_batch": _max_batch(analysis.max_batch, analysis.rule_max_batch),
@@ -87,8 +89,8 @@ def _settings(settings: Settings) -> Row:
         "optimizer": settings.optimizer,
         "precision": settings.precision,
         "loss": settings.loss,
-        "runtime": None,
-        "graph": "raw",
+        "runtime": next(iter(settings.runtimes), None),
+        "graph": settings.graph or "raw",
     }
 
 
@@ -143,6 +145,30 @@ def _rules_of_thumb(rules: RulesOfThumb) -> Row:
         "four_and_a_half_weights_bytes": rules.four_and_a_half_weights_bytes,
         "batch_times_tensors_and_params_bytes": rules.batch_times_tensors_and_params_bytes,
         "inputs_activations_and_gradients_bytes": rules.inputs_activations_and_gradients_bytes,
+    }
+
+
+def _runtime(runtime: RuntimeMemory) -> Row:
+    arena = runtime.arena
+    return {
+        "name": runtime.name,
+        "graph": runtime.graph,
+        "optimiser": runtime.optimiser,
+        "base_bytes": arena.base_bytes,
+        "requested_peak_bytes": arena.requested_peak_bytes,
+        "with_scratch_peak_bytes": arena.with_scratch_peak_bytes,
+        "pattern_block_bytes": arena.pattern_block_bytes,
+        "in_use_peak_bytes": arena.in_use_peak_bytes,
+        "held_bytes": arena.held_bytes,
+        "held_steady_bytes": arena.held_steady_bytes,
+        "load_peak_bytes": runtime.load_peak_bytes,
+        "process_bytes": runtime.process_bytes,
+        "context_bytes": runtime.context_bytes,
+        "workspace_bytes": runtime.workspace_bytes,
+        "peak_node": arena.peak_node and printable(arena.peak_node.name),
+        "unknown_tensors": len(runtime.unknown.tensors),
+        "unknown_scratch": sum(runtime.unknown.scratch.values()),
+        "findings": [{"code": f.code, "message": f.message} for f in runtime.findings],
     }
 
 

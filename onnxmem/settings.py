@@ -16,11 +16,13 @@ OPTIMIZERS: Final = (
 )
 PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16")
 LOSSES: Final = ("cross-entropy", "mse", "none")
+RUNTIMES: Final = ("ort-cpu", "ort-cuda")
+GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The question: dims, training, budget."""
+    """The question: dims, training, budget, runtime."""
 
     batch: int | None = None
     """``None``: the batch that the file fixes, or 1."""
@@ -31,6 +33,18 @@ class Settings:
     precision: str = "fp32"
     loss: str = "cross-entropy"
     budget_bytes: int | None = None
+    runtimes: tuple[str, ...] = ()
+    """Runtimes whose own memory is predicted."""
+    graph: str | None = None
+    """Graph that the figures are of; ``None``: the file's, and a runtime's as it optimises it."""
+    fixed_dims: bool = False
+    """Whether a runtime's session is opened with numbers in place of the symbols."""
+    cuda_context_bytes: int | None = None
+    """Of the CUDA context; ``None``: an assumption that is printed."""
+    cuda_workspace_bytes: int | None = None
+    """Of cuDNN's convolutions; ``None``: unknown."""
+    asks_onnxruntime: bool = True
+    """False: emulate its optimiser even where it is installed."""
 
     def __post_init__(self) -> None:
         """Refuse what no analysis can answer.
@@ -46,10 +60,15 @@ class Settings:
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("precision", self.precision, PRECISIONS),
             ("loss", self.loss, LOSSES),
+            ("graph", self.graph or "raw", GRAPHS),
+            *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
         ):
             if name not in known:
                 message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
                 raise UsageError(message)
         if self.budget_bytes is not None and self.budget_bytes < 0:
             message = f"the budget is {self.budget_bytes} bytes; a budget is a positive size"
+            raise UsageError(message)
+        if self.train and self.graph not in {None, "raw"}:
+            message = f"a training step runs the graph of the file, not {self.graph}"
             raise UsageError(message)

@@ -55,6 +55,12 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
             precision=arguments.precision,
             loss=arguments.loss,
             budget_bytes=arguments.budget_bytes,
+            runtimes=tuple(dict.fromkeys(arguments.runtimes)),
+            graph=arguments.graph,
+            fixed_dims=arguments.fixed_dims,
+            cuda_context_bytes=arguments.cuda_context_bytes,
+            cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+            asks_onnxruntime=not arguments.emulate_optimiser,
         )
     except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
         fault = fault_of(error)

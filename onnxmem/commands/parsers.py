@@ -6,8 +6,9 @@ from types import MappingProxyType
 from typing import Final, NoReturn
 
 from onnxmem import __version__
+from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.errors import UsageError
-from onnxmem.settings import LOSSES, OPTIMIZERS, PRECISIONS, Settings
+from onnxmem.settings import GRAPHS, LOSSES, OPTIMIZERS, PRECISIONS, RUNTIMES, Settings
 from onnxmem.units import parse_size
 
 DEFAULT: Final = "analyze"
@@ -16,6 +17,8 @@ DEFAULT: Final = "analyze"
 _EPILOG = """\
 commands:
   onnxmem [analyze] MODEL...   what a model takes (this help)
+  onnxmem measure MODEL...     run it in onnxruntime and say what it took
+  onnxmem advise MODEL...      settings of onnxruntime that take less on this model
   onnxmem schema               print the JSON Schema of --json
 
 exit codes: 0 ok, 2 wrong usage or no such file, 3 a model could not be analysed (with --strict:
@@ -45,6 +48,7 @@ def _analyze_parser() -> ArgumentParser:
     )
     _add_model_options(parser)
     _add_training_options(parser)
+    _add_runtime_options(parser)
     _add_budget_options(parser)
     _add_output_options(parser)
     return parser
@@ -87,6 +91,41 @@ def _add_training_options(parser: ArgumentParser) -> None:
         training.add_argument(name, choices=choices, default=default, metavar="NAME", help=listed)
 
 
+def _add_runtime_options(parser: ArgumentParser) -> None:
+    runtime = parser.add_argument_group("runtime")
+    runtime.add_argument(
+        "--runtime",
+        dest="runtimes",
+        choices=RUNTIMES,
+        action="append",
+        default=[],
+        help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
+    )
+    runtime.add_argument(
+        "--graph",
+        choices=GRAPHS,
+        help="graph that the figures are of (default: raw, and ort-all for a runtime)",
+    )
+    runtime.add_argument(
+        "--fixed-dims",
+        action="store_true",
+        help="open the session with numbers in place of symbolic dims",
+    )
+    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
+        runtime.add_argument(
+            f"--cuda-{flag}",
+            dest=f"cuda_{flag}_bytes",
+            type=_size,
+            metavar="SIZE",
+            help=f"{what}, in place of what is assumed",
+        )
+    runtime.add_argument(
+        "--emulate-optimiser",
+        action="store_true",
+        help="do not ask onnxruntime for its graph even where it is installed",
+    )
+
+
 def _add_budget_options(parser: ArgumentParser) -> None:
     budget = parser.add_argument_group("budget")
     budget.add_argument(
@@ -115,6 +154,32 @@ def _add_output_options(parser: ArgumentParser) -> None:
     )
     output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+
+
+def _measure_parser() -> ArgumentParser:
+    parser = _Parser(
+        prog="onnxmem measure",
+        usage="onnxmem measure MODEL... [options]",
+        description="Run a model in onnxruntime, in a process of its own, and say what it took.",
+        allow_abbrev=False,
+    )
+    _add_model_options(parser)
+    add_measure_options(parser)
+    _add_output_options(parser)
+    return parser
+
+
+def _advise_parser() -> ArgumentParser:
+    parser = _Parser(
+        prog="onnxmem advise",
+        usage="onnxmem advise MODEL... [options]",
+        description="Work out which settings of a session of onnxruntime take less on a model.",
+        allow_abbrev=False,
+    )
+    _add_model_options(parser)
+    _add_runtime_options(parser)
+    _add_output_options(parser)
+    return parser
 
 
 def _schema_parser() -> ArgumentParser:
@@ -160,6 +225,11 @@ def _size(text: str) -> int:
 
 
 PARSERS: Final[Mapping[str, Callable[[], ArgumentParser]]] = MappingProxyType(
-    {DEFAULT: _analyze_parser, "schema": _schema_parser}
+    {
+        DEFAULT: _analyze_parser,
+        "measure": _measure_parser,
+        "advise": _advise_parser,
+        "schema": _schema_parser,
+    }
 )
 """A parser for each command, by the name of the command and of its module."""

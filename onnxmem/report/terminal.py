@@ -11,6 +11,7 @@ from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
 from onnxmem.report.budget import budget_section
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
+from onnxmem.report.runtime import runtime_sections
 from onnxmem.report.training import rules_section, training_section
 from onnxmem.units import format_bytes, format_count, plural
 
@@ -28,6 +29,7 @@ def render(analysis: Analysis) -> str:
         _run_section(analysis),
         _activations_section(analysis),
         _live_section(analysis.activations),
+        *runtime_sections(analysis),
         training_section(analysis.training, analysis.training_law),
         budget_section(analysis),
         rules_section(analysis),
@@ -72,7 +74,7 @@ def _assumptions(analysis: Analysis) -> list[str]:
             if name not in symbols
         ),
         *(f"input {shortened(name)} of {_dims(dims)}" for name, dims in settings.shapes.items()),
-        "graph raw",
+        f"graph {settings.graph or 'raw'}",
     ]
 
 

@@ -9,8 +9,10 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.contrib_shapes import contrib_types
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.own_shapes import own_types
+from onnxmem.model.shapes.runtime_shapes import as_onnx, blocked_types, channel_block
 from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged
 
@@ -21,11 +23,14 @@ class NodeInference:
 
     model: onnx.ModelProto
     opsets: Mapping[str, int] = field(init=False)
+    block: int = field(init=False)
+    """Channels in a block of onnxruntime's image operators."""
     refused: dict[str, str] = field(default_factory=dict)
     """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
+        self.block = channel_block(self.model.graph)
 
     def output_types(
         self,
@@ -35,8 +40,13 @@ class NodeInference:
     ) -> dict[str, onnx.TypeProto]:
         """What is known of a node's outputs; an output of which nothing is known is left out."""
         found = self._inferred(node, types, values)
-        for name, derived in own_types(node, types, values, self.opsets).items():
-            found[name] = merged(found.get(name), derived)
+        for own in (
+            own_types(node, types, values, self.opsets),
+            blocked_types(node, types, self.block),
+            contrib_types(node, types),
+        ):
+            for name, derived in own.items():
+                found[name] = merged(found.get(name), derived)
         return found
 
     def _inferred(
@@ -46,6 +56,7 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """What onnx says; nothing where it knows no such operator, refuses or cannot be asked."""
+        node = as_onnx(node, self.opsets.get("", 1))
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         known = {name: types[name] for name in read if name in types}
         if ends_the_process([node], self.opsets, known):

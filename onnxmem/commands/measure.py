@@ -1,0 +1,124 @@
+"""``onnxmem measure MODEL...``: what each model takes when onnxruntime runs it."""
+
+import json
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.commands.faults import Fault, fault_of, tell
+from onnxmem.commands.measure_options import LEVELS
+from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
+from onnxmem.escaping import printable, shortened
+from onnxmem.findings import Finding
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import measure
+from onnxmem.measure.options import SessionOptions
+from onnxmem.measure.settings import MeasureSettings, no_progress
+from onnxmem.model import Request
+from onnxmem.report.measured import measured_row, node_rows, render_measured, render_nodes
+from onnxmem.rows import Row
+
+SCHEMA: Final = "onnxmem.measurement"
+SCHEMA_VERSION: Final = "1.0"
+Outcome = tuple[str, Measurement | Fault]
+
+
+def run(arguments: Namespace) -> int:
+    """Measure every model in order, one that fails costs no other its row; then write them."""
+    check_output(arguments.output, arguments.models, force=arguments.force)
+    codes: list[int] = []
+    outcomes = list(_outcomes(arguments, codes))
+    text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+    return worst_exit_code(codes)
+
+
+def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
+    for path in arguments.models:
+        outcome = _outcome(path, arguments)
+        if isinstance(outcome, Fault):
+            codes.append(tell(outcome, path=path))
+        yield path, outcome
+
+
+def _outcome(path: str, arguments: Namespace) -> Measurement | Fault:
+    request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
+    show = _progress_line(path, is_quiet=arguments.quiet)
+    try:
+        found = measure(path, request, _settings(arguments, show))
+    except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
+        return fault_of(error)
+    finally:
+        show("")
+    if isinstance(found, Finding):
+        return Fault(found.code, found.message, EXIT_UNANALYSED)
+    return found
+
+
+def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:
+    options = SessionOptions(
+        level=LEVELS[arguments.graph],
+        fixed_dims=arguments.fixed_dims,
+        enable_mem_pattern=not arguments.no_mem_pattern,
+        enable_mem_reuse=not arguments.no_mem_reuse,
+    )
+    return MeasureSettings(
+        provider=arguments.device,
+        runs=arguments.runs,
+        options=options,
+        inputs_npz=arguments.inputs,
+        seconds=arguments.timeout,
+        memory_bytes=arguments.memory_bytes,
+        tell=show,
+    )
+
+
+def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
+    """What rewrites one line of a terminal with the step at hand, and clears it for ``""``."""
+    if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return no_progress
+
+    def show(step: str) -> None:
+        text = f"{shortened(path)}: {step} ..." if step else ""
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
+    """The measurements one after another; failures have been told on stderr."""
+    return "\n\n".join(
+        render_measured(path, found) + (f"\n{render_nodes(found)}" if arguments.layers else "")
+        for path, found in outcomes
+        if isinstance(found, Measurement)
+    )
+
+
+def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
+    report = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "onnxmem", "version": __version__},
+        "models": [_row(path, found, with_layers=arguments.layers) for path, found in outcomes],
+    }
+    return json.dumps(report, indent=1) + "\n"
+
+
+def _row(path: str, found: Measurement | Fault, *, with_layers: bool) -> Row:
+    row: Row = {"path": printable(path), "status": "ok", "error": None, "measured": None}
+    if isinstance(found, Fault):
+        error = {"code": found.code, "message": printable(found.message)}
+        return row | {"status": "error", "error": error, "layers": None, "findings": []}
+    findings = [
+        {"code": finding.code, "message": printable(finding.message), "node": finding.node}
+        for finding in found.findings
+    ]
+    nodes = node_rows(found) if with_layers else None
+    return row | {"measured": measured_row(found), "layers": nodes, "findings": findings}

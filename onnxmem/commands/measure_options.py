@@ -1,0 +1,85 @@
+"""The flags of ``onnxmem measure``; nothing here is slow to import."""
+
+from argparse import ArgumentParser, ArgumentTypeError
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from onnxmem.errors import UsageError
+from onnxmem.measure.options import Level
+from onnxmem.units import parse_size
+
+LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
+    {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
+)
+"""What ``--graph`` calls a level -> what a session's options call it."""
+_MOST_RUNS: Final = 10**6
+_MOST_SECONDS: Final = 7 * 24 * 3600
+
+
+def add_measure_options(parser: ArgumentParser) -> None:
+    """Add what ``onnxmem measure`` knows beside the flags of the model and of the output."""
+    _add_run_options(parser)
+    _add_session_options(parser)
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
+    run = parser.add_argument_group("run")
+    run.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    run.add_argument("--inputs", metavar="FILE.npz", help="real inputs: an array for each, by name")
+    run.add_argument("--runs", type=_runs, default=3, metavar="N", help="how often (default: 3)")
+    run.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="of each process that runs the model (default: 300)",
+    )
+    run.add_argument(
+        "--memory-limit",
+        dest="memory_bytes",
+        type=_size,
+        metavar="SIZE",
+        help="of each such process, as in 4GiB (default: what is free)",
+    )
+
+
+def _add_session_options(parser: ArgumentParser) -> None:
+    session = parser.add_argument_group("session of onnxruntime")
+    session.add_argument(
+        "--graph",
+        choices=tuple(LEVELS),
+        default="ort-all",
+        metavar="LEVEL",
+        help=f"optimisation: {', '.join(LEVELS)} (default: ort-all)",
+    )
+    session.add_argument(
+        "--fixed-dims", action="store_true", help="open it with numbers for the symbolic dims"
+    )
+    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
+    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+
+
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST_RUNS):
+        message = f"{text!r} is no number of runs"
+        raise ArgumentTypeError(message)
+    return int(text[:9])
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        message = f"{text!r} is no time in seconds"
+        raise ArgumentTypeError(message)
+    return seconds
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None

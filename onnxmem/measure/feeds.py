@@ -1,0 +1,45 @@
+"""What a run is fed: an input of the bound shape for each of the graph's."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from onnxmem.measure.refusals import RefusedError
+from onnxmem.measure.run_request import Feed
+from onnxmem.model import BoundModel, DType, Graph, Tensor
+from onnxmem.ops.spec import known_dims
+
+_INDICES: Final = {"Gather": (0, 1), "GatherElements": (0, 1)}
+"""Operator -> the places of its data and its indices."""
+
+
+def feeds_of(bound: BoundModel) -> tuple[Feed, ...]:
+    """Feeds for every input of a graph.
+
+    :raises RefusedError: an input that no array can be.
+    """
+    graph = bound.graph
+    return tuple(_feed(graph, graph.tensors[name]) for name in graph.inputs)
+
+
+def _feed(graph: Graph, tensor: Tensor) -> Feed:
+    dims = known_dims(tensor.shape)
+    if tensor.dtype is None or dims is None:
+        message = f"input {tensor.name!r} is no tensor of a known rank: nothing can be fed to it"
+        raise RefusedError(message)
+    elem_type = list(DType).index(tensor.dtype) + 1
+    return Feed(tensor.name, tensor.dtype.value, elem_type, dims, _number(graph, tensor))
+
+
+def _number(graph: Graph, tensor: Tensor) -> int:
+    """1, the least length there is, unless it indexes an axis of length 1."""
+    return 0 if 1 in _indexed(graph, tensor.name) else 1
+
+
+def _indexed(graph: Graph, name: str) -> Iterator[int | None]:
+    """Lengths of the axes that an input indexes."""
+    for node in graph.nodes:
+        data, indices = _INDICES.get(node.onnx_op, (0, 0))
+        if indices and node.inputs[indices : indices + 1] == (name,):
+            shape, axis = graph.tensors[node.inputs[data]].shape, node.attributes.get("axis", 0)
+            if shape is not None and isinstance(axis, int) and -len(shape) <= axis < len(shape):
+                yield shape[axis]

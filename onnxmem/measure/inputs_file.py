@@ -1,0 +1,99 @@
+"""Real inputs: a ``.npz`` file, an array for each input of the graph.
+
+Headers alone are read here; a pickled object is never loaded, here or in the child.
+"""
+
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import IO, ClassVar, Final
+
+from numpy.lib import format as npy
+
+from onnxmem.errors import UsageError
+from onnxmem.findings import listed
+from onnxmem.measure.run_request import Feed
+
+_SUFFIX: Final = ".npy"
+_STRINGS: Final = "U"
+
+
+class InputsFileError(UsageError):
+    """The file of inputs cannot be read, or does not fit the model."""
+
+    code: ClassVar[str] = "inputs"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What an array of the file says of itself."""
+
+    dtype: str
+    """As ``DType`` names it."""
+    shape: tuple[int, ...]
+
+
+def read_headers(path: str) -> Mapping[str, Header]:
+    """Array name -> its header.
+
+    :raises InputsFileError: no such file, no ``.npz``, or one with pickled objects.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return dict(_headers(archive))
+    except OSError as fault:
+        message = f"the inputs file cannot be opened: {fault.strerror or fault}; check --inputs"
+        raise InputsFileError(message) from fault
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as fault:
+        message = f"no .npz file of arrays: {fault}; write it with numpy.savez"
+        raise InputsFileError(message) from fault
+
+
+def check_names(headers: Mapping[str, Header], inputs: Iterable[str]) -> None:
+    """Refuse a file that lacks an input or holds what is none.
+
+    :raises InputsFileError: with the names.
+    """
+    expected = list(inputs)
+    missing = [name for name in expected if name not in headers]
+    surplus = [name for name in headers if name not in expected]
+    if missing:
+        message = f"the inputs file lacks {listed(missing)}"
+        raise InputsFileError(message)
+    if surplus:
+        message = f"the inputs file holds {listed(surplus)}; the inputs are {listed(expected)}"
+        raise InputsFileError(message)
+
+
+def check_feeds(headers: Mapping[str, Header], feeds: Iterable[Feed]) -> None:
+    """Refuse arrays of another type or shape than the bound inputs.
+
+    :raises InputsFileError: with the first input that differs.
+    """
+    for feed in feeds:
+        header = headers[feed.name]
+        if header.dtype != feed.dtype:
+            message = f"input {feed.name!r} is {feed.dtype}, the inputs file has {header.dtype}"
+            raise InputsFileError(message)
+        if header.shape != feed.shape:
+            message = f"input {feed.name!r} is {feed.shape}, the inputs file has {header.shape}"
+            raise InputsFileError(message)
+
+
+def _headers(archive: zipfile.ZipFile) -> Iterator[tuple[str, Header]]:
+    for member in archive.namelist():
+        if not member.endswith(_SUFFIX):
+            message = f"{member!r} is no array"
+            raise ValueError(message)
+        with archive.open(member) as stream:
+            yield member.removesuffix(_SUFFIX), _header(stream)
+
+
+def _header(stream: IO[bytes]) -> Header:
+    version = npy.read_magic(stream)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(stream)
+    if dtype.hasobject:
+        message = "it holds pickled objects, which are never loaded; save plain arrays"
+        raise ValueError(message)
+    return Header("string" if dtype.kind == _STRINGS else dtype.name, tuple(shape))

@@ -1,0 +1,118 @@
+"""What a run took. ``None`` is what could not be measured; no figure stands for another."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Final
+
+from onnxmem.children import JSON
+from onnxmem.findings import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredNode:
+    """A node of the optimised graph when it ended: bytes of the arena, the base included.
+
+    Its outputs and inputs are live then and its scratch is gone.
+    """
+
+    name: str
+    op_type: str
+    provider: str
+    """The execution provider that ran it."""
+    output_shapes: tuple[tuple[int, ...], ...]
+    requested_bytes: int | None
+    """Asked for and not given back."""
+    in_use_bytes: int | None
+    """The chunks that were given out for them."""
+    in_use_peak_bytes: int | None
+    """The most that ``in_use_bytes`` has been so far, within nodes too."""
+    held_bytes: int | None
+    """What the arena has of the system."""
+    scratch_bytes: int | None
+    """The sum of the blocks that the kernel takes and gives back while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one model took on one backend."""
+
+    backend: str
+    """``onnxruntime-cpu`` or ``onnxruntime-cuda``."""
+    requested_peak_bytes: int | None
+    """The most that any node left requested in run 1, memory pattern off, above the base."""
+    with_scratch_peak_bytes: int | None
+    """The same with each node's own scratch."""
+    pattern_block_bytes: int | None
+    """The block that run 2 takes in one piece, memory pattern on; 0 if it takes none."""
+    base_bytes: int | None
+    """Requested before the first node: prepacked weights, and weights that lie in the arena."""
+    in_use_peak_bytes: int | None
+    """The most in chunks in run 1, memory pattern off, base and scratch included."""
+    held_bytes: int | None
+    """What the arena had of the system after that run."""
+    held_steady_bytes: int | None
+    """What it has after the last run, with the session's own settings."""
+    load_peak_bytes: int | None
+    """The most that the process grew while the session was made: resident, above its baseline."""
+    process_baseline_bytes: int | None
+    """Resident before the model was opened: Python, onnxruntime, the inputs."""
+    process_peak_bytes: int | None
+    """The most that the whole process had resident."""
+    process_steady_bytes: int | None
+    """What it has resident after the last run."""
+    device_baseline_bytes: int | None
+    """In use on the GPU before the session, by all processes."""
+    device_peak_bytes: int | None
+    """The most in use on the GPU, as often as it was looked at."""
+    device_steady_bytes: int | None
+    """In use on the GPU after the last run."""
+    runs: int
+    seconds_per_run: tuple[float, ...]
+    """Wall time, the first run included."""
+    onnxruntime_version: str
+    num_filled: int
+    """Weights that were made up, because theirs are absent."""
+    nodes: tuple[MeasuredNode, ...]
+    """In running order; nodes of a subgraph stand before the node that runs it, once a trip."""
+    findings: tuple[Finding, ...]
+
+
+_SIZES: Final = tuple(field.name for field in fields(Measurement) if field.name.endswith("_bytes"))
+
+
+def read_measurement(
+    said: Mapping[str, JSON], backend: str, num_filled: int, findings: Sequence[Finding]
+) -> Measurement:
+    """Read what the children said; what none of them knows is ``None``."""
+    sizes = {name: _whole(said.get(name)) for name in _SIZES}
+    seconds = tuple(float(str(second)) for second in _listed(said.get("seconds_per_run")))
+    return Measurement(
+        backend=backend,
+        runs=len(seconds),
+        seconds_per_run=seconds,
+        onnxruntime_version=str(said.get("onnxruntime_version")),
+        num_filled=num_filled,
+        nodes=tuple(_read_node(_listed(row)) for row in _listed(said.get("nodes"))),
+        findings=tuple(findings),
+        **sizes,
+    )
+
+
+def _read_node(row: Sequence[JSON]) -> MeasuredNode:
+    """Read a row: name, operator, provider, shapes, and the sizes in the order of the fields."""
+    name, op_type, provider, shapes, *sizes = row
+    return MeasuredNode(
+        str(name),
+        str(op_type),
+        str(provider),
+        tuple(tuple(_whole(dim) or 0 for dim in _listed(shape)) for shape in _listed(shapes)),
+        *(_whole(size) for size in sizes),
+    )
+
+
+def _whole(value: JSON) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _listed(value: JSON) -> Sequence[JSON]:
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,208 @@
+"""From a model and a request to a measurement, or to a finding that says why there is none.
+
+Each kind of figure comes from a fresh process: one run under the profiler with the memory pattern
+off, further runs under it with the session's own settings, and runs as a user does them.
+"""
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import ClassVar, Final
+
+from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
+from onnxmem.errors import OnnxmemError
+from onnxmem.findings import Finding
+from onnxmem.measure.feeds import feeds_of
+from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers
+from onnxmem.measure.measurement import Measurement, read_measurement
+from onnxmem.measure.model_on_disk import OnDisk, Runnable, on_disk, runnable
+from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
+from onnxmem.measure.run_request import Feed, RunRequest
+from onnxmem.measure.settings import STEPS, MeasureSettings
+from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
+from onnxmem.model.binding import given_inputs
+from onnxmem.model.filling import stored_tensors
+from onnxmem.units import format_bytes, plural
+
+_FAILED: Final = "measure_failed"
+_NOISE: Final = re.compile(
+    r"(\w+: )?\[ONNXRuntimeError\] : \d+ : \w+ : "  # the kind of the fault, two times
+    r"|/\S+\.(cc|h):\d+ [^()]*\([^()]*\) "  # the place in its source
+)
+"""Of onnxruntime's messages."""
+_AT_RUN: Final = "while running"
+"""In its messages on nodes that fail, which the values that they get may be the cause of."""
+_OPENING: Final = STEPS[0]
+_RUNS: Final = tuple(
+    zip(
+        STEPS[1:],
+        (
+            "onnxmem.measure.tracing:trace_first_run",
+            "onnxmem.measure.tracing:trace_steady_runs",
+            "onnxmem.measure.process_run:run_plain",
+        ),
+        strict=True,
+    )
+)
+_MISSING: Final = {
+    "onnxruntime": "onnxruntime is not installed; pip install 'onnxmem[measure]'",
+    "CUDAExecutionProvider": "onnxruntime finds no GPU here; it takes an NVIDIA GPU, its driver, "
+    "and 'onnxmem[cuda]' in place of 'onnxmem[measure]'",
+}
+"""What a child lacks -> what to do."""
+
+
+_UNCONFIRMED: Final = "what the profile says of a GPU's arena has not been held against a GPU yet"
+_ORDER_VARIES: Final = (
+    "onnxruntime ordered the nodes in two ways in two processes, as addresses fell: the pattern "
+    "block and the steady figures are of another order than the first run's"
+)
+
+
+class BackendUnavailableError(OnnxmemError):
+    """What would run the model is not there."""
+
+    code: ClassVar[str] = "backend"
+
+
+def measure(
+    source: ModelSource | ModelFile,
+    request: Request | None = None,
+    settings: MeasureSettings | None = None,
+) -> Measurement | Finding:
+    """Run a model in onnxruntime and say what it took.
+
+    A model that crashes, loops, wants more memory than there is or is refused gives a finding:
+    ``measure_crash``, ``measure_timeout``, ``measure_memory`` or ``measure_failed``. Nothing
+    outlives the call, neither processes nor files.
+
+    :raises BackendUnavailableError: no onnxruntime, or not the provider asked for.
+    :raises InputsFileError: the inputs file does not fit the model.
+    :raises OnnxmemError: what ``load`` and ``build`` raise.
+    """
+    chosen = settings or MeasureSettings()
+    chosen.tell(_OPENING)
+    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
+        try:
+            return _measured(on_disk(source, Path(name)), request or Request(), chosen, Path(name))
+        except RefusedError as refusal:
+            return Finding(_FAILED, str(refusal))
+
+
+def _measured(
+    given: OnDisk, request: Request, settings: MeasureSettings, folder: Path
+) -> Measurement | Finding:
+    prepared = prepare(given.file)
+    bound, feeds = _bound_and_fed(prepared, request, settings.inputs_npz)
+    refuse_data_elsewhere(stored_tensors(given.file.proto), given.path)
+    refuse_other_dims(prepared, bound)
+    limits = settings.child_limits()
+    model = runnable(given, bound, folder, limits)
+    if isinstance(model, ChildFault):
+        return _finding(model, _OPENING, limits)
+    asked = asdict(_run_request(model, bound, feeds, settings))
+    said: dict[str, JSON] = {}
+    for step, work in _RUNS:
+        settings.tell(step)
+        reply = run_in_child(work, {"request": asked}, _with_room(limits, model))
+        if isinstance(reply, ChildFault):
+            told = replace(reply, message=reply.message.replace(str(model.path), given.file.path))
+            return _with_hint(_finding(told, step, limits), settings)
+        said |= reply
+    findings = (*bound.binding.findings, *_remarks(said, model, settings))
+    return read_measurement(said, f"onnxruntime-{settings.provider}", model.num_filled, findings)
+
+
+def _bound_and_fed(
+    prepared: Prepared, request: Request, inputs_npz: str | None
+) -> tuple[BoundModel, tuple[Feed, ...]]:
+    if inputs_npz is None:
+        bound = build(prepared, request)
+        return bound, feeds_of(bound)
+    headers = read_headers(inputs_npz)
+    check_names(headers, [value.name for value in given_inputs(prepared.proto.graph)])
+    shapes = {name: header.shape for name, header in headers.items()}
+    bound = build(prepared, replace(request, shapes={**shapes, **request.shapes}))
+    feeds = feeds_of(bound)
+    check_feeds(headers, feeds)
+    return bound, feeds
+
+
+def _run_request(
+    model: Runnable, bound: BoundModel, feeds: tuple[Feed, ...], settings: MeasureSettings
+) -> RunRequest:
+    inputs = settings.inputs_npz
+    return RunRequest(
+        model=str(model.path.absolute()),
+        feeds=feeds,
+        inputs_npz=None if inputs is None else str(Path(inputs).absolute()),
+        overrides=bound.binding.dims if settings.options.fixed_dims else {},
+        options=settings.options,
+        provider=settings.provider,
+        runs=settings.runs,
+    )
+
+
+def _with_room(limits: ChildLimits, model: Runnable) -> ChildLimits:
+    """The limits without the bytes that are mapped from files: address space, and no memory."""
+    if limits.memory_bytes is None:
+        return limits
+    return replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
+
+
+def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
+    """A fault of a child as its reader sees it.
+
+    :raises BackendUnavailableError: the child lacks what would run the model.
+    """
+    if fault.kind == "missing":
+        message = _MISSING.get(fault.message, f"{fault.message} is not installed")
+        raise BackendUnavailableError(message)
+    reason = _NOISE.sub("", fault.message)
+    if fault.kind == "crash":
+        return Finding("measure_crash", f"the run crashed ({step}): {reason}")
+    if fault.kind == "timeout":
+        text = f"the run did not end within {limits.seconds:g} s ({step})"
+        return Finding("measure_timeout", f"{text}; --timeout sets another limit")
+    if fault.kind == "memory":
+        size = format_bytes(limits.memory_bytes) if limits.memory_bytes else "there is"
+        return Finding("measure_memory", f"the run wanted more than {size} ({step}): {reason}")
+    return Finding(_FAILED, f"onnxruntime refused the model ({step}): {reason}")
+
+
+def _with_hint(finding: Finding, settings: MeasureSettings) -> Finding:
+    if settings.inputs_npz is not None or _AT_RUN not in finding.message:
+        return finding
+    hint = "the inputs were made up; --inputs FILE.npz gives real ones"
+    return replace(finding, message=f"{finding.message}; {hint}")
+
+
+def _remarks(
+    said: Mapping[str, JSON], model: Runnable, settings: MeasureSettings
+) -> Iterator[Finding]:
+    if settings.provider == "cuda":
+        yield Finding("cuda_unconfirmed", _UNCONFIRMED)
+    if model.num_filled:
+        text = f"{plural(model.num_filled, 'weight')} not in the model's file: made up for the run"
+        yield Finding("made_up_weights", text)
+    if said["requested_peak_bytes"] is None:
+        yield Finding("no_arena_figures", _why_no_arena_figures(said, settings))
+    if said.get("steady_order", said["first_order"]) != said["first_order"]:
+        yield Finding("order_varies", _ORDER_VARIES)
+    rows, steps = said["nodes"], said["num_steps"]
+    if isinstance(rows, list) and isinstance(steps, int) and len(rows) < steps:
+        text = f"of {steps:,} nodes that ran, the first {len(rows):,} are listed"
+        yield Finding("nodes_left_out", text)
+
+
+def _why_no_arena_figures(said: Mapping[str, JSON], settings: MeasureSettings) -> str:
+    if said["num_steps"] is None:
+        return "the profile has no room for all nodes that ran"
+    if said["num_steps"] == 0:
+        return "no node ran: onnxruntime worked the whole graph out when it opened the model"
+    if not settings.options.enable_cpu_mem_arena:
+        return "without its arena onnxruntime tells nothing of memory node by node"
+    version = said["onnxruntime_version"]
+    return f"onnxruntime {version} writes no memory into its profile; 1.28 and newer do"

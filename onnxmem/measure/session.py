@@ -1,0 +1,145 @@
+"""The child's side: a session of onnxruntime and the arrays that it is fed.
+
+The one room that imports onnxruntime; no parent imports it. Libraries of custom operators are never
+registered: a model that needs one does not run here.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import onnxruntime as ort
+
+from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.measure.run_request import Feed, RunRequest
+
+CPU: Final = "CPUExecutionProvider"
+CUDA: Final = "CUDAExecutionProvider"
+_LEVELS: Final = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_QUIET: Final = 4
+"""Of onnxruntime's log: fatal messages only; what it raises says the rest."""
+_NOISE_SEED: Final = 0
+_FLOATS: Final = ("float16", "float32", "float64", "complex64", "complex128")
+_STAND_INS: Final = {
+    "bfloat16": np.uint16,
+    **dict.fromkeys(("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz"), np.uint8),
+}
+"""Integers whose zeros are those of a float type that numpy lacks."""
+
+
+def provider_name(provider: Provider) -> str:
+    """A provider as onnxruntime names it."""
+    return CPU if provider == "cpu" else CUDA
+
+
+def native_options(request: RunRequest) -> ort.SessionOptions:
+    """The options of a session, in the record that onnxruntime reads."""
+    options = request.options
+    native = ort.SessionOptions()
+    native.graph_optimization_level = _LEVELS[options.level]
+    native.intra_op_num_threads = options.num_threads
+    native.log_severity_level = _QUIET
+    native.enable_mem_pattern = options.enable_mem_pattern
+    native.enable_mem_reuse = options.enable_mem_reuse
+    native.enable_cpu_mem_arena = options.enable_cpu_mem_arena
+    for symbol, number in request.overrides.items():
+        native.add_free_dimension_override_by_name(symbol, number)
+    for key, value in _entries(request).items():
+        native.add_session_config_entry(key, value)
+    return native
+
+
+def open_session(request: RunRequest, native: ort.SessionOptions) -> ort.InferenceSession:
+    """A session on the provider asked for, and on no other in its place.
+
+    :raises ModuleNotFoundError: this machine has no such provider.
+    """
+    providers = _providers(request.provider, request.options)
+    if providers[0][0] not in ort.get_available_providers():
+        raise _missing(providers[0][0])
+    # NVML counts the devices in this order, and CUDA otherwise in one of its own.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if _shares_arena(request):
+        _register_arena()
+    session = ort.InferenceSession(request.model, native, providers=providers)
+    if session.get_providers()[0] != providers[0][0]:
+        raise _missing(providers[0][0])
+    return session
+
+
+def run_options(request: RunRequest) -> ort.RunOptions:
+    """How each run ends."""
+    native = ort.RunOptions()
+    if request.options.shrinks_arena:
+        arenas = "cpu:0" if request.provider == "cpu" else "cpu:0;gpu:0"
+        native.add_run_config_entry("memory.enable_memory_arena_shrinkage", arenas)
+    return native
+
+
+def make_feeds(request: RunRequest) -> dict[str, object]:
+    """The arrays of the inputs: those of the file, or seeded noise in [0, 1) and whole numbers."""
+    if request.inputs_npz is not None:
+        with np.load(request.inputs_npz, allow_pickle=False) as arrays:
+            return {feed.name: arrays[feed.name] for feed in request.feeds}
+    noise = np.random.default_rng(_NOISE_SEED)
+    return {feed.name: _made_up(feed, noise) for feed in request.feeds}
+
+
+def _made_up(feed: Feed, noise: np.random.Generator) -> object:
+    if feed.dtype == "string":
+        return np.full(feed.shape, "a", dtype=np.object_)
+    if feed.dtype in _FLOATS:
+        return np.asarray(noise.random(feed.shape, np.float32)).astype(feed.dtype)
+    if feed.dtype in _STAND_INS:
+        bits = np.zeros(feed.shape, _STAND_INS[feed.dtype])
+        return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, feed.elem_type)
+    return np.full(feed.shape, feed.number, feed.dtype)
+
+
+def _entries(request: RunRequest) -> Mapping[str, str]:
+    options = request.options
+    prepacking = {"session.disable_prepacking": "1"} if options.disable_prepacking else {}
+    shared = {"session.use_env_allocators": "1"} if _shares_arena(request) else {}
+    return {**prepacking, **shared, **options.config}
+
+
+def _shares_arena(request: RunRequest) -> bool:
+    """Whether the arena of the CPU is to grow in another way than a session's own does."""
+    grows_alike = request.options.arena_extend_strategy == "kNextPowerOfTwo"
+    return request.provider == "cpu" and not grows_alike
+
+
+def _providers(provider: Provider, options: SessionOptions) -> list[tuple[str, dict[str, str]]]:
+    if provider == "cpu":
+        return [(CPU, {})]
+    cuda = {
+        "arena_extend_strategy": options.arena_extend_strategy,
+        "cudnn_conv_algo_search": options.cudnn_conv_algo_search,
+        "cudnn_conv_use_max_workspace": str(int(options.cudnn_conv_use_max_workspace)),
+    }
+    if options.gpu_mem_limit_bytes is not None:
+        cuda["gpu_mem_limit"] = str(options.gpu_mem_limit_bytes)
+    return [(CUDA, cuda), (CPU, {})]
+
+
+def _register_arena() -> None:
+    """Let the process's sessions share an arena that grows by what is asked for alone.
+
+    A session's own arena takes no such setting. Only in a fresh process: onnxruntime 1.31 crashes
+    where a session has run before.
+    """
+    memory = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def _missing(provider: str) -> ModuleNotFoundError:
+    message = f"{provider} is not available"
+    return ModuleNotFoundError(message, name=provider)

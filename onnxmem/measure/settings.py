@@ -1,0 +1,51 @@
+"""How a model is measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from onnxmem.children import ChildLimits
+from onnxmem.errors import UsageError
+from onnxmem.measure.machine import available_bytes
+from onnxmem.measure.options import Provider, SessionOptions
+
+STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")
+"""What is told of the progress, in this order."""
+
+
+def no_progress(step: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSettings:
+    """Backend, runs, inputs and limits."""
+
+    provider: Provider = "cpu"
+    runs: int = 3
+    options: SessionOptions = field(default_factory=SessionOptions)
+    inputs_npz: str | None = None
+    """A file of real inputs, whose shapes are taken; made up where there is none."""
+    seconds: float = 300.0
+    """For each process that runs the model."""
+    memory_bytes: int | None = None
+    """For each process; ``None``: what is free on this machine."""
+    tell: Callable[[str], None] = no_progress
+    """Called with one of ``STEPS`` when it begins."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no run can be.
+
+        :raises UsageError: no run at all, or no time for one.
+        """
+        if self.runs < 1 or self.seconds <= 0:
+            message = (
+                f"{self.runs} runs in {self.seconds:g} s: a measurement takes one run at least"
+            )
+            raise UsageError(message)
+
+    def child_limits(self) -> ChildLimits:
+        """The limits in effect; CUDA reserves more address space than it uses, and gets it."""
+        if self.provider == "cuda":
+            return ChildLimits(self.seconds, self.memory_bytes)
+        return ChildLimits(self.seconds, self.memory_bytes or available_bytes())

@@ -1,0 +1,145 @@
+"""Sparse weights for those who must run a model whose weights are absent.
+
+What a runtime takes depends on the weights' sizes, and hardly on their values, with three
+exceptions that the filling respects:
+
+* byte-equal weights may share one packed copy, so each tensor is made unique in its first bytes;
+* scales, zero points and short 8-bit vectors stay zero: a bias whose scale is not that of input and
+  weight stops the fusion of a quantised operator;
+* indices stay zero, which any table has.
+
+The file is sparse: 30 GB of weights take no disk.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import onnx
+
+from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.traversal import graphs_in, nodes_in
+
+WEIGHTS_FILE: Final = "weights.bin"
+_ALIGNMENT: Final = 4096
+"""An offset that is a multiple of the page can be mapped."""
+_QUANTISERS: Final = ("QuantizeLinear", "DequantizeLinear")
+_LARGEST_HALVES: Final = {DType.FLOAT16: 0x7BFF, DType.BFLOAT16: 0x7F7F}
+"""The bits of the largest number; those below it count up, and are all finite."""
+_PAYLOADS: Final = (
+    *("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"),
+    "string_data",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilledModel:
+    """A model file that a runtime can open."""
+
+    path: Path
+    num_filled: int
+    """Tensors whose values are made up."""
+
+
+def absent_tensors(model: onnx.ModelProto, folder: Path) -> list[onnx.TensorProto]:
+    """The external tensors of a model whose file is not in ``folder`` or is too short."""
+    return [tensor for tensor in stored_tensors(model) if _is_absent(tensor, folder)]
+
+
+def is_hollow(tensor: onnx.TensorProto) -> bool:
+    """Whether a tensor of the model file itself has elements, and no payload says which."""
+    is_own = tensor.data_location != onnx.TensorProto.EXTERNAL
+    has_payload = any(len(getattr(tensor, field)) for field in _PAYLOADS)
+    return is_own and not has_payload and stored_bytes(tensor) > 0
+
+
+def write_filled(
+    model: onnx.ModelProto, absent: Iterable[onnx.TensorProto], folder: Path
+) -> FilledModel:
+    """Write a model and a sparse file for its absent tensors into an empty ``folder``.
+
+    ``model`` is changed: the absent tensors refer to that file from here on. Other external tensors
+    refer to files of ``folder`` as they did to those next to the model.
+
+    :raises OSError: the folder cannot be written.
+    """
+    zero = _kept_zero(model)
+    end = count = 0
+    with (folder / WEIGHTS_FILE).open("wb") as weights:
+        for count, tensor in enumerate(absent, start=1):
+            size_bytes = stored_bytes(tensor)
+            _refer(tensor, end, size_bytes)
+            if tensor.name not in zero:
+                weights.seek(end)
+                weights.write(_mark(tensor, count)[:size_bytes])
+            end = -(-(end + size_bytes) // _ALIGNMENT) * _ALIGNMENT
+        weights.truncate(end)
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return FilledModel(path, count)
+
+
+def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every tensor that a model stores: initializers and attributes, functions' included."""
+    for graph in graphs_in(model.graph):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    for node in (node for body in bodies for node in nodes_in(body)):
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+
+
+def stored_bytes(tensor: onnx.TensorProto) -> int:
+    """Bytes of a tensor's elements by its dims; 0 for strings, whose size is their text's."""
+    dtype = dtype_of(tensor.data_type)
+    return -(-prod(tensor.dims) * ((dtype and dtype.bits) or 0) // 8)
+
+
+def _is_absent(tensor: onnx.TensorProto, folder: Path) -> bool:
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return False
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    try:
+        size = (folder / where["location"]).stat().st_size
+        return size < int(where.get("offset", 0)) + stored_bytes(tensor)
+    except (OSError, ValueError, KeyError):
+        return True
+
+
+def _refer(tensor: onnx.TensorProto, offset: int, size_bytes: int) -> None:
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    del tensor.external_data[:]
+    for key, value in (("location", WEIGHTS_FILE), ("offset", offset), ("length", size_bytes)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _mark(tensor: onnx.TensorProto, count: int) -> bytes:
+    """First bytes that no other tensor has: a small number of the tensor's own type."""
+    dtype = dtype_of(tensor.data_type)
+    if dtype is DType.FLOAT32:
+        return np.float32(count / 1024).tobytes()
+    if dtype is DType.FLOAT64:
+        return np.float64(count / 1024).tobytes()
+    if dtype in _LARGEST_HALVES:
+        return (count % _LARGEST_HALVES[dtype] + 1).to_bytes(2, "little")
+    is_matrix_of_bytes = dtype is not None and (dtype.bits or 0) <= 8 and len(tensor.dims) > 1  # noqa: PLR2004 - a byte; a vector has one dim
+    return count.to_bytes(4, "little") if is_matrix_of_bytes else b""
+
+
+def _kept_zero(model: onnx.ModelProto) -> set[str]:
+    """Names of scales and zero points."""
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    return {
+        name
+        for body in bodies
+        for node in nodes_in(body)
+        if node.op_type in _QUANTISERS
+        for name in node.input[1:]
+    }

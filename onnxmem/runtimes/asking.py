@@ -1,0 +1,104 @@
+"""What the settings of an analysis ask of the runtimes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxmem.findings import Finding
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
+from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
+from onnxmem.runtimes.onnxruntime.memory import (
+    KERNELS,
+    LEVELS,
+    CudaTerms,
+    RuntimeMemory,
+    RuntimeQuestion,
+    runtime_memory,
+)
+from onnxmem.runtimes.onnxruntime.session_graph import (
+    ModelAt,
+    Opening,
+    SessionGraph,
+    optimised_model,
+    session_graph,
+)
+from onnxmem.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What other settings of a session would take."""
+
+    runtime: RuntimeMemory
+    """With every combination of reuse, pattern and growth."""
+    singles: tuple[Choice, ...]
+    """Every setting changed alone, other graph levels and dims among them."""
+
+
+def advise(file: ModelFile, settings: Settings) -> Advice:
+    """Work out what other settings of a session take, for the first runtime asked for.
+
+    :raises OnnxmemError: the model or an optimised graph cannot be read.
+    """
+    prepared = prepare(file)
+    bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
+    model = ModelAt(file, prepared, bound)
+    question = next(_questions(settings))
+    runtime = runtime_memory(model, question)
+    graphs: dict[Opening, SessionGraph] = {}
+
+    def graph_of(options: SessionOptions) -> SessionGraph:
+        opening = Opening(options.level, options.fixed_dims, settings.asks_onnxruntime)
+        if opening not in graphs:
+            made = optimised_model(model, opening)
+            graphs[opening] = session_graph(made, bound.binding.shapes)
+        return graphs[opening]
+
+    kernels = KERNELS[runtime.name]
+    return Advice(runtime, single_choices(graph_of, runtime.own.options, kernels))
+
+
+def runtime_memories(
+    file: ModelFile, bound: BoundModel, settings: Settings
+) -> tuple[RuntimeMemory, ...]:
+    """What each runtime asked for takes on a model at the dims of ``bound``.
+
+    :raises OnnxmemError: the optimised graph cannot be read.
+    """
+    if not settings.runtimes:
+        return ()
+    model = ModelAt(file, prepare(file), bound)
+    return tuple(runtime_memory(model, question) for question in _questions(settings))
+
+
+def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
+    assumed = CudaTerms()
+    context_bytes = settings.cuda_context_bytes
+    cuda = CudaTerms(
+        assumed.context_bytes if context_bytes is None else context_bytes,
+        settings.cuda_workspace_bytes,
+    )
+    for name in settings.runtimes:
+        yield RuntimeQuestion(
+            name=name,
+            graph=settings.graph or "ort-all",
+            options=SessionOptions(fixed_dims=settings.fixed_dims),
+            cuda=cuda,
+            asks_onnxruntime=settings.asks_onnxruntime,
+        )
+
+
+def optimised_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
+    """The model that the figures are of: the file's own, or what onnxruntime makes of it.
+
+    :raises OnnxmemError: what ``prepare`` and ``build`` raise.
+    """
+    if settings.graph is None or settings.graph == "raw":
+        return file, ()
+    prepared = prepare(file)
+    bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
+    opening = Opening(LEVELS[settings.graph], settings.fixed_dims, settings.asks_onnxruntime)
+    made = optimised_model(ModelAt(file, prepared, bound), opening)
+    text = f"the figures are of the graph that {made.optimiser} makes at level {made.level}"
+    remark = Finding("optimised_graph", text)
+    return ModelFile(file.path, made.proto, file.file_bytes), (remark, *made.findings)

@@ -1,0 +1,138 @@
+"""Which settings of a session would take less memory on one model, each worked out by replay.
+
+What is compared is what a session has resident in its arena at most during three runs, weights
+aside: regions that doubling reserved and nothing touched cost no memory.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+from onnxmem.measure.options import Level, SessionOptions, Strategy
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures
+from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
+
+_GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
+_LINES: Final[Mapping[str, tuple[str, ...]]] = {
+    "enable_mem_reuse": ("options.enable_mem_reuse = False",),
+    "enable_mem_pattern": ("options.enable_mem_pattern = False",),
+    "arena_extend_strategy": (
+        "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
+        'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)',
+        'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1})',
+        "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
+        'options.add_session_config_entry("session.use_env_allocators", "1")',
+    ),
+    "shrinks_arena": (
+        "run_options = onnxruntime.RunOptions()",
+        'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")',
+    ),
+    "disable_prepacking": ('options.add_session_config_entry("session.disable_prepacking", "1")',),
+}
+_CUDA_LINES: Final = {
+    "arena_extend_strategy": (
+        'providers = [("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]',
+    ),
+}
+_LEVELS: Final[Mapping[Level, str]] = {
+    "off": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+
+GraphOf = Callable[[SessionOptions], SessionGraph]
+"""The graph of a session that is opened so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One way to open a session, and what it takes."""
+
+    options: SessionOptions
+    changes: tuple[str, ...]
+    """Names of the settings that differ from the session's own, as onnxruntime spells them."""
+    lines: tuple[str, ...]
+    """Python that sets them."""
+    figures: ArenaFigures
+
+    @property
+    def resident_bytes(self) -> int:
+        """Arena memory touched at most during the runs, weights aside."""
+        return self.figures.resident_peak_bytes
+
+
+def combined_choices(
+    graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
+) -> tuple[Choice, ...]:
+    """Every combination of reuse, pattern and growth on one graph, the least memory first.
+
+    Of equals the one that changes least comes first; the session's own settings are among them.
+    """
+    grid = (
+        replace(
+            options, enable_mem_reuse=reuse, enable_mem_pattern=pattern, arena_extend_strategy=grown
+        )
+        for reuse, pattern, grown in product((True, False), (True, False), _GROWTHS)
+    )
+    return _ranked(choice(graph, options, other, kernels) for other in grid)
+
+
+def single_choices(
+    graph_of: GraphOf, options: SessionOptions, kernels: Kernels = CPU
+) -> tuple[Choice, ...]:
+    """Every setting changed alone, the least memory first; the session's own comes with them."""
+    return _ranked(
+        choice(graph_of(other), options, other, kernels)
+        for other in (options, *_single_changes(options))
+    )
+
+
+def choice(
+    graph: SessionGraph, options: SessionOptions, other: SessionOptions, kernels: Kernels
+) -> Choice:
+    """What ``other`` settings take in place of ``options``."""
+    figures, _ = arena_figures(graph, other, kernels)
+    changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
+    lines = tuple(line for name in changes for line in _lines(name, other, kernels))
+    return Choice(other, tuple(_NAMES[name](other) for name in changes), lines, figures)
+
+
+def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
+    yield replace(options, enable_mem_reuse=False)
+    yield replace(options, enable_mem_pattern=False)
+    yield replace(options, arena_extend_strategy="kSameAsRequested")
+    yield replace(options, shrinks_arena=True)
+    yield replace(options, disable_prepacking=True)
+    yield replace(options, fixed_dims=not options.fixed_dims)
+    for level in _LEVELS:
+        if level != options.level:
+            yield replace(options, level=level)
+
+
+def _ranked(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    return tuple(sorted(choices, key=lambda item: (item.resident_bytes, len(item.changes))))
+
+
+_NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
+    "enable_mem_reuse": lambda options: f"enable_mem_reuse={options.enable_mem_reuse}",
+    "enable_mem_pattern": lambda options: f"enable_mem_pattern={options.enable_mem_pattern}",
+    "arena_extend_strategy": lambda options: options.arena_extend_strategy,
+    "shrinks_arena": lambda _: "arena shrinkage after each run",
+    "disable_prepacking": lambda _: "disable_prepacking",
+    "fixed_dims": lambda options: "fixed dims" if options.fixed_dims else "symbolic dims",
+    "level": lambda options: _LEVELS[options.level],
+}
+
+
+def _lines(name: str, options: SessionOptions, kernels: Kernels) -> tuple[str, ...]:
+    if name == "level":
+        level = f"onnxruntime.GraphOptimizationLevel.{_LEVELS[options.level]}"
+        return (f"options.graph_optimization_level = {level}",)
+    if name == "fixed_dims":
+        return ("options.add_free_dimension_override_by_name(NAME, N)  # for each symbol",)
+    if kernels.provider == "cuda" and name in _CUDA_LINES:
+        return _CUDA_LINES[name]
+    return _LINES[name]

@@ -1,0 +1,214 @@
+"""The arena that onnxruntime allocates from, emulated chunk by chunk.
+
+Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
+
+* requests are rounded up to 256 bytes (``RoundedBytes``);
+* the smallest free chunk that holds a request serves it, the lowest address first among equals
+  (``FindChunkPtr``; bins only speed that up);
+* a chunk is split if it is twice the request or leaves 128 MiB over (``SplitChunk``), so what is in
+  use may be nearly twice what was requested;
+* where no chunk fits, a region is added: by default of the region size, which starts at 1 MiB and
+  doubles until the request fits; after a region that fitted at once it doubles up to 1 GiB
+  (``Extend``, ``kNextPowerOfTwo``), or else of just the request (``kSameAsRequested``);
+* freed chunks merge with free neighbours of their region (``FreeAndMaybeCoalesce``);
+* regions stay until the arena shrinks, which frees wholly unused ones, but never the first one
+  where regions double (``Shrink``);
+* weights are reserved beside the regions, byte for byte (``Reserve``).
+"""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+from typing import Final
+
+from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
+
+MINIMUM_BYTES: Final = 256
+"""``kMinAllocationSize``."""
+_MIB: Final = 1 << 20
+_NO_LIMIT: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaOptions:
+    """``OrtArenaCfg``, with its defaults."""
+
+    doubles: bool = True
+    """``arena_extend_strategy`` kNextPowerOfTwo; else kSameAsRequested."""
+    initial_bytes: int = _MIB
+    growth_bytes: int = 2 * _MIB
+    """Region size after a shrink."""
+    max_dead_bytes: int = 128 * _MIB
+    """A chunk that would leave more than this unused is split."""
+    max_growth_bytes: int = 1024 * _MIB
+    """``max_power_of_two_extend_bytes``."""
+    limit_bytes: int = _NO_LIMIT
+    """``gpu_mem_limit``."""
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Consecutive bytes of one region."""
+
+    address: int
+    size_bytes: int
+    region: int
+    requested_bytes: int | None = None
+    """``None``: free."""
+    before: "Chunk | None" = None
+    after: "Chunk | None" = None
+
+
+class ArenaExhaustedError(Exception):
+    """A request does not fit under the limit."""
+
+
+@dataclass(slots=True)
+class Arena:
+    """The chunks of one arena and what it counts, in bytes."""
+
+    options: ArenaOptions = field(default_factory=ArenaOptions)
+    requested_bytes: int = 0
+    in_use_bytes: int = 0
+    in_use_peak_bytes: int = 0
+    requested_peak_bytes: int = 0
+    held_bytes: int = 0
+    """Regions and reserved bytes."""
+    regions: dict[int, int] = field(default_factory=dict)
+    """Size of each region, by number."""
+    touched: dict[int, TouchedRanges] = field(default_factory=dict)
+    """What of each region was ever requested: a chunk may be larger than what is written to it."""
+    _free: list[tuple[int, int]] = field(default_factory=list)
+    """Size and address of the free chunks."""
+    _chunks: dict[int, Chunk] = field(default_factory=dict)
+    _growth_bytes: int = field(init=False)
+    _num_regions: int = 0
+
+    def __post_init__(self) -> None:
+        self._growth_bytes = _rounded_up(min(self.options.initial_bytes, self.options.limit_bytes))
+
+    def reserve(self, size_bytes: int) -> None:
+        """Hold bytes beside the regions, as for weights."""
+        self.held_bytes += size_bytes
+        self.requested_bytes += size_bytes
+        self._use(size_bytes)
+
+    def allocate(self, size_bytes: int) -> Chunk | None:
+        """Serve a request; ``None`` where it asks for nothing.
+
+        :raises ArenaExhaustedError: the limit is reached.
+        """
+        if size_bytes == 0:
+            return None
+        rounded = _rounded_up(size_bytes)
+        chunk = self._taken(rounded) or self._extended(rounded)
+        if chunk.size_bytes >= 2 * rounded or (
+            chunk.size_bytes - rounded >= self.options.max_dead_bytes
+        ):
+            self._split(chunk, rounded)
+        chunk.requested_bytes = size_bytes
+        self.requested_bytes += size_bytes
+        self._use(chunk.size_bytes)
+        ranges = self.touched.setdefault(chunk.region, TouchedRanges())
+        ranges.add(chunk.address, chunk.address + size_bytes)
+        return chunk
+
+    def free(self, chunk: Chunk | None) -> None:
+        """Give a chunk back and merge it with its free neighbours."""
+        if chunk is None or chunk.requested_bytes is None:
+            return
+        self.requested_bytes -= chunk.requested_bytes
+        self.in_use_bytes -= chunk.size_bytes
+        chunk.requested_bytes = None
+        if chunk.after is not None and chunk.after.requested_bytes is None:
+            self._forget(chunk.after)
+            self._merge(chunk, chunk.after)
+        if chunk.before is not None and chunk.before.requested_bytes is None:
+            self._forget(chunk.before)
+            self._merge(chunk.before, chunk)
+            chunk = chunk.before
+        insort(self._free, (chunk.size_bytes, chunk.address))
+
+    def shrink(self) -> None:
+        """Free the regions of which nothing is in use."""
+        whole = [
+            chunk
+            for chunk in (self._chunks[address] for _, address in self._free)
+            if chunk.size_bytes == self.regions[chunk.region]
+            and not (self.options.doubles and chunk.region == 0)
+        ]
+        for chunk in whole:
+            self._forget(chunk)
+            del self._chunks[chunk.address]
+            self.held_bytes -= self.regions.pop(chunk.region)
+            self.touched.pop(chunk.region, None)
+        self._growth_bytes = self.options.growth_bytes
+
+    @property
+    def touched_bytes(self) -> int:
+        """Bytes of the regions that were ever requested: what of them is resident."""
+        return sum(ranges.num_bytes for ranges in self.touched.values())
+
+    def _use(self, size_bytes: int) -> None:
+        self.in_use_bytes += size_bytes
+        self.in_use_peak_bytes = max(self.in_use_peak_bytes, self.in_use_bytes)
+        self.requested_peak_bytes = max(self.requested_peak_bytes, self.requested_bytes)
+
+    def _taken(self, rounded: int) -> Chunk | None:
+        place = bisect_left(self._free, (rounded, 0))
+        return self._chunks[self._free.pop(place)[1]] if place < len(self._free) else None
+
+    def _extended(self, rounded: int) -> Chunk:
+        available = self.options.limit_bytes - self.held_bytes
+        available -= available % MINIMUM_BYTES
+        if rounded > available:
+            raise ArenaExhaustedError
+        size = min(self._next_region_bytes(rounded), available)
+        number = self._num_regions
+        self._num_regions += 1
+        self.regions[number] = size
+        self.held_bytes += size
+        chunk = Chunk(number << _REGION_BITS, size, number)
+        self._chunks[chunk.address] = chunk
+        return chunk
+
+    def _next_region_bytes(self, rounded: int) -> int:
+        """Double until the request fits; a region that fitted at once doubles the next one."""
+        if not self.options.doubles:
+            return rounded
+        size = self._growth_bytes
+        while rounded > size:
+            size *= 2
+        limit = self.options.max_growth_bytes
+        if size > self._growth_bytes:
+            self._growth_bytes = size
+        else:
+            self._growth_bytes = 2 * size if size < limit // 2 else limit
+        return size
+
+    def _split(self, chunk: Chunk, rounded: int) -> None:
+        rest = Chunk(chunk.address + rounded, chunk.size_bytes - rounded, chunk.region)
+        rest.before, rest.after = chunk, chunk.after
+        if chunk.after is not None:
+            chunk.after.before = rest
+        chunk.after = rest
+        chunk.size_bytes = rounded
+        self._chunks[rest.address] = rest
+        insort(self._free, (rest.size_bytes, rest.address))
+
+    def _merge(self, chunk: Chunk, after: Chunk) -> None:
+        chunk.size_bytes += after.size_bytes
+        chunk.after = after.after
+        if after.after is not None:
+            after.after.before = chunk
+        del self._chunks[after.address]
+
+    def _forget(self, chunk: Chunk) -> None:
+        self._free.pop(bisect_left(self._free, (chunk.size_bytes, chunk.address)))
+
+
+_REGION_BITS: Final = 48
+"""Addresses of regions stand in the order in which the regions were made."""
+
+
+def _rounded_up(size_bytes: int) -> int:
+    return -(-size_bytes // MINIMUM_BYTES) * MINIMUM_BYTES

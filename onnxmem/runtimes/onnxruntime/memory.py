@@ -1,0 +1,126 @@
+"""The figures of one model in one runtime, each apart: definition 6 of docs/definitions.md."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnxmem.findings import Finding
+from onnxmem.measure.options import Level, SessionOptions
+from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
+from onnxmem.runtimes.onnxruntime.session_graph import (
+    ModelAt,
+    Opening,
+    optimised_model,
+    session_graph,
+)
+
+KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
+LEVELS: Final[Mapping[str, Level]] = {
+    "raw": "off",
+    "ort-basic": "basic",
+    "ort-extended": "extended",
+    "ort-all": "all",
+}
+VERIFIED: Final = ("1.31",)
+"""Minor versions of onnxruntime that the rules were verified on."""
+
+
+ASSUMED_CONTEXT_BYTES: Final = 500 * 2**20
+"""Of a CUDA context with its loaded kernels: users report 300 to 800 MB; driver, GPU and loaded
+modules decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTerms:
+    """What no file tells of a GPU: assumptions that can be set."""
+
+    context_bytes: int = ASSUMED_CONTEXT_BYTES
+    workspace_bytes: int | None = None
+    """Of cuDNN's convolutions; ``None``: unknown, for cuDNN chooses when it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeMemory:
+    """What a runtime takes, in bytes; ``None`` is unknown or does not apply."""
+
+    name: str
+    """``ort-cpu`` or ``ort-cuda``."""
+    graph: str
+    """``raw``, ``ort-basic``, ``ort-extended`` or ``ort-all``."""
+    optimiser: str
+    """Who made the graph: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
+    arena: ArenaFigures
+    load_peak_bytes: int | None
+    process_bytes: int | None
+    context_bytes: int | None
+    """Of the CUDA context: an assumption that can be set."""
+    workspace_bytes: int | None
+    """Of cuDNN's convolutions: an assumption that can be set."""
+    unknown: Unknowns
+    advice: tuple[Choice, ...]
+    """Other settings of the session on the same graph, the least memory first."""
+    findings: tuple[Finding, ...]
+
+    @property
+    def own(self) -> Choice:
+        """The session's own settings among ``advice``."""
+        return next(choice for choice in self.advice if not choice.changes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeQuestion:
+    """How a session is opened, and on what."""
+
+    name: str = "ort-cpu"
+    graph: str = "ort-all"
+    options: SessionOptions = field(default_factory=SessionOptions)
+    cuda: CudaTerms = field(default_factory=CudaTerms)
+    asks_onnxruntime: bool = True
+    """False: emulate its optimiser even where it is installed."""
+
+    def opening(self) -> Opening:
+        """How the session's graph is made; blocks of channels are the CPU's alone."""
+        is_blocked = self.name == "ort-cuda" and self.graph == "ort-all"
+        level: Level = "extended" if is_blocked else LEVELS[self.graph]
+        return Opening(level, self.options.fixed_dims, self.asks_onnxruntime)
+
+
+def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
+    """What a session of onnxruntime takes on a model at one binding of its dims.
+
+    :raises OnnxmemError: the optimised graph cannot be read.
+    """
+    optimised = optimised_model(model, question.opening())
+    session = session_graph(optimised, model.bound.binding.shapes)
+    kernels = KERNELS[question.name]
+    options = replace(question.options, level=LEVELS[question.graph])
+    figures, unknown = arena_figures(session, options, kernels)
+    cuda = question.cuda if question.name == "ort-cuda" else None
+    return RuntimeMemory(
+        name=question.name,
+        graph=question.graph,
+        optimiser=optimised.optimiser,
+        arena=figures,
+        load_peak_bytes=None,
+        process_bytes=None,
+        context_bytes=cuda and cuda.context_bytes,
+        workspace_bytes=cuda and cuda.workspace_bytes,
+        unknown=unknown,
+        advice=combined_choices(session, options, kernels),
+        findings=(
+            *optimised.findings,
+            *unknown.findings(),
+            *_version_findings(optimised.optimiser),
+        ),
+    )
+
+
+def _version_findings(optimiser: str) -> tuple[Finding, ...]:
+    """A finding where the rules were not verified on the version at hand."""
+    _, _, version = optimiser.partition("onnxruntime ")
+    if not version or version.rpartition(".")[0] in VERIFIED:
+        return ()
+    text = f"onnxruntime {version} is at hand; the rules were verified on {', '.join(VERIFIED)}"
+    return (Finding("unverified_runtime", text),)

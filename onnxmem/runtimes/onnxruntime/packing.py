@@ -1,0 +1,33 @@
+"""What of the weights lies in the arena before the first node runs."""
+
+from dataclasses import dataclass
+
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import Graph
+from onnxmem.runtimes.onnxruntime.allocation.kernels import Kernels
+from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """Bytes of weights in the arena of a session that is loaded."""
+
+    reserved_bytes: tuple[int, ...]
+    """Held beside the regions, each byte for byte."""
+    allocated_bytes: tuple[int, ...]
+    """Requested like any buffer, in this order: their regions stay."""
+
+
+def packing(graph: Graph, options: SessionOptions, kernels: Kernels) -> Packing:
+    """What a session's arena holds of the weights once it is loaded.
+
+    On CUDA all of them: in one reserved block where the memory pattern is on, else each requested
+    apart (``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``; read in the
+    sources, not measured). On CPU what the kernels pack, and small ones that are copied.
+    """
+    if kernels.provider == "cuda":
+        sizes = tuple(weight.size_bytes or 0 for weight in graph.weights())
+        if options.enable_mem_pattern:
+            return Packing((sum(map(rounded_up, sizes)),), ())
+        return Packing((), sizes)
+    return Packing((), ())

@@ -1,0 +1,170 @@
+"""What a session of onnxruntime takes, worked out from its graph: definition 6.
+
+The plan is replayed twice: once run with the memory pattern off, which is where requests can be
+compared with onnxruntime's own profile node by node, and three times with the session's own
+settings, after which a session holds what it will go on holding.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from onnxmem.findings import Finding, listed
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import Graph, Node
+from onnxmem.model.trips import trip_count
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaOptions
+from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session, tensor_bytes
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
+from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
+from onnxmem.runtimes.onnxruntime.packing import Packing, packing
+from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
+from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
+
+STEADY_RUNS = 3
+"""Runs after which a session is steady: the second asks for the pattern's block, and no later one
+for more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaFigures:
+    """What the arena of one session takes, in bytes."""
+
+    base_bytes: int
+    """Before the first node: prepacked weights and weights that lie in the arena."""
+    requested_peak_bytes: int
+    """The most that is asked for at the end of a node, above the base; pattern off."""
+    with_scratch_peak_bytes: int
+    """The same with what the node's kernel takes for itself."""
+    pattern_block_bytes: int
+    """The block that every run after the first asks for in one piece."""
+    in_use_peak_bytes: int
+    """The most in chunks given out in run 1, base and scratch included; pattern off."""
+    held_bytes: int
+    """What the arena has of the system after that run."""
+    held_steady_bytes: int
+    """What it has after the third run, with the session's own settings."""
+    touched_steady_bytes: int
+    """Of those, what was ever given out: the rest is reserved and not resident."""
+    resident_peak_bytes: int
+    """The most that was touched in those three runs, before any shrinkage."""
+    nodes: tuple[Sample, ...]
+    """The first run, node by node."""
+    peak_node: Node | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unknowns:
+    """What the figures leave out."""
+
+    tensors: tuple[str, ...]
+    """Of unknown size: counted as nothing."""
+    scratch: Counter[str]
+    """Operators whose kernel's scratch is not known, by how often they run."""
+    trips: tuple[str, ...]
+    """Nodes whose body runs as often as only a run can tell: counted once."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Say what is left out."""
+        if self.tensors:
+            text = f"tensors of unknown size, left out: {listed(self.tensors)}"
+            yield Finding("unknown_runtime_tensors", text)
+        if self.scratch:
+            operators = listed(list(self.scratch))
+            text = f"operators whose scratch is not known, taken as none: {operators}"
+            yield Finding("unknown_scratch", text)
+        if self.trips:
+            text = f"counted once, for only a run can tell how often they run: {listed(self.trips)}"
+            yield Finding("unknown_trips", text)
+
+
+@dataclass(slots=True)
+class _Rules:
+    """The scratch of one session's kernels, and what is not known of it."""
+
+    kernels: Kernels
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def of(self, graph: Graph, node: Node) -> Scratch:
+        if self.kernels.provider != "cpu":
+            return Scratch(())  # cuDNN's workspace is a term of its own.
+        known = scratch(node.op_type, node.domain, graph.call(node))
+        if known is None:
+            self.unknown[node.op_type] += 1
+            return Scratch(())
+        return known
+
+
+def arena_figures(
+    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
+) -> tuple[ArenaFigures, Unknowns]:
+    """Replay a session; bytes that are unknown count as nothing and are named."""
+    made = plan(
+        session_graph.graph,
+        Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
+    )
+    packed = packing(session_graph.graph, options, kernels)
+    rules = _Rules(kernels)
+    first = Session(made, _loaded_arena(packed, options), rules.of, uses_pattern=False)
+    base_bytes = first.arena.requested_bytes
+    nodes = first.run()
+    unknown = Unknowns(tuple(_unknown_tensors(made)), rules.unknown, tuple(_unknown_trips(made)))
+    traced = Session(made, _loaded_arena(packed, options), rules.of)
+    traced.run()
+    steady = Session(
+        made, _loaded_arena(packed, options), rules.of, uses_pattern=options.enable_mem_pattern
+    )
+    resident_bytes = 0
+    for _ in range(STEADY_RUNS):
+        steady.run()
+        resident_bytes = max(resident_bytes, steady.arena.touched_bytes)
+        if options.shrinks_arena:
+            steady.arena.shrink()
+    peak = max(nodes, key=lambda sample: sample.requested_bytes, default=None)
+    with_scratch = (sample.requested_bytes + sample.scratch_bytes for sample in nodes)
+    figures = ArenaFigures(
+        base_bytes=base_bytes,
+        requested_peak_bytes=peak.requested_bytes - base_bytes if peak else 0,
+        with_scratch_peak_bytes=max(with_scratch, default=base_bytes) - base_bytes,
+        pattern_block_bytes=traced.pattern_bytes,
+        in_use_peak_bytes=first.arena.in_use_peak_bytes,
+        held_bytes=first.arena.held_bytes,
+        held_steady_bytes=steady.arena.held_bytes,
+        touched_steady_bytes=steady.arena.touched_bytes,
+        resident_peak_bytes=resident_bytes,
+        nodes=nodes,
+        peak_node=peak.node if peak else None,
+    )
+    return figures, unknown
+
+
+def _loaded_arena(packed: Packing, options: SessionOptions) -> Arena:
+    """The arena of a session before its first run."""
+    doubles = options.arena_extend_strategy == "kNextPowerOfTwo"
+    arena = Arena(ArenaOptions(doubles=doubles))
+    for size in packed.reserved_bytes:
+        arena.reserve(size)
+    for size in packed.allocated_bytes:
+        arena.allocate(size)
+    return arena
+
+
+def _plans(whole: Plan) -> Iterator[Plan]:
+    stack = [whole]
+    while stack:
+        current = stack.pop()
+        yield current
+        stack.extend(body for step in current.steps for body in step.bodies)
+
+
+def _unknown_tensors(whole: Plan) -> Iterator[str]:
+    for part in _plans(whole):
+        for step in part.steps:
+            yield from (name for name in step.allocates if tensor_bytes(part.graph, name) is None)
+
+
+def _unknown_trips(whole: Plan) -> Iterator[str]:
+    for part in _plans(whole):
+        for step in part.steps:
+            if step.bodies and trip_count(part.graph, step.node) is None:
+                yield step.node.name

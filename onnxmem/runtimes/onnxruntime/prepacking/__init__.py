@@ -1,0 +1,128 @@
+"""Prepacked weights, and the initializers that lie in the arena before the first node runs.
+
+When a session is made, a kernel may pack a constant input as its products read it; the initializer
+is dropped when all its readers have. An initializer of up to 127 bytes is copied into the arena;
+a larger one stays where the file's reader put it, outside (session_state.cc:
+PrepackConstantInitializedTensors; session_state_utils.cc: SaveInitializedTensors;
+tensorprotoutils.h: kSmallTensorExternalDataThreshold). Verified on onnxruntime 1.31.1 on an AVX-512
+machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on the processor.
+
+Kernels of one operator share one copy of equal packed bytes, where they hand them over to be kept
+(prepacked_weights_container.cc); different weights are taken to differ. An initializer that the file lists as a graph input is
+packed by no kernel where a caller may override it: that isn't known here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.runtimes.onnxruntime.kernel_use import Site, UnknownError, Use
+from onnxmem.runtimes.onnxruntime.prepacking import floats, integers
+from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule
+
+__all__ = ["RULES", "UNKNOWN", "Prepacked", "Reserve", "initializer_reserves", "prepacked", "site_of"]
+
+_SMALL_BYTES = 127
+
+UNKNOWN = frozenset({("com.microsoft", "QMoE")})
+"""Operators whose kernels pack their weights in a way that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepacked:
+    """What one kernel keeps of one weight."""
+
+    node: str
+    weight: str
+    size_bytes: int
+    """0 where an earlier kernel's copy serves."""
+    is_reserved: bool
+    """Beside the arena's regions; else like any buffer, whose region stays."""
+    drops_original: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """An initializer that lies in the arena, beside its regions."""
+
+    weight: str
+    size_bytes: int
+
+
+def _join(families: Iterable[Iterable[Rule]]) -> Mapping[tuple[str, str], Rule]:
+    rules = [rule for family in families for rule in family]
+    table = {(rule.domain, rule.op_type): rule for rule in rules}
+    if len(table) < len(rules):
+        message = "what an operator packs is described twice"
+        raise ValueError(message)
+    return MappingProxyType(table)
+
+
+RULES = _join((floats.RULES, integers.RULES))
+
+
+def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
+    """What the kernels of a graph and its subgraphs pack, in the order of the nodes."""
+    constants = _initializers(graph)
+    kept: set[tuple[str, str, int]] = set()
+    made = []
+    for node in graph.all_nodes():
+        for packed in _packs(graph, node, constants):
+            weight = node.inputs[packed.place]
+            key = (node.op_type, graph.tensors[weight].storage_key, packed.size_bytes)
+            size_bytes = 0 if packed.is_shared and key in kept else packed.size_bytes
+            kept.add(key)
+            made.append(
+                Prepacked(node.name, weight, size_bytes, packed.is_reserved, packed.drops_original)
+            )
+    return tuple(made)
+
+
+def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tuple[Reserve, ...]:
+    """The small initializers in the arena, but for those that all readers have packed."""
+    dropped = Counter(each.weight for each in packed if each.drops_original)
+    readers = Counter(name for node in graph.all_nodes() for name in node.inputs if name)
+    readers.update(graph.outputs)
+    readers.update(
+        name for node in graph.all_nodes() for _, inner in node.subgraphs for name in inner.outputs
+    )
+    return tuple(
+        Reserve(name, size)
+        for name, tensor in _initializers(graph).items()
+        if 0 < readers[name] and dropped[name] < readers[name]
+        if (size := tensor.size_bytes or 0) and size <= _SMALL_BYTES
+    )
+
+
+def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = None) -> Site:
+    """What a node's kernel knows beside its call; ``constants``: the graph's initializers."""
+    known = _initializers(graph) if constants is None else constants
+    types = (graph.tensors[name].dtype if name else None for name in node.inputs)
+    return Site(
+        constants=frozenset(place for place, name in enumerate(node.inputs) if name in known),
+        types=tuple(dtype or "" for dtype in types),
+    )
+
+
+def _initializers(graph: Graph) -> dict[str, Tensor]:
+    """The tensors that the file holds: weights, and what only sizes something."""
+    made = {
+        name
+        for node in graph.all_nodes()
+        if node.onnx_op != "Constant"
+        for name in node.writes
+    }
+    roles = (Role.WEIGHT, Role.UNREAD)
+    return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}
+
+
+def _packs(graph: Graph, node: Node, constants: Mapping[str, Tensor]) -> Iterator[Packed]:
+    rule = RULES.get((node.domain, node.op_type))
+    if rule is None:
+        return
+    try:
+        yield from rule.packs(Use(graph.call(node), site_of(graph, node, constants)))
+    except UnknownError:
+        return

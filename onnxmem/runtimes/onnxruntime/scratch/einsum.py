@@ -1,0 +1,194 @@
+"""Einsum: the operands two at a time, each brought into the axis order of a matrix product.
+
+Every label gets an axis, in order of appearance, those of an ellipsis first; an operand has 1 where
+it lacks a label. The axes of a pair, by where their dim is above 1: ``both`` and kept, ``left`` or
+``right`` alone and kept (``right`` also where neither is), ``summed``. Left is transposed to
+[both, left, summed, right], right to [both, summed, right, left], unless in that order already.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnxmem.ops.spec import Dims
+from onnxmem.runtimes.onnxruntime.kernel_use import UnknownError, Use, product
+from onnxmem.runtimes.onnxruntime.scratch.rule import Rule, Scratch
+
+_Axes = list[int]
+
+
+@dataclass(slots=True)
+class _Allocations:
+    """What is allocated, in order, and when it is freed again."""
+
+    element_bytes: int
+    blocks: list[int] = field(default_factory=list)
+    freed_after: dict[int, int] = field(default_factory=dict)
+
+    def take(self, dims: Iterable[int], *replaced: "_Operand | None") -> int:
+        """Allocate a tensor; what it replaces is freed after that."""
+        self.blocks.append(self.element_bytes * product(dims))
+        for operand in replaced:
+            self.free(operand)
+        return len(self.blocks) - 1
+
+    def free(self, operand: "_Operand | None") -> None:
+        if operand is not None and operand.block is not None:
+            self.freed_after[operand.block] = len(self.blocks) + 1
+
+    def scratch(self) -> Scratch:
+        end = len(self.blocks)
+        stops = (min(self.freed_after.get(place, end), end) for place in range(end))
+        return Scratch(tuple(self.blocks), freed_after=tuple(stops))
+
+
+@dataclass(frozen=True, slots=True)
+class _Operand:
+    """A tensor with an axis for every label, and its block; ``None``: an input of the node."""
+
+    dims: Dims
+    block: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Equation:
+    operands: tuple[tuple[int, ...], ...]
+    """For each input, the axis of each of its dims."""
+    output: tuple[int, ...]
+    num_axes: int
+
+    def last_use(self, axis: int) -> int | None:
+        """The last input that has an axis; ``None``: the output has it."""
+        if axis in self.output:
+            return None
+        return max(place for place, axes in enumerate(self.operands) if axis in axes)
+
+
+def _einsum(use: Use) -> Scratch:
+    shapes = [use.dims(place) for place in range(len(use.call.inputs))]
+    equation = _parse(use.text("equation", ""), [len(shape) for shape in shapes])
+    taken = _Allocations(use.element_bytes())
+    inputs = [
+        _homogeneous(taken, equation, axes, dims)
+        for axes, dims in zip(equation.operands, shapes, strict=True)
+    ]
+    result = _without_own(taken, equation, inputs[0])
+    order = [axis for axis in range(equation.num_axes) if equation.last_use(axis) != 0]
+    for place, operand in enumerate(inputs[1:], start=1):
+        summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == place]
+        result, order = _product(taken, result, operand, summed)
+        if place < len(inputs) - 1:
+            result = _in_label_order(taken, result, order)
+    _finish(taken, equation, result, order)
+    return taken.scratch()
+
+
+def _parse(text: str, ranks: Sequence[int]) -> _Equation:
+    left, arrow, right = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise UnknownError
+    hidden = max(
+        (rank - len(term) + 3 for term, rank in zip(terms, ranks, strict=True) if "..." in term),
+        default=0,
+    )
+    letters = dict.fromkeys(letter for term in terms for letter in term if letter.isalpha())
+    axes = {letter: hidden + place for place, letter in enumerate(letters)}
+    if not arrow:
+        once = (letter for letter in letters if left.count(letter) == 1)
+        right = "..." * bool(hidden) + "".join(sorted(once))
+    operands = (
+        _axes_of(term, axes, rank - len(term) + 3 if "..." in term else 0, hidden)
+        for term, rank in zip(terms, ranks, strict=True)
+    )
+    return _Equation(tuple(operands), _axes_of(right, axes, hidden, hidden), hidden + len(letters))
+
+
+def _axes_of(term: str, axes: Mapping[str, int], count: int, hidden: int) -> tuple[int, ...]:
+    """The axis of each dim of a term whose ellipsis stands for the last ``count`` of ``hidden``."""
+    before, dots, after = term.partition("...")
+    middle = range(hidden - count, hidden) if dots else ()
+    return (*(axes[letter] for letter in before), *middle, *(axes[letter] for letter in after))
+
+
+def _homogeneous(
+    taken: _Allocations, equation: _Equation, axes: tuple[int, ...], dims: Dims
+) -> _Operand:
+    """EinsumComputePreprocessor::PreprocessInputs: the diagonal, then the labels' order."""
+    block = None
+    if len(set(axes)) < len(axes):
+        if len(axes) - len(set(axes)) > 1 or axes[-1] != axes[-2]:
+            raise UnknownError
+        axes, dims = axes[:-1], dims[:-1]
+        block = taken.take(dims)
+    of_axis = dict(zip(axes, dims, strict=True))
+    if list(axes) != sorted(axes):
+        block = taken.take(dims, _Operand(dims, block))
+    return _Operand(tuple(of_axis.get(axis, 1) for axis in range(equation.num_axes)), block)
+
+
+def _without_own(taken: _Allocations, equation: _Equation, operand: _Operand) -> _Operand:
+    """Sum the first input over what it alone has."""
+    own = {axis for axis in range(equation.num_axes) if equation.last_use(axis) == 0}
+    return _summed(taken, operand, own) if own else operand
+
+
+def _summed(taken: _Allocations, operand: _Operand, axes: Iterable[int]) -> _Operand:
+    gone = set(axes)
+    dims = tuple(1 if axis in gone else dim for axis, dim in enumerate(operand.dims))
+    return _Operand(dims, taken.take(dims, operand))
+
+
+def _product(
+    taken: _Allocations, left: _Operand, right: _Operand, summed: _Axes
+) -> tuple[_Operand, _Axes]:
+    """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and its axis order."""
+    made = [left, right]
+    for axis in summed:
+        if (left.dims[axis] > 1) != (right.dims[axis] > 1):
+            side = int(right.dims[axis] > 1)
+            made[side] = _summed(taken, made[side], (axis,))
+    kept = [axis for axis in range(len(left.dims)) if axis not in summed]
+    both = [axis for axis in kept if left.dims[axis] > 1 and right.dims[axis] > 1]
+    own = [axis for axis in kept if left.dims[axis] > 1 and axis not in both]
+    rest = [axis for axis in kept if left.dims[axis] <= 1]
+    orders = ([*both, *own, *summed, *rest], [*both, *summed, *rest, *own])
+    for side, (given, order) in enumerate(zip((left, right), orders, strict=True)):
+        is_own = made[side] is not given
+        if order != sorted(order) and not (is_own and _is_view(made[side].dims, order)):
+            made[side] = _Operand(
+                made[side].dims, taken.take(made[side].dims, made[side] if is_own else None)
+            )
+    dims = tuple(
+        1 if axis in summed else max(sizes)
+        for axis, sizes in enumerate(zip(left.dims, right.dims, strict=True))
+    )
+    result = _Operand(dims, taken.take(dims, *made, left, right))
+    return result, orders[0]
+
+
+def _is_view(dims: Dims, order: _Axes) -> bool:
+    """Whether the dims above 1 keep their order, so that no element moves."""
+    large = [axis for axis in order if dims[axis] != 1]
+    return large == sorted(large)
+
+
+def _in_label_order(taken: _Allocations, result: _Operand, order: _Axes) -> _Operand:
+    if _is_view(result.dims, order):
+        return result
+    return _Operand(result.dims, taken.take(result.dims, result))
+
+
+def _finish(taken: _Allocations, equation: _Equation, result: _Operand, order: _Axes) -> None:
+    """FinalizeOutput: into the output's order, from which it is copied."""
+    if [axis for axis in order if axis in equation.output] != list(equation.output):
+        taken.take(result.dims)
+
+
+RULES = (
+    Rule(
+        "Einsum",
+        "",
+        _einsum,
+        "core/providers/cpu/math/einsum_utils/einsum_typed_compute_processor.cc: Run",
+    ),
+)

@@ -1,0 +1,98 @@
+"""Attention with fewer heads of keys and values: GroupQueryAttention, and ONNX's own Attention."""
+
+from collections.abc import Iterator
+
+from onnxmem.runtimes.onnxruntime.kernel_use import Use, product
+from onnxmem.runtimes.onnxruntime.scratch.attention import Heads, flash_bytes, flash_tile
+from onnxmem.runtimes.onnxruntime.scratch.rule import Rule
+
+_FLOAT = 4
+_HALF = 2
+_WITH_HEADS = 4
+"""Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
+
+
+def _group_query(use: Use) -> Iterator[int]:
+    """Q: [B, S, N * H], K, V: [B, S, M * H] or all three in Q.
+
+    The heads apart, once more where they are rotated; then tiles of scores, or all scores over the
+    whole of the present buffer. In fp16, each head's products are taken in floats.
+    """
+    heads, groups = use.integer("num_heads", 0), use.integer("kv_num_heads", 0)
+    size, buffer = use.out_dims(1)[3], use.out_dims(1)[2]
+    batch, queries, _ = use.dims(0)
+    width = use.element_bytes()
+    parts = (heads, groups, groups) if use.has(1) else (heads + 2 * groups,)
+    rotated = parts[:2] if use.integer("do_rotary", 0) else ()
+    yield from (width * batch * queries * part * size for part in (*parts, *rotated))
+    keys = _total_keys(use, buffer)
+    sizes = Heads(batch, heads, queries, keys, size, size)
+    if _is_flash(use, keys):
+        yield _step_bytes(use, sizes) if queries == 1 else flash_bytes(use, sizes)
+        return
+    yield _FLOAT * batch * heads * queries * buffer
+    if width == _HALF:
+        yield _FLOAT * batch * heads * size * 2 * (keys + queries)
+
+
+def _total_keys(use: Use, buffer: int) -> int:
+    """Keys in all: what ``total_sequence_length`` says; where it is computed, the buffer's."""
+    total = use.call.input_at(6)
+    return int(total.value[0]) if total is not None and total.value else buffer
+
+
+def _is_flash(use: Use, keys: int) -> bool:
+    """Floats, more than one key, and nothing that needs all the scores of a row at once."""
+    needs_rows = (
+        use.has(11)
+        or use.has_output(3)
+        or use.integer("smooth_softmax", 0) == 1
+        or use.call.attributes.get("softcap", 0.0) != 0
+    )
+    return use.element_bytes() == _FLOAT and keys > 1 and not needs_rows
+
+
+def _step_bytes(use: Use, heads: Heads) -> int:
+    """One query: the scores of one head and its output, for each thread.
+
+    With more threads than heads, keys beyond a tile are cut: a tile of scores for each thread, and
+    each head's part of the output with its maximum and its sum.
+    """
+    tile, lines = flash_tile(use, heads), heads.batch * heads.heads
+    if use.site.threads > lines and heads.keys > tile:
+        partial = lines * -(-heads.keys // tile) * (2 + heads.value_size)
+        return _FLOAT * (use.site.threads * tile + partial)
+    return use.site.threads * _FLOAT * (heads.keys + heads.value_size)
+
+
+def _attention(use: Use) -> Iterator[int]:
+    """Q: [B, N, S, H] or [B, S, N * H]: all scores; the mask, where it is causal or of booleans.
+
+    In fp16, the scores in floats too. ``nonpad_kv_seqlen`` takes the place of the causal mask.
+    """
+    width = use.element_bytes()
+    queries = use.dims(0)
+    if len(queries) == _WITH_HEADS:
+        batch, heads, length, _ = queries
+    else:
+        batch, length, heads = *queries[:2], use.integer("q_num_heads", 0)
+    keys = use.dims(1)[2 if len(use.dims(1)) == _WITH_HEADS else 1]
+    keys += use.dims(4)[2] if use.has(4) else 0
+    scores = batch * heads * length * keys
+    is_causal = use.integer("is_causal", 0) == 1 and not use.has(6)
+    if is_causal or (use.has(3) and use.type(3) == "bool"):
+        yield width * (product(use.dims(3)) if use.has(3) else length * keys)
+    yield width * scores
+    if width == _HALF:
+        yield _FLOAT * scores
+
+
+RULES = (
+    Rule(
+        "GroupQueryAttention",
+        "com.microsoft",
+        _group_query,
+        "contrib_ops/cpu/bert/group_query_attention.cc, gqa_attention_base.h: ApplyAttention",
+    ),
+    Rule("Attention", "", _attention, "core/providers/cpu/llm/attention.cc: ApplyAttention"),
+)

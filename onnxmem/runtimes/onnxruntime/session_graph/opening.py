@@ -1,0 +1,115 @@
+"""Get a session's graph: ask onnxruntime for it, or emulate its optimiser."""
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from onnxmem.children import ChildFault, ChildLimits, run_in_child
+from onnxmem.findings import Finding
+from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
+from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
+from onnxmem.model import BoundModel, ModelFile, Prepared, load
+from onnxmem.model.filling import stored_bytes, stored_tensors
+from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
+
+_SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimised"
+_SECONDS: Final = 300.0
+_ADVICE: Final = "onnxmem's own emulation of its optimiser stands in"
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """How the session is opened, as far as its graph depends on it."""
+
+    level: str = "all"
+    """``off``, ``basic``, ``extended`` or ``all``."""
+    fixed_dims: bool = False
+    """Whether symbols are numbers at load: ``add_free_dimension_override_by_name``."""
+    asks_onnxruntime: bool = True
+    """False: emulate its optimiser even where it is installed."""
+    channel_block: int = 16
+    """Channels in a block of the image operators, for the emulation; 0: none, as on ARM."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAt:
+    """A model at one binding of its dims."""
+
+    file: ModelFile
+    prepared: Prepared
+    bound: BoundModel
+
+
+def optimised_model(model: ModelAt, opening: Opening) -> OptimisedModel:
+    """The model that a session opened so would run; its symbols are still symbols.
+
+    :raises OnnxmemError: what ``on_disk`` raises.
+    """
+    findings: tuple[Finding, ...] = ()
+    if opening.asks_onnxruntime:
+        found = _asked(model.file, model.bound, opening)
+        if isinstance(found, OptimisedModel):
+            return found
+        findings = (found,)
+    dims = model.bound.binding.dims if opening.fixed_dims else {}
+    found = emulated(model.prepared, opening.level, dims, opening.channel_block)
+    return replace(found, findings=findings)
+
+
+def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimisedModel | Finding:
+    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        try:
+            refuse_data_elsewhere(stored_tensors(file.proto), Path(file.path))
+        except RefusedError as refusal:
+            return Finding("emulated_optimiser", f"{refusal}; {_ADVICE}")
+        return _saved(on_disk(file, folder), bound, opening, folder)
+
+
+def _saved(
+    given: OnDisk, bound: BoundModel, opening: Opening, folder: Path
+) -> OptimisedModel | Finding:
+    limits = ChildLimits(_SECONDS)
+    model = runnable(given, bound, folder, limits)
+    if isinstance(model, ChildFault):
+        return _fault(model)
+    reply = run_in_child(
+        _SAVE,
+        {
+            "model": str(model.path.absolute()),
+            "folder": str(folder),
+            "level": opening.level,
+            "overrides": dict(bound.binding.dims) if opening.fixed_dims else {},
+            "weight_bytes": sum(map(stored_bytes, stored_tensors(given.file.proto))),
+        },
+        limits,
+    )
+    if isinstance(reply, ChildFault):
+        return _fault(reply)
+    shapes = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))
+    return OptimisedModel(
+        load(folder / "optimised.onnx").proto,
+        _placed(shapes),
+        bool(reply["changed"]),
+        opening.level,
+        f"onnxruntime {reply['version']}",
+    )
+
+
+def _placed(plain: Mapping[str, Mapping[str, list[int | str | None] | None]]) -> PlacedShapes:
+    return {
+        place: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
+        for place, values in plain.items()
+    }
+
+
+def _fault(fault: ChildFault) -> Finding:
+    if fault.kind == "missing":
+        reason = "onnxruntime is not installed"
+    else:
+        reason = f"onnxruntime did not optimise the model ({fault.kind}: {fault.message})"
+    return Finding("emulated_optimiser", f"{reason}; {_ADVICE}")

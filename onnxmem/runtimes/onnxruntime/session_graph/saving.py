@@ -1,0 +1,79 @@
+"""The child's side: let onnxruntime optimise a model and write down what came of it.
+
+Two sessions save the same graph. The file in ONNX's format stands in running order and has no
+shapes; the one in onnxruntime's own format has the shapes at load. The weights of the first go to
+the null device, and the second is removed as soon as it is read.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import onnx
+import onnxruntime as ort
+
+from onnxmem.children import JSON
+from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import shapes_at_load
+
+_LEVELS: Final = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_WEIGHTS: Final = "weights"
+_INLINE_BYTES: Final = "1024"
+_QUIET: Final = 4
+_MOST_IN_OWN_FORMAT: Final = 1_500_000_000
+"""Of weights in bytes: a file in onnxruntime's own format ends at 2 GiB."""
+
+
+def save_optimised(
+    model: str, folder: str, level: str, overrides: Mapping[str, int], weight_bytes: int
+) -> dict[str, JSON]:
+    """Write ``optimised.onnx`` and ``shapes.json`` into ``folder``.
+
+    Comes back: ``version`` of onnxruntime, and ``changed``: whether any node differs from the
+    file's, for a graph in which nothing was changed is saved in the file's order.
+    """
+    Path(folder, _WEIGHTS).symlink_to(os.devnull)
+    target = Path(folder, "optimised.onnx")
+    options = _options(level, overrides)
+    options.optimized_model_filepath = str(target)
+    for key, value in (("file_name", _WEIGHTS), ("min_size_in_bytes", _INLINE_BYTES)):
+        options.add_session_config_entry(
+            f"session.optimized_model_external_initializers_{key}", value
+        )
+    ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    shapes = {}
+    if weight_bytes < _MOST_IN_OWN_FORMAT:
+        shapes = _shapes(model, Path(folder, "shapes.ort"), _options(level, overrides))
+    Path(folder, "shapes.json").write_text(json.dumps(shapes), encoding="utf-8")
+    return {"version": ort.__version__, "changed": _nodes(model) != _nodes(str(target))}
+
+
+def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = _LEVELS[level]
+    options.intra_op_num_threads = 1
+    options.log_severity_level = _QUIET
+    for symbol, number in overrides.items():
+        options.add_free_dimension_override_by_name(symbol, number)
+    return options
+
+
+def _shapes(model: str, target: Path, options: ort.SessionOptions) -> dict[str, JSON]:
+    options.optimized_model_filepath = str(target)
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    try:
+        ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return {place: dict(values) for place, values in shapes_at_load(target).items()}
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def _nodes(path: str) -> list[tuple[str, list[str], list[str]]]:
+    graph = onnx.load(path, load_external_data=False).graph
+    return [(node.op_type, list(node.input), list(node.output)) for node in graph.node]

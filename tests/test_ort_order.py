@@ -1,0 +1,118 @@
+"""The order in which onnxruntime runs nodes: depth first, from the last leaf and last producer."""
+
+import pytest
+from graphs import graph_of, model_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import measure
+from onnxmem.measure.options import SessionOptions
+from onnxmem.measure.settings import MeasureSettings
+from onnxmem.model import Graph
+from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
+
+CHAIN = "agraph (float[2] x) => (c) { a = Exp(x)  b = Neg(a)  c = Abs(b) }"
+DIAMOND = """agraph (float[2] x) => (d) {
+    a = Exp(x)  b = Neg(a)  c = Abs(a)  d = Add(b, c) }"""
+LEAVES = """agraph (float[2] x) => (b, d) {
+    a = Exp(x)  b = Neg(a)  c = Abs(x)  d = Neg(c) }"""
+CROSSED = """agraph (float[2] x) => (y) {
+    a = Exp(x)  b = Neg(x)  c = Abs(x)  d = Add(c, a)  e = Add(b, d)  y = Add(a, e) }"""
+BRANCH = """agraph (float[2] x, bool k) => (y) {
+    a = Exp(x)  b = Neg(x)  c = Abs(x)
+    y = If (k) <
+        then_branch = t () => (float[2] o) { p = Add(b, a)  o = Add(p, p) },
+        else_branch = e () => (float[2] q) { q = Add(c, c) }>
+}"""
+
+
+def order(graph: Graph) -> str:
+    """The first outputs of the nodes as they run."""
+    return " ".join(node.writes[0] for node in in_running_order(graph))
+
+
+def test_a_chain_runs_as_it_stands() -> None:
+    assert order(graph_of(CHAIN)) == "a b c"
+
+
+def test_in_a_diamond_the_side_that_stands_last_runs_first() -> None:
+    assert order(graph_of(DIAMOND)) == "a c b d"
+
+
+def test_leaves_run_from_the_last_to_the_first() -> None:
+    assert order(graph_of(LEAVES)) == "c d a b"
+
+
+def test_a_node_runs_after_all_that_it_reads() -> None:
+    assert order(graph_of(CROSSED)) == "c a d b e y"
+
+
+def test_operands_in_turn_change_nothing() -> None:
+    assert order(graph_of(DIAMOND.replace("Add(b, c)", "Add(c, b)"))) == "a c b d"
+
+
+def test_what_a_subgraph_reads_runs_before_its_node() -> None:
+    assert order(graph_of(BRANCH)) == "c b a y"
+
+
+def test_a_constant_is_no_node() -> None:
+    text = """agraph (float[2] x) => (y) {
+        k = Constant <value = float[1] {2.0}> ()  a = Mul(x, k)  b = Add(x, k)  y = Div(a, b) }"""
+    assert order(graph_of(text)) == "b a y"
+
+
+def test_what_nobody_reads_runs_too() -> None:
+    text = "agraph (float[2] x) => (y) { y = Exp(x)  a = Neg(x) }"
+    assert order(graph_of(text)) == "a y"
+
+
+# A law, with the same walk told plainly
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Sums of two tensors made before."""
+    lines, made = [], ["x"]
+    for place in range(draw(st.integers(1, 12))):
+        one, other = draw(st.sampled_from(made)), draw(st.sampled_from(made))
+        lines.append(f"n{place} = Add({one}, {other})")
+        made.append(f"n{place}")
+    return graph_of(f"agraph (float[2] x) => ({made[-1]}) {{ {'  '.join(lines)} }}")
+
+
+def plainly(graph: Graph) -> str:
+    """From the last leaf on: first what a node reads, the last producer first, then itself."""
+    reads = {node.outputs[0]: node.inputs for node in graph.nodes}
+    places = {name: place for place, name in enumerate(reads)}
+    done: list[str] = []
+
+    def walk(name: str) -> None:
+        for source in sorted(places.keys() & set(reads[name]), key=places.__getitem__)[::-1]:
+            walk(source)
+        if name not in done:
+            done.append(name)
+
+    leaves = [name for name in reads if not any(name in inputs for inputs in reads.values())]
+    for leaf in leaves[::-1]:
+        walk(leaf)
+    return " ".join(done)
+
+
+@given(graphs())
+def test_it_is_the_walk_told_plainly(graph: Graph) -> None:
+    assert order(graph) == plainly(graph)
+
+
+# In onnxruntime
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("text", [DIAMOND, LEAVES, CROSSED])
+def test_onnxruntime_runs_them_so(text: str) -> None:
+    pytest.importorskip("onnxruntime")
+    settings = MeasureSettings(options=SessionOptions(level="off"), runs=1)
+    found = measure(model_of(text), settings=settings)
+    assert isinstance(found, Measurement)
+    ran = [node.op_type for node in found.nodes]
+    assert ran == [node.op_type for node in in_running_order(graph_of(text))]

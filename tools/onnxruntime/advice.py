@@ -1,0 +1,123 @@
+"""What the memory options of a session save, and what they cost in time, on real models.
+
+Usage: python tools/onnxruntime/advice.py FOLDER
+
+Symbols open, optimisation all, two threads. Every setting of the option grid once, and the default
+and the advised one three times in turn, so that a busy machine slows both; each in a fresh process.
+``FOLDER`` holds the corpus; ``tests/data/onnxruntime/advice.json`` has a row for each model.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import corpus
+from truth import MeasuringError, Setting, child, request_for
+
+TARGET = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "advice.json"
+CHILD = Path(__file__).with_name("advice_run.py")
+THREADS, NUM_TIMED, TURNS = 2, 4, 3
+ARENAS = ("next_power_of_two", "same_as_requested", "off")
+BATCHES = {
+    "alexnet": 16,
+    "bert_base": 4,
+    "convnext_tiny": 4,
+    "densenet121": 4,
+    "efficientnet_b0": 8,
+    "gpt2": 4,
+    "inception_v3": 4,
+    "light_shufflenet": 16,
+    "light_squeezenet": 16,
+    "lstm_classifier": 16,
+    "mobilenet_v2": 8,
+    "mobilenet_v2.int8": 8,
+    "resnet50": 8,
+    "smollm_cached": 8,
+    "unet": 4,
+    "vgg16": 4,
+    "vit_tiny": 8,
+    "whisper_tiny_encoder": 4,
+    "magika": 16,
+    "minilm_int8": 16,
+    "nudenet": 4,
+    "opennsfw": 8,
+    "plcmos": 8,
+    "ppocr2_cls": 16,
+    "ppocr4_det": 4,
+    "ppocr4_rec": 8,
+}
+Options = tuple[bool, bool, str, bool]
+"""Reuse, pattern, arena, shrink."""
+DEFAULT: Options = (True, True, "next_power_of_two", False)
+ADVISED: Options = (False, False, "next_power_of_two", False)
+
+
+def main() -> None:
+    """Measure the models that have no row yet, and write all rows."""
+    folder = Path(sys.argv[1])
+    kept = folder / "advice"
+    kept.mkdir(exist_ok=True)
+    for name, batch in BATCHES.items():
+        if not (kept / f"{name}.json").exists():
+            row = {"model": name, "batch": batch, "options": list(_grid(folder / name, batch))}
+            (kept / f"{name}.json").write_text(json.dumps(row, indent=1))
+            print(name, _told(row), flush=True)
+    rows = [json.loads((kept / f"{name}.json").read_text()) for name in BATCHES]
+    head = {"threads": THREADS, "level": "all", "dims": "symbolic", "runs_before_memory": 3}
+    TARGET.write_text(json.dumps({**head, "rows": rows}, indent=1) + "\n")
+
+
+def grid() -> Iterator[Options]:
+    """Every combination of the options; two without an arena, where there is nothing to shrink."""
+    switch = (True, False)
+    for reuse, pattern, arena, shrink in product(switch, switch, ARENAS, switch):
+        if arena != "off" or (reuse == pattern and not shrink):
+            yield reuse, pattern, arena, shrink
+
+
+def _grid(folder: Path, batch: int) -> Iterator[dict[str, object]]:
+    others = (options for options in grid() if options not in {DEFAULT, ADVISED})
+    turns = [*TURNS * (DEFAULT, ADVISED), *others]
+    found: dict[Options, list[Mapping[str, float]]] = {}
+    failures: dict[Options, str] = {}
+    for options in turns:
+        try:
+            timed = NUM_TIMED if options in {DEFAULT, ADVISED} else NUM_TIMED // 2
+            found.setdefault(options, []).append(_measured(folder, batch, options, timed))
+        except MeasuringError as failure:
+            failures[options] = str(failure)
+    for options in grid():
+        named = dict(zip(("reuse", "pattern", "arena", "shrink"), options, strict=True))
+        if options in failures:
+            yield {**named, "failure": failures[options]}
+        else:
+            runs = found[options]
+            yield {**named, **{key: median(run[key] for run in runs) for key in runs[0]}}
+
+
+def _measured(folder: Path, batch: int, options: Options, timed: int) -> Mapping[str, float]:
+    reuse, pattern, arena, shrink = options
+    setting = Setting(batch, "all", fixed=False, reuse=reuse)
+    request = request_for(corpus.read(folder), setting, folder)
+    more = {"pattern": pattern, "arena": arena, "shrink": shrink}
+    counts = {"threads": THREADS, "num_timed": timed}
+    figures: Mapping[str, float] = child([str(CHILD)], {**request, **more, **counts})
+    return figures
+
+
+def _told(row: Mapping[str, Any]) -> str:
+    """What the advised setting saves of what the default one keeps resident, and its time."""
+    keys = ("reuse", "pattern", "arena", "shrink")
+    by_options = {tuple(item[key] for key in keys): item for item in row["options"]}
+    default, advised = by_options[DEFAULT], by_options[ADVISED]
+    kept, less = (item["anonymous_bytes_grown"] / 2**20 for item in (default, advised))
+    ratio = advised["run_seconds"] / default["run_seconds"]
+    return f"{kept:.1f} -> {less:.1f} MiB at {ratio:.2f} x the time"
+
+
+if __name__ == "__main__":
+    main()
