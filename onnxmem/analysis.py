@@ -9,10 +9,15 @@ from onnxmem.compute import Compute, compute
 from onnxmem.coverage import Coverage, coverage, model_findings
 from onnxmem.findings import Finding
 from onnxmem.limits import Limits
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import BackendUnavailableError
+from onnxmem.measure.measuring import measure as run_measured
+from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.measure.settings import MeasureSettings
 from onnxmem.memory import ActivationMemory
-from onnxmem.model import Graph, ModelFile, ModelSource, Prepared, load, prepare
+from onnxmem.model import Graph, ModelFile, ModelSource, Prepared, Request, load, prepare
 from onnxmem.model.parameters import Parameters
-from onnxmem.runtimes import RuntimeMemory, optimised_file, runtime_memories
+from onnxmem.runtimes import LEVELS, RuntimeMemory, optimised_file, runtime_memories
 from onnxmem.settings import Settings
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
@@ -53,6 +58,8 @@ class Analysis:
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
     runtimes: tuple[RuntimeMemory, ...]
     """What each runtime asked for takes, in the order asked."""
+    measured: Measurement | Finding | None
+    """What a run took, or why there is no such figure; ``None``: not asked for."""
     coverage: Coverage
     findings: tuple[Finding, ...]
     follows_batch: bool
@@ -101,6 +108,22 @@ class Question:
         """Walk the stages once, at the batch asked for."""
         return terms_of(self.prepared, self.settings)
 
+    def measurement(self) -> Measurement | Finding | None:
+        """Run the model where that is asked for; what goes wrong costs no other figure."""
+        asked = self.settings
+        if asked.measure is None:
+            return None
+        level = LEVELS[asked.graph or "ort-all"]
+        options = SessionOptions(level=level, fixed_dims=asked.fixed_dims)
+        provider: Provider = "cuda" if asked.measure == "cuda" else "cpu"
+        request = Request(asked.batch, asked.dims, asked.shapes)
+        try:
+            return run_measured(
+                self.source, request, MeasureSettings(provider=provider, options=options)
+            )
+        except BackendUnavailableError as fault:
+            return Finding("measure_no_backend", str(fault))
+
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
         terms = self.terms()
@@ -115,7 +138,9 @@ class Question:
         budget_bytes = settings.budget_bytes
         limits = Limits(terms, lambda batch: self.at(batch).terms())
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
-        found = model_findings(graph, terms.parameters, train=settings.train)
+        measured = self.measurement()
+        remarks = (measured,) if isinstance(measured, Finding) else ()
+        found = (*model_findings(graph, terms.parameters, train=settings.train), *remarks)
         return Analysis(
             path=self.model.path,
             file_bytes=self.model.file_bytes,
@@ -134,6 +159,7 @@ class Question:
             training_law=limits.training_law(),
             max_batch=largest(budget_bytes),
             runtimes=runtime_memories(self.source, terms.bound, self.settings),
+            measured=measured,
             rule_max_batch=None
             if budget_bytes is None or elements is None
             else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
@@ -157,6 +183,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     budget_bytes: int | None = None,
     runtimes: tuple[str, ...] = (),
     graph: str | None = None,
+    measure: str | None = None,
     fixed_dims: bool = False,
     cuda_context_bytes: int | None = None,
     cuda_workspace_bytes: int | None = None,
@@ -181,6 +208,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         budget_bytes=budget_bytes,
         runtimes=runtimes,
         graph=graph,
+        measure=measure,
         fixed_dims=fixed_dims,
         cuda_context_bytes=cuda_context_bytes,
         cuda_workspace_bytes=cuda_workspace_bytes,

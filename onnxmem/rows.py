@@ -12,6 +12,8 @@ from onnxmem.compute import Compute
 from onnxmem.coverage import Coverage
 from onnxmem.escaping import printable
 from onnxmem.layers import Layer, layers
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measured import measured_row, predicted_by
 from onnxmem.memory import ActivationMemory
 from onnxmem.runtimes import RuntimeMemory
 from onnxmem.settings import Settings
@@ -68,7 +70,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
         "runtime": next(map(_runtime, analysis.runtimes), None),
         "runtimes": [_runtime(runtime) for runtime in analysis.runtimes],
-        "measured": None,
+        "measured": _measured(analysis),
         "compute": _compute(analysis.compute),
         "max_batch": _max_batch(analysis.max_batch, analysis.rule_max_batch),
         "coverage": _coverage(analysis.coverage),
@@ -146,6 +148,15 @@ def _rules_of_thumb(rules: RulesOfThumb) -> Row:
         "batch_times_tensors_and_params_bytes": rules.batch_times_tensors_and_params_bytes,
         "inputs_activations_and_gradients_bytes": rules.inputs_activations_and_gradients_bytes,
     }
+
+
+def _measured(analysis: "Analysis") -> Row | None:
+    """What a run took, with the error of what was predicted for the same backend."""
+    if not isinstance(analysis.measured, Measurement):
+        return None
+    name = analysis.measured.backend.replace("onnxruntime", "ort")
+    runtime = next((each for each in analysis.runtimes if each.name == name), None)
+    return measured_row(analysis.measured, None if runtime is None else predicted_by(runtime))
 
 
 def _runtime(runtime: RuntimeMemory) -> Row:

@@ -17,6 +17,7 @@ OPTIMIZERS: Final = (
 PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16")
 LOSSES: Final = ("cross-entropy", "mse", "none")
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
+BACKENDS: Final = ("cpu", "cuda")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 
@@ -37,6 +38,8 @@ class Settings:
     """Runtimes whose own memory is predicted."""
     graph: str | None = None
     """Graph that the figures are of; ``None``: the file's, and a runtime's as it optimises it."""
+    measure: str | None = None
+    """Backend to run the model on: ``cpu`` or ``cuda``."""
     fixed_dims: bool = False
     """Whether a runtime's session is opened with numbers in place of the symbols."""
     cuda_context_bytes: int | None = None
@@ -60,6 +63,7 @@ class Settings:
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("precision", self.precision, PRECISIONS),
             ("loss", self.loss, LOSSES),
+            ("backend", self.measure or "cpu", BACKENDS),
             ("graph", self.graph or "raw", GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
         ):

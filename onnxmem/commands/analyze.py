@@ -8,6 +8,7 @@ from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.escaping import shortened
+from onnxmem.findings import Finding
 from onnxmem.report.colour import coloured
 from onnxmem.report.contract import as_json
 from onnxmem.report.layers import render_layers
@@ -57,6 +58,7 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
             budget_bytes=arguments.budget_bytes,
             runtimes=tuple(dict.fromkeys(arguments.runtimes)),
             graph=arguments.graph,
+            measure=arguments.measure,
             fixed_dims=arguments.fixed_dims,
             cuda_context_bytes=arguments.cuda_context_bytes,
             cuda_workspace_bytes=arguments.cuda_workspace_bytes,
@@ -65,12 +67,20 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
     except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
         fault = fault_of(error)
         return Failure(path, fault.code, fault.message), tell(fault, error, path)
-    return analysis, _strict_code(analysis) if arguments.strict else 0
+    return analysis, worst_exit_code([_measured_code(analysis), _strict_code(analysis, arguments)])
 
 
-def _strict_code(analysis: Analysis) -> int:
+def _measured_code(analysis: Analysis) -> int:
+    """A run that was asked for and came to nothing is a fault, and costs no other figure."""
+    if not isinstance(analysis.measured, Finding):
+        return 0
+    fault = Fault(analysis.measured.code, analysis.measured.message, EXIT_UNANALYSED)
+    return tell(fault, path=analysis.path)
+
+
+def _strict_code(analysis: Analysis, arguments: Namespace) -> int:
     """With ``--strict`` a figure that leaves something out is a fault."""
-    if analysis.status == "ok":
+    if analysis.status == "ok" or not arguments.strict:
         return 0
     unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
     message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"

@@ -18,13 +18,15 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings, no_progress
-from onnxmem.model import Request
-from onnxmem.report.measured import measured_row, node_rows, render_measured, render_nodes
+from onnxmem.measured import Predicted, measured_row, node_rows, predicted_by
+from onnxmem.model import Request, load
+from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.rows import Row
+from onnxmem.runtimes import RuntimeQuestion, predict
 
 SCHEMA: Final = "onnxmem.measurement"
 SCHEMA_VERSION: Final = "1.0"
-Outcome = tuple[str, Measurement | Fault]
+Outcome = tuple[str, tuple[Measurement, Predicted | None] | Fault]
 
 
 def run(arguments: Namespace) -> int:
@@ -48,7 +50,7 @@ def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
         yield path, outcome
 
 
-def _outcome(path: str, arguments: Namespace) -> Measurement | Fault:
+def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
     request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
     show = _progress_line(path, is_quiet=arguments.quiet)
     try:
@@ -59,7 +61,20 @@ def _outcome(path: str, arguments: Namespace) -> Measurement | Fault:
         show("")
     if isinstance(found, Finding):
         return Fault(found.code, found.message, EXIT_UNANALYSED)
-    return found
+    return found, _predicted(path, request, arguments)
+
+
+def _predicted(path: str, request: Request, arguments: Namespace) -> Predicted | None:
+    """What is said without a run; ``None`` where that fails, for the measurement stands."""
+    question = RuntimeQuestion(
+        name=f"ort-{arguments.device}",
+        graph=arguments.graph,
+        options=_settings(arguments, no_progress).options,
+    )
+    try:
+        return predicted_by(predict(load(path), request, question))
+    except Exception:  # noqa: BLE001 - whatever it is, what was measured is told
+        return None
 
 
 def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:
@@ -95,9 +110,9 @@ def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
 def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
     """The measurements one after another; failures have been told on stderr."""
     return "\n\n".join(
-        render_measured(path, found) + (f"\n{render_nodes(found)}" if arguments.layers else "")
+        render_measured(path, *found) + (f"\n{render_nodes(*found)}" if arguments.layers else "")
         for path, found in outcomes
-        if isinstance(found, Measurement)
+        if not isinstance(found, Fault)
     )
 
 
@@ -111,14 +126,21 @@ def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
     return json.dumps(report, indent=1) + "\n"
 
 
-def _row(path: str, found: Measurement | Fault, *, with_layers: bool) -> Row:
+def _row(
+    path: str, found: tuple[Measurement, Predicted | None] | Fault, *, with_layers: bool
+) -> Row:
     row: Row = {"path": printable(path), "status": "ok", "error": None, "measured": None}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}
         return row | {"status": "error", "error": error, "layers": None, "findings": []}
+    measurement, predicted = found
     findings = [
         {"code": finding.code, "message": printable(finding.message), "node": finding.node}
-        for finding in found.findings
+        for finding in measurement.findings
     ]
-    nodes = node_rows(found) if with_layers else None
-    return row | {"measured": measured_row(found), "layers": nodes, "findings": findings}
+    nodes = node_rows(measurement) if with_layers else None
+    return row | {
+        "measured": measured_row(measurement, predicted),
+        "layers": nodes,
+        "findings": findings,
+    }

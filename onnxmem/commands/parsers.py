@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from onnxmem import __version__
 from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.errors import UsageError
-from onnxmem.settings import GRAPHS, LOSSES, OPTIMIZERS, PRECISIONS, RUNTIMES, Settings
+from onnxmem.settings import BACKENDS, GRAPHS, LOSSES, OPTIMIZERS, PRECISIONS, RUNTIMES, Settings
 from onnxmem.units import parse_size
 
 DEFAULT: Final = "analyze"
@@ -100,6 +100,9 @@ def _add_runtime_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
+    )
+    runtime.add_argument(
+        "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
     )
     runtime.add_argument(
         "--graph",

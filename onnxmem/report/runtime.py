@@ -5,8 +5,11 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.measured import measured_section
 from onnxmem.runtimes import RuntimeMemory
 from onnxmem.units import format_bytes
 
@@ -37,6 +40,11 @@ _FIGURES: Final[tuple[tuple[str, Callable[[RuntimeMemory], int | None], str], ..
 def runtime_sections(analysis: Analysis) -> list[list[str]]:
     """A section for each runtime asked for, and one that holds two of them side by side."""
     sections = [_section(runtime) for runtime in analysis.runtimes]
+    if isinstance(analysis.measured, Measurement):
+        name = analysis.measured.backend.replace("onnxruntime", "ort")
+        runtime = next((each for each in analysis.runtimes if each.name == name), None)
+        predicted = None if runtime is None else predicted_by(runtime)
+        sections.append(measured_section(analysis.measured, predicted))
     if len(analysis.runtimes) > 1:
         sections.append(_side_by_side(*analysis.runtimes[:2]))
     return sections

@@ -58,6 +58,15 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     return Advice(runtime, single_choices(graph_of, runtime.own.options, kernels))
 
 
+def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> RuntimeMemory:
+    """What a session takes on a model at the dims asked for.
+
+    :raises OnnxmemError: the model or its optimised graph cannot be read.
+    """
+    prepared = prepare(file)
+    return runtime_memory(ModelAt(file, prepared, build(prepared, request)), question)
+
+
 def runtime_memories(
     file: ModelFile, bound: BoundModel, settings: Settings
 ) -> tuple[RuntimeMemory, ...]:

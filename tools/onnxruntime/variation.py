@@ -24,18 +24,21 @@ FIGURES = ("requested_peak_bytes", "pattern_block_bytes", "held_steady_bytes")
 
 
 def main() -> None:
-    """Measure every setting again and again, and write what occurred."""
+    """Measure the settings that have no figures yet, and write what occurred in all."""
     folder = Path(sys.argv[1])
     settings = {}
     for model, setting in reordered(folder):
+        kept = folder / "variation" / f"{model.name}.{setting.name}.json"
+        kept.parent.mkdir(exist_ok=True)
+        if not kept.exists():
+            kept.write_text(json.dumps(occurring(model, setting)))
         name = f"{model.name} {setting.name}"
-        settings[name] = occurring(model, setting)
+        settings[name] = json.loads(kept.read_text())
         print(name, settings[name], flush=True)
     head = {"processes": NUM_PROCESSES, "figures": [*FIGURES, "times"]}
-    lines = ",\n".join(
-        f"  {json.dumps(name)}: {json.dumps(rows)}" for name, rows in settings.items()
-    )
-    TARGET.write_text(json.dumps(head)[:-1] + f', "settings": {{\n{lines}\n}}}}\n')
+    lines = (f"  {json.dumps(name)}: {json.dumps(rows)}" for name, rows in settings.items())
+    text = ",\n".join(lines)
+    TARGET.write_text(f'{json.dumps(head)[:-1]}, "settings": {{\n{text}\n}}}}\n')
 
 
 def reordered(folder: Path) -> Iterator[tuple[Path, Setting]]:

@@ -105,8 +105,8 @@ def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
         arena=figures,
         load_peak_bytes=None,
         process_bytes=None,
-        context_bytes=cuda and cuda.context_bytes,
-        workspace_bytes=cuda and cuda.workspace_bytes,
+        context_bytes=None if cuda is None else cuda.context_bytes,
+        workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,
         advice=combined_choices(session, options, kernels),
         findings=(

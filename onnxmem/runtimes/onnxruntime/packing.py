@@ -6,6 +6,7 @@ from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph
 from onnxmem.runtimes.onnxruntime.allocation.kernels import Kernels
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
+from onnxmem.runtimes.onnxruntime.prepacking import initializer_reserves, prepacked
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,4 +31,10 @@ def packing(graph: Graph, options: SessionOptions, kernels: Kernels) -> Packing:
         if options.enable_mem_pattern:
             return Packing((sum(map(rounded_up, sizes)),), ())
         return Packing((), sizes)
-    return Packing((), ())
+    packed = () if options.disable_prepacking else prepacked(graph)
+    small = initializer_reserves(graph, packed)
+    reserved = (
+        *(each.size_bytes for each in packed if each.is_reserved),
+        *(each.size_bytes for each in small),
+    )
+    return Packing(reserved, tuple(each.size_bytes for each in packed if not each.is_reserved))

@@ -6,18 +6,19 @@ settings, after which a session holds what it will go on holding.
 """
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from onnxmem.findings import Finding, listed
 from onnxmem.measure.options import SessionOptions
-from onnxmem.model import Graph, Node
+from onnxmem.model import Graph, Node, Tensor
 from onnxmem.model.trips import trip_count
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaOptions
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
+from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 
@@ -83,12 +84,16 @@ class _Rules:
     """The scratch of one session's kernels, and what is not known of it."""
 
     kernels: Kernels
+    opsets: Mapping[str, int]
+    constants: Mapping[str, Tensor]
+    """The graph's initializers."""
     unknown: Counter[str] = field(default_factory=Counter)
 
     def of(self, graph: Graph, node: Node) -> Scratch:
         if self.kernels.provider != "cpu":
             return Scratch(())  # cuDNN's workspace is a term of its own.
-        known = scratch(node.op_type, node.domain, graph.call(node))
+        site = replace(site_of(graph, node, self.constants), opset=self.opsets.get(node.domain))
+        known = scratch(node.op_type, node.domain, graph.call(node), site)
         if known is None:
             self.unknown[node.op_type] += 1
             return Scratch(())
@@ -104,7 +109,8 @@ def arena_figures(
         Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
     )
     packed = packing(session_graph.graph, options, kernels)
-    rules = _Rules(kernels)
+    opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
+    rules = _Rules(kernels, opsets, initializers(session_graph.graph))
     first = Session(made, _loaded_arena(packed, options), rules.of, uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     nodes = first.run()

@@ -12,7 +12,7 @@ in running order, the first rule that fits decides (``ComputeSingleStreamReusePl
    (``FindReusableTensor``; not with ``enable_mem_reuse=False``);
 6. an output has a buffer of its own.
 
-Same size means equal bytes per element and, dim by dim, the same number or the same symbol as known
+Same size means equal bits per element and, dim by dim, the same number or the same symbol as known
 *at load*; never strings. A buffer is freed once, after the last consumer of all that share it, so
 it stays in the gaps between uses; what nobody consumes stays to the end of the run
 (``GenerateDeallocationPlan``).
@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.model import DType, Graph, Node
+from onnxmem.model import DType, Graph, Node, Role
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 
 LoadShape = tuple[int | str | None, ...]
@@ -52,6 +52,12 @@ class Plan:
     steps: tuple[Step, ...]
     outputs: frozenset[str]
     """Buffers handed to the caller: outside the memory pattern and never freed by the run."""
+    stored_outputs: tuple[str, ...]
+    """Those of them that are copies of initializers, made when a run begins."""
+    sized_outputs: frozenset[str]
+    """Graph outputs whose dims are all numbers at load."""
+    has_pattern: bool
+    """Whether onnxruntime makes a memory pattern: all that the graph reads has a rank at load."""
     buffers: Mapping[str, str]
     """Each tensor's buffer, by the name of its first tensor."""
 
@@ -96,13 +102,31 @@ class _Planner:
         self._count_uses(nodes)
         own = [self._plan_outputs(node) for node in nodes]
         kept = {name for allocates in own for name in allocates}
-        outputs = frozenset(self.graph.outputs) & kept
-        releases = self._releases(nodes, kept - outputs)
+        releases = self._releases(nodes, kept.difference(self.graph.outputs))
         steps = tuple(
             Step(node, allocates, tuple(releases.get(place, ())), self._bodies(node))
             for place, (node, allocates) in enumerate(zip(nodes, own, strict=True))
         )
-        return Plan(self.graph, steps, outputs, self.buffer)
+        stored = tuple(name for name in dict.fromkeys(self.graph.outputs) if self._is_stored(name))
+        shapes = self.planning.shapes
+        return Plan(
+            graph=self.graph,
+            steps=steps,
+            outputs=frozenset(self.graph.outputs) & kept.union(stored),
+            stored_outputs=stored,
+            sized_outputs=frozenset(n for n in self.graph.outputs if _is_sized(shapes.get(n))),
+            has_pattern=all(map(self._has_rank, (*self.graph.inputs, *self.outer))),
+            buffers=self.buffer,
+        )
+
+    def _is_stored(self, name: str) -> bool:
+        """Whether an output is an initializer of this graph."""
+        return self.graph.tensors[name].role is Role.WEIGHT and name not in self.outer
+
+    def _has_rank(self, name: str) -> bool:
+        """Whether a value has a shape at load, whose dims may be open."""
+        is_weight = self.graph.tensors[name].role is Role.WEIGHT
+        return is_weight or self.planning.shapes.get(name) is not None
 
     def _bodies(self, node: Node) -> tuple[Plan, ...]:
         return tuple(
@@ -178,9 +202,9 @@ class _Planner:
 
     def _same_size(self, one: str, other: str) -> bool:
         """``SameSize``; unknown shapes may differ."""
-        sizes = [element_bytes(self.graph.tensors[name].dtype) for name in (one, other)]
+        bits = [element_bits(self.graph.tensors[name].dtype) for name in (one, other)]
         shapes = [self.planning.shapes.get(name) for name in (one, other)]
-        if None in sizes or sizes[0] != sizes[1] or shapes[0] is None or shapes[1] is None:
+        if None in bits or bits[0] != bits[1] or shapes[0] is None or shapes[1] is None:
             return False
         return shapes[0] == shapes[1] and None not in shapes[0]
 
@@ -197,16 +221,15 @@ class _Planner:
         return releases
 
 
+def _is_sized(shape: LoadShape | None) -> bool:
+    return shape is not None and all(isinstance(dim, int) for dim in shape)
+
+
 def uses(node: Node) -> tuple[str, ...]:
     """Explicit inputs as often as they are named, and each value that the subgraphs read once."""
     return (*(name for name in node.inputs if name), *dict.fromkeys(node.outer_reads))
 
 
-def element_bytes(dtype: DType | None) -> int | None:
-    """Bytes of one element as onnxruntime holds it; ``None`` for strings and for no tensor.
-
-    Two elements of 4 bits share a byte, which is the element that the planner compares.
-    """
-    if dtype is None or dtype.bits is None:
-        return None
-    return -(-dtype.bits // 8)
+def element_bits(dtype: DType | None) -> int | None:
+    """Bits of one element; ``None`` for strings and for what is no tensor."""
+    return None if dtype is None else dtype.bits

@@ -1,8 +1,8 @@
 """Prepacked weights, and the initializers that lie in the arena before the first node runs.
 
 When a session is made, a kernel may pack a constant input as its products read it; the initializer
-is dropped when all its readers have. An initializer of up to 127 bytes is copied into the arena;
-a larger one stays where the file's reader put it, outside (session_state.cc:
+is dropped when all its readers have. An initializer of up to 127 bytes is copied into the arena; a
+larger one, and one in an external file, stays where the file's reader put it, outside (session_state.cc:
 PrepackConstantInitializedTensors; session_state_utils.cc: SaveInitializedTensors;
 tensorprotoutils.h: kSmallTensorExternalDataThreshold). Verified on onnxruntime 1.31.1 on an AVX-512
 machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on the processor.
@@ -22,7 +22,16 @@ from onnxmem.runtimes.onnxruntime.kernel_use import Site, UnknownError, Use
 from onnxmem.runtimes.onnxruntime.prepacking import floats, integers
 from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule
 
-__all__ = ["RULES", "UNKNOWN", "Prepacked", "Reserve", "initializer_reserves", "prepacked", "site_of"]
+__all__ = [
+    "RULES",
+    "UNKNOWN",
+    "Prepacked",
+    "Reserve",
+    "initializer_reserves",
+    "initializers",
+    "prepacked",
+    "site_of",
+]
 
 _SMALL_BYTES = 127
 
@@ -65,7 +74,7 @@ RULES = _join((floats.RULES, integers.RULES))
 
 def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
     """What the kernels of a graph and its subgraphs pack, in the order of the nodes."""
-    constants = _initializers(graph)
+    constants = initializers(graph)
     kept: set[tuple[str, str, int]] = set()
     made = []
     for node in graph.all_nodes():
@@ -90,15 +99,15 @@ def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tupl
     )
     return tuple(
         Reserve(name, size)
-        for name, tensor in _initializers(graph).items()
-        if 0 < readers[name] and dropped[name] < readers[name]
+        for name, tensor in initializers(graph).items()
+        if not tensor.is_external and dropped[name] < readers[name]
         if (size := tensor.size_bytes or 0) and size <= _SMALL_BYTES
     )
 
 
 def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = None) -> Site:
     """What a node's kernel knows beside its call; ``constants``: the graph's initializers."""
-    known = _initializers(graph) if constants is None else constants
+    known = initializers(graph) if constants is None else constants
     types = (graph.tensors[name].dtype if name else None for name in node.inputs)
     return Site(
         constants=frozenset(place for place, name in enumerate(node.inputs) if name in known),
@@ -106,13 +115,10 @@ def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = N
     )
 
 
-def _initializers(graph: Graph) -> dict[str, Tensor]:
+def initializers(graph: Graph) -> dict[str, Tensor]:
     """The tensors that the file holds: weights, and what only sizes something."""
     made = {
-        name
-        for node in graph.all_nodes()
-        if node.onnx_op != "Constant"
-        for name in node.writes
+        name for node in graph.all_nodes() if node.onnx_op != "Constant" for name in node.writes
     }
     roles = (Role.WEIGHT, Role.UNREAD)
     return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}

@@ -1,0 +1,436 @@
+"""onnxruntime's arena: rounding, growth, splits, merges, shrinking; and a naive one beside it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onnxmem.runtimes.onnxruntime.allocation.arena import (
+    Arena,
+    ArenaExhaustedError,
+    ArenaOptions,
+    Chunk,
+)
+
+KIB, MIB = 1 << 10, 1 << 20
+SAME_AS_REQUESTED = ArenaOptions(doubles=False)
+
+
+def taken(arena: Arena, size_bytes: int) -> Chunk:
+    chunk = arena.allocate(size_bytes)
+    assert chunk is not None
+    return chunk
+
+
+def region_sizes(arena: Arena) -> list[int]:
+    return list(arena.regions.values())
+
+
+# Rounding
+
+
+@pytest.mark.parametrize(("asked", "rounded"), [(1, 256), (256, 256), (257, 512), (7919, 7936)])
+def test_requests_are_rounded_up_to_256_bytes(asked: int, rounded: int) -> None:
+    arena = Arena()
+    assert taken(arena, asked).size_bytes == rounded
+    assert (arena.requested_bytes, arena.in_use_bytes, arena.held_bytes) == (asked, rounded, MIB)
+
+
+def test_a_request_for_nothing_gets_nothing() -> None:
+    arena = Arena()
+    assert arena.allocate(0) is None
+    arena.free(None)
+    assert (arena.requested_bytes, arena.in_use_bytes, arena.held_bytes) == (0, 0, 0)
+
+
+# Growth
+
+
+def test_the_first_region_is_of_one_mebibyte_and_each_later_one_twice_as_large() -> None:
+    arena = Arena()
+    for size in (1, 2, 4, 8):
+        taken(arena, size * MIB)
+    assert region_sizes(arena) == [1 * MIB, 2 * MIB, 4 * MIB, 8 * MIB]
+
+
+def test_a_region_doubles_until_the_request_fits_and_then_the_next_is_no_larger() -> None:
+    arena = Arena()
+    for size in (5, 7, 11):
+        taken(arena, size * MIB)
+    # 1 -> 8 for 5; 8 holds 7 at once, so the next is 16, which holds 11.
+    assert region_sizes(arena) == [8 * MIB, 8 * MIB, 16 * MIB]
+
+
+def test_regions_stop_doubling_at_the_largest_growth() -> None:
+    arena = Arena(ArenaOptions(max_growth_bytes=4 * MIB))
+    for size in (1, 2, 3, 4, 4):
+        taken(arena, size * MIB)
+    assert region_sizes(arena) == [1 * MIB, 2 * MIB, 4 * MIB, 4 * MIB, 4 * MIB]
+
+
+def test_a_request_beyond_the_largest_growth_doubles_on_and_the_growth_falls_back() -> None:
+    arena = Arena(ArenaOptions(max_growth_bytes=4 * MIB))
+    for size in (5, 5, 3):
+        taken(arena, size * MIB)
+    assert region_sizes(arena) == [8 * MIB, 8 * MIB, 4 * MIB]
+
+
+def test_the_largest_growth_is_a_gibibyte() -> None:
+    arena = Arena()
+    for _ in range(13):
+        taken(arena, 600 * MIB)
+    assert region_sizes(arena)[:2] == [1024 * MIB, 1024 * MIB]
+    assert set(region_sizes(arena)) == {1024 * MIB}
+
+
+def test_same_as_requested_adds_the_rounded_request() -> None:
+    arena = Arena(SAME_AS_REQUESTED)
+    taken(arena, 7919)
+    taken(arena, 3 * MIB + 1)
+    assert region_sizes(arena) == [7936, 3 * MIB + 256]
+    assert arena.held_bytes == arena.in_use_bytes == 7936 + 3 * MIB + 256
+
+
+# Splits
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_use"),
+    [
+        (512 * KIB, 512 * KIB),  # twice the request: split
+        (512 * KIB + 1, MIB),  # 256 bytes short of twice: whole
+        (600 * KIB, MIB),
+    ],
+)
+def test_a_chunk_of_twice_the_request_is_split(asked: int, in_use: int) -> None:
+    arena = Arena()
+    taken(arena, asked)
+    assert (arena.requested_bytes, arena.in_use_bytes) == (asked, in_use)
+
+
+@pytest.mark.parametrize(("asked", "in_use"), [(768, 768), (769, 1024)])
+def test_a_chunk_that_would_leave_too_much_unused_is_split(asked: int, in_use: int) -> None:
+    options = ArenaOptions(initial_bytes=1024, max_dead_bytes=256)
+    arena = Arena(options)
+    taken(arena, asked)
+    assert (arena.in_use_bytes, arena.held_bytes) == (in_use, 1024)
+
+
+def test_too_much_is_128_mebibytes() -> None:
+    arena = Arena(ArenaOptions(initial_bytes=512 * MIB))
+    assert taken(arena, 384 * MIB).size_bytes == 384 * MIB
+    arena = Arena(ArenaOptions(initial_bytes=512 * MIB))
+    assert taken(arena, 384 * MIB + 1).size_bytes == 512 * MIB
+
+
+# The choice of a chunk
+
+
+def test_the_smallest_chunk_that_holds_a_request_serves_it() -> None:
+    arena = Arena()
+    sizes = (4096, 256, 1280, 256, 2048, 256)
+    first, _, second, _, third, _ = (taken(arena, size) for size in sizes)
+    for chunk in (first, second, third):
+        arena.free(chunk)
+    assert taken(arena, 1300).address == third.address
+    assert taken(arena, 1200).address == second.address
+    assert taken(arena, 1200).address == first.address
+
+
+def test_of_equal_chunks_the_one_of_the_lowest_address_serves() -> None:
+    arena = Arena()
+    first, _, second, _ = (taken(arena, 1024) for _ in range(4))
+    arena.free(second)
+    arena.free(first)
+    assert taken(arena, 1024).address == first.address
+    assert taken(arena, 1024).address == second.address
+
+
+def test_a_new_region_is_made_though_the_free_bytes_of_all_would_do() -> None:
+    arena = Arena(SAME_AS_REQUESTED)
+    for chunk in [taken(arena, 1024), taken(arena, 1024)]:
+        arena.free(chunk)
+    taken(arena, 2048)
+    assert region_sizes(arena) == [1024, 1024, 2048]
+
+
+# Giving back
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0), (1, 0, 2)])
+def test_free_neighbours_become_one_chunk(order: tuple[int, ...]) -> None:
+    arena = Arena(ArenaOptions(initial_bytes=3 * 1024, max_dead_bytes=256))
+    chunks = [taken(arena, 1024) for _ in range(3)]
+    for place in order:
+        arena.free(chunks[place])
+    assert taken(arena, 3 * 1024).address == 0
+    assert region_sizes(arena) == [3 * 1024]
+
+
+def test_chunks_merge_over_no_chunk_in_use() -> None:
+    arena = Arena(ArenaOptions(initial_bytes=3 * 1024, max_dead_bytes=256))
+    first, _, third = (taken(arena, 1024) for _ in range(3))
+    arena.free(first)
+    arena.free(third)
+    taken(arena, 2048)
+    assert len(arena.regions) == 2
+
+
+def test_a_chunk_is_given_back_once() -> None:
+    arena = Arena()
+    chunk = taken(arena, 7919)
+    for _ in range(2):
+        arena.free(chunk)
+    assert (arena.requested_bytes, arena.in_use_bytes, arena.held_bytes) == (0, 0, MIB)
+    assert (arena.requested_peak_bytes, arena.in_use_peak_bytes) == (7919, 7936)
+
+
+# Shrinking
+
+
+def test_shrinking_keeps_the_first_region_and_those_in_use() -> None:
+    arena = Arena()
+    first, second, third = (taken(arena, size * MIB) for size in (1, 2, 4))
+    arena.free(first)
+    arena.free(second)
+    arena.shrink()
+    assert arena.regions == {0: MIB, 2: 4 * MIB}
+    assert arena.held_bytes == 5 * MIB
+    arena.free(third)
+    arena.shrink()
+    assert arena.regions == {0: MIB}
+
+
+def test_a_region_in_use_by_a_part_stays() -> None:
+    arena = Arena()
+    taken(arena, MIB)
+    part, _ = taken(arena, 512 * KIB), taken(arena, 256)
+    arena.free(part)
+    arena.shrink()
+    assert arena.held_bytes == 3 * MIB
+
+
+def test_after_a_shrink_regions_grow_from_two_mebibytes() -> None:
+    arena = Arena()
+    taken(arena, MIB)
+    arena.free(taken(arena, 16 * MIB))
+    arena.shrink()
+    for size in (1, 3):
+        taken(arena, size * MIB)
+    assert region_sizes(arena) == [MIB, 2 * MIB, 4 * MIB]
+
+
+def test_where_regions_do_not_double_the_first_one_goes_too() -> None:
+    arena = Arena(SAME_AS_REQUESTED)
+    arena.free(taken(arena, 7919))
+    arena.shrink()
+    assert (arena.held_bytes, arena.touched) == (0, {})
+    taken(arena, 7907)
+    assert region_sizes(arena) == [7936]
+
+
+# Limits
+
+
+def test_a_region_is_no_larger_than_the_limit_leaves() -> None:
+    arena = Arena(ArenaOptions(limit_bytes=5 * MIB))
+    for size in (1, 2, 2):
+        taken(arena, size * MIB)
+    assert region_sizes(arena) == [1 * MIB, 2 * MIB, 2 * MIB]
+
+
+def test_what_the_limit_leaves_is_rounded_down() -> None:
+    arena = Arena(ArenaOptions(limit_bytes=2 * MIB - 1))
+    taken(arena, MIB)
+    with pytest.raises(ArenaExhaustedError):
+        taken(arena, MIB - 255)
+    taken(arena, MIB - 256)
+    assert arena.held_bytes == 2 * MIB - 256
+
+
+def test_a_limit_below_the_first_region_makes_that_one_smaller() -> None:
+    arena = Arena(ArenaOptions(limit_bytes=7919))
+    taken(arena, 256)
+    assert region_sizes(arena) == [7936 - 256]
+
+
+def test_reserved_bytes_count_towards_the_limit() -> None:
+    arena = Arena(ArenaOptions(limit_bytes=3 * MIB))
+    arena.reserve(2 * MIB)
+    taken(arena, MIB)
+    with pytest.raises(ArenaExhaustedError):
+        taken(arena, 1)
+
+
+# Reserving
+
+
+def test_weights_are_reserved_beside_the_regions_byte_for_byte() -> None:
+    arena = Arena()
+    arena.reserve(7919)
+    assert (arena.requested_bytes, arena.in_use_bytes, arena.held_bytes) == (7919, 7919, 7919)
+    taken(arena, 257)
+    assert (arena.requested_bytes, arena.in_use_bytes) == (7919 + 257, 7919 + 512)
+    assert (arena.held_bytes, region_sizes(arena)) == (7919 + MIB, [MIB])
+    assert (arena.requested_peak_bytes, arena.in_use_peak_bytes) == (7919 + 257, 7919 + 512)
+
+
+def test_touched_bytes_are_those_below_the_highest_one_handed_out() -> None:
+    arena = Arena()
+    low, high = taken(arena, 7919), taken(arena, 256)
+    arena.free(low)
+    arena.free(high)
+    taken(arena, 256)
+    assert arena.touched == {0: 7936 + 256}
+    taken(arena, MIB)
+    assert arena.touched == {0: 7936 + 256, 1: MIB}
+
+
+# Laws
+
+
+@dataclass
+class Naive:
+    """Regions as lists of pieces [bytes, name of the user]; every search looks at every piece."""
+
+    options: ArenaOptions
+    regions: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)
+    growth: int = 0
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.growth = self.options.initial_bytes
+
+    def allocate(self, user: int, size: int) -> None:
+        rounded = (size + 255) // 256 * 256
+        free = [
+            (piece, number, place)
+            for number, pieces in self.regions.items()
+            for place, (piece, owner) in enumerate(pieces)
+            if owner is None and piece >= rounded
+        ]
+        if not free:
+            self.regions[self.made] = [(self._new_region(rounded), None)]
+            free = [(self.regions[self.made][0][0], self.made, 0)]
+            self.made += 1
+        piece, number, place = min(free)
+        rest = piece - rounded
+        if piece >= 2 * rounded or rest >= self.options.max_dead_bytes:
+            self.regions[number][place : place + 1] = [(rounded, user), (rest, None)]
+        else:
+            self.regions[number][place] = (piece, user)
+
+    def _new_region(self, rounded: int) -> int:
+        if not self.options.doubles:
+            return rounded
+        fits = self.growth >= rounded
+        while self.growth < rounded:
+            self.growth *= 2
+        size = self.growth
+        if fits:
+            self.growth = min(2 * size, self.options.max_growth_bytes)
+        return size
+
+    def free(self, user: int) -> None:
+        for number, pieces in self.regions.items():
+            left: list[tuple[int, int | None]] = []
+            for piece, owner in pieces:
+                kept = None if owner == user else owner
+                if kept is None and left and left[-1][1] is None:
+                    left[-1] = (left[-1][0] + piece, None)
+                else:
+                    left.append((piece, kept))
+            self.regions[number] = left
+
+    def shrink(self) -> None:
+        for number in list(self.regions):
+            in_use = any(owner is not None for _, owner in self.regions[number])
+            if not in_use and not (self.options.doubles and number == 0):
+                del self.regions[number]
+        self.growth = self.options.growth_bytes
+
+    def in_use(self) -> int:
+        return sum(piece for piece, owner in self._pieces() if owner is not None)
+
+    def held(self) -> int:
+        return sum(piece for piece, _ in self._pieces())
+
+    def _pieces(self) -> Iterator[tuple[int, int | None]]:
+        for pieces in self.regions.values():
+            yield from pieces
+
+
+SIZES = st.one_of(st.integers(1, 2000), st.integers(1, 6000).map(lambda n: n * 1021))
+OPTIONS = st.builds(
+    ArenaOptions,
+    doubles=st.booleans(),
+    initial_bytes=st.sampled_from((1024, MIB)),
+    max_dead_bytes=st.sampled_from((1024, 128 * MIB)),
+    max_growth_bytes=st.sampled_from((2 * MIB, 1024 * MIB)),
+)
+STEPS = st.lists(st.one_of(SIZES, st.integers(-6, 0)), max_size=60)
+"""A size to allocate; a negative number frees the chunk so far from the end; 0 shrinks."""
+
+
+def replay(arena: Arena, naive: Naive, steps: Iterable[int]) -> Iterator[dict[int, Chunk]]:
+    """Both arenas after each step; the chunks alive by their users."""
+    alive: dict[int, Chunk] = {}
+    for user, step in enumerate(steps):
+        if step > 0:
+            alive[user] = taken(arena, step)
+            naive.allocate(user, step)
+        elif step == 0:
+            arena.shrink()
+            naive.shrink()
+        elif len(alive) >= -step:
+            gone = list(alive)[step]
+            arena.free(alive.pop(gone))
+            naive.free(gone)
+        yield alive
+
+
+@given(OPTIONS, STEPS)
+def test_it_does_what_a_naive_arena_does(options: ArenaOptions, steps: list[int]) -> None:
+    arena, naive = Arena(options), Naive(options)
+    for _ in replay(arena, naive, steps):
+        assert (arena.in_use_bytes, arena.held_bytes) == (naive.in_use(), naive.held())
+        sizes = {number: sum(p for p, _ in pieces) for number, pieces in naive.regions.items()}
+        assert arena.regions == sizes
+
+
+@given(OPTIONS, STEPS)
+def test_requested_is_within_in_use_is_within_held(options: ArenaOptions, steps: list[int]) -> None:
+    arena = Arena(options)
+    for alive in replay(arena, Naive(options), steps):
+        assert arena.requested_bytes == sum(chunk.requested_bytes or 0 for chunk in alive.values())
+        assert arena.requested_bytes <= arena.in_use_bytes <= arena.held_bytes
+        assert arena.in_use_bytes == sum(chunk.size_bytes for chunk in alive.values())
+        assert arena.in_use_bytes <= arena.in_use_peak_bytes
+        assert arena.requested_bytes <= arena.requested_peak_bytes
+        assert all(arena.touched[region] <= arena.regions[region] for region in arena.touched)
+
+
+@given(OPTIONS, STEPS)
+def test_no_two_chunks_alive_overlap(options: ArenaOptions, steps: list[int]) -> None:
+    for alive in replay(Arena(options), Naive(options), steps):
+        chunks = sorted(alive.values(), key=lambda chunk: chunk.address)
+        for one, other in pairwise(chunks):
+            assert one.address + one.size_bytes <= other.address
+        assert all(chunk.size_bytes >= (chunk.requested_bytes or 0) for chunk in chunks)
+
+
+@given(OPTIONS, STEPS)
+def test_when_all_is_given_back_each_region_is_one_chunk(
+    options: ArenaOptions, steps: list[int]
+) -> None:
+    arena = Arena(options)
+    for chunk in [{}, *replay(arena, Naive(options), steps)][-1].values():
+        arena.free(chunk)
+    assert (arena.requested_bytes, arena.in_use_bytes) == (0, 0)
+    before = dict(arena.regions)
+    whole = [taken(arena, size) for size in before.values()]
+    assert sorted(chunk.size_bytes for chunk in whole) == sorted(before.values())
+    assert arena.regions == before
