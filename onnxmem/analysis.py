@@ -139,8 +139,8 @@ class Question:
         limits = Limits(terms, lambda batch: self.at(batch).terms())
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
         measured = self.measurement()
-        remarks = (measured,) if isinstance(measured, Finding) else ()
-        found = (*model_findings(graph, terms.parameters, train=settings.train), *remarks)
+        own = model_findings(graph, terms.parameters, train=settings.train)
+        found = (*terms.bound.findings, *self.remarks, *own, *_findings_of(measured))
         return Analysis(
             path=self.model.path,
             file_bytes=self.model.file_bytes,
@@ -164,10 +164,16 @@ class Question:
             if budget_bytes is None or elements is None
             else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
             coverage=covered,
-            findings=(*terms.bound.findings, *self.remarks, *found),
+            findings=tuple(dict.fromkeys(found)),
             follows_batch=terms.bound.follows_batch,
             question=self,
         )
+
+
+def _findings_of(measured: Measurement | Finding | None) -> tuple[Finding, ...]:
+    if measured is None:
+        return ()
+    return (measured,) if isinstance(measured, Finding) else measured.findings
 
 
 def analyze(  # noqa: PLR0913 - the public face: one keyword per question

@@ -54,25 +54,34 @@ class Settings:
 
         :raises UsageError: a name that is not known, a number that is none, a negative budget.
         """
-        dims = (dim for shape in self.shapes.values() for dim in shape)
-        for number in (self.batch, self.budget_bytes, *self.dims.values(), *dims):
-            if number is not None and type(number) is not int:
-                message = f"{number!r} is no whole number; a batch, a dim and a budget are"
-                raise UsageError(message)
+        self._check_numbers()
         for what, name, known in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("precision", self.precision, PRECISIONS),
             ("loss", self.loss, LOSSES),
-            ("backend", self.measure or "cpu", BACKENDS),
-            ("graph", self.graph or "raw", GRAPHS),
+            ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
+            ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
         ):
             if name not in known:
                 message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
                 raise UsageError(message)
-        if self.budget_bytes is not None and self.budget_bytes < 0:
-            message = f"the budget is {self.budget_bytes} bytes; a budget is a positive size"
-            raise UsageError(message)
         if self.train and self.graph not in {None, "raw"}:
             message = f"a training step runs the graph of the file, not {self.graph}"
             raise UsageError(message)
+
+    def _check_numbers(self) -> None:
+        dims = (dim for shape in self.shapes.values() for dim in shape)
+        sizes = {
+            "the budget": self.budget_bytes,
+            "the CUDA context": self.cuda_context_bytes,
+            "the cuDNN workspace": self.cuda_workspace_bytes,
+        }
+        for number in (self.batch, *self.dims.values(), *dims, *sizes.values()):
+            if number is not None and type(number) is not int:
+                message = f"{number!r} is no whole number; a batch, a dim and a size are"
+                raise UsageError(message)
+        for what, size in sizes.items():
+            if size is not None and size < 0:
+                message = f"{what} is {size} bytes; a size is not negative"
+                raise UsageError(message)

@@ -5,52 +5,25 @@ import sys
 from argparse import ArgumentError, ArgumentParser, Namespace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from measured_runs import MEASUREMENT
+from models_on_disk import write_model
+from predicted_runtimes import runtime_of
 
 from onnxmem.commands import measure as command
 from onnxmem.commands.measure_options import add_measure_options
-from onnxmem.errors import MissingFileError
+from onnxmem.errors import MissingFileError, UsageError
 from onnxmem.findings import Finding
-from onnxmem.measure.measurement import MeasuredNode, Measurement
+from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import STEPS, MeasureSettings
-from onnxmem.model import Request
-from onnxmem.report.measured import (
-    Predicted,
-    error_percent,
-    measured_row,
-    render_measured,
-    render_nodes,
-)
+from onnxmem.measured import Predicted
+from onnxmem.model import ModelFile, Request
+from onnxmem.report.measured import render_measured, render_nodes
+from onnxmem.runtimes import RuntimeMemory, RuntimeQuestion
 
 Capture = pytest.CaptureFixture[str]
-
-MEASUREMENT = Measurement(
-    backend="onnxruntime-cpu",
-    requested_peak_bytes=2_000_000,
-    with_scratch_peak_bytes=2_100_000,
-    pattern_block_bytes=2_200_000,
-    base_bytes=0,
-    in_use_peak_bytes=2_400_000,
-    held_bytes=4_194_304,
-    held_steady_bytes=8_388_608,
-    load_peak_bytes=None,
-    process_baseline_bytes=50_000_000,
-    process_peak_bytes=60_000_000,
-    process_steady_bytes=59_000_000,
-    device_baseline_bytes=None,
-    device_peak_bytes=None,
-    device_steady_bytes=None,
-    runs=3,
-    seconds_per_run=(1.5, 0.25, 0.0000125),
-    onnxruntime_version="1.31.1",
-    num_filled=2,
-    nodes=(
-        MeasuredNode("conv", "Conv", "CPU", ((1, 64), ()), 1_000_000, 1, 1, 4_194_304, 100_000),
-        MeasuredNode("re\nlu", "Relu", "CPU", (), None, None, None, None, None),
-    ),
-    findings=(Finding("made_up_weights", "2 weights not in the model's file: made up"),),
-)
 
 
 def parsed(line: str) -> Namespace:
@@ -223,9 +196,6 @@ MEASURED                    predicted         measured     error
     lines = [line.split() for line in text.splitlines()]
     assert ["base", "0", "B", "0", "B", "+0.0", "%", *"before the first node".split()] in lines
     assert max(map(len, text.splitlines())) <= 100
-    row = measured_row(MEASUREMENT, predicted)
-    assert row["error_percent"] == pytest.approx(5.0)
-    assert measured_row(MEASUREMENT)["error_percent"] is None
 
 
 def test_nodes_beside_what_was_predicted() -> None:
@@ -237,19 +207,90 @@ def test_nodes_beside_what_was_predicted() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("predicted", "measured", "error"),
-    [
-        (110, 100, 10.0),
-        (50, 100, -50.0),
-        (0, 0, 0.0),
-        (3, 0, None),
-        (None, 3, None),
-        (3, None, None),
-    ],
-)
-def test_an_error_is_a_share_of_what_was_measured(
-    predicted: int | None, measured: int | None, error: float | None
+# What was predicted, beside it.
+
+
+@pytest.fixture
+def predicted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, Request, object]]:
+    """What is asked of the prediction, which is replaced by a ready answer."""
+    questions: list[tuple[str, Request, object]] = []
+
+    def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> RuntimeMemory:
+        questions.append((file.path, request, question))
+        return runtime_of()
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "predict", predict)
+    write_model(tmp_path / "m.onnx")
+    return questions
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_same_session_is_predicted_and_measured(
+    predicted: list[tuple[str, Request, object]], capsys: Capture
 ) -> None:
-    found = error_percent(predicted, measured)
-    assert found == (None if error is None else pytest.approx(error))
+    line = "m.onnx --graph ort-basic --fixed-dims --no-mem-pattern --no-mem-reuse"
+    assert command.run(parsed(line)) == 0
+    options = SessionOptions(
+        level="basic", fixed_dims=True, enable_mem_pattern=False, enable_mem_reuse=False
+    )
+    question = RuntimeQuestion(name="ort-cpu", graph="ort-basic", options=options)
+    assert predicted == [("m.onnx", Request(), question)]
+    out = capsys.readouterr().out
+    assert "requested peak          2,100,013 B      2,000,000 B    +5.0 %" in out
+    assert question.session_options() == options
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_gpu_is_predicted_where_one_is_measured(
+    predicted: list[tuple[str, Request, object]],
+) -> None:
+    command.run(parsed("m.onnx --device cuda --json"))
+    assert [question for _, _, question in predicted] == [RuntimeQuestion(name="ort-cuda")]
+
+
+@pytest.mark.usefixtures("asked", "predicted")
+def test_the_error_is_in_the_row_and_nodes_are_compared(capsys: Capture) -> None:
+    command.run(parsed("m.onnx --json"))
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert row["measured"]["error_percent"] == pytest.approx(5.00065)
+    command.run(parsed("m.onnx --layers"))
+    assert "1,100,009  1,000,000  +10.0 %" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("asked")
+def test_real_inputs_give_the_prediction_its_shapes(
+    predicted: list[tuple[str, Request, object]], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "in.npz", image=np.zeros((7, 3, 16, 16), np.float32))
+    command.run(parsed("m.onnx --inputs in.npz"))
+    assert [request.shapes for _, request, _ in predicted] == [{"image": (7, 3, 16, 16)}]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize("line", ["m.onnx", "m.onnx --inputs gone.npz", "gone_model.onnx"])
+def test_a_prediction_that_fails_costs_no_measurement(
+    line: str,
+    predicted: list[tuple[str, Request, object]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:
+    def predict(*_: object) -> RuntimeMemory:
+        message = "no rule holds here"
+        raise KeyError(message)
+
+    monkeypatch.setattr(command, "predict", predict)
+    assert command.run(parsed(line)) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "predicted" not in out
+    assert "requested peak          1.91 MiB            2,000,000 B" in out
+    assert predicted == []
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_dim_is_given_once() -> None:
+    arguments = parsed("m.onnx")
+    arguments.dims = [("N", 2), ("N", 3)]
+    with pytest.raises(UsageError, match="--dim N is given twice: 2 and 3"):
+        command.run(arguments)

@@ -14,6 +14,7 @@ from onnxmem.runtimes.onnxruntime.allocation.arena import (
     ArenaOptions,
     Chunk,
 )
+from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
 
 KIB, MIB = 1 << 10, 1 << 20
 SAME_AS_REQUESTED = ArenaOptions(doubles=False)
@@ -227,7 +228,7 @@ def test_where_regions_do_not_double_the_first_one_goes_too() -> None:
     arena = Arena(SAME_AS_REQUESTED)
     arena.free(taken(arena, 7919))
     arena.shrink()
-    assert (arena.held_bytes, arena.touched) == (0, {})
+    assert (arena.held_bytes, arena.touched_bytes) == (0, 0)
     taken(arena, 7907)
     assert region_sizes(arena) == [7936]
 
@@ -278,15 +279,45 @@ def test_weights_are_reserved_beside_the_regions_byte_for_byte() -> None:
     assert (arena.requested_peak_bytes, arena.in_use_peak_bytes) == (7919 + 257, 7919 + 512)
 
 
-def test_touched_bytes_are_those_below_the_highest_one_handed_out() -> None:
+# What is resident
+
+
+def test_touched_bytes_are_those_that_were_ever_requested() -> None:
     arena = Arena()
-    low, high = taken(arena, 7919), taken(arena, 256)
+    low, high = taken(arena, 7919), taken(arena, 251)
+    assert arena.touched_bytes == 7919 + 251
     arena.free(low)
     arena.free(high)
-    taken(arena, 256)
-    assert arena.touched == {0: 7936 + 256}
+    taken(arena, 7907)
+    assert arena.touched_bytes == 7919 + 251
     taken(arena, MIB)
-    assert arena.touched == {0: 7936 + 256, 1: MIB}
+    assert arena.touched_bytes == 7919 + 251 + MIB
+
+
+def test_a_region_that_goes_is_touched_no_more() -> None:
+    arena = Arena(SAME_AS_REQUESTED)
+    chunk = taken(arena, 7919)
+    taken(arena, 251)
+    arena.free(chunk)
+    arena.shrink()
+    assert arena.touched_bytes == 251
+
+
+def test_ranges_that_meet_are_one() -> None:
+    ranges = TouchedRanges()
+    for start, stop in ((7, 11), (2, 3), (11, 13), (17, 19)):
+        ranges.add(start, stop)
+    assert (ranges.starts, ranges.stops) == ([2, 7, 17], [3, 13, 19])
+    ranges.add(3, 18)
+    assert (ranges.starts, ranges.stops) == ([2], [19])
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9))))
+def test_a_union_of_ranges_is_one_of_bytes(spans: list[tuple[int, int]]) -> None:
+    ranges = TouchedRanges()
+    for start, length in spans:
+        ranges.add(start, start + length)
+    assert ranges.num_bytes == len({s + i for s, length in spans for i in range(length)})
 
 
 # Laws
@@ -410,7 +441,7 @@ def test_requested_is_within_in_use_is_within_held(options: ArenaOptions, steps:
         assert arena.in_use_bytes == sum(chunk.size_bytes for chunk in alive.values())
         assert arena.in_use_bytes <= arena.in_use_peak_bytes
         assert arena.requested_bytes <= arena.requested_peak_bytes
-        assert all(arena.touched[region] <= arena.regions[region] for region in arena.touched)
+        assert arena.requested_bytes <= arena.touched_bytes <= arena.held_bytes
 
 
 @given(OPTIONS, STEPS)

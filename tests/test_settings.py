@@ -4,8 +4,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from onnxmem import analyze
+from onnxmem import Settings, analyze
+from onnxmem.commands.measure_options import LEVELS as OFFERED
 from onnxmem.errors import UsageError
+from onnxmem.runtimes import LEVELS
+from onnxmem.runtimes.onnxruntime.memory import KERNELS
+from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
 
 
 @pytest.mark.parametrize(
@@ -23,14 +27,62 @@ from onnxmem.errors import UsageError
             "precision 'fp7' is not known; choose one of fp32, mixed-fp16, mixed-bf16, bf16",
         ),
         ({"loss": "l3"}, "loss 'l3' is not known; choose one of cross-entropy, mse, none"),
-        ({"batch": "3"}, "'3' is no whole number; a batch, a dim and a budget are"),
-        ({"batch": True}, "True is no whole number; a batch, a dim and a budget are"),
-        ({"dims": {"N": 2.0}}, "2.0 is no whole number; a batch, a dim and a budget are"),
-        ({"shapes": {"x": (1, 2.5)}}, "2.5 is no whole number; a batch, a dim and a budget are"),
-        ({"budget_bytes": -1}, "the budget is -1 bytes; a budget is a positive size"),
+        ({"batch": "3"}, "'3' is no whole number; a batch, a dim and a size are"),
+        ({"batch": True}, "True is no whole number; a batch, a dim and a size are"),
+        ({"dims": {"N": 2.0}}, "2.0 is no whole number; a batch, a dim and a size are"),
+        ({"shapes": {"x": (1, 2.5)}}, "2.5 is no whole number; a batch, a dim and a size are"),
+        ({"budget_bytes": -1}, "the budget is -1 bytes; a size is not negative"),
+        ({"budget_bytes": 2.5}, "2.5 is no whole number; a batch, a dim and a size are"),
+        ({"cuda_context_bytes": -7}, "the CUDA context is -7 bytes; a size is not negative"),
+        ({"cuda_workspace_bytes": -7}, "the cuDNN workspace is -7 bytes; a size is not negative"),
+        ({"cuda_context_bytes": "7"}, "'7' is no whole number; a batch, a dim and a size are"),
+        ({"runtimes": ("trt",)}, "runtime 'trt' is not known; choose one of ort-cpu, ort-cuda"),
+        (
+            {"runtimes": ("ort-cpu", "ort")},
+            "runtime 'ort' is not known; choose one of ort-cpu, ort-cuda",
+        ),
+        (
+            {"graph": "ort"},
+            "graph 'ort' is not known; choose one of raw, ort-basic, ort-extended, ort-all",
+        ),
+        (
+            {"graph": ""},
+            "graph '' is not known; choose one of raw, ort-basic, ort-extended, ort-all",
+        ),
+        ({"measure": "tpu"}, "backend 'tpu' is not known; choose one of cpu, cuda"),
+        ({"measure": ""}, "backend '' is not known; choose one of cpu, cuda"),
+        *(
+            (
+                {"train": True, "graph": graph},
+                f"a training step runs the graph of the file, not {graph}",
+            )
+            for graph in ("ort-basic", "ort-extended", "ort-all")
+        ),
     ],
 )
 def test_a_question_without_sense_is_refused(asked: Mapping[str, object], text: str) -> None:
     with pytest.raises(UsageError) as refused:
         analyze("no such file", **asked)  # type: ignore[arg-type]
     assert str(refused.value) == text
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"train": True, "graph": "raw", "runtimes": RUNTIMES},
+        {"train": True, "measure": "cpu"},
+        {"runtimes": ("ort-cuda",), "cuda_context_bytes": 0, "cuda_workspace_bytes": 7},
+        *({"graph": graph} for graph in GRAPHS),
+        *({"measure": backend} for backend in BACKENDS),
+    ],
+)
+def test_a_question_with_sense_is_taken(asked: dict[str, object]) -> None:
+    settings = Settings(**asked)  # type: ignore[arg-type]
+    assert all(getattr(settings, name) == value for name, value in asked.items())
+
+
+def test_what_can_be_asked_is_what_the_runtimes_know() -> None:
+    assert tuple(LEVELS) == GRAPHS
+    assert OFFERED == LEVELS
+    assert tuple(KERNELS) == RUNTIMES
+    assert tuple(name.replace("ort-", "") for name in RUNTIMES) == BACKENDS

@@ -2,10 +2,12 @@
 
 import json
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Final
 
 from onnxmem import __version__
-from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.answers import refuse_two_answers
+from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
 from onnxmem.errors import worst_exit_code
 from onnxmem.escaping import printable
@@ -17,19 +19,18 @@ from onnxmem.settings import Settings
 
 SCHEMA: Final = "onnxmem.advice"
 SCHEMA_VERSION: Final = "1.0"
+_DEFAULT: Final = "ort-cpu"
+Outcome = tuple[str, str, Advice | Fault]
+"""Path, runtime, and what there is to say."""
 
 
 def run(arguments: Namespace) -> int:
     """Advise on every model in order; one that fails costs no other its advice."""
     check_output(arguments.output, arguments.models, force=arguments.force)
+    refuse_two_answers(arguments)
     codes: list[int] = []
-    found: list[tuple[str, Advice]] = []
-    for path in arguments.models:
-        try:
-            found.append((path, advise(load(path), _settings(arguments))))
-        except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
-            codes.append(tell(fault_of(error), error, path))
-    text = _json(found) if arguments.json else _text(found)
+    outcomes = list(_outcomes(arguments, codes))
+    text = _json(outcomes) if arguments.json else _text(outcomes)
     if arguments.output is None:
         write_stdout(text)
     else:
@@ -37,12 +38,24 @@ def run(arguments: Namespace) -> int:
     return worst_exit_code(codes)
 
 
-def _settings(arguments: Namespace) -> Settings:
+def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
+    """Advice for each model on each runtime asked for."""
+    for path in arguments.models:
+        for runtime in dict.fromkeys(arguments.runtimes or (_DEFAULT,)):
+            try:
+                yield path, runtime, advise(load(path), _settings(arguments, runtime))
+            except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
+                fault = fault_of(error)
+                codes.append(tell(fault, error, path))
+                yield path, runtime, fault
+
+
+def _settings(arguments: Namespace, runtime: str) -> Settings:
     return Settings(
         batch=arguments.batch,
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
-        runtimes=tuple(dict.fromkeys(arguments.runtimes)) or ("ort-cpu",),
+        runtimes=(runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
         cuda_context_bytes=arguments.cuda_context_bytes,
@@ -51,26 +64,39 @@ def _settings(arguments: Namespace) -> Settings:
     )
 
 
-def _text(found: list[tuple[str, Advice]]) -> str:
-    return "\n".join(render_advice(path, advice.runtime, advice.singles) for path, advice in found)
+def _text(outcomes: list[Outcome]) -> str:
+    """The tables one after another; failures have been told on stderr."""
+    return "\n".join(
+        render_advice(path, found.runtime, found.singles)
+        for path, _, found in outcomes
+        if isinstance(found, Advice)
+    )
 
 
-def _json(found: list[tuple[str, Advice]]) -> str:
+def _json(outcomes: list[Outcome]) -> str:
     document = {
         "schema": SCHEMA,
         "schema_version": SCHEMA_VERSION,
         "tool": {"name": "onnxmem", "version": __version__},
-        "models": [
-            {
-                "path": printable(path),
-                "runtime": advice.runtime.name,
-                "combinations": [_choice(choice) for choice in advice.runtime.advice],
-                "single_changes": [_choice(choice) for choice in advice.singles],
-            }
-            for path, advice in found
+        "models": [_row(*outcome) for outcome in outcomes],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _row(path: str, runtime: str, found: Advice | Fault) -> Row:
+    row: Row = {"path": printable(path), "status": "ok", "error": None, "runtime": runtime}
+    if isinstance(found, Fault):
+        error = {"code": found.code, "message": printable(found.message)}
+        empty: Row = {"combinations": [], "single_changes": [], "findings": []}
+        return row | {"status": "error", "error": error} | empty
+    return row | {
+        "combinations": [_choice(choice) for choice in found.runtime.advice],
+        "single_changes": [_choice(choice) for choice in found.singles],
+        "findings": [
+            {"code": finding.code, "message": printable(finding.message)}
+            for finding in found.runtime.findings
         ],
     }
-    return json.dumps(document, indent=2) + "\n"
 
 
 def _choice(choice: Choice) -> Row:

@@ -4,10 +4,10 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator
 
 from onnxmem.analysis import Analysis, analyze
+from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
-from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.findings import Finding
 from onnxmem.report.colour import coloured
 from onnxmem.report.contract import as_json
@@ -20,20 +20,10 @@ from onnxmem.units import plural
 def run(arguments: Namespace) -> int:
     """Analyse every model in order, then write the report."""
     check_output(arguments.output, arguments.models, force=arguments.force)
-    _refuse_two_answers("--dim", arguments.dims)
-    _refuse_two_answers("--shape", arguments.shapes)
+    refuse_two_answers(arguments)
     codes: list[int] = []
     _write(_entries(arguments, codes), arguments)
     return worst_exit_code(codes)
-
-
-def _refuse_two_answers(flag: str, pairs: Iterable[tuple[str, object]]) -> None:
-    """A dim or an input that is given twice, each time otherwise, is a slip."""
-    given: dict[str, object] = {}
-    for name, value in pairs:
-        if given.setdefault(name, value) != value:
-            message = f"{flag} {shortened(name)} is given twice: {given[name]} and {value}"
-            raise UsageError(message)
 
 
 def _entries(arguments: Namespace, codes: list[int]) -> Iterator[Analysis | Failure]:

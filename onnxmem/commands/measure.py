@@ -5,15 +5,18 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from onnxmem import __version__
+from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.measure_options import LEVELS
 from onnxmem.commands.output import check_output, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
+from onnxmem.measure.inputs_file import read_headers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.options import SessionOptions
@@ -32,6 +35,7 @@ Outcome = tuple[str, tuple[Measurement, Predicted | None] | Fault]
 def run(arguments: Namespace) -> int:
     """Measure every model in order, one that fails costs no other its row; then write them."""
     check_output(arguments.output, arguments.models, force=arguments.force)
+    refuse_two_answers(arguments)
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
@@ -72,6 +76,9 @@ def _predicted(path: str, request: Request, arguments: Namespace) -> Predicted |
         options=_settings(arguments, no_progress).options,
     )
     try:
+        if arguments.inputs is not None:
+            given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
+            request = replace(request, shapes={**given, **request.shapes})
         return predicted_by(predict(load(path), request, question))
     except Exception:  # noqa: BLE001 - whatever it is, what was measured is told
         return None

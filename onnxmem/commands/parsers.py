@@ -49,7 +49,9 @@ def _analyze_parser() -> ArgumentParser:
     _add_model_options(parser)
     _add_training_options(parser)
     _add_runtime_options(parser)
+    _add_measuring_option(parser)
     _add_budget_options(parser)
+    _add_report_options(parser)
     _add_output_options(parser)
     return parser
 
@@ -102,9 +104,6 @@ def _add_runtime_options(parser: ArgumentParser) -> None:
         help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
     )
     runtime.add_argument(
-        "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
-    )
-    runtime.add_argument(
         "--graph",
         choices=GRAPHS,
         help="graph that the figures are of (default: raw, and ort-all for a runtime)",
@@ -129,6 +128,13 @@ def _add_runtime_options(parser: ArgumentParser) -> None:
     )
 
 
+def _add_measuring_option(parser: ArgumentParser) -> None:
+    measurement = parser.add_argument_group("measurement")
+    measurement.add_argument(
+        "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
+    )
+
+
 def _add_budget_options(parser: ArgumentParser) -> None:
     budget = parser.add_argument_group("budget")
     budget.add_argument(
@@ -140,21 +146,25 @@ def _add_budget_options(parser: ArgumentParser) -> None:
     )
 
 
-def _add_output_options(parser: ArgumentParser) -> None:
-    output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="write JSON instead of text")
-    output.add_argument("--layers", action="store_true", help="add a row for every node")
-    output.add_argument(
+def _add_report_options(parser: ArgumentParser) -> None:
+    report = parser.add_argument_group("report")
+    report.add_argument("--layers", action="store_true", help="add a row for every node")
+    report.add_argument(
         "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
     )
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    output.add_argument("--force", action="store_true", help="overwrite the file")
-    output.add_argument(
+    report.add_argument(
         "--color",
         choices=("auto", "always", "never"),
         default="auto",
         help="colour the text; auto: on a terminal, unless NO_COLOR is set",
     )
+
+
+def _add_output_options(parser: ArgumentParser) -> None:
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="write JSON instead of text")
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument("--force", action="store_true", help="overwrite the file")
     output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
 
@@ -168,6 +178,7 @@ def _measure_parser() -> ArgumentParser:
     )
     _add_model_options(parser)
     add_measure_options(parser)
+    _add_report_options(parser)
     _add_output_options(parser)
     return parser
 

@@ -1,21 +1,21 @@
 """Which settings of a session take less, as a table, with the Python that sets the best."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from onnxmem.escaping import shortened
-from onnxmem.report.lines import figure, prose
+from onnxmem.report.lines import prose
 from onnxmem.runtimes import Choice, RuntimeMemory
 from onnxmem.units import format_bytes
 
 _WORTH_SAYING = 0.95
 _OWN = "as it is opened now"
-_SESSION = "options = onnxruntime.SessionOptions()"
+_SESSION = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
 
 def first_line(runtime: RuntimeMemory) -> str | None:
     """The best settings in one line; ``None`` where they save less than a twentieth."""
     best, own = runtime.advice[0], runtime.own
-    if best.resident_bytes > _WORTH_SAYING * own.resident_bytes:
+    if not best.changes or best.resident_bytes > _WORTH_SAYING * own.resident_bytes:
         return None
     return (
         f"{', '.join(best.changes)}: {format_bytes(best.resident_bytes)} resident in the arena "
@@ -30,25 +30,28 @@ def render_advice(path: str, runtime: RuntimeMemory, singles: Iterable[Choice]) 
         f"{shortened(path)}  {runtime.name}, graph {runtime.graph} as {runtime.optimiser} makes it",
         "",
         "ARENA RESIDENT, the most in three runs, weights aside",
-        *(_row(choice, own) for choice in runtime.advice),
+        *_rows(runtime.advice, own),
         "",
-        "ONE SETTING CHANGED",
-        *(_row(choice, own, held=True) for choice in singles),
+        "ONE SETTING CHANGED, and what the arena then holds after run 3",
+        *_rows(singles, own, with_held=True),
     ]
     best = runtime.advice[0]
     if best.resident_bytes < own.resident_bytes:
-        lines += ["", f"THE BEST, {_percent(best, own)}", f"  {_SESSION}"]
-        lines += [f"  {line}" for line in best.lines]
+        lines += ["", f"THE BEST, {_percent(best, own)}"]
+        lines += [f"  {line}" for line in (*_SESSION, *best.lines)]
+    lines += ["", "FINDINGS"] if runtime.findings else []
     for finding in runtime.findings:
         lines += prose(f"  {finding.code}: ", shortened(finding.message, 2000))
     return "\n".join(lines) + "\n"
 
 
-def _row(choice: Choice, own: Choice, *, held: bool = False) -> str:
-    name = ", ".join(choice.changes) or _OWN
-    steady = f"; held after run 3: {format_bytes(choice.figures.held_steady_bytes)}" if held else ""
-    remark = f"{name}{steady}" if choice is own else f"{_percent(choice, own):>7}  {name}{steady}"
-    return figure("", choice.resident_bytes, remark)
+def _rows(choices: Iterable[Choice], own: Choice, *, with_held: bool = False) -> Iterator[str]:
+    for choice in choices:
+        size = choice.resident_bytes
+        change = _percent(choice, own) if choice.changes else ""
+        held = f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_held else ""
+        columns = f"  {format_bytes(size):>10}{f'{size:,} B':>20}{change:>8}   {held}"
+        yield from prose(columns, ", ".join(choice.changes) or _OWN)
 
 
 def _percent(choice: Choice, own: Choice) -> str:

@@ -29,9 +29,10 @@ def figure(label: str, num_bytes: int | None, remark: str = "", *, wraps: bool =
     return "\n".join(prose(columns, remark)) if wraps else (columns + remark).rstrip()
 
 
-def fact(label: str, text: str) -> str:
+def fact(label: str, text: str, *, wraps: bool = False) -> str:
     """A line without a size: its text starts where a size of full width would."""
-    return f"{label:<{_LABEL}}  {text}".rstrip()
+    start = f"{label:<{_LABEL}}  "
+    return "\n".join(prose(start, text)) if wraps else (start + text).rstrip()
 
 
 def law_text(law: BatchLaw) -> str:

@@ -32,9 +32,11 @@ _FIGURES: Final[tuple[tuple[str, Callable[[RuntimeMemory], int | None], str], ..
     ("  arena growth", _growth, "held beyond what is in chunks at most"),
     ("  load peak", lambda r: r.load_peak_bytes, "the process while the session is made"),
     ("  process", lambda r: r.process_bytes, "all of it after run 3"),
-    ("  CUDA context", lambda r: r.context_bytes, "assumed"),
-    ("  cuDNN workspace", lambda r: r.workspace_bytes, "assumed"),
+    ("  CUDA context", lambda r: r.context_bytes, "assumed, or --cuda-context"),
+    ("  cuDNN workspace", lambda r: r.workspace_bytes, "as --cuda-workspace says"),
 )
+
+_CUDA_ALONE: Final = ("  CUDA context", "  cuDNN workspace")
 
 
 def runtime_sections(analysis: Analysis) -> list[list[str]]:
@@ -59,14 +61,14 @@ def _section(runtime: RuntimeMemory) -> list[str]:
     lines += [
         figure(label, read(runtime), remark)
         for label, read, remark in _FIGURES
-        if read(runtime) is not None or not label.startswith(("  CUDA", "  cuDNN"))
+        if is_cuda or label not in _CUDA_ALONE
     ]
     peak = runtime.arena.peak_node
     if peak is not None:
         lines.append(fact("  peak at", f"{shortened(peak.name)} ({shortened(peak.op_type)})"))
     advice = first_line(runtime)
     if advice is not None:
-        lines += prose("  less with                 ", advice)
+        lines.append(fact("  less with", advice, wraps=True))
     for finding in runtime.findings:
         lines += prose(f"  {finding.code}: ", shortened(finding.message, 2000))
     return lines
@@ -76,11 +78,14 @@ def _side_by_side(one: RuntimeMemory, other: RuntimeMemory) -> list[str]:
     """A line for every figure in which two runtimes differ."""
     lines = [f"{_NAMES[one.name]} against {_NAMES[other.name]}"]
     for label, read, _ in _FIGURES:
-        here, there = read(one), read(other)
+        here, there = (
+            0 if label in _CUDA_ALONE and runtime.name != "ort-cuda" else read(runtime)
+            for runtime in (one, other)
+        )
         if here != there:
             sizes = f"{format_bytes(here):>12}  {format_bytes(there):>12}"
-            lines.append(fact(label, f"{sizes}  {_difference(here, there)}".rstrip()))
-    return lines
+            lines.append(fact(label, f"{sizes}  {_difference(here, there)}"))
+    return lines if len(lines) > 1 else []
 
 
 def _difference(here: int | None, there: int | None) -> str:

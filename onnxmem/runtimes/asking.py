@@ -48,14 +48,16 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     graphs: dict[Opening, SessionGraph] = {}
 
     def graph_of(options: SessionOptions) -> SessionGraph:
-        opening = Opening(options.level, options.fixed_dims, settings.asks_onnxruntime)
+        opening = question.opening_with(options)
         if opening not in graphs:
             made = optimised_model(model, opening)
             graphs[opening] = session_graph(made, bound.binding.shapes)
         return graphs[opening]
 
     kernels = KERNELS[runtime.name]
-    return Advice(runtime, single_choices(graph_of, runtime.own.options, kernels))
+    return Advice(
+        runtime, single_choices(graph_of, runtime.own.options, kernels, bound.binding.dims)
+    )
 
 
 def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> RuntimeMemory:

@@ -1,13 +1,16 @@
 """Holds what onnxmem predicts of onnxruntime against the measured truth, setting by setting.
 
-Usage: python tools/onnxruntime/accuracy.py FOLDER [NAME...] [--emulated] [--held-out] [--json FILE]
+Usage: python tools/onnxruntime/accuracy.py [FOLDER] [--emulated] [--held-out] [--details]
 
-``FOLDER`` is that of ``corpus.py`` and ``truth.py``. Every prediction starts from the model's own
-file. ``--emulated``: as where onnxruntime is not installed. ``--held-out``: the models that no rule
-was made on, and no others. Prints a table, and every setting that is not exact with its figures.
+Without ``FOLDER``: the models of ``models/`` and the ``light_*`` ones of the onnx package; that
+table is in the README. With the ``FOLDER`` of ``corpus.py``: those of packages too. Every prediction
+starts from the model's own file. ``--emulated``: as where onnxruntime is not installed.
+``--held-out``: the models that no rule was made on. ``--details``: every setting that is not exact,
+with its figures.
 """
 
 import argparse
+import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,31 +18,40 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import onnx
+
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
+    OptimisedModel,
     optimised_model,
     session_graph,
 )
 
+HERE = Path(__file__).parent
+MODELS = HERE.parents[1] / "models"
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+DATA = HERE.parents[1] / "tests" / "data" / "onnxruntime"
+TRUTH, HELD_OUT = DATA / "truth.json.gz", DATA / "truth_held_out.json.gz"
 FIGURES = (
     "requested_peak_bytes",
-    "trajectory",
     "with_scratch_peak_bytes",
     "pattern_block_bytes",
     "base_bytes",
     "in_use_peak_bytes",
     "held_bytes",
     "held_steady_bytes",
+    "node by node",
 )
+"""The last is exact or not: what is requested at the end of every node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One setting: predicted and measured by figure; of the trajectory 1 where it is exact."""
+    """One setting: predicted and measured by figure; of the nodes 1 where all are exact."""
 
     setting: str
     pairs: Mapping[str, tuple[int, int]]
@@ -56,63 +68,95 @@ class Compared:
 def main() -> None:
     """Compare and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("names", nargs="*")
+    parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--emulated", action="store_true")
     parser.add_argument("--held-out", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--details", action="store_true")
     asked = parser.parse_args()
-    rows: list[Compared] = []
-    for folder in sorted(path.parent for path in asked.folder.glob("*/entry.json")):
-        entry = json.loads((folder / "entry.json").read_text())
-        is_wanted = folder.name in asked.names if asked.names else True
-        if is_wanted and entry["held_out"] == asked.held_out:
-            rows.extend(compared(folder, emulated=asked.emulated))
-    for row in rows:
+    truth = read_truth(HELD_OUT if asked.held_out else TRUTH)
+    rows = list(compared(truth, asked.folder, emulated=asked.emulated))
+    for row in rows if asked.details else ():
         wrong = {name: row.pairs[name] for name in FIGURES if row.error(name)}
         if wrong:
-            print(row.setting, wrong, *row.remarks)
+            print(row.setting, wrong, *row.remarks, flush=True)
     print(table(rows))
-    if asked.json:
-        asked.json.write_text(json.dumps({row.setting: row.pairs for row in rows}, indent=1))
 
 
-def compared(folder: Path, *, emulated: bool) -> Iterator[Compared]:
-    """Every measured setting of one model."""
-    file = load(folder / "model.onnx")
+def read_truth(path: Path) -> dict[str, Any]:
+    """The measured rows and what their models are fed."""
+    with gzip.open(path) as data:
+        truth: dict[str, Any] = json.load(data)
+    return truth
+
+
+def compared(
+    truth: Mapping[str, Any], folder: Path | None, *, emulated: bool = False
+) -> Iterator[Compared]:
+    """Every measured setting of the models that are at hand."""
+    by_model: dict[str, list[Mapping[str, Any]]] = {}
+    for row in truth["rows"]:
+        by_model.setdefault(row["model"], []).append(row)
+    for name, rows in by_model.items():
+        path = located(name, truth["models"][name], folder)
+        if path is not None:
+            yield from _of_model(path, truth["models"][name], rows, emulated=emulated)
+
+
+def located(name: str, fed: Mapping[str, Any], folder: Path | None) -> Path | None:
+    """A model's file; ``None`` where it is not at hand."""
+    if folder is not None and (folder / name / "model.onnx").exists():
+        return folder / name / "model.onnx"
+    if fed.get("rebatched") or fed.get("package"):
+        return None
+    own = name.removesuffix(".own")
+    return LIGHT / f"{own}.onnx" if own.startswith("light_") else MODELS / f"{own}.onnx"
+
+
+def _of_model(
+    path: Path, fed: Mapping[str, Any], rows: list[Mapping[str, Any]], *, emulated: bool
+) -> Iterator[Compared]:
+    file = load(path)
     prepared = prepare(file)
-    made: dict[Any, Any] = {}
-    for path in sorted(folder.glob("*/figures.json")):
-        measured = json.loads(path.read_text())
-        setting = measured["setting"]
-        if measured.get("requested_peak_bytes") is None:
-            continue
-        shapes = json.loads((path.parent / "request.json").read_text())["shapes"]
-        request = Request(shapes={name: tuple(dims) for name, (_, dims) in shapes.items()})
+    made: dict[Any, OptimisedModel] = {}
+    for measured in rows:
         try:
-            bound = build(prepared, request)
-            opening = Opening(setting["level"], setting["fixed"], not emulated)
-            key = (opening, setting["batch"] if opening.fixed_dims or emulated else None)
+            bound = build(prepared, request_of(fed, measured["batch"]))
+            opening = Opening(measured["level"], measured["fixed"], not emulated)
+            key = (opening, measured["batch"] if opening.fixed_dims else None)
             if key not in made:
                 made[key] = optimised_model(ModelAt(file, prepared, bound), opening)
             session = session_graph(made[key], bound.binding.shapes)
-            options = SessionOptions(enable_mem_reuse=setting["reuse"])
+            options = SessionOptions(enable_mem_reuse=measured["reuse"])
             figures, unknown = arena_figures(session, options)
         except Exception as fault:  # noqa: BLE001 - a fault is a result of its own here
-            print(path.parent, type(fault).__name__, fault)
-            zero = {name: (0, measured.get(name) or 1) for name in FIGURES}
-            yield Compared(f"{folder.name}/{path.parent.name}", zero, ())
+            nothing = {name: (0, measured.get(name, 1)) for name in FIGURES}
+            yield Compared(setting_of(measured), nothing, (f"{type(fault).__name__}: {fault}",))
             continue
-        trajectory = [sample.requested_bytes - figures.base_bytes for sample in figures.nodes]
-        truth = [step - measured["base_bytes"] for step in measured["requested"]]
-        pairs = {
-            name: (getattr(figures, name), measured[name])
-            for name in FIGURES
-            if name != "trajectory"
-        }
-        pairs["trajectory"] = (int(trajectory == truth), 1)
+        trajectory = [sample.requested_bytes for sample in figures.nodes]
+        base = measured["base_bytes"] - figures.base_bytes
+        pairs = {name: (getattr(figures, name), measured[name]) for name in FIGURES[:-1]}
+        same = [step - base for step in measured["requested"]] == trajectory
         remarks = tuple(f"{f.code}: {f.message}"[:200] for f in unknown.findings())
-        yield Compared(f"{folder.name}/{path.parent.name}", pairs, remarks)
+        yield Compared(setting_of(measured), {**pairs, FIGURES[-1]: (int(same), 1)}, remarks)
+
+
+def request_of(fed: Mapping[str, Any], batch: int | None) -> Request:
+    """The dims that a model was fed with."""
+    symbols = dict(fed.get("dims", {}))
+    if batch is not None and fed.get("batch"):
+        symbols[fed["batch"]] = batch
+    shapes = {
+        name: tuple(symbols[dim] if isinstance(dim, str) else dim for dim in dims)
+        for name, dims in fed.get("shapes", {}).items()
+    }
+    return Request(batch, symbols, shapes)
+
+
+def setting_of(row: Mapping[str, Any]) -> str:
+    """A name for a row."""
+    dims = "fixed" if row["fixed"] else "symbolic"
+    reuse = "" if row["reuse"] else ", no reuse"
+    return f"{row['model']}, batch {row['batch']}, level {row['level']}, {dims}{reuse}"
 
 
 def table(rows: list[Compared]) -> str:
@@ -128,10 +172,11 @@ def table(rows: list[Compared]) -> str:
         ]
         spread = (
             [f"{e:+.1f} %" for e in (min(errors), median(errors), max(errors))]
-            if name != "trajectory"
+            if name != FIGURES[-1]
             else ["", "", ""]
         )
-        lines.append("| " + " | ".join([name, str(len(errors)), *shares, *spread]) + " |")
+        label = name.removesuffix("_bytes").replace("_", " ")
+        lines.append("| " + " | ".join([label, str(len(errors)), *shares, *spread]) + " |")
     return "\n".join(lines)
 
 

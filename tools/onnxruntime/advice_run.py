@@ -24,18 +24,15 @@ _CONFIGURED = "session.use_env_allocators"
 def main() -> None:
     """Measure one request."""
     request = json.load(sys.stdin)
-    asked = session_run.options(request)
-    asked.intra_op_num_threads = request["threads"]
-    asked.enable_mem_pattern = request["pattern"]
-    asked.enable_cpu_mem_arena = request["arena"] != "off"
     if request["arena"] == "same_as_requested":
-        _register_arena()  # ahead of any session: afterwards the process ends
-        asked.add_session_config_entry(_CONFIGURED, "1")
+        register_arena()
     run_options = ort.RunOptions()
     if request["shrink"]:
         run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
     feeds = session_run.made_up(request)
-    session = ort.InferenceSession(request["model"], asked, providers=session_run.PROVIDERS)
+    session = ort.InferenceSession(
+        request["model"], configured(request), providers=session_run.PROVIDERS
+    )
     ctypes.CDLL(None).malloc_trim(0)  # what loading freed would hide what the runs take
     session_run.forget_high_water_mark()
     loaded = session_run.process_memory()
@@ -49,7 +46,19 @@ def main() -> None:
     json.dump({**figures, "run_seconds": round(seconds, 6)}, sys.stdout)
 
 
-def _register_arena() -> None:
+def configured(request: session_run.Request) -> ort.SessionOptions:
+    """The session options of a request."""
+    asked = session_run.options(request)
+    asked.intra_op_num_threads = request["threads"]
+    asked.enable_mem_pattern = request["pattern"]
+    asked.enable_cpu_mem_arena = request["arena"] != "off"
+    if request["arena"] == "same_as_requested":
+        asked.add_session_config_entry(_CONFIGURED, "1")
+    return asked
+
+
+def register_arena() -> None:
+    """Give the process an arena that grows by what is asked; ahead of any session, or it ends."""
     arena = ort.OrtArenaCfg(0, SAME_AS_REQUESTED, DEFAULT, DEFAULT)
     kind = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = ort.OrtMemoryInfo("Cpu", kind, 0, ort.OrtMemType.DEFAULT)

@@ -1,4 +1,4 @@
-"""Shapes of onnxruntime's own operators that its graph optimiser writes (domain com.microsoft).
+"""Shapes of onnxruntime's own operators, where neither onnx nor onnx-shape-inference knows them.
 
 The rules are those of ``contrib_defs.cc`` and ``bert_defs.cc``. LayerNormalization stands here too:
 the optimiser writes it in ONNX's domain under opsets that do not know it yet.
@@ -9,107 +9,104 @@ from typing import Final
 
 import onnx
 
-from onnxmem.model.value_types import dense_type, dims_of
+from onnxmem.model.shapes.contrib_image_shapes import IMAGE_RULES
+from onnxmem.model.shapes.contrib_quantised_shapes import QUANTISED_RULES
+from onnxmem.model.shapes.matrix_shapes import product
+from onnxmem.model.shapes.ml_shapes import ML_RULES
+from onnxmem.model.shapes.node_facts import Found, NodeFacts, Types
 from onnxmem.ops.spec import Dims
 
-_Types = Mapping[str, onnx.TypeProto]
-_Found = dict[str, onnx.TypeProto]
-
-_LIKE_FIRST: Final = frozenset(
-    {
-        *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "LayerNormalization"),
-        *("SimplifiedLayerNormalization", "SkipLayerNormalization", "BiasDropout"),
-        *("SkipSimplifiedLayerNormalization", "QLinearSigmoid", "QLinearLeakyRelu"),
-    }
-)
-"""The first output is shaped like the first input, and so is the sum that some put out fourth."""
 _SUM_PLACE: Final = 3
-_FLOAT: Final = onnx.TensorProto.FLOAT
+_BITS_PER_BYTE: Final = 8
+_FLOAT, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
 
 
-def contrib_types(node: onnx.NodeProto, types: _Types) -> _Found:
+def contrib_types(node: onnx.NodeProto, types: Types) -> Found:
     """The types of a node's outputs; empty for an operator that has no rule here."""
-    if node.op_type in _LIKE_FIRST:
-        return _like_first(node, types)
-    rule = _RULES.get(node.op_type) if node.domain else None
-    return rule(node, types) if rule else {}
+    rule = _RULES.get((node.domain, node.op_type))
+    return rule(NodeFacts(node, types)) if rule else {}
 
 
-def _like_first(node: onnx.NodeProto, types: _Types) -> _Found:
-    first = types.get(node.input[0])
-    if first is None or not node.output:
+def _like_first(facts: NodeFacts) -> Found:
+    """The first output is shaped like the first input, and so is a sum that is put out fourth."""
+    dims, outputs = facts.dims(0), facts.node.output
+    shapes = [dims if place in {0, _SUM_PLACE} else None for place in range(len(outputs))]
+    return facts.outputs(*shapes, elem_type=facts.elem_type(0))
+
+
+def _layer_normalisation(facts: NodeFacts) -> Found:
+    """X: [*B, *N] -> Y: [*B, *N], mean and 1 / deviation: [*B, 1, ...], floats."""
+    dims, axis = facts.dims(0), facts.integer("axis", -1)
+    if dims is None or not -len(dims) <= axis < len(dims):
         return {}
-    shaped_so = [node.output[0], *node.output[_SUM_PLACE : _SUM_PLACE + 1]]
-    return {name: first for name in shaped_so if name}
+    axis %= len(dims)
+    statistics = dims[:axis] + (1,) * (len(dims) - axis)
+    found = facts.outputs(None, statistics, statistics, elem_type=_FLOAT)
+    return found | facts.outputs(dims, elem_type=facts.elem_type(0))
 
 
-def _fused_matmul(node: onnx.NodeProto, types: _Types) -> _Found:
-    settings = {attribute.name: attribute.i for attribute in node.attribute}
-    return _product(
-        node,
-        types,
-        _transposed(dims_of(types.get(node.input[0])), settings, "A"),
-        _transposed(dims_of(types.get(node.input[1])), settings, "B"),
-    )
+def _fused_matmul(facts: NodeFacts) -> Found:
+    left, right = (_as_read(facts, place, side) for place, side in enumerate("AB"))
+    return facts.outputs(product(left, right), elem_type=facts.elem_type(0))
 
 
-def _transposed(dims: Dims | None, settings: Mapping[str, int], side: str) -> Dims | None:
+def _as_read(facts: NodeFacts, place: int, side: str) -> Dims | None:
     """The dims as the product reads them: ``transBatch`` moves the first dim before the last."""
+    dims = facts.dims(place)
     if dims is None or len(dims) < 2:  # noqa: PLR2004 - a vector has nothing to transpose
         return dims
-    if settings.get(f"transBatch{side}"):
+    if facts.integer(f"transBatch{side}"):
         dims = (*dims[1:-1], dims[0], dims[-1])
-    if settings.get(f"trans{side}"):
+    if facts.integer(f"trans{side}"):
         dims = (*dims[:-2], dims[-1], dims[-2])
     return dims
 
 
-def _float_product(node: onnx.NodeProto, types: _Types) -> _Found:
-    """A product of quantised matrices, put out as floats."""
-    one, other = (dims_of(types.get(name)) for name in node.input[:2])
-    return _product(node, types, one, other, elem_type=_FLOAT)
+def _packed_product(facts: NodeFacts) -> Found:
+    """A: [*B, K], weights packed -> Y: [*B, N]."""
+    dims = facts.dims(0)
+    made = (*dims[:-1], facts.integer("N")) if dims and "N" in facts.attributes else None
+    return facts.outputs(made, elem_type=facts.elem_type(0))
 
 
-def _product(
-    node: onnx.NodeProto,
-    types: _Types,
-    one: Dims | None,
-    other: Dims | None,
-    *,
-    elem_type: int | None = None,
-) -> _Found:
-    """What ``MatMul`` makes of two matrices of these dims, batch dims broadcast."""
-    if one is None or other is None or not (one and other):
+def _gathered_blocks(facts: NodeFacts) -> Found:
+    """Rows of a packed table, unpacked: [A, C] and indices [*I] -> [*I, C], of the scales' type.
+
+    Eight bits of ``uint8`` hold two elements of 4 bits along the last axis.
+    """
+    data, indices, axis = facts.dims(0), facts.dims(1), facts.integer("gather_axis")
+    if data is None or indices is None or not -len(data) <= axis < len(data):
         return {}
-    rows = one[-2:-1]
-    columns = other[-1:] if len(other) > 1 else ()
-    batch = _broadcast(one[:-2], other[:-2])
-    kept = types[node.input[0]].tensor_type.elem_type if elem_type is None else elem_type
-    return {} if batch is None else {node.output[0]: dense_type(kept, (*batch, *rows, *columns))}
+    axis %= len(data)
+    if facts.elem_type(0) == _UINT8:
+        per_byte = _BITS_PER_BYTE // max(facts.integer("bits", 4), 1)
+        data = (*data[:-1], data[-1] * per_byte)
+    dims = (*data[:axis], *indices, *data[axis + 1 :])
+    return facts.outputs(dims, elem_type=facts.elem_type(2))
 
 
-def _broadcast_like_first(node: onnx.NodeProto, types: _Types) -> _Found:
-    """QLinearAdd and QLinearMul: operands stand first and fourth."""
-    one, other = (dims_of(types.get(node.input[place])) for place in (0, 3))
-    dims = None if one is None or other is None else _broadcast(one, other)
-    if dims is None:
-        return {}
-    return {node.output[0]: dense_type(types[node.input[0]].tensor_type.elem_type, dims)}
+def _distances(facts: NodeFacts) -> Found:
+    """A: [M, K], B: [N, K] -> [M, N]."""
+    left, right = facts.dims(0), facts.dims(1)
+    dims = None if not left or not right else (left[0], right[0])
+    return facts.outputs(dims, elem_type=facts.elem_type(0))
 
 
-def _broadcast(one: Dims, other: Dims) -> Dims | None:
-    """The common shape of two; ``None`` where they do not fit."""
-    rank = max(len(one), len(other))
-    pairs = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True)
-    dims = [b if a == 1 else a if b in {1, a} else None for a, b in pairs]
-    known = tuple(dim for dim in dims if dim is not None)
-    return known if len(known) == rank else None
-
-
-_RULES: Final[Mapping[str, Callable[[onnx.NodeProto, _Types], _Found]]] = {
-    "FusedMatMul": _fused_matmul,
-    "MatMulIntegerToFloat": _float_product,
-    "DynamicQuantizeMatMul": _float_product,
-    "QLinearAdd": _broadcast_like_first,
-    "QLinearMul": _broadcast_like_first,
+_MICROSOFT: Final = "com.microsoft"
+_ONNX: Final = ""
+_LIKE_FIRST: Final = (
+    *("BiasDropout", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "Inverse", "QuickGelu"),
+    *("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Trilu"),
+)
+_RULES: Final[Mapping[tuple[str, str], Callable[[NodeFacts], Found]]] = {
+    **{(_MICROSOFT, op_type): _like_first for op_type in _LIKE_FIRST},
+    (_MICROSOFT, "CDist"): _distances,
+    (_MICROSOFT, "FusedMatMul"): _fused_matmul,
+    (_MICROSOFT, "GatherBlockQuantized"): _gathered_blocks,
+    (_MICROSOFT, "MatMulBnb4"): _packed_product,
+    (_ONNX, "LayerNormalization"): _layer_normalisation,
+    (_ONNX, "SimplifiedLayerNormalization"): _layer_normalisation,
+    **{(_MICROSOFT, op_type): rule for op_type, rule in QUANTISED_RULES.items()},
+    **{(_MICROSOFT, op_type): rule for op_type, rule in IMAGE_RULES.items()},
+    **{("ai.onnx.ml", op_type): rule for op_type, rule in ML_RULES.items()},
 }

@@ -2,15 +2,17 @@
 
 Most of them shape their output as an ONNX operator does: that one is asked in their place. The
 blocked image operators of ``com.microsoft.nchwc`` see channels rounded up to the block of the CPU
-(8 or 16 of them), which the filters' dims tell (``nchwc_transformer.cc``, ``nchwc_schema_defs.cc``).
+(8 or 16 of them), which the filters' dims tell (``nchwc_transformer.cc``,
+``nchwc_schema_defs.cc``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
 
-from onnxmem.model.value_types import dense_type, dims_of
+from onnxmem.model.shapes.node_facts import NodeFacts
+from onnxmem.ops.spec import Dims
 
 NCHWC: Final = "com.microsoft.nchwc"
 _MICROSOFT: Final = "com.microsoft"
@@ -26,6 +28,9 @@ _TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     (NCHWC, "GlobalAveragePool"): ("GlobalAveragePool", 1),
     (_MICROSOFT, "FusedConv"): ("Conv", 3),
     (_MICROSOFT, "FusedGemm"): ("Gemm", 3),
+    (_MICROSOFT, "GatherND"): ("GatherND", 2),
+    (_MICROSOFT, "GridSample"): ("GridSample", 2),
+    (_MICROSOFT, "Pad"): ("Pad", 3),
 }
 """The ONNX operator of the same shapes, and how many inputs it has."""
 
@@ -36,7 +41,10 @@ def as_onnx(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
     if twin is None:
         return node
     op_type, num_inputs = twin
-    known = onnx.defs.get_schema(op_type, opset).attributes
+    try:
+        known = onnx.defs.get_schema(op_type, opset).attributes
+    except onnx.defs.SchemaError:  # ONNX has it from a later opset on
+        return node
     attributes = [attribute for attribute in node.attribute if attribute.name in known]
     return onnx.NodeProto(
         op_type=op_type,
@@ -51,38 +59,53 @@ def blocked_types(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], block: int
 ) -> dict[str, onnx.TypeProto]:
     """The types of a reordering's or an Upsample's output; empty for any other node."""
-    dims = dims_of(types.get(node.input[0])) if node.input else None
-    if node.domain != NCHWC or dims is None or len(dims) != _IMAGE_RANK:
+    rule = _BLOCKED.get(node.op_type) if node.domain == NCHWC else None
+    facts = NodeFacts(node, types)
+    dims = facts.dims(0)
+    if rule is None or dims is None or len(dims) != _IMAGE_RANK:
         return {}
-    settings = {attribute.name: attribute for attribute in node.attribute}
-    last = "channels_last" in settings and settings["channels_last"].i == 1
-    batch, channels, height, width = dims
-    if node.op_type == "ReorderInput":
-        if last:
-            height, width, channels = dims[1:]
-        shape = (batch, _rounded_up(channels, block), height, width)
-    elif node.op_type == "ReorderOutput" and "channels" in settings:
-        channels = settings["channels"].i
-        shape = (batch, height, width, channels) if last else (batch, channels, height, width)
-    elif node.op_type == "Upsample" and "scales" in settings:
-        scales = settings["scales"].ints
-        shape = (batch, channels, height * scales[-2], width * scales[-1])
-    else:
-        return {}
-    elem_type = types[node.input[0]].tensor_type.elem_type
-    return {node.output[0]: dense_type(elem_type, shape)}
+    return facts.outputs(rule(facts, dims, block), elem_type=facts.elem_type(0))
 
 
 def channel_block(graph: onnx.GraphProto) -> int:
     """Channels in a block, as the filters tell: they hold whole blocks of output channels."""
     dims = {tensor.name: tensor.dims for tensor in graph.initializer}
     filters = (
-        dims.get(node.input[1], ())
+        dims.get(name, ())
         for node in graph.node
         if (node.domain, node.op_type) == (NCHWC, "Conv")
+        for name in node.input[1:2]
     )
     return _LARGE if all(shape[0] % _LARGE == 0 for shape in filters if shape) else _SMALL
 
 
-def _rounded_up(number: int, block: int) -> int:
-    return -(-number // block) * block
+def _reordered_input(facts: NodeFacts, dims: Dims, block: int) -> Dims:
+    """X: [N, C, H, W] or [N, H, W, C] -> [N, blocks x block, H, W]."""
+    is_last = facts.integer("channels_last")
+    batch, channels, *image = (dims[0], dims[3], *dims[1:3]) if is_last else dims
+    return (batch, -(-channels // block) * block, *image)
+
+
+def _reordered_output(facts: NodeFacts, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001
+    """X: [N, blocks x block, H, W] -> [N, channels, H, W] or [N, H, W, channels]."""
+    if "channels" not in facts.attributes:
+        return None
+    channels, (batch, _, *image) = facts.integer("channels"), dims
+    return (
+        (batch, *image, channels) if facts.integer("channels_last") else (batch, channels, *image)
+    )
+
+
+def _upsampled(facts: NodeFacts, dims: Dims, block: int) -> Dims | None:  # noqa: ARG001
+    """X: [N, C, H, W] -> its image times ``scales``, which name all axes."""
+    scales = facts.integers("scales")
+    if len(scales) != _IMAGE_RANK:
+        return None
+    return (*dims[:2], dims[2] * scales[2], dims[3] * scales[3])
+
+
+_BLOCKED: Final[Mapping[str, Callable[[NodeFacts, Dims, int], Dims | None]]] = {
+    "ReorderInput": _reordered_input,
+    "ReorderOutput": _reordered_output,
+    "Upsample": _upsampled,
+}

@@ -7,6 +7,7 @@ aside: regions that doubling reserved and nothing touched cost no memory.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.measure.options import Level, SessionOptions, Strategy
@@ -15,27 +16,8 @@ from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 
 _GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
-_LINES: Final[Mapping[str, tuple[str, ...]]] = {
-    "enable_mem_reuse": ("options.enable_mem_reuse = False",),
-    "enable_mem_pattern": ("options.enable_mem_pattern = False",),
-    "arena_extend_strategy": (
-        "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
-        'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)',
-        'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 1})',
-        "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
-        'options.add_session_config_entry("session.use_env_allocators", "1")',
-    ),
-    "shrinks_arena": (
-        "run_options = onnxruntime.RunOptions()",
-        'run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")',
-    ),
-    "disable_prepacking": ('options.add_session_config_entry("session.disable_prepacking", "1")',),
-}
-_CUDA_LINES: Final = {
-    "arena_extend_strategy": (
-        'providers = [("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]',
-    ),
-}
+"""In the order of the numbers that ``OrtArenaCfg`` takes."""
+_SHRINKAGE: Final = "memory.enable_memory_arena_shrinkage"
 _LEVELS: Final[Mapping[Level, str]] = {
     "off": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
@@ -81,22 +63,34 @@ def combined_choices(
 
 
 def single_choices(
-    graph_of: GraphOf, options: SessionOptions, kernels: Kernels = CPU
+    graph_of: GraphOf,
+    options: SessionOptions,
+    kernels: Kernels = CPU,
+    dims: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Choice, ...]:
-    """Every setting changed alone, the least memory first; the session's own comes with them."""
+    """Every setting changed alone, the least memory first; the session's own comes with them.
+
+    ``dims`` are the numbers of the model's symbols; without any there are none to fix.
+    """
+    others = (other for other in _single_changes(options) if other != options)
     return _ranked(
-        choice(graph_of(other), options, other, kernels)
-        for other in (options, *_single_changes(options))
+        choice(graph_of(other), options, other, kernels, dims)
+        for other in (options, *others)
+        if dims or other.fixed_dims == options.fixed_dims
     )
 
 
 def choice(
-    graph: SessionGraph, options: SessionOptions, other: SessionOptions, kernels: Kernels
+    graph: SessionGraph,
+    options: SessionOptions,
+    other: SessionOptions,
+    kernels: Kernels,
+    dims: Mapping[str, int] = MappingProxyType({}),
 ) -> Choice:
     """What ``other`` settings take in place of ``options``."""
     figures, _ = arena_figures(graph, other, kernels)
     changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
-    lines = tuple(line for name in changes for line in _lines(name, other, kernels))
+    lines = tuple(line for name in changes for line in _lines(name, other, kernels, dims))
     return Choice(other, tuple(_NAMES[name](other) for name in changes), lines, figures)
 
 
@@ -108,8 +102,7 @@ def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
     yield replace(options, disable_prepacking=True)
     yield replace(options, fixed_dims=not options.fixed_dims)
     for level in _LEVELS:
-        if level != options.level:
-            yield replace(options, level=level)
+        yield replace(options, level=level)
 
 
 def _ranked(choices: Iterable[Choice]) -> tuple[Choice, ...]:
@@ -127,12 +120,49 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
 }
 
 
-def _lines(name: str, options: SessionOptions, kernels: Kernels) -> tuple[str, ...]:
+def _lines(
+    name: str, options: SessionOptions, kernels: Kernels, dims: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Python that gives one setting its value in ``options``."""
+    if name == "fixed_dims":
+        return tuple(_override_lines(options, dims))
+    if name == "arena_extend_strategy":
+        return _growth_lines(options.arena_extend_strategy, kernels)
+    if name == "shrinks_arena":
+        device = "gpu" if kernels.provider == "cuda" else "cpu"
+        return (
+            "run_options = onnxruntime.RunOptions()",
+            f'run_options.add_run_config_entry("{_SHRINKAGE}", "{device}:0")  # for every run',
+        )
     if name == "level":
         level = f"onnxruntime.GraphOptimizationLevel.{_LEVELS[options.level]}"
         return (f"options.graph_optimization_level = {level}",)
-    if name == "fixed_dims":
-        return ("options.add_free_dimension_override_by_name(NAME, N)  # for each symbol",)
-    if kernels.provider == "cuda" and name in _CUDA_LINES:
-        return _CUDA_LINES[name]
-    return _LINES[name]
+    if name == "disable_prepacking":
+        number = int(options.disable_prepacking)
+        return (f'options.add_session_config_entry("session.disable_prepacking", "{number}")',)
+    return (f"options.{name} = {getattr(options, name)}",)
+
+
+def _override_lines(options: SessionOptions, dims: Mapping[str, int]) -> Iterator[str]:
+    """A symbol's name comes from the file: as a Python literal it stays a name."""
+    if not options.fixed_dims:
+        yield "# no options.add_free_dimension_override_by_name"
+        return
+    for symbol, number in dims.items():
+        yield f"options.add_free_dimension_override_by_name({symbol!r}, {number})"
+
+
+def _growth_lines(growth: Strategy, kernels: Kernels) -> tuple[str, ...]:
+    """On CUDA an option of the provider; on CPU the arena of the whole process."""
+    if kernels.provider == "cuda":
+        return (
+            f'providers = [("CUDAExecutionProvider", {{"arena_extend_strategy": "{growth}"}})]',
+        )
+    number = _GROWTHS.index(growth)
+    return (
+        "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
+        'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)',
+        f'growth = onnxruntime.OrtArenaCfg({{"arena_extend_strategy": {number}}})',
+        "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
+        'options.add_session_config_entry("session.use_env_allocators", "1")',
+    )

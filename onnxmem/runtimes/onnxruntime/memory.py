@@ -23,9 +23,9 @@ LEVELS: Final[Mapping[str, Level]] = {
     "ort-extended": "extended",
     "ort-all": "all",
 }
-VERIFIED: Final = ("1.31",)
-"""Minor versions of onnxruntime that the rules were verified on."""
-
+VERIFIED: Final = ("1.29", "1.30", "1.31")
+"""Minor versions of onnxruntime that the rules were verified on; what differs between them is in
+tests/data/onnxruntime/versions.json."""
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * 2**20
 """Of a CUDA context with its loaded kernels: users report 300 to 800 MB; driver, GPU and loaded
@@ -81,10 +81,18 @@ class RuntimeQuestion:
     """False: emulate its optimiser even where it is installed."""
 
     def opening(self) -> Opening:
-        """How the session's graph is made; blocks of channels are the CPU's alone."""
-        is_blocked = self.name == "ort-cuda" and self.graph == "ort-all"
-        level: Level = "extended" if is_blocked else LEVELS[self.graph]
-        return Opening(level, self.options.fixed_dims, self.asks_onnxruntime)
+        """How the session's graph is made."""
+        return self.opening_with(self.session_options())
+
+    def opening_with(self, options: SessionOptions) -> Opening:
+        """How it is made with other options; blocks of channels are the CPU's alone."""
+        is_blocked = self.name == "ort-cuda" and options.level == "all"
+        level: Level = "extended" if is_blocked else options.level
+        return Opening(level, options.fixed_dims, self.asks_onnxruntime)
+
+    def session_options(self) -> SessionOptions:
+        """The options at the level of the graph asked for."""
+        return replace(self.options, level=LEVELS[self.graph])
 
 
 def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
@@ -95,7 +103,7 @@ def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
     optimised = optimised_model(model, question.opening())
     session = session_graph(optimised, model.bound.binding.shapes)
     kernels = KERNELS[question.name]
-    options = replace(question.options, level=LEVELS[question.graph])
+    options = question.session_options()
     figures, unknown = arena_figures(session, options, kernels)
     cuda = question.cuda if question.name == "ort-cuda" else None
     return RuntimeMemory(

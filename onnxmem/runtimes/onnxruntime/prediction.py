@@ -86,7 +86,7 @@ class _Rules:
     kernels: Kernels
     opsets: Mapping[str, int]
     constants: Mapping[str, Tensor]
-    """The graph's initializers."""
+    """The graph's initializers, as far as kernels may pack them beforehand."""
     unknown: Counter[str] = field(default_factory=Counter)
 
     def of(self, graph: Graph, node: Node) -> Scratch:
@@ -110,7 +110,9 @@ def arena_figures(
     )
     packed = packing(session_graph.graph, options, kernels)
     opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
-    rules = _Rules(kernels, opsets, initializers(session_graph.graph))
+    # A kernel that may not pack beforehand packs while it runs.
+    constants = {} if options.disable_prepacking else initializers(session_graph.graph)
+    rules = _Rules(kernels, opsets, constants)
     first = Session(made, _loaded_arena(packed, options), rules.of, uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     nodes = first.run()

@@ -77,9 +77,8 @@ class Session:
 
     def open(self, plan: Plan, provided: Mapping[str, Asking] | None = None) -> "_Frame":
         """Begin a run of a graph."""
-        uses_pattern = self.uses_pattern and plan.has_pattern
         learnt = self.patterns.get(id(plan))
-        trace = PatternTrace() if uses_pattern and learnt is None else None
+        trace = PatternTrace() if self.uses_pattern and learnt is None else None
         buffers = Buffers(plan, self.arena, self.size_bytes, learnt, trace, provided or {})
         return _Frame(self, buffers)
 
@@ -192,7 +191,7 @@ class _Frame:
         """Run a Loop's body; what stays until the Loop ends goes to ``kept``."""
         arena, body, trips = self.session.arena, step.bodies[0], self._trips(step)
         kept.append(arena.allocate(_NUMBER_BYTES))
-        num_handed_on = max(len(step.node.inputs) - 1, 1)
+        num_handed_on = len(step.node.inputs) - 1
         fed: Chunks = [arena.allocate(_CONDITION_BYTES)]
         made = fed
         for _ in range(min(trips, _MAX_TRIPS)):

@@ -56,8 +56,6 @@ class Plan:
     """Those of them that are copies of initializers, made when a run begins."""
     sized_outputs: frozenset[str]
     """Graph outputs whose dims are all numbers at load."""
-    has_pattern: bool
-    """Whether onnxruntime makes a memory pattern: all that the graph reads has a rank at load."""
     buffers: Mapping[str, str]
     """Each tensor's buffer, by the name of its first tensor."""
 
@@ -107,7 +105,7 @@ class _Planner:
             Step(node, allocates, tuple(releases.get(place, ())), self._bodies(node))
             for place, (node, allocates) in enumerate(zip(nodes, own, strict=True))
         )
-        stored = tuple(name for name in dict.fromkeys(self.graph.outputs) if self._is_stored(name))
+        stored = self._stored_outputs(nodes)
         shapes = self.planning.shapes
         return Plan(
             graph=self.graph,
@@ -115,18 +113,14 @@ class _Planner:
             outputs=frozenset(self.graph.outputs) & kept.union(stored),
             stored_outputs=stored,
             sized_outputs=frozenset(n for n in self.graph.outputs if _is_sized(shapes.get(n))),
-            has_pattern=all(map(self._has_rank, (*self.graph.inputs, *self.outer))),
             buffers=self.buffer,
         )
 
-    def _is_stored(self, name: str) -> bool:
-        """Whether an output is an initializer of this graph."""
-        return self.graph.tensors[name].role is Role.WEIGHT and name not in self.outer
-
-    def _has_rank(self, name: str) -> bool:
-        """Whether a value has a shape at load, whose dims may be open."""
-        is_weight = self.graph.tensors[name].role is Role.WEIGHT
-        return is_weight or self.planning.shapes.get(name) is not None
+    def _stored_outputs(self, nodes: Iterable[Node]) -> tuple[str, ...]:
+        """Outputs that are initializers of this graph; a weight may be what a node fills."""
+        elsewhere = {*self.outer, *(name for node in nodes for name in node.writes)}
+        weights = (n for n in self.graph.outputs if self.graph.tensors[n].role is Role.WEIGHT)
+        return tuple(name for name in dict.fromkeys(weights) if name not in elsewhere)
 
     def _bodies(self, node: Node) -> tuple[Plan, ...]:
         return tuple(

@@ -2,14 +2,16 @@
 
 When a session is made, a kernel may pack a constant input as its products read it; the initializer
 is dropped when all its readers have. An initializer of up to 127 bytes is copied into the arena; a
-larger one, and one in an external file, stays where the file's reader put it, outside (session_state.cc:
-PrepackConstantInitializedTensors; session_state_utils.cc: SaveInitializedTensors;
-tensorprotoutils.h: kSmallTensorExternalDataThreshold). Verified on onnxruntime 1.31.1 on an AVX-512
-machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on the processor.
+larger one, and one in an external file, stays where the file's reader put it, outside.
 
-Kernels of one operator share one copy of equal packed bytes, where they hand them over to be kept
-(prepacked_weights_container.cc); different weights are taken to differ. An initializer that the file lists as a graph input is
-packed by no kernel where a caller may override it: that isn't known here.
+Kernels of one operator share one copy of equal packed bytes, where they hand them over to be kept;
+tensors of different names are taken to differ. An initializer that the file lists as a graph input
+is packed by no kernel where a caller may override it: that isn't known here.
+
+Sources: session_state.cc, PrepackConstantInitializedTensors; session_state_utils.cc,
+SaveInitializedTensors; tensorprotoutils.h, kSmallTensorExternalDataThreshold. Verified on
+onnxruntime 1.31.1 on an AVX-512 machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on
+the processor. The memory pattern changes nothing.
 """
 
 from collections import Counter
@@ -17,10 +19,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model import Graph, Node
 from onnxmem.runtimes.onnxruntime.kernel_use import Site, UnknownError, Use
 from onnxmem.runtimes.onnxruntime.prepacking import floats, integers
 from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule
+from onnxmem.runtimes.onnxruntime.sites import initializers, site_of
 
 __all__ = [
     "RULES",
@@ -78,7 +81,7 @@ def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
     kept: set[tuple[str, str, int]] = set()
     made = []
     for node in graph.all_nodes():
-        for packed in _packs(graph, node, constants):
+        for packed in _packs(graph, node, site_of(graph, node, constants)):
             weight = node.inputs[packed.place]
             key = (node.op_type, graph.tensors[weight].storage_key, packed.size_bytes)
             size_bytes = 0 if packed.is_shared and key in kept else packed.size_bytes
@@ -105,30 +108,11 @@ def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tupl
     )
 
 
-def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = None) -> Site:
-    """What a node's kernel knows beside its call; ``constants``: the graph's initializers."""
-    known = initializers(graph) if constants is None else constants
-    types = (graph.tensors[name].dtype if name else None for name in node.inputs)
-    return Site(
-        constants=frozenset(place for place, name in enumerate(node.inputs) if name in known),
-        types=tuple(dtype or "" for dtype in types),
-    )
-
-
-def initializers(graph: Graph) -> dict[str, Tensor]:
-    """The tensors that the file holds: weights, and what only sizes something."""
-    made = {
-        name for node in graph.all_nodes() if node.onnx_op != "Constant" for name in node.writes
-    }
-    roles = (Role.WEIGHT, Role.UNREAD)
-    return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}
-
-
-def _packs(graph: Graph, node: Node, constants: Mapping[str, Tensor]) -> Iterator[Packed]:
+def _packs(graph: Graph, node: Node, site: Site) -> Iterator[Packed]:
     rule = RULES.get((node.domain, node.op_type))
     if rule is None:
         return
     try:
-        yield from rule.packs(Use(graph.call(node), site_of(graph, node, constants)))
+        yield from rule.packs(Use(graph.call(node), site))
     except UnknownError:
         return

@@ -71,7 +71,10 @@ RULES = _join(
 )
 
 
-def scratch(op_type: str, domain: str, call: Call, site: Site = Site()) -> Scratch | None:
+_ANYWHERE = Site()
+
+
+def scratch(op_type: str, domain: str, call: Call, site: Site = _ANYWHERE) -> Scratch | None:
     """What one use of an operator takes; ``None`` where no rule or a needed shape is unknown."""
     rule = RULES.get((domain, op_type))
     if rule is None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxmem.runtimes.onnxruntime.kernel_use import UnknownError, Use
-from onnxmem.runtimes.onnxruntime.scratch.rule import Blocks, Rule
+from onnxmem.runtimes.onnxruntime.scratch.rule import Blocks, Rule, Scratch
 
 _FLOAT = 4
 _PRODUCT = 64
@@ -83,22 +83,20 @@ def _self_attention(mask: int, past: int) -> Blocks:
     return blocks
 
 
-def _multi_head(use: Use) -> Iterator[int]:
-    """Q, K, V: the heads apart, twice where a bias is added first; all scores where there is a mask,
-    a bias of the scores, a past, or K and V are outputs or come with their heads apart.
+def _multi_head(use: Use) -> Scratch:
+    """Q, K, V: the heads apart; then tiles of scores.
+
+    All scores where there is a mask, a bias of the scores or a past, or where K and V are outputs
+    or come with their heads apart.
     """
     heads = _multi_head_sizes(use)
-    if len(use.dims(1)) == 4:  # noqa: PLR2004 - [B, N, L, H]: K and V with their heads apart
-        yield from _split_heads(use, (0,))
-        yield from _whole(use, heads, 4 if use.has(4) else None, is_causal=False)
-        return
-    yield from _split_heads(use, (0, 1, 2))
-    is_causal = use.integer("unidirectional", 0) == 1
-    is_plain = not any(use.has(place) for place in (4, 5, 6, 7))
-    if is_plain and not is_causal and not use.has_output(1) and not use.has_output(2):
-        yield flash_bytes(use, heads)
-    else:
-        yield from _whole(use, heads, 4 if use.has(4) else None, is_causal=is_causal)
+    has_heads_apart = len(use.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
+    is_causal = use.integer("unidirectional", 0) == 1 and not has_heads_apart
+    needs_scores = has_heads_apart or is_causal or use.has_output(1) or use.has_output(2)
+    split = _split_heads(use, (0,) if has_heads_apart else (0, 1, 2))
+    if needs_scores or any(use.has(place) for place in (4, 5, 6, 7)):
+        return split.then(_whole(use, heads, 4 if use.has(4) else None, is_causal=is_causal))
+    return split.then((flash_bytes(use, heads),))
 
 
 def _multi_head_sizes(use: Use) -> Heads:
@@ -110,17 +108,22 @@ def _multi_head_sizes(use: Use) -> Heads:
     return Heads(batch, heads, queries, past + length, hidden // heads, width)
 
 
-def _split_heads(use: Use, places: tuple[int, ...]) -> Iterator[int]:
+def _split_heads(use: Use, places: tuple[int, ...]) -> Scratch:
+    """The heads apart. With a bias: its part for each input, and the input with it added, which
+    are freed when the heads lie apart; one query has them apart already.
+    """
+    blocks: list[int] = []
+    stops: list[int | None] = []
     for place in places:
         batch, length, hidden = use.dims(place)
-        if use.has(3):
-            yield _FLOAT * hidden
-            yield from (_FLOAT * batch * length * hidden,) * (2 if length > 1 else 1)
-        else:
-            yield _FLOAT * batch * length * hidden
+        apart = _FLOAT * batch * length * hidden
+        biased = [_FLOAT * hidden, *([apart] if length > 1 else [])] if use.has(3) else []
+        blocks += [*biased, apart]
+        stops += [*(len(blocks),) * len(biased), None]
+    return Scratch(tuple(blocks), freed_after=tuple(stops))
 
 
-def _one_step(use: Use) -> Iterator[int]:
+def _one_step(use: Use) -> Scratch:
     """Q: [B, 1, N * H]: the heads apart, then all scores of one step."""
     batch, queries, hidden = use.dims(0)
     heads = use.integer("num_heads", 0)
@@ -129,8 +132,8 @@ def _one_step(use: Use) -> Iterator[int]:
     is_cross = len(use.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
     keys = use.dims(1)[2] if is_cross else int(use.values(7)[0]) + 1
     sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
-    yield from _split_heads(use, (0,) if is_cross else (0, 1, 2))
-    yield from _whole(use, sizes, 4 if use.has(4) else None, is_causal=False)
+    split = _split_heads(use, (0,) if is_cross else (0, 1, 2))
+    return split.then(_whole(use, sizes, 4 if use.has(4) else None, is_causal=False))
 
 
 RULES = (

@@ -55,6 +55,6 @@ RULES = (
         "MatMulNBits",
         "com.microsoft",
         _blocks,
-        "contrib_ops/cpu/quantization/matmul_nbits.cc: Compute; mlas: MlasQNBitGemmBatchWorkspaceSize",
+        "contrib_ops/cpu/quantization/matmul_nbits.cc; mlas: MlasQNBitGemmBatchWorkspaceSize",
     ),
 )

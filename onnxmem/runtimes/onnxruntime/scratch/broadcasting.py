@@ -17,13 +17,13 @@ def broadcast(left: Dims, right: Dims) -> Dims:
 def _variadic(use: Use) -> Scratch:
     """in_0, ..., in_n: every partial result but the last, which is the output.
 
-    A partial result is freed when the next one is made.
+    A partial result is freed when the next one is made, which comes before the output.
     """
     places = range(len(use.call.inputs))
     partial = tuple(accumulate((use.dims(place) for place in places), broadcast))[1:-1]
     blocks = tuple(product(dims) * use.element_bytes() for dims in partial)
-    stops = tuple(min(place + 2, len(blocks)) for place in range(len(blocks)))
-    return Scratch(blocks, freed_after=stops)
+    stops = (*range(2, len(blocks) + 1), *(None,) * (len(blocks) > 0))
+    return Scratch(blocks, before_outputs=True, freed_after=stops)
 
 
 def _where(use: Use) -> Scratch:

@@ -33,11 +33,10 @@ class _Allocations:
 
     def free(self, operand: "_Operand | None") -> None:
         if operand is not None and operand.block is not None:
-            self.freed_after[operand.block] = len(self.blocks) + 1
+            self.freed_after[operand.block] = len(self.blocks)
 
     def scratch(self) -> Scratch:
-        end = len(self.blocks)
-        stops = (min(self.freed_after.get(place, end), end) for place in range(end))
+        stops = (self.freed_after.get(place) for place in range(len(self.blocks)))
         return Scratch(tuple(self.blocks), freed_after=tuple(stops))
 
 
@@ -75,9 +74,12 @@ def _einsum(use: Use) -> Scratch:
     order = [axis for axis in range(equation.num_axes) if equation.last_use(axis) != 0]
     for place, operand in enumerate(inputs[1:], start=1):
         summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == place]
-        result, order = _product(taken, result, operand, summed)
+        pair = [result, operand]
+        result, order = _product(taken, pair, summed)
         if place < len(inputs) - 1:
             result = _in_label_order(taken, result, order)
+            for used in pair:
+                taken.free(used)
     _finish(taken, equation, result, order)
     return taken.scratch()
 
@@ -132,38 +134,40 @@ def _without_own(taken: _Allocations, equation: _Equation, operand: _Operand) ->
     return _summed(taken, operand, own) if own else operand
 
 
-def _summed(taken: _Allocations, operand: _Operand, axes: Iterable[int]) -> _Operand:
+def _summed(
+    taken: _Allocations, operand: _Operand, axes: Iterable[int], *, is_own: bool = True
+) -> _Operand:
     gone = set(axes)
     dims = tuple(1 if axis in gone else dim for axis, dim in enumerate(operand.dims))
-    return _Operand(dims, taken.take(dims, operand))
+    return _Operand(dims, taken.take(dims, operand if is_own else None))
 
 
-def _product(
-    taken: _Allocations, left: _Operand, right: _Operand, summed: _Axes
-) -> tuple[_Operand, _Axes]:
-    """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and its axis order."""
-    made = [left, right]
+def _product(taken: _Allocations, pair: list[_Operand], summed: _Axes) -> tuple[_Operand, _Axes]:
+    """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and its axis order.
+
+    What is multiplied in the end takes the place of the operands in ``pair``.
+    """
+    left, right = pair
     for axis in summed:
         if (left.dims[axis] > 1) != (right.dims[axis] > 1):
             side = int(right.dims[axis] > 1)
-            made[side] = _summed(taken, made[side], (axis,))
+            given = (left, right)[side]
+            pair[side] = _summed(taken, pair[side], (axis,), is_own=pair[side] is not given)
     kept = [axis for axis in range(len(left.dims)) if axis not in summed]
     both = [axis for axis in kept if left.dims[axis] > 1 and right.dims[axis] > 1]
     own = [axis for axis in kept if left.dims[axis] > 1 and axis not in both]
     rest = [axis for axis in kept if left.dims[axis] <= 1]
     orders = ([*both, *own, *summed, *rest], [*both, *summed, *rest, *own])
     for side, (given, order) in enumerate(zip((left, right), orders, strict=True)):
-        is_own = made[side] is not given
-        if order != sorted(order) and not (is_own and _is_view(made[side].dims, order)):
-            made[side] = _Operand(
-                made[side].dims, taken.take(made[side].dims, made[side] if is_own else None)
-            )
+        is_own = pair[side] is not given
+        if order != sorted(order) and not (is_own and _is_view(pair[side].dims, order)):
+            block = taken.take(pair[side].dims, pair[side] if is_own else None)
+            pair[side] = _Operand(pair[side].dims, block)
     dims = tuple(
         1 if axis in summed else max(sizes)
         for axis, sizes in enumerate(zip(left.dims, right.dims, strict=True))
     )
-    result = _Operand(dims, taken.take(dims, *made, left, right))
-    return result, orders[0]
+    return _Operand(dims, taken.take(dims)), orders[0]
 
 
 def _is_view(dims: Dims, order: _Axes) -> bool:

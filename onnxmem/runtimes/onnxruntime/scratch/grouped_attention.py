@@ -1,10 +1,8 @@
 """Attention with fewer heads of keys and values: GroupQueryAttention, and ONNX's own Attention."""
 
-from collections.abc import Iterator
-
 from onnxmem.runtimes.onnxruntime.kernel_use import Use, product
 from onnxmem.runtimes.onnxruntime.scratch.attention import Heads, flash_bytes, flash_tile
-from onnxmem.runtimes.onnxruntime.scratch.rule import Rule
+from onnxmem.runtimes.onnxruntime.scratch.rule import Rule, Scratch
 
 _FLOAT = 4
 _HALF = 2
@@ -12,11 +10,12 @@ _WITH_HEADS = 4
 """Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
 
 
-def _group_query(use: Use) -> Iterator[int]:
+def _group_query(use: Use) -> Scratch:
     """Q: [B, S, N * H], K, V: [B, S, M * H] or all three in Q.
 
     The heads apart, once more where they are rotated; then tiles of scores, or all scores over the
-    whole of the present buffer. In fp16, each head's products are taken in floats.
+    whole of the present buffer. In fp16, Q and the output in floats, and K and V of one head after
+    another; Q goes head by head too, before the output comes.
     """
     heads, groups = use.integer("num_heads", 0), use.integer("kv_num_heads", 0)
     size, buffer = use.out_dims(1)[3], use.out_dims(1)[2]
@@ -24,15 +23,21 @@ def _group_query(use: Use) -> Iterator[int]:
     width = use.element_bytes()
     parts = (heads, groups, groups) if use.has(1) else (heads + 2 * groups,)
     rotated = parts[:2] if use.integer("do_rotary", 0) else ()
-    yield from (width * batch * queries * part * size for part in (*parts, *rotated))
+    split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
     keys = _total_keys(use, buffer)
     sizes = Heads(batch, heads, queries, keys, size, size)
     if _is_flash(use, keys):
-        yield _step_bytes(use, sizes) if queries == 1 else flash_bytes(use, sizes)
-        return
-    yield _FLOAT * batch * heads * queries * buffer
-    if width == _HALF:
-        yield _FLOAT * batch * heads * size * 2 * (keys + queries)
+        tiles = _step_bytes(use, sizes) if queries == 1 else flash_bytes(use, sizes)
+        return Scratch((*split, tiles))
+    held = (*split, _FLOAT * batch * heads * queries * buffer)
+    if width != _HALF:
+        return Scratch(held)
+    return Scratch(
+        (*held, *(_FLOAT * sizes.output,) * 2),
+        freed_after=(*(None,) * len(held), len(held) + 1, None),
+        per_pass=(_FLOAT * keys * size,),
+        passes=2 * batch * heads,
+    )
 
 
 def _total_keys(use: Use, buffer: int) -> int:
@@ -65,10 +70,10 @@ def _step_bytes(use: Use, heads: Heads) -> int:
     return use.site.threads * _FLOAT * (heads.keys + heads.value_size)
 
 
-def _attention(use: Use) -> Iterator[int]:
+def _attention(use: Use) -> Scratch:
     """Q: [B, N, S, H] or [B, S, N * H]: all scores; the mask, where it is causal or of booleans.
 
-    In fp16, the scores in floats too. ``nonpad_kv_seqlen`` takes the place of the causal mask.
+    In fp16, one head's scores in floats too. ``nonpad_kv_seqlen`` takes the causal mask's place.
     """
     width = use.element_bytes()
     queries = use.dims(0)
@@ -78,13 +83,14 @@ def _attention(use: Use) -> Iterator[int]:
         batch, length, heads = *queries[:2], use.integer("q_num_heads", 0)
     keys = use.dims(1)[2 if len(use.dims(1)) == _WITH_HEADS else 1]
     keys += use.dims(4)[2] if use.has(4) else 0
-    scores = batch * heads * length * keys
+    blocks = [width * batch * heads * length * keys]
     is_causal = use.integer("is_causal", 0) == 1 and not use.has(6)
     if is_causal or (use.has(3) and use.type(3) == "bool"):
-        yield width * (product(use.dims(3)) if use.has(3) else length * keys)
-    yield width * scores
-    if width == _HALF:
-        yield _FLOAT * scores
+        blocks.insert(0, width * (product(use.dims(3)) if use.has(3) else length * keys))
+    if width != _HALF:
+        return Scratch(tuple(blocks))
+    head = _FLOAT * length * keys
+    return Scratch(tuple(blocks), per_pass=(head,), passes=batch * heads)
 
 
 RULES = (

@@ -14,19 +14,19 @@ _OPERATORS: Mapping[tuple[str, str], str] = {
     ("", "core/providers/cpu/math, activation: element-wise kernels"): """
         Abs Acos Acosh Add And Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot
         BitwiseOr BitwiseXor Cast Ceil Celu Clip Cos Cosh DequantizeLinear Div Dropout
-        DynamicQuantizeLinear Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual HardSigmoid
-        Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Mod Mul Neg Not Or PRelu Pow
-        QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign
-        Sqrt Sub Tan Tanh ThresholdedRelu Xor""",
+        DynamicQuantizeLinear Elu Equal Erf Exp Floor Gelu Greater GreaterOrEqual
+        HardSigmoid Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log Mod Mul Neg Not Or
+        PRelu Pow QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
+        Softplus Softsign Sqrt Sub Tan Tanh ThresholdedRelu Xor""",
     ("", "core/providers/cpu/tensor: copies and views"): """
-        AffineGrid Col2Im Compress Concat ConstantOfShape DepthToSpace Expand EyeLike Flatten
-        Gather GatherElements GatherND GridSample NonZero OneHot Optional OptionalGetElement
-        OptionalHasElement Pad Range Reshape ReverseSequence Scatter ScatterElements ScatterND
-        Shape Size Slice SpaceToDepth Split Squeeze TensorScatter Tile Transpose Trilu Unique
-        Unsqueeze""",
+        AffineGrid Col2Im Compress Concat ConstantOfShape DepthToSpace Expand EyeLike
+        Flatten Gather GatherElements GatherND GridSample NonZero OneHot Optional
+        OptionalGetElement OptionalHasElement Pad Range Reshape ReverseSequence Scatter
+        ScatterElements ScatterND Shape Size Slice SpaceToDepth Split Squeeze TensorScatter
+        Tile Transpose Trilu Unique Unsqueeze""",
     ("", "core/providers/cpu/reduction/reduction_ops.cc"): """
-        ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-        ReduceProd ReduceSum ReduceSumSquare""",
+        ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean
+        ReduceMin ReduceProd ReduceSum ReduceSumSquare""",
     ("", "core/providers/cpu/math: MLAS works in buffers of its own"): """
         CumProd CumSum Det Gemm MatMul MatMulInteger TopK""",
     ("", "core/providers/cpu/nn, object_detection"): """
@@ -35,19 +35,20 @@ _OPERATORS: Mapping[tuple[str, str], str] = {
         TfIdfVectorizer""",
     ("", "core/providers/cpu/llm/rotary_embedding.cc"): "RotaryEmbedding",
     ("", "core/providers/cpu/generator, signal/window_functions.cc"): """
-        BlackmanWindow HammingWindow HannWindow MelWeightMatrix RandomNormalLike
-        RandomUniformLike""",
+        BlackmanWindow HammingWindow HannWindow MelWeightMatrix RandomNormal
+        RandomNormalLike RandomUniform RandomUniformLike""",
     ("", "core/providers/cpu/text: strings lie outside the arena"): """
         RegexFullMatch StringConcat StringNormalizer StringSplit""",
     ("", "core/providers/cpu/controlflow: what a body takes is its nodes'"): "If Loop",
     ("ai.onnx.ml", "core/providers/cpu/ml"): """
-        ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LabelEncoder LinearClassifier
-        LinearRegressor Normalizer Scaler TreeEnsemble""",
+        ArrayFeatureExtractor Binarizer FeatureVectorizer Imputer LabelEncoder
+        LinearClassifier LinearRegressor Normalizer Scaler TreeEnsemble""",
     ("com.microsoft", "contrib_ops/cpu"): """
-        BifurcationDetector CDist CropAndResize DynamicTimeWarping EmbedLayerNormalization
-        ExpandDims FusedGemm FusedMatMul Gelu GridSample Inverse MatMulIntegerToFloat
-        MaxpoolWithMask MurmurHash3 NGramRepeatBlock Pad QEmbedLayerNormalization QLinearAdd
-        QLinearConcat QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul QLinearSigmoid QuickGelu
+        BifurcationDetector CDist CropAndResize DequantizeLinear DynamicTimeWarping
+        EmbedLayerNormalization ExpandDims FusedGemm FusedMatMul GatherND Gelu GridSample
+        Inverse MatMulIntegerToFloat MaxpoolWithMask MurmurHash3 NGramRepeatBlock Pad
+        QEmbedLayerNormalization QLinearAdd QLinearConcat QLinearGlobalAveragePool
+        QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear QuickGelu Range
         RotaryEmbedding SampleOp ScaledSiLU TransposeMatMul Trilu UnfoldTensor Unique""",
     ("com.microsoft.nchwc", "contrib_ops/cpu/nchwc_ops.cc"): """
         AveragePool Conv GlobalAveragePool GlobalMaxPool MaxPool ReorderInput ReorderOutput

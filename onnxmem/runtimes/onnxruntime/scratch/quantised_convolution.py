@@ -7,6 +7,7 @@ from onnxmem.runtimes.onnxruntime.scratch.rule import Rule
 _SUM = 4
 _POINTER = 8
 _WEIGHT = 3
+_ZERO_POINT = 5
 _CHANNEL_BLOCK = 16
 _DEPTH_ALIGNMENT = 4
 
@@ -58,8 +59,11 @@ def symmetric_pack_bytes(use: Use) -> int:
     core/mlas/lib/convsym.cpp: MlasConvSymPackWSize, on x86-64 with AVX2 or better; zero points
     that are not at hand are taken to be 0, as quantisers write them for int8 weights.
     """
-    is_packed = all(use.is_constant(place) for place in (2, _WEIGHT, 5))
-    if not is_packed or (use.type(0), use.type(_WEIGHT)) != ("uint8", "int8"):
+    is_packed = all(use.is_constant(place) for place in (2, _WEIGHT, _ZERO_POINT))
+    zero_point = use.call.input_at(_ZERO_POINT)
+    is_symmetric = zero_point is not None and not any(zero_point.value or ())
+    types = (use.type(0), use.type(_WEIGHT))
+    if not is_packed or not is_symmetric or types != ("uint8", "int8"):
         return 0
     filters, depth, *kernel = use.dims(_WEIGHT)
     if use.integer("group", 1) > 1:

@@ -16,8 +16,8 @@ def _sums(use: Use) -> tuple[int, ...]:
 
 
 def _gemm(use: Use) -> tuple[int, ...]:
-    """A: [M, K], B: [K, N], Y: [M, N]: A and B where they are transposed, but for a B that was packed
-    with the session; the sums, where the output is quantised again: else they are the output.
+    """A: [M, K], B: [K, N], Y: [M, N]: A, and a B that isn't packed, where they are transposed; the
+    sums, where the output is quantised again: else they are the output.
     """
     is_packed = use.is_constant(3) and packs_weight(is_input_signed=use.type(0) == "int8")
     transposed = (

@@ -1,7 +1,7 @@
 """Recurrent layers: the gates of every step, the state, and the sequence turned round.
 
-X: [S, B, I], R: [D, gates * H, H]: S steps, B samples, I inputs, D directions, H hidden. A direction
-that runs backwards turns its input and its output round.
+X: [S, B, I], R: [D, gates * H, H]: S steps, B samples, I inputs, D directions, H hidden. A
+direction that runs backwards turns its input and its output round.
 """
 
 from collections.abc import Iterator

@@ -14,10 +14,13 @@ class Scratch:
     """Bytes of each allocation in the order taken; freed at the kernel's end at the latest."""
     before_outputs: bool = False
     """The blocks are taken before the outputs are allocated, so they lie below them."""
-    freed_after: tuple[int, ...] | None = None
-    """For each block, how many blocks have been taken when it is freed; ``None``: all stay."""
+    freed_after: tuple[int | None, ...] = ()
+    """For each block, how many have been taken when it is freed; ``None``: at the kernel's end.
+
+    Empty: all are freed at the end. What goes with the last block goes before outputs and passes.
+    """
     per_pass: tuple[int, ...] = ()
-    """Blocks that are taken while all ``blocks`` are held, and freed again, in each pass."""
+    """Blocks that are taken after ``blocks`` and freed again, in each pass."""
     passes: int = 0
 
     @property
@@ -28,18 +31,20 @@ class Scratch:
     @property
     def peak_bytes(self) -> int:
         """The most bytes that are held at once."""
-        return self._held_bytes + (sum(self.per_pass) if self.passes else 0)
+        stops = self.freed_after or (None,) * len(self.blocks)
+        held = peak = 0
+        for count, size in enumerate(self.blocks, start=1):
+            held += size
+            peak = max(peak, held)
+            gone = zip(self.blocks, stops, strict=True)
+            held -= sum(bytes_ for bytes_, stop in gone if stop == count)
+        return max(peak, held + sum(self.per_pass)) if self.passes else peak
 
-    @property
-    def _held_bytes(self) -> int:
-        if self.freed_after is None:
-            return sum(self.blocks)
-        spans = tuple(zip(self.blocks, range(len(self.blocks)), self.freed_after, strict=True))
-        held = (
-            sum(size for size, start, stop in spans if start <= step < stop)
-            for step in range(len(spans))
-        )
-        return max(held, default=0)
+    def then(self, blocks: Iterable[int]) -> "Scratch":
+        """The same, and more blocks that are held to the end."""
+        more = tuple(blocks)
+        stops = self.freed_after or (None,) * len(self.blocks)
+        return Scratch((*self.blocks, *more), freed_after=(*stops, *(None,) * len(more)))
 
 
 Blocks = Callable[[Use], Iterable[int] | Scratch]

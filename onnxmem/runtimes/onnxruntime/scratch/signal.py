@@ -1,7 +1,7 @@
 """Fourier transforms of lengths that are no power of two: Bluestein's algorithm.
 
 Of a length n, it works on m complex numbers, the first power of two from 2n - 1 on: three vectors
-for all lines, and two for each line in turn.
+for all lines, one of which is soon freed, and two for each line in turn.
 """
 
 from onnxmem.runtimes.onnxruntime.kernel_use import UnknownError, Use, axis_of, product
@@ -14,7 +14,8 @@ def _bluestein(length: int, lines: int, complex_bytes: int) -> Scratch:
     if length & (length - 1) == 0 or not lines:
         return Scratch()
     vector = complex_bytes * (1 << (2 * length - 2).bit_length())
-    return Scratch((vector,) * 3, per_pass=(vector,) * 2, passes=lines)
+    stops = (None, None, 3)
+    return Scratch((vector,) * 3, freed_after=stops, per_pass=(vector,) * 2, passes=lines)
 
 
 def _transformed(use: Use) -> Scratch:

@@ -1,0 +1,401 @@
+"""Advice on a session's settings: what each would take, in which order, and the Python for it."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from models_on_disk import HOSTILE, write_model
+from predicted_runtimes import OWN, choice_of, runtime_of
+from session_graphs import GAP, gap_session
+
+from onnxmem import Settings
+from onnxmem.commands import advise as command
+from onnxmem.commands import main
+from onnxmem.errors import ModelFileError
+from onnxmem.findings import Finding
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import ModelFile
+from onnxmem.report.advice import first_line, render_advice
+from onnxmem.runtimes import Advice, Choice
+from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single_choices
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
+
+Capture = pytest.CaptureFixture[str]
+DEFAULT = SessionOptions()
+SINGLE_CHANGES = (
+    SessionOptions(enable_mem_reuse=False),
+    SessionOptions(enable_mem_pattern=False),
+    SessionOptions(arena_extend_strategy="kSameAsRequested"),
+    SessionOptions(shrinks_arena=True),
+    SessionOptions(disable_prepacking=True),
+    SessionOptions(fixed_dims=True),
+    SessionOptions(level="off"),
+    SessionOptions(level="basic"),
+    SessionOptions(level="extended"),
+)
+
+
+def told(choices: tuple[Choice, ...]) -> list[tuple[int, str]]:
+    return [(choice.resident_bytes, ", ".join(choice.changes)) for choice in choices]
+
+
+# What settings take, worked out by hand.
+
+
+def test_every_combination_the_least_first_and_of_equals_the_one_that_changes_least() -> None:
+    """Run 1 asks for a 4036, s 4 and c 8012 bytes, which lie at multiples of 256.
+
+    Pattern off, reuse on: these bytes are touched, 12,052, and y lies in one of them.
+    Both off: e goes behind t, to 256, and so touches [0, 4292) and c: 12,304.
+    Pattern on: run 2 takes a block of 4096 + 256 + 8192 from the start, and y behind it: 12,548.
+    Grown as requested, that block is a region of its own: 12,052 + 12,544.
+    """
+    assert told(combined_choices(gap_session(), DEFAULT)) == [
+        (12_052, "enable_mem_pattern=False"),
+        (12_052, "enable_mem_pattern=False, kSameAsRequested"),
+        (12_052, "enable_mem_reuse=False, enable_mem_pattern=False, kSameAsRequested"),
+        (12_304, "enable_mem_reuse=False, enable_mem_pattern=False"),
+        (12_548, ""),
+        (12_548, "enable_mem_reuse=False"),
+        (24_596, "kSameAsRequested"),
+        (24_596, "enable_mem_reuse=False, kSameAsRequested"),
+    ]
+
+
+def test_changes_are_told_from_the_settings_at_hand() -> None:
+    options = SessionOptions(enable_mem_reuse=False, enable_mem_pattern=False)
+    choices = combined_choices(gap_session(), options)
+    assert (12_304, "") in told(choices)
+    assert (12_548, "enable_mem_reuse=True, enable_mem_pattern=True") in told(choices)
+    (back,) = (c for c in choices if c.changes == ("enable_mem_reuse=True",))
+    assert back.lines == ("options.enable_mem_reuse = True",)
+    grown = SessionOptions(arena_extend_strategy="kSameAsRequested")
+    (back,) = (
+        c for c in combined_choices(gap_session(), grown) if c.changes == ("kNextPowerOfTwo",)
+    )
+    assert back.lines[2] == 'growth = onnxruntime.OrtArenaCfg({"arena_extend_strategy": 0})'
+
+
+def test_every_setting_alone_on_the_graph_of_a_session_opened_so() -> None:
+    asked = []
+
+    def graph_of(options: SessionOptions) -> object:
+        asked.append(options)
+        return gap_session()
+
+    choices = single_choices(graph_of, DEFAULT, CPU, {"N": 1})  # type: ignore[arg-type]
+    assert asked == [DEFAULT, *SINGLE_CHANGES]
+    assert told(choices) == [
+        (12_052, "enable_mem_pattern=False"),
+        (12_548, ""),
+        (12_548, "enable_mem_reuse=False"),
+        (12_548, "arena shrinkage after each run"),
+        (12_548, "disable_prepacking"),
+        (12_548, "fixed dims"),
+        (12_548, "ORT_DISABLE_ALL"),
+        (12_548, "ORT_ENABLE_BASIC"),
+        (12_548, "ORT_ENABLE_EXTENDED"),
+        (24_596, "kSameAsRequested"),
+    ]
+
+
+def test_without_symbols_there_are_no_dims_to_fix_and_nothing_is_tried_twice() -> None:
+    options = SessionOptions(enable_mem_reuse=False, level="off")
+    choices = single_choices(lambda _: gap_session(), options)
+    names = [", ".join(choice.changes) for choice in choices]
+    assert sorted(names) == sorted(
+        [
+            *("", "enable_mem_pattern=False", "kSameAsRequested", "disable_prepacking"),
+            *("arena shrinkage after each run", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED"),
+            "ORT_ENABLE_ALL",
+        ]
+    )
+
+
+def test_shrinkage_gives_back_what_no_run_needs() -> None:
+    shrinks = SessionOptions(shrinks_arena=True, arena_extend_strategy="kSameAsRequested")
+    made = choice(gap_session(), DEFAULT, shrinks, CPU)
+    assert made.changes == ("kSameAsRequested", "arena shrinkage after each run")
+    assert made.figures.held_steady_bytes == 16  # the weights, which are reserved
+    assert made.figures.touched_steady_bytes == 0
+    assert made.resident_bytes == 12_548  # the block, and y
+
+
+# The Python that sets them.
+
+
+def lines_of(other: SessionOptions, kernels: Kernels = CPU) -> tuple[str, ...]:
+    return choice(gap_session(), DEFAULT, other, kernels, {"N": 3, "it's": 5}).lines
+
+
+@pytest.mark.parametrize("kernels", [CPU, CUDA])
+@pytest.mark.parametrize("other", SINGLE_CHANGES, ids=str)
+def test_the_lines_are_python(other: SessionOptions, kernels: Kernels) -> None:
+    lines = lines_of(other, kernels)
+    assert lines
+    compile("\n".join(lines), "<advice>", "exec")
+
+
+def test_symbols_are_named_with_their_numbers() -> None:
+    assert lines_of(SessionOptions(fixed_dims=True)) == (
+        "options.add_free_dimension_override_by_name('N', 3)",
+        'options.add_free_dimension_override_by_name("it\'s", 5)',
+    )
+    fixed = SessionOptions(fixed_dims=True)
+    (line,) = choice(gap_session(), fixed, DEFAULT, CPU, {"N": 3}).lines
+    assert line.startswith("# no ")
+
+
+def test_a_symbol_of_any_name_stays_a_name() -> None:
+    made = choice(gap_session(), DEFAULT, SessionOptions(fixed_dims=True), CPU, {HOSTILE: 3})
+    (line,) = made.lines
+    assert line.isprintable()
+    assert eval(line.partition("name(")[2].partition(", 3")[0]) == HOSTILE  # noqa: S307
+
+
+def test_lines_for_a_gpu_are_the_provider_s() -> None:
+    grown = SessionOptions(arena_extend_strategy="kSameAsRequested", shrinks_arena=True)
+    provider, options, entry = lines_of(grown, CUDA)
+    assert provider == (
+        'providers = [("CUDAExecutionProvider", {"arena_extend_strategy": "kSameAsRequested"})]'
+    )
+    assert options == "run_options = onnxruntime.RunOptions()"
+    assert '"gpu:0"' in entry
+
+
+_PROGRAM = """
+import sys
+import numpy
+import onnxruntime
+options = onnxruntime.SessionOptions()
+run_options, providers = None, ["CPUExecutionProvider"]
+{lines}
+session = onnxruntime.InferenceSession(sys.argv[1], options, providers=providers)
+for _ in range(2):
+    (y,) = session.run(None, {{"x": numpy.ones((1,), numpy.float32)}}, run_options)
+print(y.shape, {read})
+"""
+_EVERYTHING = """\
+options.get_session_config_entry("session.use_env_allocators"),
+options.get_session_config_entry("session.disable_prepacking"),
+run_options.get_run_config_entry("memory.enable_memory_arena_shrinkage"),
+options.graph_optimization_level
+"""
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize(
+    ("other", "read", "value"),
+    [
+        (SessionOptions(enable_mem_reuse=False), "options.enable_mem_reuse", "False"),
+        (SessionOptions(enable_mem_pattern=False), "options.enable_mem_pattern", "False"),
+        (
+            SessionOptions(
+                enable_mem_reuse=False,
+                enable_mem_pattern=False,
+                arena_extend_strategy="kSameAsRequested",
+                shrinks_arena=True,
+                disable_prepacking=True,
+                fixed_dims=True,
+                level="basic",
+            ),
+            _EVERYTHING,
+            "1 1 cpu:0 GraphOptimizationLevel.ORT_ENABLE_BASIC",
+        ),
+    ],
+    ids=["reuse", "pattern", "all"],
+)
+def test_a_session_opens_and_runs_with_the_lines(
+    tmp_path: Path, other: SessionOptions, read: str, value: str
+) -> None:
+    """In a process of its own: an arena that is registered stays for good."""
+    pytest.importorskip("onnxruntime")
+    write_model(tmp_path / "gap.onnx", GAP)
+    program = _PROGRAM.format(lines="\n".join(lines_of(other)), read=read)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "gap.onnx")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"(1,) {value}\n"
+
+
+# As text.
+
+BEST = choice_of(
+    3_000_017,
+    "enable_mem_reuse=False",
+    "enable_mem_pattern=False",
+    "kSameAsRequested",
+    lines=("options.enable_mem_reuse = False", "options.enable_mem_pattern = False"),
+)
+WORSE = choice_of(9_000_011, "kSameAsRequested", lines=("growth = 1",))
+FINDING = Finding("emulated_optimiser", "onnxruntime is not installed")
+
+
+def test_a_table_of_choices() -> None:
+    runtime = runtime_of(advice=(BEST, OWN, WORSE), findings=(FINDING,))
+    shrinks = choice_of(5_000_011, "arena shrinkage after each run", lines=("run = 1",))
+    text = render_advice("net.onnx", runtime, (shrinks, replace(OWN), WORSE))
+    assert_golden(text, "advice.txt")
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_settings_that_are_the_best_already_have_no_lines() -> None:
+    text = render_advice("net.onnx", runtime_of(advice=(OWN, WORSE)), ())
+    assert "THE BEST" not in text
+    assert first_line(runtime_of(advice=(OWN, WORSE))) is None
+
+
+def test_the_first_line_names_the_saving() -> None:
+    line = first_line(runtime_of(advice=(BEST, OWN)))
+    assert line is not None
+    assert line.startswith("enable_mem_reuse=False, enable_mem_pattern=False, kSameAsRequested: ")
+    assert line.endswith("2.86 MiB resident in the arena instead of 5.72 MiB (-50 %)")
+
+
+def test_nothing_is_a_share_of_nothing() -> None:
+    runtime = runtime_of(advice=(choice_of(0), choice_of(0, "kSameAsRequested")))
+    assert first_line(runtime) is None
+    assert "+0 %   kSameAsRequested" in render_advice("net.onnx", runtime, ())
+
+
+def test_hostile_names_reach_no_terminal() -> None:
+    runtime = runtime_of(advice=(OWN,), findings=(Finding("unknown_scratch", HOSTILE),))
+    text = render_advice(f"{HOSTILE}.onnx", runtime, ())
+    assert text.replace("\n", "").isprintable()
+
+
+# As a command.
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Settings]]:
+    """What is asked of the advice, which is replaced by a ready answer."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("net.onnx", "other.onnx", "bad.onnx"):
+        write_model(tmp_path / name)
+    questions: list[tuple[str, Settings]] = []
+
+    def advise(file: ModelFile, settings: Settings) -> Advice:
+        questions.append((file.path, settings))
+        if file.path == "bad.onnx":
+            message = "no model\n"
+            raise ModelFileError(message)
+        (name,) = settings.runtimes
+        runtime = runtime_of(name=name, advice=(BEST, OWN), findings=(FINDING,))
+        return Advice(runtime, (OWN, WORSE))
+
+    monkeypatch.setattr(command, "advise", advise)
+    return questions
+
+
+def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
+    line = "advise net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
+    line += " --graph ort-basic --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
+    assert main([*line.split(), "--emulate-optimiser"]) == 0
+    settings = Settings(
+        batch=5,
+        dims={"S": 7},
+        shapes={"image": (5, 3, 16, 16)},
+        runtimes=("ort-cuda",),
+        graph="ort-basic",
+        fixed_dims=True,
+        cuda_context_bytes=3 * 2**20,
+        cuda_workspace_bytes=5,
+        asks_onnxruntime=False,
+    )
+    assert asked == [("net.onnx", settings)]
+
+
+def test_the_cpu_is_advised_on_unless_others_are_named(asked: list[tuple[str, Settings]]) -> None:
+    main(["advise", "net.onnx"])
+    main(
+        ["advise", "net.onnx", *("--runtime ort-cuda --runtime ort-cpu --runtime ort-cuda".split())]
+    )
+    assert asked == [
+        ("net.onnx", Settings(runtimes=(name,))) for name in ("ort-cpu", "ort-cuda", "ort-cpu")
+    ]
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("net.onnx", 0),
+        ("net.onnx other.onnx --json", 0),
+        ("bad.onnx net.onnx", 3),
+        ("gone.onnx bad.onnx", 2),
+        ("", 2),
+        ("net.onnx --measure cpu", 2),
+        ("net.onnx --train", 2),
+        ("net.onnx --strict", 2),
+        ("net.onnx --runtime trt", 2),
+        ("net.onnx --dim N=4 --dim N=5", 2),
+        ("net.onnx -o net.onnx --force", 2),
+        ("net.onnx -o nowhere/advice.txt", 2),
+    ],
+)
+def test_exit_codes(line: str, code: int) -> None:
+    assert main(["advise", *line.split()]) == code
+
+
+@pytest.mark.usefixtures("asked")
+def test_one_that_fails_costs_no_other_its_advice(capsys: Capture) -> None:
+    assert main(["advise", "net.onnx", "bad.onnx", "gone.onnx", "other.onnx"]) == 2
+    out, err = capsys.readouterr()
+    assert re.findall(r"(?m)^(\S+)  ort-cpu, graph", out) == ["net.onnx", "other.onnx"]
+    assert [line.split(": ")[:3] for line in err.splitlines()] == [
+        ["error", "bad.onnx", "model_file"],
+        ["error", "gone.onnx", "missing_file"],
+    ]
+
+
+@pytest.mark.usefixtures("asked")
+def test_json_has_a_row_for_every_model_and_runtime(capsys: Capture) -> None:
+    line = "advise net.onnx bad.onnx --json --runtime ort-cpu --runtime ort-cuda"
+    assert main(line.split()) == 3
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["schema_version"]) == ("onnxmem.advice", "1.0")
+    rows = document["models"]
+    assert [(row["path"], row["runtime"], row["status"]) for row in rows] == [
+        ("net.onnx", "ort-cpu", "ok"),
+        ("net.onnx", "ort-cuda", "ok"),
+        ("bad.onnx", "ort-cpu", "error"),
+        ("bad.onnx", "ort-cuda", "error"),
+    ]
+    assert len({tuple(row) for row in rows}) == 1
+    assert rows[0]["combinations"][0] == {
+        "changes": ["enable_mem_reuse=False", "enable_mem_pattern=False", "kSameAsRequested"],
+        "lines": ["options.enable_mem_reuse = False", "options.enable_mem_pattern = False"],
+        "resident_bytes": 3_000_017,
+        "requested_peak_bytes": 2_100_013,
+        "held_steady_bytes": 8_000_009,
+    }
+    assert [row["changes"] for row in rows[0]["single_changes"]] == [[], ["kSameAsRequested"]]
+    assert [finding["code"] for finding in rows[0]["findings"]] == ["emulated_optimiser"]
+    assert rows[2]["error"] == {"code": "model_file", "message": r"no model\x0a"}
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_result_goes_to_a_file(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["advise", "net.onnx", "-o", "advice.txt"]) == 0
+    assert capsys.readouterr() == ("", "Wrote advice.txt\n")
+    assert (tmp_path / "advice.txt").read_text().startswith("net.onnx  ort-cpu, graph ort-all")
+
+
+@pytest.mark.parametrize("flags", [["--json"], []])
+def test_the_whole_way_without_onnxruntime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, flags: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "gap.onnx", GAP)
+    assert main(["advise", "gap.onnx", "--graph", "raw", "--emulate-optimiser", *flags]) == 0
+    assert "12548" in capsys.readouterr().out.replace(",", "")

@@ -1,0 +1,496 @@
+"""Runs of a plan in the arena: node by node, with and without the pattern, bodies and scratch."""
+
+from collections.abc import Mapping
+
+import pytest
+from graphs import graph_of, model_of
+
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import measure
+from onnxmem.measure.options import SessionOptions
+from onnxmem.measure.settings import MeasureSettings
+from onnxmem.model import Graph, Node
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaOptions
+from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
+from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan
+from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import sorted_graph
+
+K = 1024
+A = 3772
+"""Bytes of a float[23,41]."""
+ROUNDED = 3840
+NO_SCRATCH = Scratch()
+APART = ArenaOptions(doubles=False)
+"""Every request that no free chunk holds is a region of its own, so regions tell the requests."""
+
+
+def opened(  # the parts of a session
+    text: str,
+    *,
+    pattern: bool = False,
+    taken: Mapping[str, Scratch] | None = None,
+    options: ArenaOptions | None = None,
+    shapes: Mapping[str, LoadShape | None] | None = None,
+    in_order: bool = False,
+) -> Session:
+    """A session of a graph in the text's order; scratch and shapes at load by operator and end."""
+    graph = graph_of(text)
+    graph = sorted_graph(graph) if in_order else graph
+    known: dict[str, LoadShape | None] = {n: tensor.shape for n, tensor in graph.tensors.items()}
+    for end, shape in (shapes or {}).items():
+        known[next(name for name in known if name.endswith(end))] = shape
+    made = plan(graph, Planning(known))
+    return Session(made, Arena(options or ArenaOptions()), rule(taken or {}), pattern)
+
+
+def rule(taken: Mapping[str, Scratch]) -> ScratchRule:
+    def found(graph: Graph, node: Node) -> Scratch:
+        assert node in graph.nodes
+        return taken.get(node.op_type, NO_SCRATCH)
+
+    return found
+
+
+def requested(session: Session) -> list[tuple[str, int]]:
+    """What one run asks for: the operator, and bytes at the end of its node."""
+    return [(sample.node.op_type, sample.requested_bytes) for sample in session.run()]
+
+
+def regions(session: Session) -> list[int]:
+    """Sizes of the regions after a run, in the order in which they were asked for."""
+    session.run()
+    return list(session.arena.regions.values())
+
+
+# Samples
+
+
+SIZES = """agraph (float[7] x) => (y) {
+    a = Concat <axis = 0> (x, x)  b = Concat <axis = 0> (x, a)  c = Concat <axis = 0> (a, b)
+    y = Neg(x) }"""
+
+
+def test_a_sample_has_a_node_s_outputs_and_inputs_and_all_that_lives_on() -> None:
+    session = opened(SIZES)
+    # a is 14 floats, b 21, c 35 that nobody reads, y 7.
+    assert requested(session) == [
+        *(("Concat", 56), ("Concat", 56 + 84), ("Concat", 56 + 84 + 140), ("Neg", 140 + 28))
+    ]
+
+
+def test_chunks_are_rounded_and_regions_held() -> None:
+    samples = opened(SIZES).run()
+    assert [sample.in_use_bytes for sample in samples] == [256, 512, 768, 512]
+    assert {sample.held_bytes for sample in samples} == {K * K}
+
+
+def test_what_was_there_before_counts() -> None:
+    session = opened(SIZES)
+    session.arena.reserve(7919)
+    assert requested(session)[0] == ("Concat", 7919 + 56)
+
+
+def test_after_a_run_all_is_given_back() -> None:
+    session = opened(SIZES)
+    first = session.run()
+    assert (session.arena.requested_bytes, session.arena.in_use_bytes) == (0, 0)
+    assert [s.requested_bytes for s in session.run()] == [s.requested_bytes for s in first]
+    assert session.arena.held_bytes == K * K
+
+
+def test_an_output_that_is_stored_in_the_file_is_copied_when_the_run_begins() -> None:
+    session = opened("agraph (float[7] x) => (w, y) <float[3] w> { a = Exp(x)  y = Neg(a) }")
+    assert requested(session) == [("Exp", 12 + 28), ("Neg", 12 + 28 + 28)]
+    assert session.arena.requested_bytes == 0
+
+
+# Sizes
+
+
+def test_what_a_tensor_takes() -> None:
+    text = """agraph (float[N,5] x, string[7] s, int4[9] i) => (y, e) {
+        y = NonZero(x)  t = SequenceConstruct(x, x)  e = Identity(s)  j = Identity(i) }"""
+    graph = graph_of(text)
+    assert [tensor_bytes(graph, name) for name in "xeyj"] == [20, 7 * 32, None, 5]
+    assert tensor_bytes(graph, "t") is None
+
+
+def test_what_is_unknown_counts_as_nothing() -> None:
+    session = opened("agraph (float[3,5] x) => (z) { y = NonZero(x)  z = Neg(x) }")
+    assert requested(session) == [("NonZero", 0), ("Neg", 60)]
+
+
+# The memory pattern
+
+
+CHAIN = "agraph (float[23,41] x) => (y) { a = Exp(x)  b = Neg(a)  c = Abs(b)  y = Neg(c) }"
+
+
+def test_the_first_run_is_the_same_with_and_without_the_pattern() -> None:
+    without, learning = opened(CHAIN), opened(CHAIN, pattern=True)
+    first = requested(without)
+    assert first == requested(learning)
+    assert [size for _, size in first] == [A, 2 * A, 2 * A, 2 * A]
+    assert (without.pattern_bytes, learning.pattern_bytes) == (0, 2 * ROUNDED)
+
+
+def test_later_runs_ask_for_one_block_and_for_the_outputs() -> None:
+    session = opened(CHAIN, pattern=True)
+    assert session.pattern_bytes == 0
+    session.run()
+    for _ in range(2):
+        assert [size for _, size in requested(session)] == [
+            *(2 * ROUNDED, 2 * ROUNDED, 2 * ROUNDED, 2 * ROUNDED + A)
+        ]
+    assert session.arena.requested_bytes == 0
+
+
+def test_the_block_asks_for_a_region_that_holds_it_beside_those_of_the_first_run() -> None:
+    session = opened(CHAIN, pattern=True, options=APART)
+    # a, b and y; then the block, and the chunks of before are too small for it.
+    assert regions(session) == [ROUNDED, ROUNDED]
+    assert regions(session) == [ROUNDED, ROUNDED, 2 * ROUNDED]
+    assert regions(session) == [ROUNDED, ROUNDED, 2 * ROUNDED]
+
+
+def test_what_lives_to_the_end_lies_in_the_block_too() -> None:
+    session = opened(SIZES, pattern=True)
+    session.run()
+    assert session.pattern_bytes == 3 * 256
+    assert requested(session)[0] == ("Concat", 768)
+
+
+def test_strings_lie_outside_the_block() -> None:
+    text = """agraph (string[7] s, float[7] x) => (y, z) {
+        a = Concat <axis = 0> (s, s)  b = Concat <axis = 0> (a, s)  y = Equal(b, b)
+        c = Exp(x)  z = Neg(c) }"""
+    session = opened(text, pattern=True)
+    first = requested(session)
+    assert session.pattern_bytes == 256
+    assert first[:3] == [("Concat", 448), ("Concat", 448 + 672), ("Equal", 672 + 21)]
+    assert requested(session)[:2] == [("Concat", 256 + 448), ("Concat", 256 + 448 + 672)]
+
+
+# Scratch
+
+
+def test_scratch_is_taken_after_the_outputs_and_gone_at_the_end() -> None:
+    session = opened(CHAIN, taken={"Exp": Scratch((7 * K, 5 * K))}, options=APART)
+    samples = session.run()
+    assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
+    assert [sample.scratch_bytes for sample in samples] == [12 * K, 0, 0, 0]
+    assert (samples[0].requested_bytes, samples[0].in_use_bytes) == (A, ROUNDED)
+    assert session.arena.requested_peak_bytes == A + 12 * K
+
+
+def test_or_before_them() -> None:
+    taken = {"Exp": Scratch((7 * K, 5 * K), before_outputs=True)}
+    session = opened(CHAIN, taken=taken, options=APART)
+    assert regions(session)[:3] == [7 * K, 5 * K, ROUNDED]
+
+
+def test_blocks_may_go_before_others_are_taken() -> None:
+    # The first is freed after two, when the third fits into it.
+    taken = {"Exp": Scratch((7 * K, 5 * K, 6 * K), freed_after=(2, 3, 3))}
+    session = opened(CHAIN, taken=taken, options=APART)
+    samples = session.run()
+    assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
+    assert samples[0].scratch_bytes == 18 * K
+    assert session.arena.requested_peak_bytes == A + 12 * K
+    assert session.arena.requested_bytes == 0
+
+
+def test_blocks_may_come_and_go_in_passes() -> None:
+    taken = {"Exp": Scratch((7 * K,), per_pass=(5 * K, 11 * K), passes=9)}
+    session = opened(CHAIN, taken=taken, options=APART)
+    samples = session.run()
+    assert list(session.arena.regions.values())[:4] == [ROUNDED, 7 * K, 5 * K, 11 * K]
+    assert samples[0].scratch_bytes == 7 * K + 9 * 16 * K
+    assert session.arena.requested_peak_bytes == A + 23 * K
+
+
+# If
+
+
+IF = """agraph (float[23,41] x, bool k) => (y) {
+    a = Exp(x)
+    b = If (k) <
+        then_branch = t () => (float[23,41] o) { p = Add(a, x)  q = Abs(p)  o = Sub(p, q) },
+        else_branch = e () => (float[23,41] r) { r = Mul(a, x) }>
+    y = Neg(b) }"""
+
+
+def test_an_if_asks_for_its_output_ahead_and_its_branch_writes_there() -> None:
+    assert requested(opened(IF)) == [
+        *(("Exp", A), ("Add", 3 * A), ("Abs", 4 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
+    ]
+
+
+def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
+    session = opened(IF)
+    name = session.plan.steps[1].node.name
+    assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
+    session.branches = {name: 1}
+    assert requested(session) == [("Exp", A), ("Mul", 2 * A), ("If", 2 * A), ("Neg", 2 * A)]
+    session.branches = {name: 0}
+    assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
+
+
+def test_an_output_of_unknown_shape_is_asked_for_when_the_branch_makes_it() -> None:
+    session = opened(IF, shapes={"then_branch/o": ("N", 41)})
+    assert requested(session) == [
+        *(("Exp", A), ("Add", 2 * A), ("Abs", 3 * A), ("Sub", 4 * A), ("If", 2 * A), ("Neg", 2 * A))
+    ]
+
+
+def test_the_output_of_an_if_lies_in_the_block_and_its_branch_has_one_of_its_own() -> None:
+    session = opened(IF, pattern=True)
+    session.run()
+    assert session.pattern_bytes == 2 * ROUNDED
+    block = 2 * ROUNDED
+    assert requested(session) == [
+        *(("Exp", block), ("Add", 2 * block), ("Abs", 2 * block), ("Sub", 2 * block)),
+        *(("If", block), ("Neg", block + A)),
+    ]
+
+
+def test_the_output_of_an_if_may_take_a_dead_buffer() -> None:
+    text = IF.replace("a = Exp(x)", "a = Exp(x)  c = Exp(x)  d = Neg(c)").replace(
+        "y = Neg(b)", "y = Add(b, d)"
+    )
+    # c dies, and stays for b.
+    assert [size for _, size in requested(opened(text))] == [
+        *(A, 2 * A, 3 * A, 4 * A, 5 * A, 5 * A, 3 * A, 3 * A)
+    ]
+
+
+def test_an_if_whose_output_is_the_model_s() -> None:
+    text = IF.replace("=> (y)", "=> (b)").replace("y = Neg(b)", "")
+    session = opened(text, pattern=True)
+    first = requested(session)
+    assert first[-1] == ("If", 2 * A)
+    assert session.pattern_bytes == ROUNDED
+    assert requested(session)[-1] == ("If", ROUNDED + A)
+    assert session.arena.requested_bytes == 0
+
+
+def test_an_if_in_an_if_hands_its_output_on() -> None:
+    inner = """o = If (k) <
+        then_branch = u () => (float[23,41] f) { m = Abs(p)  f = Neg(m) },
+        else_branch = v () => (float[23,41] g) { g = Neg(p) }>"""
+    text = IF.replace("q = Abs(p)  o = Sub(p, q)", inner)
+    assert [size for _, size in requested(opened(text))] == [
+        *(A, 3 * A, 4 * A, 4 * A, 3 * A, 2 * A, 2 * A)
+    ]
+
+
+def test_a_branch_may_hand_on_what_the_file_holds() -> None:
+    text = """agraph (float[23,41] x, bool k) => (y) {
+        b = If (k) <
+            then_branch = t () => (float[2] o) { o = Constant <value = float[2] {3.0, 5.0}> () },
+            else_branch = e () => (float[2] r) { r = Constant <value = float[2] {7.0, 5.0}> () }>
+        y = Neg(b) }"""
+    assert requested(opened(text)) == [("If", 8), ("Neg", 16)]
+
+
+# Loop
+
+
+LOOP = """agraph (float[23,41] x) => (y, z) <int64 n = {3}> {
+    a = Exp(x)
+    b, z = Loop (n, , a) <body = body
+        (int64 i, bool go, float[23,41] v) => (bool go_on, float[23,41] w, float[23,41] o) {
+            p = Abs(v)  w = Neg(p)  q = Exp(w)  o = Neg(q)  go_on = Identity(go) }>
+    y = Neg(b) }"""
+HELD = 9
+"""Bytes that a Loop holds for its body: a number and a condition."""
+
+
+def test_a_loop_keeps_what_it_stacks_and_what_it_hands_on() -> None:
+    turn = [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
+    assert [size for _, size in requested(opened(LOOP))] == [
+        A,
+        *turn,
+        *(size + 2 * A for size in turn),  # handed on, and one to stack
+        *(size + 3 * A for size in turn),
+        A + A + 3 * A,  # what it was given, and its outputs
+        A + A + 3 * A,
+    ]
+
+
+def test_at_the_end_the_last_two_of_what_is_handed_on_are_there() -> None:
+    session = opened(LOOP)
+    session.run()
+    stacked, handed_on, outputs = 3 * A, 2 * A, A + 3 * A
+    assert session.arena.requested_peak_bytes == A + HELD + stacked + handed_on + outputs
+    assert session.arena.requested_bytes == 0
+
+
+def test_the_body_of_a_loop_learns_its_pattern_in_its_first_iteration() -> None:
+    session = opened(LOOP, pattern=True)
+    sizes = [size for _, size in requested(session)]
+    assert sizes[1:6] == [A + HELD + size for size in (A, 2 * A, 2 * A, 3 * A, 2 * A)]
+    assert sizes[6] == A + HELD + 2 * A + ROUNDED
+
+
+def test_a_condition_that_the_body_makes_takes_the_place_of_the_first() -> None:
+    text = LOOP.replace("n = {3}", "n = {3}, int64 m = {2}").replace("Identity(go)", "Less(i, m)")
+    session = opened(text)
+    assert [size for op, size in requested(session) if op == "Less"] == [A + HELD + 2 * A + 1]
+    assert session.arena.requested_bytes == 0
+
+
+SWAP = """agraph (float[23,41] x, float[23,41] u) => (y, c) <int64 n = {4}> {
+    a = Exp(x)
+    b, c = Loop (n, , a, u) <body = body
+        (int64 i, bool go, float[23,41] v, float[23,41] w)
+        => (bool go_on, float[23,41] v_on, float[23,41] w_on) {
+            go_on = Identity(go)  p = Abs(w)  v_on = Neg(p)  w_on = Identity(v) }>
+    y = Neg(b) }"""
+
+
+def test_what_is_handed_on_unchanged_lives_on() -> None:
+    session = opened(SWAP)
+    ends = [size for op, size in requested(session) if op == "Identity"][1::2]
+    assert ends == [A + HELD + size for size in (A, 2 * A, 3 * A, 3 * A)]
+    assert session.arena.requested_bytes == 0
+
+
+def test_what_is_stacked_may_be_what_was_handed_on() -> None:
+    text = LOOP.replace("q = Exp(w)  o = Neg(q)", "o = Identity(v)")
+    session = opened(text)
+    assert [size for op, size in requested(session) if op == "Loop"] == [A + A + 3 * A]
+    assert session.arena.requested_bytes == 0
+
+
+def test_a_loop_that_never_runs_makes_its_outputs() -> None:
+    session = opened(LOOP.replace("{3}", "{0}"))
+    assert requested(session) == [("Exp", A), ("Loop", 2 * A), ("Neg", 2 * A)]
+
+
+def test_a_loop_of_unknown_length_runs_once() -> None:
+    text = LOOP.replace("x) => (y, z) <int64 n = {3}>", "x, int64 n) => (y, z)")
+    assert [op for op, _ in requested(opened(text))].count("Abs") == 1
+
+
+def test_of_a_long_loop_what_it_stacks_is_counted_in_one_piece() -> None:
+    session = opened(LOOP.replace("{3}", "{1000}"))
+    ops = [op for op, _ in requested(session)]
+    assert ops.count("Abs") == 64
+    stacked, handed_on, outputs = 1000 * A, 2 * A, A + 1000 * A
+    assert session.arena.requested_peak_bytes == A + HELD + stacked + handed_on + outputs
+
+
+def test_a_loop_without_anything_handed_on() -> None:
+    text = """agraph (float[7] x) => (z) <int64 n = {2}, bool c = {1}> {
+        z = Loop (n, c) <body = body (int64 i, bool go) => (bool go_on, float[7] o) {
+            go_on = Identity(go)  o = Exp(x) }> }"""
+    assert requested(opened(text)) == [
+        *(("Identity", HELD), ("Exp", HELD + 28), ("Identity", HELD + 28), ("Exp", HELD + 56)),
+        ("Loop", 56),
+    ]
+
+
+# Scan
+
+
+SCAN = """agraph (float[23,41] h, float[3,23,41] x) => (y, z) {
+    y, z = Scan <num_scan_inputs = 1, body = body
+        (float[23,41] s, float[23,41] v) => (float[23,41] t, float[23,41] o) {
+            p = Abs(v)  t = Add(s, p)  o = Neg(t) }> (h, x) }"""
+
+
+def test_a_scan_asks_for_all_outputs_ahead_and_its_body_writes_there() -> None:
+    outputs = A + 3 * A
+    turn = [("Abs", outputs + A), ("Add", outputs + A), ("Neg", outputs)]
+    assert requested(opened(SCAN)) == [*turn, *turn, *turn, ("Scan", outputs)]
+
+
+def test_its_scratch_is_taken_after_them_and_stays_to_its_end() -> None:
+    taken = {"Scan": Scratch((7 * K, 5 * K))}
+    session = opened(SCAN, taken=taken, options=APART)
+    samples = session.run()
+    assert list(session.arena.regions.values())[:4] == [ROUNDED, 11520, 7 * K, 5 * K]
+    assert samples[0].requested_bytes == 4 * A + 12 * K + A
+    assert (samples[-1].requested_bytes, samples[-1].scratch_bytes) == (4 * A, 12 * K)
+
+
+def test_what_is_stacked_of_unknown_shape_is_asked_for_in_the_first_step() -> None:
+    session = opened(SCAN, shapes={"body/t": ("N", 41), "body/o": ("N", 41)})
+    first = [("Abs", 2 * A), ("Add", 2 * A), ("Neg", 4 * A)]
+    later = [("Abs", 5 * A), ("Add", 5 * A), ("Neg", 4 * A)]
+    assert requested(session) == [*first, *later, *later, ("Scan", 4 * A)]
+
+
+def test_a_scan_that_does_not_say_what_it_scans_hands_all_on() -> None:
+    session = opened(SCAN)
+    node = session.plan.steps[0].node
+    assert isinstance(node.attributes, dict)
+    node.attributes["num_scan_inputs"] = "one"
+    assert requested(session) == [*requested(session)]
+
+
+# In onnxruntime
+
+
+MIXED = """agraph (float[2,3,31,37] x, float[5,3,3,3] w) => (y, s) <int64[1] d = {-1}> {
+    a = Conv(x, w)  b = Relu(a)  c = Exp(b)  e = Mul(b, c)  f = Reshape(e, d)  g = Neg(f)
+    y = Abs(g)  u = Sigmoid(c)  v = Tanh(e)  s = ReduceSum <keepdims = 0> (u) }"""
+GAP = """agraph (float[23,41] x) => (y) {
+    a = Exp(x)  b = ReduceSum <keepdims = 1> (a)  c = Add(x, b)  d = ReduceSum <keepdims = 1> (c)
+    e = Mul(x, d)  f = ReduceSum(e)  g = Mul(e, f)  h = Mul(c, g)  y = Neg(h) }"""
+STRINGS = """agraph (float[23,41] x, string[23] s) => (y, e) {
+    a = Exp(x)  b = Neg(a)  y = Abs(b)  d = Concat <axis = 0> (s, s)  f = Concat <axis = 0> (d, s)
+    e = Equal(f, f) }"""
+WIDTHS = """agraph (float[22,41] x) => (y, w) <float[3] w> {
+    a = Cast <to = 3> (x)  b = Cast <to = 22> (a)  c = Cast <to = 21> (b)  d = Cast <to = 1> (c)
+    u = Relu(d)  e = Cast <to = 6> (x)  f = Cast <to = 1> (e)  y = Neg(f) }"""
+OPEN = "agraph (float[N,41] x) => (y) { a = Exp(x)  b = Neg(a)  c = Abs(b)  y = Neg(c) }"
+MEASURED = {
+    "chain": CHAIN,
+    "convolution": MIXED,
+    "gap": GAP,
+    "strings": STRINGS,
+    "widths": WIDTHS,
+    "symbols": OPEN,
+    "if": IF,
+    "loop": LOOP,
+    "swap": SWAP,
+    "scan": SCAN,
+}
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("name", MEASURED)
+def test_it_is_what_onnxruntime_takes(name: str) -> None:
+    pytest.importorskip("onnxruntime")
+    text = MEASURED[name]
+    settings = MeasureSettings(options=SessionOptions(level="off"), runs=3)
+    found = measure(model_of(text), settings=settings)
+    assert isinstance(found, Measurement)
+    first, steady = (loaded(text, found.base_bytes, pattern=pattern) for pattern in (False, True))
+    samples = first.run()
+    assert [(sample.node.op_type, sample.requested_bytes) for sample in samples] == [
+        (node.op_type, node.requested_bytes) for node in found.nodes
+    ]
+    assert first.arena.in_use_peak_bytes == found.in_use_peak_bytes
+    assert first.arena.held_bytes == found.held_bytes
+    for _ in range(3):
+        steady.run()
+    assert steady.pattern_bytes == found.pattern_block_bytes
+    assert steady.arena.held_bytes == found.held_steady_bytes
+
+
+def loaded(text: str, base_bytes: int | None, *, pattern: bool) -> Session:
+    """A session as onnxruntime has it when the first node begins."""
+    open_dims = dict.fromkeys("xabcy", ("N", 41)) if text == OPEN else {}
+    session = opened(text, pattern=pattern, shapes=open_dims, in_order=True)
+    graph = session.plan.graph
+    session.scratch = lambda graph, node: (
+        scratch(node.op_type, node.domain, graph.call(node)) or NO_SCRATCH
+    )
+    copied = sum(tensor_bytes(graph, name) or 0 for name in session.plan.stored_outputs)
+    assert base_bytes is not None
+    session.arena.reserve(base_bytes - copied)
+    return session

@@ -1,0 +1,125 @@
+"""Prepacked weights and small initializers: every measured kernel, and whole graphs."""
+
+import pytest
+from graphs import graph_of
+from kernel_rows import Row, rows
+
+from onnxmem.runtimes.onnxruntime.kernel_use import Use
+from onnxmem.runtimes.onnxruntime.mlas import packed_8_bit_bytes, packed_floats_bytes
+from onnxmem.runtimes.onnxruntime.prepacking import (
+    RULES,
+    UNKNOWN,
+    Reserve,
+    initializer_reserves,
+    prepacked,
+)
+
+SMALL_BYTES = 127
+
+
+def expected_base(row: Row) -> int:
+    """Packed weights, and the small initializers that were not dropped."""
+    rule = RULES.get((row.domain, row.op_type))
+    packed = tuple(rule.packs(Use(row.call, row.site))) if rule else ()
+    dropped = {each.place for each in packed if each.drops_original}
+    kept = (row.call.input_at(place) for place in row.site.constants - dropped)
+    sizes = [operand.size_bytes for operand in kept if operand is not None]
+    small = [size for size in sizes if size is not None and size <= SMALL_BYTES]
+    return sum(small) + sum(each.size_bytes for each in packed)
+
+
+def test_every_kernel_packs_what_was_measured() -> None:
+    measured = [
+        row
+        for row in rows()
+        if row.base_bytes is not None
+        and row.op_type not in {"If", "Loop", "Scan"}  # a body's initializers are not the node's
+        and (row.domain, row.op_type) not in UNKNOWN
+    ]
+    wrong = [
+        (row.case, row.base_bytes, expected_base(row))
+        for row in measured
+        if expected_base(row) != row.base_bytes
+    ]
+    assert wrong == []
+    assert len(measured) > 7_000
+
+
+def test_a_matrix_of_floats_is_packed_in_panels_of_16_columns() -> None:
+    assert packed_floats_bytes(7, 31) == 4 * 7 * 32
+    assert packed_floats_bytes(1, 1) == 64
+
+
+@pytest.mark.parametrize(("is_signed", "rows_"), [(True, 40), (False, 38)])
+def test_a_matrix_of_bytes_is_packed_with_its_columns_sums(*, is_signed: bool, rows_: int) -> None:
+    assert packed_8_bit_bytes(37, 31, is_signed=is_signed) == 4 * 32 + 32 * rows_ // 64 * 64
+
+
+def test_two_readers_of_one_operator_share_a_copy_and_drop_the_weight() -> None:
+    graph = graph_of("""
+        agraph (float[5, 7] x) => (float[5, 11] y, float[5, 11] z) <float[7, 11] w> {
+            y = MatMul(x, w)
+            z = MatMul(x, w)
+        }""")
+    packed = prepacked(graph)
+    assert [each.size_bytes for each in packed] == [4 * 7 * 16, 0]
+    assert all(each.is_reserved and each.drops_original for each in packed)
+
+
+def test_readers_of_two_operators_pack_a_copy_each() -> None:
+    graph = graph_of("""
+        agraph (float[5, 7] x) => (float[5, 11] y, float[5, 11] z) <float[7, 11] w> {
+            y = MatMul(x, w)
+            z = Gemm(x, w)
+        }""")
+    assert [each.size_bytes for each in prepacked(graph)] == [4 * 7 * 16] * 2
+
+
+def test_a_transposed_filter_keeps_its_region() -> None:
+    graph = graph_of("""
+        agraph (float[1, 3, 5, 7] x) => (float[1, 2, 7, 9] y) <float[3, 2, 3, 3] w> {
+            y = ConvTranspose(x, w)
+        }""")
+    (packed,) = prepacked(graph)
+    assert (packed.size_bytes, packed.is_reserved) == (4 * 3 * 2 * 9, False)
+
+
+def test_an_activation_is_not_packed() -> None:
+    graph = graph_of("""
+        agraph (float[5, 7] x, float[7, 11] w) => (float[5, 11] y) { y = MatMul(x, w) }""")
+    assert prepacked(graph) == ()
+
+
+TWO_SMALL = """
+    agraph (float[3] x) => (float[3] y)
+    <float[3] w = {1.0, 2.0, 3.0}, float[5] idle = {1.0, 2.0, 3.0, 4.0, 5.0}> {
+        c = Constant <value = float[1] {2.0}> ()
+        z = Add(x, w)
+        y = Mul(z, c)
+    }"""
+
+
+def test_small_initializers_and_constants_lie_in_the_arena_but_unread_ones_do_not() -> None:
+    assert set(initializer_reserves(graph_of(TWO_SMALL))) == {Reserve("w", 12), Reserve("c", 4)}
+
+
+def test_a_small_weight_that_is_packed_is_dropped_unless_another_node_reads_it() -> None:
+    head = "agraph (float[2, 3] x) => (float[2, 1] y, float[3, 1] z)"
+    text = head + " <float[3, 1] w = {1.0, 2.0, 3.0}> { y = MatMul(x, w) z = Relu(w) }"
+    graph = graph_of(text)
+    assert initializer_reserves(graph, prepacked(graph)) == (Reserve("w", 12),)
+    alone = graph_of(
+        text.replace("z = Relu(w)", "z = Shape(x)").replace("float[3, 1] z", "int64[2] z")
+    )
+    assert initializer_reserves(alone, prepacked(alone)) == ()
+
+
+def test_an_external_initializer_is_mapped_however_small() -> None:
+    graph = graph_of("agraph (float[3] x) => (float[3] y) <float[3] w> { y = Add(x, w) }")
+    assert initializer_reserves(graph) == ()
+
+
+def test_an_initializer_of_128_bytes_stays_outside() -> None:
+    values = ", ".join(["1.0"] * 32)
+    text = f"agraph (float[32] x) => (float[32] y) <float[32] w = {{{values}}}> {{ y = Add(x, w) }}"
+    assert initializer_reserves(graph_of(text)) == ()

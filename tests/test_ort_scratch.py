@@ -1,0 +1,159 @@
+"""Kernel scratch: every measured kernel, the shape of a Scratch, and what threads change."""
+
+from collections import Counter
+
+import onnx.defs
+import pytest
+from kernel_rows import Row, rows
+
+from onnxmem.ops.spec import Attribute, Call, Operand
+from onnxmem.runtimes.onnxruntime.kernel_use import Site
+from onnxmem.runtimes.onnxruntime.scratch import RULES, Scratch, scratch
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def measured() -> tuple[Row, ...]:
+    return tuple(rows())
+
+
+def test_every_rule_gives_what_the_statistics_file_says(measured: tuple[Row, ...]) -> None:
+    wrong = []
+    for row in measured:
+        taken = scratch(row.op_type, row.domain, row.call, row.site)
+        if taken is not None and taken.size_bytes != row.temporary_bytes:
+            wrong.append((row.case, row.temporary_bytes, taken))
+    assert wrong == []
+
+
+def test_only_these_operators_have_no_rule(measured: tuple[Row, ...]) -> None:
+    unknown = Counter(
+        row.op_type
+        for row in measured
+        if scratch(row.op_type, row.domain, row.call, row.site) is None
+    )
+    assert set(unknown) <= {"MoE", "Scan", "SplitToSequence"}
+    assert unknown.total() <= len(measured) // 1000
+    assert len(measured) > 9_000
+
+
+def test_every_rule_is_of_an_operator_and_names_its_source() -> None:
+    known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
+    ours = {name for domain, name in RULES if not domain}
+    assert ours - known == {"SimplifiedLayerNormalization"}
+    assert all(rule.source for rule in RULES.values())
+
+
+def call(*inputs: str, output: str, **attributes: Attribute) -> Call:
+    """Operands in floats, written as their dims: ``2x3``."""
+    operands = [
+        Operand(tuple(int(dim) if dim != "?" else None for dim in text.split("x")), 32)
+        for text in (*inputs, output)
+    ]
+    return Call(tuple(operands[:-1]), (operands[-1],), attributes)
+
+
+def test_an_unknown_operator_and_an_unknown_dim_have_no_answer() -> None:
+    softmax = call("2x?x5", output="2x?x5", axis=1)
+    assert scratch("Softmax", "", softmax) is None
+    assert scratch("NoSuchOperator", "", softmax) is None
+
+
+def test_a_kernel_that_takes_nothing_says_so() -> None:
+    assert scratch("Relu", "", call("2x3", output="2x3")) == Scratch()
+
+
+def test_where_selects_before_its_output_is_there() -> None:
+    taken = scratch("Where", "", call("7", "5x7", "7", output="5x7"))
+    assert taken == Scratch((4 * 35, 4 * 7), before_outputs=True)
+
+
+def test_lrn_keeps_a_scale_and_the_padded_squares_of_one_image() -> None:
+    taken = scratch("LRN", "", call("2x3x5x7", output="2x3x5x7", size=3))
+    assert taken == Scratch((4 * 2 * 3 * 35, 4 * (3 + 2) * 35))
+
+
+def test_a_sum_of_four_holds_two_partial_sums_at_once() -> None:
+    taken = scratch("Sum", "", call("7", "5x7", "3x5x7", "2x3x5x7", output="2x3x5x7"))
+    assert taken is not None
+    assert taken.blocks == (4 * 35, 4 * 105)
+    assert taken.peak_bytes == 4 * (35 + 105)
+    assert taken.before_outputs
+
+
+def test_blocks_that_are_freed_early_do_not_add_up() -> None:
+    taken = Scratch((100, 10, 1), freed_after=(2, None, None))
+    assert (taken.size_bytes, taken.peak_bytes) == (111, 110)
+
+
+def test_passes_add_up_but_hold_one_at_a_time() -> None:
+    taken = Scratch((100, 10), freed_after=(None, 2), per_pass=(7,), passes=5)
+    assert (taken.size_bytes, taken.peak_bytes) == (145, 110)
+
+
+def test_a_fourier_transform_of_a_power_of_two_takes_nothing() -> None:
+    whole = call("3x32x2", output="3x32x2", axis=1)
+    assert scratch("DFT", "", whole, Site(opset=17)) == Scratch()
+
+
+def test_bluestein_pads_to_a_power_of_two_and_works_line_by_line() -> None:
+    taken = scratch("DFT", "", call("3x30x2", output="3x30x2", axis=1), Site(opset=17))
+    assert taken is not None
+    assert taken.size_bytes == 8 * 64 * (3 + 3 * 2)
+    assert taken.peak_bytes == 8 * 64 * 4
+
+
+# Measured with 1, 2 and 4 intra-op threads.
+@pytest.mark.parametrize(
+    ("image", "weight", "group", "expected"),
+    [
+        ("1x16x28x28", "32x16x3x3", 1, (65_536, 131_072, 262_144)),
+        ("1x3x28x28", "8x3x3x3", 1, (65_536, 131_072, 196_608)),
+        ("2x16x28x28", "32x16x3x3", 1, (65_536, 131_072, 131_072)),
+        ("1x16x28x28", "16x1x3x3", 16, (65_536, 131_072, 262_144)),
+        ("1x16x28x28", "32x8x3x3", 2, (65_536, 131_072, 131_072)),
+    ],
+)
+def test_a_convolution_takes_a_buffer_a_thread(
+    image: str, weight: str, group: int, expected: tuple[int, int, int]
+) -> None:
+    batch, filters = image.split("x", maxsplit=1)[0], weight.split("x", maxsplit=1)[0]
+    result = f"{batch}x{filters}x28x28"
+    use = call(image, weight, output=result, pads=(1, 1, 1, 1), group=group)
+    taken = [scratch("Conv", "", use, Site(threads=threads)) for threads in (1, 2, 4)]
+    assert tuple(each and each.size_bytes for each in taken) == expected
+
+
+def test_flash_attention_takes_tiles_a_thread_by_the_level_2_cache() -> None:
+    use = call("2x32x32", "2x32x32", "2x32x32", output="2x32x32", num_heads=2)
+    taken = [
+        scratch("MultiHeadAttention", "com.microsoft", use, Site(threads=n, l2_cache_bytes=MIB))
+        for n in (1, 2, 4)
+    ]
+    assert [each and each.size_bytes for each in taken] == [30_976, 37_376, 50_176]
+    small = Site(threads=1, l2_cache_bytes=8192)
+    tiled = scratch("MultiHeadAttention", "com.microsoft", use, small)
+    assert tiled is not None
+    assert tiled.blocks[-1] < 30_976 - 3 * 4 * 2 * 32 * 32
+
+
+# Measured: one query, 4901 keys in a buffer of 5000, with 1, 4 and 8 threads.
+@pytest.mark.parametrize(
+    ("heads", "size", "expected"),
+    [(4, 16, (20_180, 79_184, 66_912)), (2, 64, (21_396, 15_008, 23_200))],
+)
+def test_a_decoding_step_cuts_its_keys_where_threads_outnumber_heads(
+    heads: int, size: int, expected: tuple[int, int, int]
+) -> None:
+    groups = 2
+    query, key = Operand((1, 1, heads * size), 32), Operand((1, 1, groups * size), 32)
+    buffer = Operand((1, groups, 5000, size), 32)
+    lengths = (Operand((1,), 32, (4900,)), Operand((), 32, (4901,)))
+    attributes = {"num_heads": heads, "kv_num_heads": groups}
+    use = Call((query, key, key, buffer, buffer, *lengths), (query, buffer, buffer), attributes)
+    taken = [
+        scratch("GroupQueryAttention", "com.microsoft", use, Site(threads=threads))
+        for threads in (1, 4, 8)
+    ]
+    assert tuple(each and each.size_bytes for each in taken) == expected
