@@ -138,9 +138,14 @@ class Question:
         budget_bytes = settings.budget_bytes
         limits = Limits(terms, lambda batch: self.at(batch).terms())
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
+        asked = runtime_memories(self.source, terms.bound, self.settings)
         measured = self.measurement()
-        own = model_findings(graph, terms.parameters, train=settings.train)
-        found = (*terms.bound.findings, *self.remarks, *own, *_findings_of(measured))
+        found = (
+            *(*terms.bound.findings, *self.remarks),
+            *model_findings(graph, terms.parameters, train=settings.train),
+            *(each for each in asked if isinstance(each, Finding)),
+            *_findings_of(measured),
+        )
         return Analysis(
             path=self.model.path,
             file_bytes=self.model.file_bytes,
@@ -158,7 +163,7 @@ class Question:
             batch_law=limits.total_law(),
             training_law=limits.training_law(),
             max_batch=largest(budget_bytes),
-            runtimes=runtime_memories(self.source, terms.bound, self.settings),
+            runtimes=tuple(each for each in asked if isinstance(each, RuntimeMemory)),
             measured=measured,
             rule_max_batch=None
             if budget_bytes is None or elements is None

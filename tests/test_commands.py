@@ -6,18 +6,26 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from golden_text import assert_golden
+from measured_runs import MEASUREMENT
 from models_on_disk import MYSTERY, write_model
+from predicted_runtimes import runtime_of
 
 import onnxmem
 from onnxmem import settings, training
 from onnxmem.commands import analyze as command
 from onnxmem.commands import main
+from onnxmem.findings import Finding
 
 Capture = pytest.CaptureFixture[str]
+RUNTIME_QUESTIONS = (
+    *("runtimes", "graph", "measure", "fixed_dims", "asks_onnxruntime"),
+    *("cuda_context_bytes", "cuda_workspace_bytes"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +77,13 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("net.onnx --shape image", 2),
         ("net.onnx --budget 24G", 2),
         ("net.onnx --optimizer sdg", 2),
+        ("net.onnx --runtime ort-cpu --graph raw --emulate-optimiser", 0),
+        ("net.onnx --train --graph raw", 0),
+        *((f"net.onnx --train --graph ort-{level}", 2) for level in ("basic", "extended", "all")),
+        ("net.onnx --runtime ort", 2),
+        ("net.onnx --graph best", 2),
+        ("net.onnx --measure tpu", 2),
+        ("net.onnx --cuda-context 3G", 2),
         ("net.onnx -o net.onnx", 2),
         ("net.onnx -o nowhere/report.txt", 2),
         ("net.onnx -o folder.onnx --force", 2),
@@ -247,9 +262,70 @@ def test_help_names_every_flag_in_its_group(capsys: Capture) -> None:
         main(["--help"])
     assert end.value.code == 0
     text = capsys.readouterr().out
-    for words in ("model:", "training:", "budget:", "output:", "--shape INPUT:1,3,224,224"):
+    groups = ("model:", "training:", "runtime:", "measurement:", "budget:", "report:", "output:")
+    for words in (*groups, "--shape INPUT:1,3,224,224", "--graph {raw,ort-basic,"):
         assert words in text
     assert "mixed-bf16" in text
+
+
+def test_what_is_asked_of_runtimes_reaches_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+
+    def analyze(path: str, **questions: object) -> onnxmem.Analysis:
+        asked.append(questions)
+        return onnxmem.analyze(path)
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    line = "net.onnx --runtime ort-cuda --runtime ort-cpu --runtime ort-cuda --graph ort-all"
+    line += " --measure cuda --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
+    assert main([*line.split(), "--emulate-optimiser"]) == 0
+    assert main(["net.onnx"]) == 0
+    first, second = ({name: questions[name] for name in RUNTIME_QUESTIONS} for questions in asked)
+    assert first == {
+        "runtimes": ("ort-cuda", "ort-cpu"),
+        "graph": "ort-all",
+        "measure": "cuda",
+        "fixed_dims": True,
+        "cuda_context_bytes": 3 * 2**20,
+        "cuda_workspace_bytes": 5,
+        "asks_onnxruntime": False,
+    }
+    defaults = settings.Settings()
+    assert second == {name: getattr(defaults, name) for name in second}
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"], ["--strict", "--layers"]])
+def test_a_run_that_comes_to_nothing_costs_no_other_figure(
+    flags: list[str], capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def analyze(path: str, **_: object) -> onnxmem.Analysis:
+        finding = Finding("measure_crash", "the run crashed (further runs): SIGSEGV\n")
+        return replace(onnxmem.analyze(path), measured=finding, findings=(finding,))
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    assert main(["net.onnx", *flags]) == 3
+    out, err = capsys.readouterr()
+    text = r"error: net.onnx: measure_crash: the run crashed (further runs): SIGSEGV\x0a"
+    assert err == f"{text}\n"
+    assert "measure_crash" in out
+    if "--json" in flags:
+        (row,) = json.loads(out)["models"]
+        assert (row["status"], row["error"], row["measured"]) == ("ok", None, None)
+        assert row["total_bytes"] > 0
+    else:
+        assert "RUN  " in out
+
+
+def test_a_run_is_told_beside_what_was_predicted(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def analyze(path: str, **_: object) -> onnxmem.Analysis:
+        return replace(onnxmem.analyze(path), measured=MEASUREMENT, runtimes=(runtime_of(),))
+
+    monkeypatch.setattr(command, "analyze", analyze)
+    assert main(["net.onnx"]) == 0
+    out = capsys.readouterr().out
+    assert "MEASURED                    predicted         measured     error\n" in out
 
 
 @pytest.mark.parametrize("flag", ["-V", "--version"])
@@ -265,12 +341,18 @@ def test_the_command_line_offers_what_training_knows() -> None:
     assert tuple(training.LOSSES) == settings.LOSSES
 
 
-@pytest.mark.parametrize("line", ["--help", "--version", "schema", "--batch x", "schema --help"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("--help", "--version", "schema", "--batch x", "schema --help"),
+        *("measure --help", "advise --help", "measure --graph best", "advise --runtime ort"),
+    ],
+)
 def test_answers_without_a_model_import_nothing_heavy(line: str) -> None:
     program = f"""
 import atexit, sys
 from onnxmem.commands import main
-heavy = {{"onnx", "numpy", "networkx", "rich", "onnxmem.model"}}
+heavy = {{"onnx", "numpy", "networkx", "rich", "onnxruntime", "onnxmem.model", "psutil"}}
 atexit.register(lambda: print(sorted(heavy & set(sys.modules)), file=sys.stderr))
 main({line.split()!r})
 """

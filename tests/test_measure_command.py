@@ -3,6 +3,7 @@
 import json
 import sys
 from argparse import ArgumentError, ArgumentParser, Namespace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from measured_runs import MEASUREMENT
 from models_on_disk import write_model
 from predicted_runtimes import runtime_of
 
+from onnxmem.commands import main
 from onnxmem.commands import measure as command
 from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.errors import MissingFileError, UsageError
@@ -294,3 +296,23 @@ def test_a_dim_is_given_once() -> None:
     arguments.dims = [("N", 2), ("N", 3)]
     with pytest.raises(UsageError, match="--dim N is given twice: 2 and 3"):
         command.run(arguments)
+
+
+@pytest.mark.usefixtures("asked")
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("m.onnx --layers --json", 0),
+        ("m.onnx --batch 3 --runtime ort-cpu", 2),
+        ("m.onnx --dim N=2 --dim N=3", 2),
+        ("m.onnx --shape", 2),
+        ("", 2),
+    ],
+)
+def test_the_command_line_knows_it(line: str, code: int) -> None:
+    assert main(["measure", *line.split()]) == code
+
+
+def test_a_single_run_has_no_median() -> None:
+    text = render_measured("m.onnx", replace(MEASUREMENT, runs=1, seconds_per_run=(1.5,)))
+    assert "time                    first run 1,500 ms\n" in text

@@ -237,6 +237,25 @@ def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
 
 
+def test_the_output_of_an_if_is_as_large_as_its_branch_s() -> None:
+    text = IF.replace("r = Mul(a, x)", "r = Concat <axis = 0> (a, x)").replace(
+        "float[23,41] r", "float[46,41] r"
+    )
+    session = opened(text)
+    name = session.plan.steps[1].node.name
+    for place, size in ((1, 2 * A), (0, A)):
+        session.branches = {name: place}
+        assert ("If", A + size) in requested(session)
+
+
+def test_what_a_branch_does_not_know_the_if_may() -> None:
+    text = IF.replace("o = Sub(p, q)", "o = NonZero(q)").replace("float[23,41] o", "o")
+    session = opened(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
+    name = session.plan.steps[1].node.name
+    session.branches = {name: 0}
+    assert ("If", A + 2 * 7 * 8) in requested(session)
+
+
 def test_an_output_of_unknown_shape_is_asked_for_when_the_branch_makes_it() -> None:
     session = opened(IF, shapes={"then_branch/o": ("N", 41)})
     assert requested(session) == [

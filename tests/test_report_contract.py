@@ -1,17 +1,25 @@
 """The JSON report against its schema, and its figures against the analysis."""
 
 import json
+from collections import Counter
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from golden_text import assert_golden
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, ValidationError
+from measured_runs import MEASUREMENT
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
+from predicted_runtimes import FIGURES, NODE, runtime_of
 
 from onnxmem import Analysis, analyze
+from onnxmem.findings import Finding
 from onnxmem.report.contract import as_json, report
 from onnxmem.rows import KEYS, Failure
+from onnxmem.runtimes import RuntimeMemory
+from onnxmem.runtimes.onnxruntime.prediction import Unknowns
 
 SCHEMA = json.loads(
     (files("onnxmem.report") / "schema" / "report-1.0.schema.json").read_text(encoding="utf-8")
@@ -26,12 +34,12 @@ def closed(schema: dict[str, object]) -> dict[str, object]:
     return within | ({"additionalProperties": False} if "required" in schema else {})
 
 
-def validated(*entries: Analysis | Failure, with_layers: bool = False) -> list[dict[str, object]]:
+def validated(*entries: Analysis | Failure, with_layers: bool = False) -> list[dict[str, Any]]:
     """The rows of a report that the schema allows, in its open and in its closed form."""
     written = json.loads(as_json(entries, with_layers=with_layers))
     for schema in (SCHEMA, closed(SCHEMA)):
         Draft202012Validator(schema).validate(written)
-    rows: list[dict[str, object]] = written["models"]
+    rows: list[dict[str, Any]] = written["models"]
     return rows
 
 
@@ -126,3 +134,106 @@ def test_layers_add_up_to_the_model(folder: Path) -> None:
     assert sum(layer["weight_bytes"] for layer in layers) == row["weights"]["bytes"]
     assert sum(layer["parameters"] for layer in layers) == row["weights"]["parameters"]
     assert sum(layer["macs"] for layer in layers) == row["compute"]["forward_macs"]
+
+
+# Runtimes and runs.
+
+CUDA = runtime_of(
+    name="ort-cuda",
+    load_peak_bytes=None,
+    process_bytes=None,
+    context_bytes=3,
+    workspace_bytes=5,
+    arena=replace(FIGURES, peak_node=None),
+)
+
+
+def test_a_runtime_s_row(folder: Path) -> None:
+    unknown = Unknowns(("h", "k"), Counter({"Mystery": 2, "Riddle": 5}), ())
+    runtime = runtime_of(unknown=unknown, findings=(Finding("unverified_runtime", "1.99"),))
+    analysis = analyze(write_model(folder / "net.onnx"))
+    (row,) = validated(replace(analysis, runtimes=(runtime, CUDA)))
+    cpu, cuda = row["runtimes"]
+    assert row["runtime"] == cpu
+    assert tuple(cpu) == tuple(SCHEMA["$defs"]["runtime"]["properties"])
+    assert cpu == {
+        "name": "ort-cpu",
+        "graph": "ort-all",
+        "optimiser": "onnxruntime 1.31.1",
+        "base_bytes": 1_009,
+        "requested_peak_bytes": 2_100_013,
+        "with_scratch_peak_bytes": 2_200_013,
+        "pattern_block_bytes": 2_300_013,
+        "in_use_peak_bytes": 3_000_017,
+        "held_bytes": 4_000_037,
+        "held_steady_bytes": 8_000_009,
+        "load_peak_bytes": 20_000_003,
+        "process_bytes": 70_000_027,
+        "context_bytes": None,
+        "workspace_bytes": None,
+        "peak_node": "relu",
+        "unknown_tensors": 2,
+        "unknown_scratch": 7,
+        "findings": [{"code": "unverified_runtime", "message": "1.99"}],
+    }
+    assert (cuda["context_bytes"], cuda["workspace_bytes"], cuda["peak_node"]) == (3, 5, None)
+
+
+def test_what_was_asked_of_runtimes_is_in_the_settings(folder: Path) -> None:
+    path = write_model(folder / "net.onnx")
+    asked = analyze(path, runtimes=("ort-cuda", "ort-cpu"), graph="raw", asks_onnxruntime=False)
+    (row,) = validated(asked)
+    assert (row["settings"]["runtime"], row["settings"]["graph"]) == ("ort-cuda", "raw")
+    assert [runtime["name"] for runtime in row["runtimes"]] == ["ort-cuda", "ort-cpu"]
+    (row,) = validated(analyze(path))
+    assert (row["runtime"], row["runtimes"], row["measured"]) == (None, [], None)
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "error_percent"),
+    [
+        ((), None),
+        ((CUDA,), None),
+        ((CUDA, runtime_of()), pytest.approx(5.00065)),
+    ],
+)
+def test_a_run_s_row_has_the_error_of_what_was_said_of_it(
+    folder: Path, runtimes: tuple[RuntimeMemory, ...], error_percent: float | None
+) -> None:
+    analysis = analyze(write_model(folder / "net.onnx"))
+    run = replace(analysis, runtimes=runtimes, measured=MEASUREMENT)
+    (row,) = validated(run)
+    measured = row["measured"]
+    assert tuple(measured) == tuple(SCHEMA["$defs"]["measured"]["properties"])
+    assert measured["error_percent"] == error_percent
+    assert measured["requested_peak_bytes"] == 2_000_000
+    assert measured["weights_made_up"] == 2
+
+
+def test_a_run_that_came_to_nothing_is_null_and_a_finding(folder: Path) -> None:
+    finding = Finding("measure_crash", "the run crashed")
+    analysis = analyze(write_model(folder / "net.onnx"))
+    (row,) = validated(replace(analysis, measured=finding, findings=(finding,)))
+    assert (row["status"], row["measured"]) == ("ok", None)
+    assert row["findings"] == [
+        {"code": "measure_crash", "message": "the run crashed", "node": None}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("backend", "cpu"), ("held_bytes", -1), ("runs", None), ("runs", 2.5)]
+)
+def test_the_schema_refuses_what_is_no_run(folder: Path, key: str, value: object) -> None:
+    analysis = replace(analyze(write_model(folder / "net.onnx")), measured=MEASUREMENT)
+    written = json.loads(as_json([analysis]))
+    written["models"][0]["measured"][key] = value
+    with pytest.raises(ValidationError):
+        Draft202012Validator(SCHEMA).validate(written)
+
+
+def test_a_hostile_node_is_escaped(folder: Path) -> None:
+    hostile = runtime_of(arena=replace(FIGURES, peak_node=replace(NODE, name=HOSTILE)))
+    analysis = analyze(write_model(folder / "net.onnx"))
+    (row,) = validated(replace(analysis, runtimes=(hostile,)))
+    (runtime,) = row["runtimes"]
+    assert runtime["peak_node"].isprintable()

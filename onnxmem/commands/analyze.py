@@ -8,7 +8,6 @@ from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
-from onnxmem.findings import Finding
 from onnxmem.report.colour import coloured
 from onnxmem.report.contract import as_json
 from onnxmem.report.layers import render_layers
@@ -57,15 +56,16 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
     except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
         fault = fault_of(error)
         return Failure(path, fault.code, fault.message), tell(fault, error, path)
-    return analysis, worst_exit_code([_measured_code(analysis), _strict_code(analysis, arguments)])
+    codes = [*_missing_codes(analysis), _strict_code(analysis, arguments)]
+    return analysis, worst_exit_code(codes)
 
 
-def _measured_code(analysis: Analysis) -> int:
-    """A run that was asked for and came to nothing is a fault, and costs no other figure."""
-    if not isinstance(analysis.measured, Finding):
-        return 0
-    fault = Fault(analysis.measured.code, analysis.measured.message, EXIT_UNANALYSED)
-    return tell(fault, path=analysis.path)
+def _missing_codes(analysis: Analysis) -> Iterator[int]:
+    """A runtime or a run that was asked for and came to nothing costs no other figure."""
+    for finding in analysis.findings:
+        if finding.code == "runtime_failed" or finding == analysis.measured:
+            fault = Fault(finding.code, finding.message, EXIT_UNANALYSED)
+            yield tell(fault, path=analysis.path)
 
 
 def _strict_code(analysis: Analysis, arguments: Namespace) -> int:

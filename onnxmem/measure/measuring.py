@@ -4,7 +4,6 @@ Each kind of figure comes from a fresh process: one run under the profiler with 
 off, further runs under it with the session's own settings, and runs as a user does them.
 """
 
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -17,6 +16,7 @@ from onnxmem.findings import Finding
 from onnxmem.measure.feeds import feeds_of
 from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers
 from onnxmem.measure.measurement import Measurement, read_measurement
+from onnxmem.measure.messages import without_noise
 from onnxmem.measure.model_on_disk import OnDisk, Runnable, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
 from onnxmem.measure.run_request import Feed, RunRequest
@@ -27,11 +27,6 @@ from onnxmem.model.filling import stored_tensors
 from onnxmem.units import format_bytes, plural
 
 _FAILED: Final = "measure_failed"
-_NOISE: Final = re.compile(
-    r"(\w+: )?\[ONNXRuntimeError\] : \d+ : \w+ : "  # the kind of the fault, two times
-    r"|/\S+\.(cc|h):\d+ [^()]*\([^()]*\) "  # the place in its source
-)
-"""Of onnxruntime's messages."""
 _AT_RUN: Final = "while running"
 """In its messages on nodes that fail, which the values that they get may be the cause of."""
 _OPENING: Final = STEPS[0]
@@ -160,7 +155,7 @@ def _finding(fault: ChildFault, step: str, limits: ChildLimits) -> Finding:
     if fault.kind == "missing":
         message = _MISSING.get(fault.message, f"{fault.message} is not installed")
         raise BackendUnavailableError(message)
-    reason = _NOISE.sub("", fault.message)
+    reason = without_noise(fault.message)
     if fault.kind == "crash":
         return Finding("measure_crash", f"the run crashed ({step}): {reason}")
     if fault.kind == "timeout":

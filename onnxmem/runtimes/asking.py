@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
@@ -71,15 +72,22 @@ def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> Run
 
 def runtime_memories(
     file: ModelFile, bound: BoundModel, settings: Settings
-) -> tuple[RuntimeMemory, ...]:
+) -> tuple[RuntimeMemory | Finding, ...]:
     """What each runtime asked for takes on a model at the dims of ``bound``.
 
-    :raises OnnxmemError: the optimised graph cannot be read.
+    One that cannot be worked out is a finding, ``runtime_failed``.
     """
     if not settings.runtimes:
         return ()
     model = ModelAt(file, prepare(file), bound)
-    return tuple(runtime_memory(model, question) for question in _questions(settings))
+    return tuple(_memory_or_finding(model, question) for question in _questions(settings))
+
+
+def _memory_or_finding(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory | Finding:
+    try:
+        return runtime_memory(model, question)
+    except OnnxmemError as fault:
+        return Finding("runtime_failed", f"{question.name} cannot be worked out: {fault}")
 
 
 def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:

@@ -2,9 +2,9 @@
 
 Usage: python tools/onnxruntime/accuracy.py [FOLDER] [--emulated] [--held-out] [--details]
 
-Without ``FOLDER``: the models of ``models/`` and the ``light_*`` ones of the onnx package; that
-table is in the README. With the ``FOLDER`` of ``corpus.py``: those of packages too. Every prediction
-starts from the model's own file. ``--emulated``: as where onnxruntime is not installed.
+Without ``FOLDER``: the models of ``models/`` and the ``light_*`` ones of the onnx package; its
+table is in the README. With the ``FOLDER`` of ``corpus.py``: those of packages too. Predictions
+start from the model's own file. ``--emulated``: as where onnxruntime is not installed.
 ``--held-out``: the models that no rule was made on. ``--details``: every setting that is not exact,
 with its figures.
 """

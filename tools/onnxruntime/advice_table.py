@@ -2,8 +2,8 @@
 
 Usage: python tools/onnxruntime/advice_table.py FOLDER
 
-``FOLDER`` is that of ``corpus.py``; the measured rows are ``tests/data/onnxruntime/advice.json``,
-which ``advice.py`` writes. Advised is what ``onnxmem advise`` ranks first for each model; the saving
+``FOLDER`` is that of ``corpus.py``; ``tests/data/onnxruntime/advice.json`` has the measured rows,
+made by ``advice.py``. Advised is what ``onnxmem advise`` ranks first for each model; the saving
 is of what a session keeps resident after three runs, weights aside. Arena shrinkage is left out: it
 trades memory between the runs for time.
 """

@@ -19,7 +19,7 @@ import corpus
 from truth import Setting, trace
 
 TARGET = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "variation.json"
-NUM_PROCESSES = 6
+NUM_PROCESSES = 4
 FIGURES = ("requested_peak_bytes", "pattern_block_bytes", "held_steady_bytes")
 
 
@@ -35,7 +35,7 @@ def main() -> None:
         name = f"{model.name} {setting.name}"
         settings[name] = json.loads(kept.read_text())
         print(name, settings[name], flush=True)
-    head = {"processes": NUM_PROCESSES, "figures": [*FIGURES, "times"]}
+    head = {"figures": [*FIGURES, "times"]}
     lines = (f"  {json.dumps(name)}: {json.dumps(rows)}" for name, rows in settings.items())
     text = ",\n".join(lines)
     TARGET.write_text(f'{json.dumps(head)[:-1]}, "settings": {{\n{text}\n}}}}\n')

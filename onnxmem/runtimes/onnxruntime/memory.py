@@ -9,6 +9,7 @@ from onnxmem.measure.options import Level, SessionOptions
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
+from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
@@ -106,13 +107,14 @@ def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
     options = question.session_options()
     figures, unknown = arena_figures(session, options, kernels)
     cuda = question.cuda if question.name == "ort-cuda" else None
+    process = None if cuda else process_figures(model, session, options, figures)
     return RuntimeMemory(
         name=question.name,
         graph=question.graph,
         optimiser=optimised.optimiser,
         arena=figures,
-        load_peak_bytes=None,
-        process_bytes=None,
+        load_peak_bytes=None if process is None else process.load_peak_bytes,
+        process_bytes=None if process is None else process.process_bytes,
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,

@@ -8,17 +8,20 @@ settings, after which a session holds what it will go on holding.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
+from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.model.trips import trip_count
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaOptions
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
+from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 
@@ -49,6 +52,10 @@ class ArenaFigures:
     """Of those, what was ever given out: the rest is reserved and not resident."""
     resident_peak_bytes: int
     """The most that was touched in those three runs, before any shrinkage."""
+    loaded_regions: tuple[Region, ...]
+    """Regions of the arena before the first run."""
+    steady_regions: tuple[Region, ...]
+    """And after the third, those among them."""
     nodes: tuple[Sample, ...]
     """The first run, node by node."""
     peak_node: Node | None
@@ -100,10 +107,29 @@ class _Rules:
         return known
 
 
+class ReplayError(OnnxmemError):
+    """No arena could serve the session."""
+
+    code: ClassVar[str] = "replay"
+
+
 def arena_figures(
     session_graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
 ) -> tuple[ArenaFigures, Unknowns]:
-    """Replay a session; bytes that are unknown count as nothing and are named."""
+    """Replay a session; bytes that are unknown count as nothing and are named.
+
+    :raises ReplayError: it asks for more bytes than there are addresses.
+    """
+    try:
+        return _replayed(session_graph, options, kernels)
+    except ArenaExhaustedError as fault:
+        message = "the buffers of a run are more bytes than there are addresses"
+        raise ReplayError(message) from fault
+
+
+def _replayed(
+    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels
+) -> tuple[ArenaFigures, Unknowns]:
     made = plan(
         session_graph.graph,
         Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
@@ -115,8 +141,13 @@ def arena_figures(
     rules = _Rules(kernels, opsets, constants)
     first = Session(made, _loaded_arena(packed, options), rules.of, uses_pattern=False)
     base_bytes = first.arena.requested_bytes
+    loaded_regions = arena_regions(first.arena)
     nodes = first.run()
-    unknown = Unknowns(tuple(_unknown_tensors(made)), rules.unknown, tuple(_unknown_trips(made)))
+    unknown = Unknowns(
+        tuple(_unknown_tensors(made)),
+        rules.unknown.copy(),  # of this run, for the others meet the same operators again
+        tuple(_unknown_trips(made)),
+    )
     traced = Session(made, _loaded_arena(packed, options), rules.of)
     traced.run()
     steady = Session(
@@ -140,6 +171,8 @@ def arena_figures(
         held_steady_bytes=steady.arena.held_bytes,
         touched_steady_bytes=steady.arena.touched_bytes,
         resident_peak_bytes=resident_bytes,
+        loaded_regions=loaded_regions,
+        steady_regions=arena_regions(steady.arena),
         nodes=nodes,
         peak_node=peak.node if peak else None,
     )

@@ -160,6 +160,10 @@ class _Frame:
         """Run the branch that is known to run, or else the one that makes more."""
         place = self.session.branches.get(step.node.name)
         body = max(step.bodies, key=self._all_bytes) if place is None else step.bodies[place]
+        for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
+            size = self.session.size_bytes(body.graph, inner)
+            if size:  # branches may differ, and the If itself may not know
+                self.session.sizes[outer] = size
         yield from self.session.open(body, self._provided(step, body)).run()
 
     def _all_bytes(self, body: Plan) -> int:

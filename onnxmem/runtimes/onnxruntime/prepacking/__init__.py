@@ -76,12 +76,17 @@ RULES = _join((floats.RULES, integers.RULES))
 
 
 def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
-    """What the kernels of a graph and its subgraphs pack, in the order of the nodes."""
+    """What the kernels of a graph and its subgraphs pack, in the order of the nodes.
+
+    A kernel in a subgraph packs weights of its own graph alone, not those of a graph around it.
+    """
     constants = initializers(graph)
     kept: set[tuple[str, str, int]] = set()
     made = []
-    for node in graph.all_nodes():
-        for packed in _packs(graph, node, site_of(graph, node, constants)):
+    for node, outer in _with_outer(graph, frozenset()):
+        own = (name for name in node.inputs if name not in outer)
+        known = {name: constants[name] for name in own if name in constants}
+        for packed in _packs(graph, node, site_of(graph, node, known)):
             weight = node.inputs[packed.place]
             key = (node.op_type, graph.tensors[weight].storage_key, packed.size_bytes)
             size_bytes = 0 if packed.is_shared and key in kept else packed.size_bytes
@@ -90,6 +95,14 @@ def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
                 Prepacked(node.name, weight, size_bytes, packed.is_reserved, packed.drops_original)
             )
     return tuple(made)
+
+
+def _with_outer(graph: Graph, outer: frozenset[str]) -> Iterator[tuple[Node, frozenset[str]]]:
+    """Each node, and what its graph reads of those around it."""
+    for node in graph.nodes:
+        yield node, outer
+        for _, body in node.subgraphs:
+            yield from _with_outer(body, frozenset(node.outer_reads))
 
 
 def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tuple[Reserve, ...]:

@@ -81,8 +81,7 @@ def scratch(op_type: str, domain: str, call: Call, site: Site = _ANYWHERE) -> Sc
         return None
     try:
         taken = rule.blocks(Use(call, site))
-    except UnknownError:
-        return None
-    if isinstance(taken, Scratch):
-        return taken
-    return Scratch(tuple(size for size in taken if size))
+        # A rule may be a generator, which reads its shapes here.
+        return taken if isinstance(taken, Scratch) else Scratch(tuple(filter(None, taken)))
+    except (UnknownError, ValueError, IndexError):
+        return None  # Ranks that no kernel takes are as unknown as an open shape.

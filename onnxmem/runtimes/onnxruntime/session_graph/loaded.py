@@ -8,6 +8,7 @@ import onnx
 
 from onnxmem.findings import Finding
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.model.binding import given_inputs, input_dims
 from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes
@@ -54,10 +55,24 @@ def session_graph(optimised: OptimisedModel, inputs: Mapping[str, tuple[int, ...
     """
     drop_doubled_constants(optimised.proto)
     file = ModelFile("", optimised.proto, 0)
-    graph = build(prepare(file), Request(shapes=inputs)).graph
+    graph = build(prepare(file), _request(optimised.proto, inputs)).graph
     if not optimised.is_in_running_order:
         graph = sorted_graph(graph)
     return SessionGraph(graph, dict(_scoped(graph, optimised.shapes, "", "")), optimised)
+
+
+def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
+    """Bind the inputs' shapes; those with a length of 0, which no one may ask for, by symbols."""
+    declared = {value.name: input_dims(value) or () for value in given_inputs(model.graph)}
+    dims = {
+        dim: number
+        for name, shape in inputs.items()
+        if 0 in shape
+        for dim, number in zip(declared.get(name, ()), shape, strict=False)
+        if isinstance(dim, str)
+    }
+    shapes = {name: shape for name, shape in inputs.items() if 0 not in shape}
+    return Request(dims=dims, shapes=shapes)
 
 
 def sorted_graph(graph: Graph) -> Graph:

@@ -9,6 +9,7 @@ from typing import Final
 
 from onnxmem.children import ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
+from onnxmem.measure.messages import without_noise
 from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
@@ -89,7 +90,8 @@ def _saved(
         limits,
     )
     if isinstance(reply, ChildFault):
-        return _fault(reply)
+        message = without_noise(reply.message).replace(str(model.path), given.file.path)
+        return _fault(replace(reply, message=message))
     shapes = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))
     return OptimisedModel(
         load(folder / "optimised.onnx").proto,

@@ -1,0 +1,32 @@
+"""What onnxruntime's process takes of the system: while a session is made, and when it has run."""
+
+from onnxmem.runtimes.onnxruntime.process.baseline import MEASURED, Baseline
+from onnxmem.runtimes.onnxruntime.process.describing import arena_regions, load_terms, mapped_bytes
+from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
+from onnxmem.runtimes.onnxruntime.process.resident import process_bytes
+from onnxmem.runtimes.onnxruntime.process.terms import (
+    LoadTerms,
+    MadeWeight,
+    Making,
+    PackedWeight,
+    ProcessTerms,
+    Region,
+    StoredWeight,
+)
+
+__all__ = [
+    "MEASURED",
+    "Baseline",
+    "LoadTerms",
+    "MadeWeight",
+    "Making",
+    "PackedWeight",
+    "ProcessTerms",
+    "Region",
+    "StoredWeight",
+    "arena_regions",
+    "load_peak_bytes",
+    "load_terms",
+    "mapped_bytes",
+    "process_bytes",
+]

@@ -1,0 +1,101 @@
+"""The terms of a session, read off its model as the file has it and as the optimiser left it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from onnxmem.model import Graph, Node, Tensor
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
+from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers
+from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.optimising import made_weights
+from onnxmem.runtimes.onnxruntime.process.terms import (
+    LoadTerms,
+    PackedWeight,
+    Region,
+    StoredWeight,
+)
+
+_TAKES_ROWS: Final = ("Gather", "GatherBlockQuantized")
+
+
+def load_terms(
+    model: Graph, session: Graph, packed: Iterable[Prepacked], file_bytes: int
+) -> LoadTerms:
+    """The terms of a load; bytes that are unknown count as nothing.
+
+    ``model`` is the file's graph, ``session`` the optimised one, ``packed`` what its kernels pack.
+    """
+    made = made_weights(model, session)
+    return LoadTerms(
+        file_bytes=file_bytes,
+        num_nodes=sum(1 for _ in model.all_nodes()),
+        stored=tuple(
+            StoredWeight(name, tensor.size_bytes or 0, tensor.is_external)
+            for name, tensor in initializers(model).items()
+        ),
+        made=made.levels,
+        kept=made.kept,
+        packed=tuple(_packed(model, session, tuple(packed))),
+    )
+
+
+def arena_regions(arena: Arena) -> tuple[Region, ...]:
+    """The regions of an arena, in the order in which they were added."""
+    return tuple(
+        Region(size, arena.touched[number].num_bytes if number in arena.touched else 0)
+        for number, size in sorted(arena.regions.items())
+    )
+
+
+def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> int:
+    """Pages of external weights that runs read in, each weight in a mapping of its own.
+
+    A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has packed
+    were read at load, and count there.
+    """
+    stored = initializers(model)
+    done = {each.weight for each in packed}
+    pages: Counter[str] = Counter()
+    for node in session.all_nodes():
+        for place, name in enumerate(node.inputs):
+            tensor = stored.get(name)
+            if tensor is not None and tensor.is_external and name not in done:
+                by_rows = node.op_type in _TAKES_ROWS and place == 0
+                read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
+                pages[name] = max(pages[name], read)
+    return PAGE_BYTES * pages.total()
+
+
+def _pages(tensor: Tensor) -> int:
+    return -(-(tensor.size_bytes or 0) // PAGE_BYTES)
+
+
+def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
+    """Pages of as many rows as there are indices: a bound, for indices may be equal."""
+    count = graph.tensors[node.inputs[1]].num_elements
+    rows = tensor.shape[0] if tensor.shape else None
+    if count is None or not isinstance(rows, int) or rows == 0:
+        return _pages(tensor)
+    row_pages = -(-(tensor.size_bytes or 0) // (rows * PAGE_BYTES))
+    return min(count * row_pages, _pages(tensor))
+
+
+def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:
+    """In the order of node indices: the nodes of the file as it has them, then those that are new."""
+    places = {node.name: place for place, node in enumerate(model.all_nodes())}
+    readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
+    seen: Counter[str] = Counter()
+    sizes = {each.weight: each.size_bytes for each in packed if each.size_bytes}
+    for each in sorted(packed, key=lambda each: places.get(each.node, len(places))):
+        seen[each.weight] += each.drops_original
+        is_last = each.drops_original and seen[each.weight] == readers[each.weight]
+        size = session.tensors[each.weight].size_bytes or 0
+        yield PackedWeight(
+            each.weight,
+            size,
+            sizes.get(each.weight, 0),
+            is_reserved=each.is_reserved,
+            is_kept=each.size_bytes > 0,
+            is_last=is_last,
+        )

@@ -1,0 +1,176 @@
+"""The highest resident memory while a session is made.
+
+The weights' way, stage by stage; each block is one of the C library's heap (``heap.py``):
+
+1. The model file is parsed from a buffer of at most 4 MiB (``core/graph/model.cc``: ``Model::Load``,
+   ``DEFAULT_PROTOBUF_BLOCK_SIZE``). Each weight in it becomes a string; one of over 50 MB is read into a
+   string that doubles (protobuf ``parse_context.cc``: ``kSafeStringSize``). External weights are not
+   read.
+2. Each of these strings, in turn, is copied into a tensor and freed (``core/graph/graph.cc``:
+   ``ConvertInitializersIntoOrtValues``), so two copies of the largest are alive at once.
+3. The optimiser makes new weights (``Making``); what nothing reads any more is freed when a level of
+   it ends (``Graph::CleanUnusedInitializersAndNodeArgs``).
+4. External weights are mapped. Their pages come in only as they are read
+   (``core/framework/session_state_utils.cc``: ``SaveInitializedTensors``, ``ExtDataTensorProtoToTensor``).
+5. Each kernel packs its weights in turn: the original, read whole, and the packed copy are alive at
+   once, and the original is dropped when its last reader has packed it
+   (``core/framework/session_state.cc``: ``PrepackConstantInitializedTensors``).
+
+Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap. Older versions keep
+weights in the parsed file until the session is made, and take more.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from onnxmem.runtimes.onnxruntime.process.heap import (
+    CACHED_ENDS,
+    PAGE_BYTES,
+    Block,
+    SystemHeap,
+)
+from onnxmem.runtimes.onnxruntime.process.terms import (
+    LoadTerms,
+    MadeWeight,
+    Making,
+    Region,
+)
+
+_FILE_BUFFER_BYTES: Final = 4 << 20
+_SAFE_STRING_BYTES: Final = 50_000_000
+_SMALLEST_BYTES: Final = 1 << 10
+"""Smaller weights are part of what was measured for each node."""
+_HANDLE_BYTES: Final = 8
+_HANDLE_SPAN_BYTES: Final = 256
+"""The arena keeps one handle for every 256 bytes of a region."""
+
+
+def load_peak_bytes(terms: LoadTerms) -> int:
+    """Highest resident bytes while a session is made, above the process before."""
+    return Loading(terms).run().peak_bytes
+
+
+@dataclass(slots=True)
+class Loading:
+    """A session in the making: what is resident of it now, and the most that ever was."""
+
+    terms: LoadTerms
+    heap: SystemHeap = field(init=False)
+    file_pages_bytes: int = 0
+    """Pages of external weights that are mapped and were read."""
+    peak_bytes: int = 0
+    _tensors: dict[str, Block] = field(default_factory=dict)
+    """Weights in memory; the others are in their files."""
+
+    def __post_init__(self) -> None:
+        known = self.terms.baseline
+        self.heap = SystemHeap(known.mmap_threshold_bytes, known.kept_ends)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Above the process before."""
+        known = self.terms.baseline
+        bookkeeping = known.session_bytes + known.node_bytes * self.terms.num_nodes
+        weights = self.heap.resident_bytes + self.file_pages_bytes
+        return known.library_bytes + bookkeeping + weights
+
+    def run(self) -> "Loading":
+        """Go through all stages."""
+        self._note()
+        self._parse()
+        for level, made in enumerate(self.terms.made):
+            for weight in made:
+                if weight.size_bytes >= _SMALLEST_BYTES:
+                    self._make(weight)
+            if made:
+                self._drop_unread(level)
+        self._pack()
+        for region in self.terms.regions:
+            self.add_region(region)
+        return self
+
+    def add_region(self, region: Region) -> None:
+        """Let the arena grow; its handles are written at once (``bfc_arena.h``: AllocationRegion)."""
+        block = self.heap.allocate(region.size_bytes, is_aligned=True)
+        self.heap.touch(block, region.touched_bytes)
+        self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
+
+    def _parse(self) -> None:
+        buffer = self._string(min(self.terms.file_bytes, _FILE_BUFFER_BYTES))
+        own = [
+            weight
+            for weight in self.terms.stored
+            if not weight.is_external and weight.size_bytes >= _SMALLEST_BYTES
+        ]
+        strings = [self._read(weight.size_bytes) for weight in own]
+        self.heap.free(buffer)
+        for weight, string in zip(own, strings, strict=True):
+            self._tensors[weight.name] = self._tensor(weight.size_bytes)
+            self.heap.free(string)
+
+    def _read(self, size_bytes: int) -> Block:
+        """A weight's string as the parser leaves it."""
+        capacity = min(size_bytes, _SAFE_STRING_BYTES)
+        string = self._string(capacity)
+        while capacity < size_bytes:
+            known, capacity = capacity, 2 * capacity
+            larger = self.heap.allocate(capacity + 1)
+            self.heap.touch(larger, known)
+            self._note()
+            self.heap.free(string)
+            string = larger
+            self.heap.touch(string, min(size_bytes, capacity))
+            self._note()
+        return string
+
+    def _make(self, weight: MadeWeight) -> None:
+        copied: list[Block] = []
+        if weight.making is not Making.FOLDED or self._is_in_file(weight.source):
+            copied.append(self._tensor(weight.source_bytes))
+        if weight.making is Making.REORDERED:
+            copied.append(self._string(weight.size_bytes - 1))
+        if weight.making is not Making.FOLDED:
+            copied.append(self._string(weight.size_bytes))
+        self._tensors[weight.name] = self._tensor(weight.size_bytes)
+        for block in reversed(copied):
+            self.heap.free(block)
+
+    def _is_in_file(self, name: str | None) -> bool:
+        return name is not None and name not in self._tensors
+
+    def _drop_unread(self, level: int) -> None:
+        later = {weight.source for made in self.terms.made[level + 1 :] for weight in made}
+        for name in [n for n in self._tensors if n not in self.terms.kept and n not in later]:
+            self.heap.free(self._tensors.pop(name))
+
+    def _pack(self) -> None:
+        self.heap.kept_ends = CACHED_ENDS
+        read: set[str] = set()
+        for packed in self.terms.packed:
+            pages = -(-packed.weight_bytes // PAGE_BYTES) * PAGE_BYTES
+            name = packed.weight
+            if name not in self._tensors and name not in read:
+                read.add(name)
+                self.file_pages_bytes += pages
+            if packed.is_reserved:
+                block = self._tensor(packed.packed_bytes)
+                if not packed.is_kept:
+                    self.heap.free(block)
+            if packed.is_last and name in self._tensors:
+                self.heap.free(self._tensors.pop(name))
+            elif packed.is_last:
+                self.file_pages_bytes -= pages
+
+    def _tensor(self, size_bytes: int) -> Block:
+        return self._written(self.heap.allocate(size_bytes, is_aligned=True), size_bytes)
+
+    def _string(self, size_bytes: int) -> Block:
+        return self._written(self.heap.allocate(size_bytes + 1), size_bytes)
+
+    def _written(self, block: Block, size_bytes: int) -> Block:
+        self.heap.touch(block, size_bytes)
+        self._note()
+        return block
+
+    def _note(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.resident_bytes)

@@ -1,0 +1,108 @@
+"""What the two figures of the process are made of, as plain rows of bytes."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from onnxmem.runtimes.onnxruntime.process.baseline import MEASURED, Baseline
+
+
+class Making(Enum):
+    """How the optimiser makes a new weight of a stored one."""
+
+    FOLDED = "folded"
+    """A node's output, kept as it was computed; an external source is read into memory first.
+
+    Source: ``core/optimizer/constant_folding.cc``, ``optimizer_execution_frame.cc``.
+    """
+    FUSED = "fused"
+    """The source is copied and changed in place; the result goes through a ``TensorProto``.
+
+    Source: ``core/optimizer/conv_bn_fusion.cc``, ``initializer.h`` (``Initializer``),
+    ``graph_utils.cc`` (``AddInitializerWithOrtValue`` of ``MakeInitializerFromProto``).
+    """
+    REORDERED = "reordered"
+    """The source is copied and written anew in blocks of channels, which go through a
+    ``TensorProto`` too.
+
+    Source: ``core/optimizer/nchwc_transformer.cc`` (``TransformConv``).
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class StoredWeight:
+    """A weight that the model brings along."""
+
+    name: str
+    size_bytes: int
+    is_external: bool
+    """In another file, which is mapped when the session is made; else in the model file itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeWeight:
+    """A weight that the optimiser makes."""
+
+    name: str
+    size_bytes: int
+    making: Making
+    source: str | None
+    """The weight that it is made of; ``None``: of none, as by ConstantOfShape."""
+    source_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedWeight:
+    """What one kernel keeps of one weight, beside the arena's regions or in one of them."""
+
+    weight: str
+    weight_bytes: int
+    packed_bytes: int
+    is_reserved: bool = True
+    """Else it lies in a region of the arena."""
+    is_kept: bool = True
+    """Else an earlier kernel's copy serves: the weight is packed, compared with it and dropped."""
+    is_last: bool = True
+    """The weight's last reader has packed it then, and it is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A region of the arena."""
+
+    size_bytes: int
+    touched_bytes: int
+    """What was ever handed out of it: the rest has no pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTerms:
+    """A session that is made: its weights on their way from the file to the kernels."""
+
+    file_bytes: int
+    """Of the model file, without the files of external weights."""
+    num_nodes: int
+    """Of the model file, those of subgraphs included."""
+    stored: tuple[StoredWeight, ...]
+    """In the file's order."""
+    made: tuple[tuple[MadeWeight, ...], ...] = ()
+    """By level of the optimiser; what nothing reads is freed at the end of its level."""
+    kept: frozenset[str] = frozenset()
+    """The weights that the optimised graph reads."""
+    packed: tuple[PackedWeight, ...] = ()
+    """In the order in which the kernels pack."""
+    regions: tuple[Region, ...] = ()
+    """Of the arena before the first run."""
+    baseline: Baseline = MEASURED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTerms:
+    """A process whose session has run."""
+
+    load: LoadTerms
+    regions: tuple[Region, ...]
+    """All that the arena holds, in the order in which they were added; those of the load first."""
+    mapped_bytes: int = 0
+    """Pages of external weights that kernels read where they are mapped."""
+    feed_bytes: int = 0
+    """The caller's inputs."""

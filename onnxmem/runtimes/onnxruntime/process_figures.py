@@ -1,0 +1,42 @@
+"""The two figures of a process, from a model, its session and what the arena did."""
+
+from dataclasses import dataclass, replace
+
+from onnxmem.measure.options import SessionOptions
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
+from onnxmem.runtimes.onnxruntime.prepacking import prepacked
+from onnxmem.runtimes.onnxruntime.process import (
+    ProcessTerms,
+    load_peak_bytes,
+    load_terms,
+    mapped_bytes,
+    process_bytes,
+)
+from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """Resident bytes of a process with one session, on CPU."""
+
+    load_peak_bytes: int
+    """The most that it grows while the session is made."""
+    process_bytes: int
+    """All of it after the third run."""
+
+
+def process_figures(
+    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
+) -> ProcessFigures:
+    """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
+    graph = model.bound.graph
+    packed = () if options.disable_prepacking else prepacked(session.graph)
+    load = load_terms(graph, session.graph, packed, model.file.file_bytes)
+    load = replace(load, regions=arena.loaded_regions)
+    terms = ProcessTerms(
+        load=load,
+        regions=arena.steady_regions,
+        mapped_bytes=mapped_bytes(graph, session.graph, packed),
+        feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
+    )
+    return ProcessFigures(load_peak_bytes(load), process_bytes(terms))

@@ -1,0 +1,443 @@
+"""The graph that a session runs: asked of onnxruntime in a child, emulated, and read."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from graphs import model_of
+from models_on_disk import MYSTERY, write_model
+
+from onnxmem.children import JSON, ChildFault, ChildLimits
+from onnxmem.findings import Finding
+from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.runtimes.onnxruntime.session_graph import (
+    ModelAt,
+    Opening,
+    OptimisedModel,
+    opening,
+    optimised_model,
+    session_graph,
+)
+from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants
+
+EMULATED = Opening(level="off", asks_onnxruntime=False)
+BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
+    [choose] y = If(b) <
+        then_branch = one () => (float[N,7] t) {
+            [again] t = If(b) <
+                then_branch = two () => (float[N,7] u) { p = Exp(x)  u = Neg(p) },
+                else_branch = three () => (float[N,7] v) { v = Exp(x) }
+            >
+        },
+        else_branch = four () => (float[N,7] e) { p = Exp(x)  e = Abs(p) }
+    >
+}"""
+
+
+def optimised_of(
+    text: str, shapes: Mapping[str, Any], *, is_ordered: bool = True
+) -> OptimisedModel:
+    return OptimisedModel(model_of(text), shapes, is_ordered, "off", "onnxmem")
+
+
+# Read as records.
+
+
+def test_shapes_at_load_are_by_the_names_of_the_records() -> None:
+    shapes = {
+        "": {"x": ("N", 7), "y": ("N", 7)},
+        "y/then_branch": {"t": ("N", 7)},
+        "y/then_branch/t/then_branch": {"p": ("N", 5), "u": ("N", 7)},
+        "y/else_branch": {"p": ("N", 3), "e": None},
+    }
+    found = session_graph(optimised_of(BRANCHES, shapes), {"x": (2, 7), "b": ()})
+    assert found.shapes == {
+        "x": ("N", 7),
+        "y": ("N", 7),
+        "choose/then_branch/t": ("N", 7),
+        "choose/then_branch/again/then_branch/p": ("N", 5),
+        "choose/then_branch/again/then_branch/u": ("N", 7),
+        "choose/else_branch/p": ("N", 3),
+        "choose/else_branch/e": None,
+    }
+    names = {name for node in found.graph.all_nodes() for name in node.outputs}
+    assert names - found.shapes.keys() == {"choose/then_branch/again/else_branch/v"}
+    assert found.graph.tensors["x"].shape == (2, 7)
+
+
+def test_scopes_that_were_taken_are_numbered() -> None:
+    text = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) {
+        [same] y = If(b) <
+            then_branch = one () => (float[N,7] t) { t = Exp(x) },
+            else_branch = two () => (float[N,7] e) { e = Abs(x) }
+        >
+        [same] z = If(b) <
+            then_branch = three () => (float[N,7] t) { t = Neg(x) },
+            else_branch = four () => (float[N,7] e) { e = Ceil(x) }
+        >
+    }"""
+    shapes = {"y/then_branch": {"t": (1,)}, "z/then_branch": {"t": (2,)}}
+    found = session_graph(optimised_of(text, shapes), {"x": (2, 7), "b": ()})
+    names = [name for node in found.graph.all_nodes() for name in node.outputs]
+    assert len(set(names)) == len(names)
+    by_operator = {
+        node.op_type: found.shapes.get(node.outputs[0]) for node in found.graph.all_nodes()
+    }
+    assert by_operator == {"If": None, "Exp": (1,), "Abs": None, "Neg": (2,), "Ceil": None}
+
+
+def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_too() -> None:
+    """From the leaves up, the last leaf first: the file of such a graph keeps its own order."""
+    text = """agraph (float[7] x, bool b) => (float[7] y, float[7] z) {
+        a = Exp(x)
+        z = Neg(x)
+        y = If(b) <
+            then_branch = one () => (float[7] t) { p = Exp(a)  q = Neg(a)  t = Add(p, q) },
+            else_branch = two () => (float[7] e) { e = Abs(a) }
+        >
+    }"""
+    inputs = {"x": (7,), "b": ()}
+
+    def order(*, is_ordered: bool) -> list[str]:
+        found = session_graph(optimised_of(text, {}, is_ordered=is_ordered), inputs)
+        return [node.op_type for node in found.graph.all_nodes()]
+
+    assert order(is_ordered=True) == ["Exp", "Neg", "If", "Exp", "Neg", "Add", "Abs"]
+    assert order(is_ordered=False) == ["Exp", "If", "Neg", "Exp", "Add", "Abs", "Neg"]
+
+
+def test_constants_beside_their_own_initializers_are_dropped() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[1] x, bool b) => (float[1] y) {
+        c = Constant <value_float = 2.0> ()
+        d = Constant <value_float = 3.0> ()
+        k = acme.Constant ()
+        h = If(b) <
+            then_branch = one () => (float[1] t) {
+                i = Constant <value_float = 5.0> ()
+                t = Add(x, i)
+            },
+            else_branch = two () => (float[1] e) { e = Sum(x, c, d, k) }
+        >
+        y = Neg(h)
+    }"""
+    model = model_of(text)
+    branch = model.graph.node[3].attribute[0].g
+    for graph, name in ((model.graph, "c"), (model.graph, "k"), (branch, "i")):
+        graph.initializer.add(name=name, data_type=onnx.TensorProto.FLOAT, float_data=[1.0])
+    drop_doubled_constants(model)
+    assert [node.output[0] for node in model.graph.node] == ["d", "k", "h", "y"]
+    assert [node.output[0] for node in branch.node] == ["t"]
+
+
+# Emulated.
+
+
+def test_without_an_optimiser_the_graph_is_the_file_s() -> None:
+    prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
+    found = emulated(prepared, "off", {}, 16)
+    assert (found.level, found.optimiser, found.is_in_running_order) == ("off", "onnxmem", False)
+    assert found.shapes[""] == {"x": ("N", 7), "b": (), "y": ("N", 7)}
+    assert found.shapes["y/then_branch/t/then_branch"] == {"p": ("N", 7), "u": ("N", 7)}
+    assert found.findings == ()
+
+
+def test_numbers_for_symbols_are_known_at_load() -> None:
+    prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
+    found = emulated(prepared, "off", {"N": 3}, 16)
+    assert found.shapes[""]["x"] == (3, 7)
+
+
+def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "agraph (float[N,?] x, seq(float[2]) q, float u) => (float[N,?] y) { y = Exp(x) }"
+    model = model_of(text)
+    model.graph.input[2].type.tensor_type.ClearField("shape")
+    asked = []
+
+    def optimised(proto: onnx.ModelProto, level: str, **options: object) -> onnx.ModelProto:
+        asked.append((level, options))
+        return proto
+
+    monkeypatch.setattr(emulation, "optimised", optimised)
+    found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, 8)
+    assert asked == [("all", {"dims": {"N": 3}, "channel_block": 8})]
+    assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
+    assert found.is_in_running_order
+
+
+# Asked, with the child replaced.
+
+Answer = Callable[[str, Mapping[str, Any]], dict[str, JSON] | ChildFault]
+
+
+def model_at(source: Path | onnx.ModelProto, **dims: int) -> ModelAt:
+    file = load(source)
+    prepared = prepare(file)
+    return ModelAt(file, prepared, build(prepared, Request(dims=dims)))
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A model whose weights are inline and whose nodes have names."""
+    write_model(
+        tmp_path / "net.onnx",
+        """agraph (float[N,2] x) => (float[N,2] y) <float[2] w = {3.0, 5.0}> {
+            [add] h = Add(x, w)  [exp] y = Exp(h)
+        }""",
+    )
+    return tmp_path / "net.onnx"
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str, Any]]:
+    asked: list[tuple[str, Any]] = []
+
+    def run_in_child(
+        function: str, arguments: Mapping[str, Any], limits: ChildLimits
+    ) -> dict[str, JSON] | ChildFault:
+        assert limits.seconds == 300.0
+        asked.append((function.rpartition(":")[2], arguments))
+        return answer(function, arguments)
+
+    monkeypatch.setattr(opening, "run_in_child", run_in_child)
+    return asked
+
+
+def test_what_onnxruntime_saves_is_the_graph(
+    path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = {"": {"x": ["N", 2], "h": None, "y": ["N", None]}}
+
+    def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
+        folder = Path(arguments["folder"])
+        shutil.copy(path, folder / "optimised.onnx")
+        (folder / "shapes.json").write_text(json.dumps(shapes))
+        return {"version": "1.31.1", "changed": True}
+
+    asked = answering(monkeypatch, save)
+    made = optimised_model(model_at(path, N=5), Opening("basic"))
+    assert made.shapes == {"": {"x": ("N", 2), "h": None, "y": ("N", None)}}
+    assert (made.optimiser, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
+    assert made.is_in_running_order
+    assert [node.name for node in made.proto.graph.node] == ["add", "exp"]
+    ((name, arguments),) = asked
+    folder = arguments.pop("folder")
+    assert name == "save_optimised"
+    assert arguments == {
+        "model": str(path),
+        "level": "basic",
+        "overrides": {},
+        "weight_bytes": 8,
+    }
+    assert not Path(folder).exists()
+    assert os.listdir(temporary) == []  # noqa: PTH208
+    optimised_model(model_at(path, N=5), Opening(fixed_dims=True))
+    assert asked[1][1]["overrides"] == {"N": 5}
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (ChildFault("missing", "onnxruntime"), "onnxruntime is not installed"),
+        (
+            ChildFault("crash", "SIGSEGV"),
+            "onnxruntime did not optimise the model (crash: SIGSEGV)",
+        ),
+        (
+            ChildFault("timeout", "no end within 300 s"),
+            "onnxruntime did not optimise the model (timeout: no end within 300 s)",
+        ),
+        (
+            ChildFault("memory", "bad_alloc"),
+            "onnxruntime did not optimise the model (memory: bad_alloc)",
+        ),
+        (
+            ChildFault("error", "Fail: [ONNXRuntimeError] : 1 : FAIL : no kernel"),
+            "onnxruntime did not optimise the model (error: no kernel)",
+        ),
+    ],
+)
+def test_a_child_that_fails_is_a_finding_and_the_optimiser_is_emulated(
+    path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, fault: ChildFault, reason: str
+) -> None:
+    answering(monkeypatch, lambda *_: fault)
+    model = model_at(path, N=5)
+    made = optimised_model(model, Opening("off"))
+    text = f"{reason}; onnxmem's own emulation of its optimiser stands in"
+    assert made.findings == (Finding("emulated_optimiser", text),)
+    assert replace(made, findings=()) == optimised_model(model, EMULATED)
+    assert os.listdir(temporary) == []  # noqa: PTH208
+
+
+def test_a_copy_that_cannot_be_written_is_a_finding_too(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model without a file is written out first, in a child as well."""
+    monkeypatch.setattr(opening, "runnable", lambda *_: ChildFault("error", "no space"))
+    asked = answering(monkeypatch, lambda *_: {})
+    made = optimised_model(model_at(model_of(BRANCHES)), Opening("off"))
+    assert made.optimiser == "onnxmem"
+    assert "(error: no space)" in made.findings[0].message
+    assert asked == []
+    assert os.listdir(temporary) == []  # noqa: PTH208
+
+
+def test_data_outside_the_model_s_folder_is_not_opened(
+    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of("agraph (float[N,2] x) => (float[N,2] y) <float[2] w> { y = Add(x, w) }")
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "secret").write_bytes(bytes(8))
+    model.graph.initializer[0].external_data[0].value = "../secret"
+    onnx.save(model, tmp_path / "inner" / "net.onnx")
+    asked = answering(monkeypatch, lambda *_: {})
+    made = optimised_model(model_at(tmp_path / "inner" / "net.onnx"), Opening("off"))
+    assert asked == []
+    (finding,) = made.findings
+    assert finding.code == "emulated_optimiser"
+    assert finding.message == (
+        "the data of 'w' lies outside the model's folder: '../secret'; the model was not opened; "
+        "onnxmem's own emulation of its optimiser stands in"
+    )
+    assert os.listdir(temporary) == []  # noqa: PTH208
+
+
+def test_who_does_not_ask_gets_no_finding_and_dims_where_they_are_fixed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = answering(monkeypatch, lambda *_: {})
+    model = model_at(path, N=5)
+    assert optimised_model(model, EMULATED).findings == ()
+    fixed = optimised_model(model, replace(EMULATED, fixed_dims=True))
+    assert (fixed.shapes[""]["h"], asked) == ((5, 2), [])
+
+
+# In onnxruntime.
+
+MIXED = """agraph (float[N,7] x, float[?,7] z, float u, bool b, seq(float[2]) q) => (
+        float[N,7] y, o, w, n) {
+    [if] y = If(b) <
+        then_branch = one () => (float[N,7] t) {
+            t = If(b) <
+                then_branch = two () => (v) { v = Sqrt(x) },
+                else_branch = three () => (s) { s = Exp(x) }
+            >
+        },
+        else_branch = four () => (float[N,7] e) { d = Softmax <axis = 0> (x)  e = Abs(d) }
+    >
+    o = Exp(z)  p = NonZero(x)  w = Neg(p)  n = SequenceLength(q)
+}"""
+
+
+@pytest.mark.measure
+def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
+    """In this process, though onnxruntime's place is a child: its answer is at stake here."""
+    pytest.importorskip("onnxruntime")
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import (  # noqa: PLC0415 - as above
+        save_optimised,
+    )
+
+    model = model_of(MIXED)
+    model.graph.input[2].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "net.onnx")
+    said = save_optimised(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
+    assert said["changed"] is True  # its nodes are saved in another order
+    shapes = json.loads((tmp_path / "shapes.json").read_text())
+    assert shapes == {
+        "": {
+            "x": ["N", 7],
+            "z": [None, 7],
+            "u": None,
+            "b": [],
+            "q": None,
+            "y": ["N", 7],
+            "o": [None, 7],
+            "p": [2, None],
+            "w": [2, None],
+            "n": [],
+        },
+        "y/then_branch": {"b": [], "t": ["N", 7]},
+        "y/then_branch/t/then_branch": {"v": ["N", 7], "x": ["N", 7]},
+        "y/then_branch/t/else_branch": {"s": ["N", 7], "x": ["N", 7]},
+        "y/else_branch": {"d": ["N", 7], "e": ["N", 7], "x": ["N", 7]},
+    }
+    assert not (tmp_path / "shapes.ort").exists()
+
+
+@pytest.mark.measure
+def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
+    path: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import (  # noqa: PLC0415 - as above
+        save_optimised,
+    )
+
+    said = save_optimised(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
+    assert said["changed"] is False
+    assert json.loads((tmp_path / "shapes.json").read_text()) == {}
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("level", ["off", "basic", "extended", "all"])
+def test_onnxruntime_is_asked_in_a_process_of_its_own(
+    path: Path, temporary: Path, level: str
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    made = optimised_model(model_at(path, N=5), Opening(level, fixed_dims=True))
+    assert made.optimiser == f"onnxruntime {onnxruntime.__version__}"
+    assert (made.level, made.findings) == (level, ())
+    assert made.shapes[""]["h"] == (5, 2)
+    found = session_graph(made, {"x": (5, 2)})
+    assert [node.op_type for node in found.graph.nodes] == ["Add", "Exp"]
+    assert os.listdir(temporary) == []  # noqa: PTH208
+
+
+@pytest.mark.measure
+def test_the_emulation_knows_at_load_what_onnxruntime_knows(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    model = model_of(MIXED)
+    onnx.save(model, tmp_path / "net.onnx")
+    at = model_at(tmp_path / "net.onnx")
+    asked, own = (optimised_model(at, each) for each in (Opening("off"), EMULATED))
+    assert asked.optimiser != own.optimiser
+    for place, shapes in own.shapes.items():
+        theirs = asked.shapes[place]
+        assert {name: theirs[name] for name in shapes if name in theirs} == shapes, place
+
+
+@pytest.mark.measure
+def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
+    tmp_path: Path, temporary: Path
+) -> None:
+    pytest.importorskip("onnxruntime")
+    text = "agraph (float[N,2] x) => (float[N,3] y) <float[2,3] w> { [m] y = MatMul(x, w) }"
+    write_model(tmp_path / "absent.onnx", text)
+    made = optimised_model(model_at(tmp_path / "absent.onnx"), Opening())
+    assert made.optimiser.startswith("onnxruntime ")
+    assert list(made.proto.graph.initializer[0].dims) == [2, 3]
+    write_model(tmp_path / "strange.onnx", MYSTERY)
+    strange = optimised_model(model_at(tmp_path / "strange.onnx"), Opening("off"))
+    assert strange.optimiser == "onnxmem"
+    (finding,) = strange.findings
+    assert finding.message.startswith(
+        f"onnxruntime did not optimise the model (error: Load model from {tmp_path}/strange.onnx "
+    )
+    assert os.listdir(temporary) == []  # noqa: PTH208
