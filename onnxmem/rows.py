@@ -93,6 +93,7 @@ def _settings(settings: Settings) -> Row:
         "loss": settings.loss,
         "runtime": next(iter(settings.runtimes), None),
         "graph": settings.graph or "raw",
+        "fixed_dims": settings.fixed_dims,
     }
 
 

@@ -29,6 +29,8 @@ FIGURES = ArenaFigures(
     held_steady_bytes=8_000_009,
     touched_steady_bytes=5_000_011,
     resident_peak_bytes=6_000_011,
+    loaded_regions=(),
+    steady_regions=(),
     nodes=(Sample(NODE, 1_100_009, 1_200_007, 4_000_037, 0),),
     peak_node=NODE,
 )

@@ -24,6 +24,7 @@ from onnxmem.report.advice import first_line, render_advice
 from onnxmem.runtimes import Advice, Choice
 from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
+from onnxmem.runtimes.onnxruntime.packing import Packing
 
 Capture = pytest.CaptureFixture[str]
 DEFAULT = SessionOptions()
@@ -65,6 +66,29 @@ def test_every_combination_the_least_first_and_of_equals_the_one_that_changes_le
         (24_596, "kSameAsRequested"),
         (24_596, "enable_mem_reuse=False, kSameAsRequested"),
     ]
+
+
+def test_a_gpu_s_memory_is_taken_by_the_region() -> None:
+    """By default one of a MiB, in which the weights, 16 bytes, lie as well where there is no block.
+
+    As requested: 4096, 256 and 8192 for the buffers, 256 for each weight, and 12,544 for the block.
+    """
+    assert told(combined_choices(gap_session(), DEFAULT, CUDA)) == [
+        (13_056 - 16, "enable_mem_pattern=False, kSameAsRequested"),
+        (13_056 - 16, "enable_mem_reuse=False, enable_mem_pattern=False, kSameAsRequested"),
+        (2 * 12_544, "kSameAsRequested"),
+        (2 * 12_544, "enable_mem_reuse=False, kSameAsRequested"),
+        (2**20 - 16, "enable_mem_pattern=False"),
+        (2**20 - 16, "enable_mem_reuse=False, enable_mem_pattern=False"),
+        (2**20, ""),
+        (2**20, "enable_mem_reuse=False"),
+    ]
+
+
+def test_weights_that_lie_in_the_regions_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = Packing((101,), (2 * 2**20,))
+    monkeypatch.setattr("onnxmem.runtimes.onnxruntime.prediction.packing", lambda *_: packed)
+    assert (12_548, "") in told(combined_choices(gap_session(), DEFAULT))
 
 
 def test_changes_are_told_from_the_settings_at_hand() -> None:

@@ -72,6 +72,7 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("--json", 2),
         ("net.onnx --batch 0", 2),
         ("net.onnx --batch two", 2),
+        ("net.onnx --batch 1000000000000000000", 2),
         ("net.onnx --batc 2", 2),
         ("net.onnx --dim N", 2),
         ("net.onnx --shape image", 2),

@@ -1,4 +1,4 @@
-"""What is predicted of onnxruntime against what it took, on every model that a clone has at hand."""
+"""What is predicted of onnxruntime against what it took, on the models that a clone has at hand."""
 
 import importlib.util
 import sys

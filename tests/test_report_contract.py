@@ -181,9 +181,16 @@ def test_a_runtime_s_row(folder: Path) -> None:
 
 def test_what_was_asked_of_runtimes_is_in_the_settings(folder: Path) -> None:
     path = write_model(folder / "net.onnx")
-    asked = analyze(path, runtimes=("ort-cuda", "ort-cpu"), graph="raw", asks_onnxruntime=False)
+    asked = analyze(
+        path,
+        runtimes=("ort-cuda", "ort-cpu"),
+        graph="raw",
+        fixed_dims=True,
+        asks_onnxruntime=False,
+    )
     (row,) = validated(asked)
     assert (row["settings"]["runtime"], row["settings"]["graph"]) == ("ort-cuda", "raw")
+    assert row["settings"]["fixed_dims"] is True
     assert [runtime["name"] for runtime in row["runtimes"]] == ["ort-cuda", "ort-cpu"]
     (row,) = validated(analyze(path))
     assert (row["runtime"], row["runtimes"], row["measured"]) == (None, [], None)

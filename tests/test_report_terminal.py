@@ -52,6 +52,12 @@ def test_a_shape_asked_for(folder: Path) -> None:
     assert "batch 7 (N), input image of 7x3x16x16" in text
 
 
+def test_dims_that_are_fixed_at_load_are_an_assumption(folder: Path) -> None:
+    path = write_model(folder / "net.onnx")
+    text = render(analyze(path, fixed_dims=True))
+    assert "graph raw, sessions opened with fixed dims\n" in text
+
+
 def test_the_table_of_nodes(folder: Path) -> None:
     assert_golden(render_layers(analyze(write_model(folder / "net.onnx"))), "layers.txt")
 

@@ -1,6 +1,8 @@
 """What a runtime takes: predicted from its graph, asked for by settings, put into an analysis."""
 
+import contextlib
 import json
+import random
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -14,10 +16,13 @@ from graphs import model_of
 from measured_runs import MEASUREMENT
 from models_on_disk import CONVNET, MYSTERY, write_model
 from session_graphs import GAP, GAP_SHAPES, gap_session, session_of
+from test_mutants import MODELS as MUTATED
+from test_mutants import mutant
 
 from onnxmem import Settings, analyze
 from onnxmem import analysis as analysis_room
 from onnxmem.commands import main
+from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError
@@ -40,6 +45,8 @@ from onnxmem.runtimes.onnxruntime.packing import Packing
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, Opening, OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.settings import RUNTIMES
 
 MIB = 2**20
 DATA = Path(__file__).parent / "data" / "onnxruntime"
@@ -140,6 +147,22 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
             "counted once, for only a run can tell how often they run: 'turns'",
         ),
     ]
+
+
+def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
+    text = """agraph (float[7] x, bool b) => (float[7] y) {
+        [choose] y = If(b) <
+            then_branch = one () => (float[7] t) { t = Exp(x) },
+            else_branch = two () => (float[7] e) { p = Exp(x)  e = Exp(p) }
+        >
+    }"""
+    figures, unknown = arena_figures(session_of(text, {}, {"x": (7,), "b": ()}), SessionOptions())
+    assert unknown.branches == ("choose",)
+    assert [sample.node.op_type for sample in figures.nodes] == ["Exp", "Exp", "If"]
+    (finding,) = unknown.findings()
+    assert finding == Finding(
+        "unknown_branches", "the larger branch counts, for only a run can tell which: 'choose'"
+    )
 
 
 def test_a_graph_of_which_nothing_is_left_takes_its_weights() -> None:
@@ -382,6 +405,65 @@ def test_advice_for_a_gpu_is_of_graphs_without_blocks(openings: list[Opening]) -
     assert own.resident_bytes == found.runtime.own.resident_bytes
 
 
+HUGE = "agraph (float[4000000000000000000] x) => (y) { a = Exp(x)  b = Exp(a)  y = Exp(b) }"
+
+
+def test_what_no_arena_can_hold_costs_no_other_figure() -> None:
+    analysis = analyze(model_of(HUGE), runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
+    assert analysis.runtimes == ()
+    assert analysis.total_bytes == 3 * 16 * 10**18
+    assert analysis.findings == tuple(
+        Finding(
+            "runtime_failed",
+            f"{name} cannot be worked out: "
+            "the buffers of a run are more bytes than there are addresses",
+        )
+        for name in RUNTIMES
+    )
+
+
+def test_nor_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "huge.onnx", HUGE)
+    line = "huge.onnx --runtime ort-cpu --graph raw --emulate-optimiser --json"
+    assert main(line.split()) == 3
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["models"]
+    assert (row["status"], row["runtime"], row["runtimes"]) == ("ok", None, [])
+    assert err.startswith("error: huge.onnx: runtime_failed: ort-cpu cannot be worked out: ")
+    assert err.count("\n") == 1
+    assert main(["advise", *line.split()]) == 3
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["models"]
+    assert (row["status"], row["error"]["code"]) == ("error", "replay")
+
+
+@pytest.mark.parametrize("place", range(len(MUTATED)))
+def test_the_session_of_a_broken_model_is_replayed_or_refused(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its graph, and without an optimiser, which has its own tests."""
+    monkeypatch.setattr(emulation, "optimised", lambda proto, *_, **__: copy_of(proto))
+    draw = random.Random(place)  # noqa: S311 - any fixed draw will do
+    for _ in range(12):
+        model = mutant(draw, MUTATED[place])
+        with contextlib.suppress(OnnxmemError):
+            found = analyze(model, runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
+            assert len(found.runtimes) in {0, 2}
+            assert all(size >= 0 for each in found.runtimes for size in whole_numbers(each))
+
+
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(model.SerializeToString())
+
+
+def whole_numbers(runtime: RuntimeMemory) -> list[int]:
+    arena = runtime.arena
+    return [value for name in arena.__slots__ if isinstance(value := getattr(arena, name), int)]
+
+
 @pytest.mark.parametrize("graph", [None, "raw"])
 def test_the_file_is_what_the_figures_are_of(graph: str | None, openings: list[Opening]) -> None:
     file = load(model_of(GAP))
@@ -452,7 +534,7 @@ def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     def optimised_model(given: ModelAt, opening: Opening) -> OptimisedModel:
         assert [value.name for value in given.file.proto.graph.input] == ["x"]
         shapes: Mapping[str, tuple[str | int, ...]] = dict.fromkeys("xy", ("N", 7))
-        proto = onnx.ModelProto.FromString(smaller.SerializeToString())
+        proto = copy_of(smaller)
         return OptimisedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
 
     monkeypatch.setattr(asking, "optimised_model", optimised_model)

@@ -95,6 +95,17 @@ def test_scopes_that_were_taken_are_numbered() -> None:
     assert by_operator == {"If": None, "Exp": (1,), "Abs": None, "Neg": (2,), "Ceil": None}
 
 
+def test_a_length_of_nought_is_the_file_s_and_its_symbols_are_bound() -> None:
+    """As of the keys of no token yet; no one may ask for such a length."""
+    text = """agraph (float[N,2,0,5] past, float[N,2,1,5] new) => (float[N,2,1,5] y) {
+        y = Concat <axis = 2> (past, new)
+    }"""
+    shapes = {"": {"past": ("N", 2, 0, 5), "new": ("N", 2, 1, 5), "y": ("N", 2, 1, 5)}}
+    found = session_graph(optimised_of(text, shapes), {"past": (3, 2, 0, 5), "new": (3, 2, 1, 5)})
+    assert found.graph.tensors["past"].shape == (3, 2, 0, 5)
+    assert found.graph.tensors["y"].shape == (3, 2, 1, 5)
+
+
 def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_too() -> None:
     """From the leaves up, the last leaf first: the file of such a graph keeps its own order."""
     text = """agraph (float[7] x, bool b) => (float[7] y, float[7] z) {
@@ -213,10 +224,11 @@ def answering(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> list[tuple[str
         function: str, arguments: Mapping[str, Any], limits: ChildLimits
     ) -> dict[str, JSON] | ChildFault:
         assert limits.seconds == 300.0
-        asked.append((function.rpartition(":")[2], arguments))
+        asked.append((function.rpartition(":")[2], {**arguments, "limit": limits.memory_bytes}))
         return answer(function, arguments)
 
     monkeypatch.setattr(opening, "run_in_child", run_in_child)
+    monkeypatch.setattr(opening, "available_bytes", lambda: 10**9)
     return asked
 
 
@@ -245,11 +257,43 @@ def test_what_onnxruntime_saves_is_the_graph(
         "level": "basic",
         "overrides": {},
         "weight_bytes": 8,
+        "limit": 10**9,
     }
     assert not Path(folder).exists()
     assert os.listdir(temporary) == []  # noqa: PTH208
     optimised_model(model_at(path, N=5), Opening(fixed_dims=True))
     assert asked[1][1]["overrides"] == {"N": 5}
+
+
+def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(_: str, arguments: Mapping[str, Any]) -> dict[str, JSON]:
+        folder = Path(arguments["folder"])
+        shutil.copy(path, folder / "optimised.onnx")
+        (folder / "shapes.json").write_text("{}")
+        return {"version": "1.31.1", "changed": True}
+
+    answering(monkeypatch, save)
+    made = optimised_model(model_at(path, N=5), Opening())
+    assert made.optimiser == "onnxruntime 1.31.1"
+    assert made.shapes[""]["h"] == ("N", 2)
+    assert [finding.code for finding in made.findings] == ["shapes_at_load"]
+
+
+@pytest.mark.parametrize("available_bytes", [1000, None])
+def test_mapped_weights_take_no_memory_of_the_child_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available_bytes: int | None
+) -> None:
+    text = "agraph (float[N,2] x) => (float[N,2] y) <float[2] w> { [add] y = Add(x, w) }"
+    write_model(tmp_path / "net.onnx", text)
+    (tmp_path / "absent.weights").write_bytes(bytes(8))
+    asked = answering(monkeypatch, lambda *_: ChildFault("missing", "onnxruntime"))
+    monkeypatch.setattr(opening, "available_bytes", lambda: available_bytes)
+    optimised_model(model_at(tmp_path / "net.onnx"), Opening("off"))
+    ((_, arguments),) = asked
+    assert arguments["model"] == str(tmp_path / "net.onnx")
+    assert arguments["limit"] == (None if available_bytes is None else 1008)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ def _assumptions(analysis: Analysis) -> list[str]:
         ),
         *(f"input {shortened(name)} of {_dims(dims)}" for name, dims in settings.shapes.items()),
         f"graph {settings.graph or 'raw'}",
+        *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
     ]
 
 

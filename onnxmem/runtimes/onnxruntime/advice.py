@@ -1,7 +1,7 @@
 """Which settings of a session would take less memory on one model, each worked out by replay.
 
 What is compared is what a session has resident in its arena at most during three runs, weights
-aside: regions that doubling reserved and nothing touched cost no memory.
+aside: regions that doubling reserved and nothing touched cost no memory, but on a GPU they do.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ class Choice:
 
     @property
     def resident_bytes(self) -> int:
-        """Arena memory touched at most during the runs, weights aside."""
+        """Memory of the arena at most during the runs, weights aside."""
         return self.figures.resident_peak_bytes
 
 

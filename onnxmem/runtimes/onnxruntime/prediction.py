@@ -51,7 +51,8 @@ class ArenaFigures:
     touched_steady_bytes: int
     """Of those, what was ever given out: the rest is reserved and not resident."""
     resident_peak_bytes: int
-    """The most that was touched in those three runs, before any shrinkage."""
+    """The most that was touched in those three runs, or on a GPU held, weights aside; before any
+    shrinkage."""
     loaded_regions: tuple[Region, ...]
     """Regions of the arena before the first run."""
     steady_regions: tuple[Region, ...]
@@ -71,6 +72,8 @@ class Unknowns:
     """Operators whose kernel's scratch is not known, by how often they run."""
     trips: tuple[str, ...]
     """Nodes whose body runs as often as only a run can tell: counted once."""
+    branches: tuple[str, ...] = ()
+    """Ifs whose condition only a run can tell: the larger branch counts."""
 
     def findings(self) -> Iterator[Finding]:
         """Say what is left out."""
@@ -84,6 +87,11 @@ class Unknowns:
         if self.trips:
             text = f"counted once, for only a run can tell how often they run: {listed(self.trips)}"
             yield Finding("unknown_trips", text)
+        if self.branches:
+            text = (
+                f"the larger branch counts, for only a run can tell which: {listed(self.branches)}"
+            )
+            yield Finding("unknown_branches", text)
 
 
 @dataclass(slots=True)
@@ -147,6 +155,7 @@ def _replayed(
         tuple(_unknown_tensors(made)),
         rules.unknown.copy(),  # of this run, for the others meet the same operators again
         tuple(_unknown_trips(made)),
+        tuple(_unknown_branches(made)),
     )
     traced = Session(made, _loaded_arena(packed, options), rules.of)
     traced.run()
@@ -156,7 +165,7 @@ def _replayed(
     resident_bytes = 0
     for _ in range(STEADY_RUNS):
         steady.run()
-        resident_bytes = max(resident_bytes, steady.arena.touched_bytes)
+        resident_bytes = max(resident_bytes, _resident_bytes(steady.arena, packed, kernels))
         if options.shrinks_arena:
             steady.arena.shrink()
     peak = max(nodes, key=lambda sample: sample.requested_bytes, default=None)
@@ -177,6 +186,17 @@ def _replayed(
         peak_node=peak.node if peak else None,
     )
     return figures, unknown
+
+
+def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:
+    """What the arena takes of the device's memory, weights aside.
+
+    A process's own memory is taken page by page when it is touched, a GPU's with the region.
+    """
+    allocated_bytes = sum(packed.allocated_bytes)
+    if kernels.provider == "cuda":
+        return arena.held_bytes - sum(packed.reserved_bytes) - allocated_bytes
+    return arena.touched_bytes - allocated_bytes
 
 
 def _loaded_arena(packed: Packing, options: SessionOptions) -> Arena:
@@ -208,4 +228,11 @@ def _unknown_trips(whole: Plan) -> Iterator[str]:
     for part in _plans(whole):
         for step in part.steps:
             if step.bodies and trip_count(part.graph, step.node) is None:
+                yield step.node.name
+
+
+def _unknown_branches(whole: Plan) -> Iterator[str]:
+    for part in _plans(whole):
+        for step in part.steps:
+            if step.node.op_type == "If":
                 yield step.node.name

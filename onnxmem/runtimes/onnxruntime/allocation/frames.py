@@ -115,11 +115,12 @@ class _Frame:
         arena = self.session.arena
         scratch = self.session.scratch(self.buffers.plan.graph, step.node)
         kept = self._taken(scratch) if scratch.before_outputs else []
-        if step.node.op_type == "If":
+        operator = step.node.op_type if step.bodies else None
+        if operator == "If":
             yield from self._branch(step)
-        elif step.node.op_type == "Scan":
+        elif operator == "Scan":
             yield from self._scan(step, scratch, kept)
-        elif step.bodies:
+        elif operator:
             yield from self._loop(step, kept)
         self._allocate(step)
         if not scratch.before_outputs and not step.bodies:

@@ -78,13 +78,14 @@ RULES = _join((floats.RULES, integers.RULES))
 def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
     """What the kernels of a graph and its subgraphs pack, in the order of the nodes.
 
-    A kernel in a subgraph packs weights of its own graph alone, not those of a graph around it.
+    A kernel in a subgraph packs weights of its own graph and of the one right around it, and of none
+    further out (session_state.cc: the walk to the parent stops at the first that knows the name).
     """
     constants = initializers(graph)
     kept: set[tuple[str, str, int]] = set()
     made = []
-    for node, outer in _with_outer(graph, frozenset()):
-        own = (name for name in node.inputs if name not in outer)
+    for node, beyond in _with_names_beyond(graph, frozenset(), frozenset()):
+        own = (name for name in node.inputs if name not in beyond)
         known = {name: constants[name] for name in own if name in constants}
         for packed in _packs(graph, node, site_of(graph, node, known)):
             weight = node.inputs[packed.place]
@@ -97,12 +98,18 @@ def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
     return tuple(made)
 
 
-def _with_outer(graph: Graph, outer: frozenset[str]) -> Iterator[tuple[Node, frozenset[str]]]:
-    """Each node, and what its graph reads of those around it."""
+def _with_names_beyond(
+    graph: Graph, outer: frozenset[str], beyond: frozenset[str]
+) -> Iterator[tuple[Node, frozenset[str]]]:
+    """Each node, and what its graph reads of graphs further out than the one around it.
+
+    ``outer`` is what the graph reads of all that are around it.
+    """
     for node in graph.nodes:
-        yield node, outer
+        yield node, beyond
         for _, body in node.subgraphs:
-            yield from _with_outer(body, frozenset(node.outer_reads))
+            read = frozenset(node.outer_reads)
+            yield from _with_names_beyond(body, read, read & outer)
 
 
 def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tuple[Reserve, ...]:
@@ -127,5 +134,5 @@ def _packs(graph: Graph, node: Node, site: Site) -> Iterator[Packed]:
         return
     try:
         yield from rule.packs(Use(graph.call(node), site))
-    except UnknownError:
-        return
+    except (UnknownError, ValueError, IndexError, ZeroDivisionError):
+        return  # Ranks and numbers of groups that no kernel takes are as unknown as an open shape.

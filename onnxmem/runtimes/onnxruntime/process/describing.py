@@ -22,19 +22,20 @@ _TAKES_ROWS: Final = ("Gather", "GatherBlockQuantized")
 def load_terms(
     model: Graph, session: Graph, packed: Iterable[Prepacked], file_bytes: int
 ) -> LoadTerms:
-    """The terms of a load; bytes that are unknown count as nothing.
+    """The terms of a load, but for the arena's regions; bytes that are unknown count as nothing.
 
-    ``model`` is the file's graph, ``session`` the optimised one, ``packed`` what its kernels pack.
+    ``model`` is the file's graph, ``session`` the optimised one, ``packed`` what its kernels pack,
+    and ``file_bytes`` the size of the file without the files of its external weights.
     """
     made = made_weights(model, session)
     return LoadTerms(
         file_bytes=file_bytes,
-        num_nodes=sum(1 for _ in model.all_nodes()),
+        num_nodes=sum(node.onnx_op != "Constant" for node in model.all_nodes()),
         stored=tuple(
             StoredWeight(name, tensor.size_bytes or 0, tensor.is_external)
             for name, tensor in initializers(model).items()
         ),
-        made=made.levels,
+        made=made.rounds,
         kept=made.kept,
         packed=tuple(_packed(model, session, tuple(packed))),
     )
@@ -51,8 +52,8 @@ def arena_regions(arena: Arena) -> tuple[Region, ...]:
 def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> int:
     """Pages of external weights that runs read in, each weight in a mapping of its own.
 
-    A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has packed
-    were read at load, and count there.
+    A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has
+    packed were read at load, and count there.
     """
     stored = initializers(model)
     done = {each.weight for each in packed}
@@ -73,7 +74,8 @@ def _pages(tensor: Tensor) -> int:
 
 def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
     """Pages of as many rows as there are indices: a bound, for indices may be equal."""
-    count = graph.tensors[node.inputs[1]].num_elements
+    indices = graph.tensors.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    count = indices.num_elements if indices is not None else None
     rows = tensor.shape[0] if tensor.shape else None
     if count is None or not isinstance(rows, int) or rows == 0:
         return _pages(tensor)
@@ -82,20 +84,18 @@ def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
 
 
 def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:
-    """In the order of node indices: the nodes of the file as it has them, then those that are new."""
+    """In the order of node indices: the file's nodes as it has them, then those that are new."""
     places = {node.name: place for place, node in enumerate(model.all_nodes())}
     readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
-    seen: Counter[str] = Counter()
     sizes = {each.weight: each.size_bytes for each in packed if each.size_bytes}
+    seen: Counter[str] = Counter()
     for each in sorted(packed, key=lambda each: places.get(each.node, len(places))):
         seen[each.weight] += each.drops_original
-        is_last = each.drops_original and seen[each.weight] == readers[each.weight]
-        size = session.tensors[each.weight].size_bytes or 0
         yield PackedWeight(
             each.weight,
-            size,
+            session.tensors[each.weight].size_bytes or 0,
             sizes.get(each.weight, 0),
             is_reserved=each.is_reserved,
             is_kept=each.size_bytes > 0,
-            is_last=is_last,
+            is_last=each.drops_original and seen[each.weight] == readers[each.weight],
         )

@@ -66,9 +66,10 @@ class Folding:
         return name if values is None else (tensor.dtype, tensor.shape, values)
 
     def _row(self, node: Node, name: str) -> MadeWeight:
-        model = self._model
-        known = [read for read in node.reads if read in self._stored]
-        source = max(known, key=lambda read: self._stored[read].size_bytes or 0, default=None)
-        source_bytes = 0 if source is None else self._stored[source].size_bytes or 0
-        size = model.tensors[name].size_bytes or 0
+        known = {
+            read: self._stored[read].size_bytes or 0 for read in node.reads if read in self._stored
+        }
+        source = max(known, key=known.__getitem__, default=None)
+        size = self._model.tensors[name].size_bytes or 0
+        source_bytes = 0 if source is None else known[source]
         return MadeWeight(name, size, Making.FOLDED, source, source_bytes)

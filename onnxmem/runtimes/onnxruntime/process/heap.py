@@ -5,18 +5,18 @@ ones do not fill. Source: ``malloc/malloc.c`` of glibc 2.36 (2.26 and later beha
 library, or another allocator preloaded, holds less or more.
 
 * A request is served by the smallest free chunk that holds it, then by the top of the heap
-  (``_int_malloc``). If neither does, requests from the mmap threshold on get pages of their own, and
-  others let the heap grow (``sysmalloc``).
+  (``_int_malloc``). If neither does, requests from the mmap threshold on get pages of their own,
+  and others let the heap grow (``sysmalloc``).
 * Freeing a block with pages of its own gives them back, and raises the threshold to its size, up to
-  32 MiB; the trim threshold is twice that (``__libc_free``). So the first weight that is freed
-  decides that later ones of its size leave holes.
-* A freed chunk merges with free neighbours; the heap shrinks only at its top, and only from the trim
-  threshold on (``_int_free``, ``systrim``). Holes keep their pages.
-* onnxruntime asks for tensors aligned to 64 bytes (``core/common/aligned_alloc``), so a chunk is
-  taken 96 bytes too large, and its ends are given back (``_int_memalign``). An end does not merge with
-  its neighbours while the thread's cache has it, which keeps seven of a size (``tcache_put``), or a
-  small block of the program: a hole between two such ends is too small for the very request that left
-  it. How many are kept so is told from outside.
+  32 MiB; the trim threshold is twice that (``__libc_free``). So the first large weight that is
+  freed decides that later ones of its size leave holes.
+* A freed chunk merges with free neighbours; the heap shrinks only at its top, and only from the
+  trim threshold on (``_int_free``, ``systrim``). Holes keep their pages.
+* onnxruntime asks for tensors aligned to 64 bytes (``AllocatorDefaultAllocAligned``), so a chunk is
+  taken 96 bytes too large, and its ends are given back (``_int_memalign``). An end does not merge
+  with its neighbours while the thread's cache has it, which keeps seven of a size
+  (``tcache_put``), or a small block of the program: a hole between two such ends is too small for
+  the very request that left it. How many are kept so is told from outside.
 """
 
 from bisect import bisect_left, insort
@@ -77,6 +77,8 @@ class SystemHeap:
     """Their addresses by end."""
     _kept: Counter[int] = field(default_factory=Counter)
     """Ends of aligned chunks that are kept, by size."""
+    _loose: list[tuple[int, int]] = field(default_factory=list)
+    """Address and size of those that may still be given back."""
 
     @property
     def resident_bytes(self) -> int:
@@ -114,6 +116,17 @@ class SystemHeap:
         if self._merged(block.address, block.size_bytes) >= _CONSOLIDATION_BYTES:
             self._trim()
 
+    def fix_ends(self) -> None:
+        """Let the ends that are kept by now be kept for good."""
+        self._loose.clear()
+
+    def give_ends_back(self) -> None:
+        """Free the kept ends that are not fixed: what had taken them is gone."""
+        for start, end_bytes in self._loose:
+            self._kept[end_bytes] -= 1
+            self._merged(start, end_bytes)
+        self._loose.clear()
+
     def _taken(self, needed: int) -> tuple[int, int] | None:
         """A chunk of the heap, off a free one or off the top."""
         place = bisect_left(self._free, (needed, 0))
@@ -148,6 +161,7 @@ class SystemHeap:
         for start, end_bytes in ((address, lead), (address + lead + needed, rest)):
             if end_bytes and self._kept[end_bytes] < self.kept_ends:
                 self._kept[end_bytes] += 1
+                self._loose.append((start, end_bytes))
             elif end_bytes:
                 self._merged(start, end_bytes)
         return block

@@ -2,22 +2,22 @@
 
 The weights' way, stage by stage; each block is one of the C library's heap (``heap.py``):
 
-1. The model file is parsed from a buffer of at most 4 MiB (``core/graph/model.cc``: ``Model::Load``,
-   ``DEFAULT_PROTOBUF_BLOCK_SIZE``). Each weight in it becomes a string; one of over 50 MB is read into a
-   string that doubles (protobuf ``parse_context.cc``: ``kSafeStringSize``). External weights are not
-   read.
+1. The model file is parsed from a buffer of at most 4 MiB (``core/graph/model.cc``:
+   ``Model::Load``, ``DEFAULT_PROTOBUF_BLOCK_SIZE``). Each weight in it becomes a string; one of
+   over 50 MB is read into a string that doubles (protobuf ``parse_context.cc``:
+   ``kSafeStringSize``).
+   External weights are not read.
 2. Each of these strings, in turn, is copied into a tensor and freed (``core/graph/graph.cc``:
    ``ConvertInitializersIntoOrtValues``), so two copies of the largest are alive at once.
-3. The optimiser makes new weights (``Making``); what nothing reads any more is freed when a level of
-   it ends (``Graph::CleanUnusedInitializersAndNodeArgs``).
+3. The optimiser makes new weights (``Making``); what nothing reads any more is freed when a round
+   of it ends (``Graph::CleanUnusedInitializersAndNodeArgs``).
 4. External weights are mapped. Their pages come in only as they are read
-   (``core/framework/session_state_utils.cc``: ``SaveInitializedTensors``, ``ExtDataTensorProtoToTensor``).
+   (``core/framework/session_state_utils.cc``: ``SaveInitializedTensors``).
 5. Each kernel packs its weights in turn: the original, read whole, and the packed copy are alive at
    once, and the original is dropped when its last reader has packed it
    (``core/framework/session_state.cc``: ``PrepackConstantInitializedTensors``).
 
-Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap. Older versions keep
-weights in the parsed file until the session is made, and take more.
+Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap.
 """
 
 from dataclasses import dataclass, field
@@ -70,9 +70,10 @@ class Loading:
     def resident_bytes(self) -> int:
         """Above the process before."""
         known = self.terms.baseline
-        bookkeeping = known.session_bytes + known.node_bytes * self.terms.num_nodes
+        records = known.node_bytes * self.terms.num_nodes
+        records += known.weight_bytes * len(self.terms.stored)
         weights = self.heap.resident_bytes + self.file_pages_bytes
-        return known.library_bytes + bookkeeping + weights
+        return known.library_bytes + known.session_bytes + records + weights
 
     def run(self) -> "Loading":
         """Go through all stages."""
@@ -90,7 +91,7 @@ class Loading:
         return self
 
     def add_region(self, region: Region) -> None:
-        """Let the arena grow; its handles are written at once (``bfc_arena.h``: AllocationRegion)."""
+        """Let the arena grow; ``bfc_arena.h``'s AllocationRegion writes its handles at once."""
         block = self.heap.allocate(region.size_bytes, is_aligned=True)
         self.heap.touch(block, region.touched_bytes)
         self._string(-(-region.size_bytes // _HANDLE_SPAN_BYTES) * _HANDLE_BYTES)
@@ -107,6 +108,7 @@ class Loading:
         for weight, string in zip(own, strings, strict=True):
             self._tensors[weight.name] = self._tensor(weight.size_bytes)
             self.heap.free(string)
+        self.heap.fix_ends()
 
     def _read(self, size_bytes: int) -> Block:
         """A weight's string as the parser leaves it."""
@@ -144,6 +146,7 @@ class Loading:
             self.heap.free(self._tensors.pop(name))
 
     def _pack(self) -> None:
+        self.heap.give_ends_back()
         self.heap.kept_ends = CACHED_ENDS
         read: set[str] = set()
         for packed in self.terms.packed:

@@ -7,10 +7,10 @@ from onnxmem.runtimes.onnxruntime.process.terms import ProcessTerms
 def process_bytes(terms: ProcessTerms) -> int:
     """Resident bytes of the whole process when its session has run with its own settings.
 
-    The process before, the caller's inputs, what the load has left, the arena's later regions as far as
-    they were touched, and the pages of external weights that kernels read where they are mapped. Regions
-    are blocks of the C library's heap like any other: the smaller ones lie in holes that the load has
-    left, whose pages are resident already.
+    The process before, the caller's inputs, what the load has left, the arena's later regions as
+    far as they were touched, and the pages of external weights that kernels read where they are
+    mapped. Regions are blocks of the C library's heap like any other: the smaller ones lie in holes
+    that the load has left, whose pages are resident already.
 
     Not counted: the caller's own outputs, and what he does with them.
     """

@@ -17,8 +17,8 @@ class Making(Enum):
     FUSED = "fused"
     """The source is copied and changed in place; the result goes through a ``TensorProto``.
 
-    Source: ``core/optimizer/conv_bn_fusion.cc``, ``initializer.h`` (``Initializer``),
-    ``graph_utils.cc`` (``AddInitializerWithOrtValue`` of ``MakeInitializerFromProto``).
+    Source: ``core/optimizer/conv_bn_fusion.cc``, ``initializer.h`` (``Initializer``, ``ToProto``),
+    ``core/graph/graph_utils.cc`` (``AddInitializerWithOrtValue``).
     """
     REORDERED = "reordered"
     """The source is copied and written anew in blocks of channels, which go through a
@@ -81,7 +81,7 @@ class LoadTerms:
     file_bytes: int
     """Of the model file, without the files of external weights."""
     num_nodes: int
-    """Of the model file, those of subgraphs included."""
+    """Of the model file, those of subgraphs included; a Constant counts as a weight instead."""
     stored: tuple[StoredWeight, ...]
     """In the file's order."""
     made: tuple[tuple[MadeWeight, ...], ...] = ()

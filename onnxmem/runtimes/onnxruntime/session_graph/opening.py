@@ -9,16 +9,22 @@ from typing import Final
 
 from onnxmem.children import ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
+from onnxmem.measure.machine import available_bytes
 from onnxmem.measure.messages import without_noise
 from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
+from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
 
 _SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimised"
 _SECONDS: Final = 300.0
+_NO_SHAPES: Final = (
+    "the weights are too large for a file in onnxruntime's own format: the shapes that its planner "
+    "sees are worked out by onnxmem"
+)
 _ADVICE: Final = "onnxmem's own emulation of its optimiser stands in"
 
 
@@ -74,10 +80,13 @@ def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimisedMod
 def _saved(
     given: OnDisk, bound: BoundModel, opening: Opening, folder: Path
 ) -> OptimisedModel | Finding:
-    limits = ChildLimits(_SECONDS)
+    limits = ChildLimits(_SECONDS, available_bytes())
     model = runnable(given, bound, folder, limits)
     if isinstance(model, ChildFault):
         return _fault(model)
+    if limits.memory_bytes is not None:
+        # Mapped weights are address space, and no memory.
+        limits = replace(limits, memory_bytes=limits.memory_bytes + model.mapped_bytes)
     reply = run_in_child(
         _SAVE,
         {
@@ -93,12 +102,14 @@ def _saved(
         message = without_noise(reply.message).replace(str(model.path), given.file.path)
         return _fault(replace(reply, message=message))
     shapes = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))
+    proto = load(folder / "optimised.onnx").proto
     return OptimisedModel(
-        load(folder / "optimised.onnx").proto,
-        _placed(shapes),
+        proto,
+        _placed(shapes) or {"": planner_shapes(proto)},
         bool(reply["changed"]),
         opening.level,
         f"onnxruntime {reply['version']}",
+        () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
     )
 
 

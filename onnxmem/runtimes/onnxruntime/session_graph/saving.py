@@ -59,6 +59,8 @@ def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
     options.graph_optimization_level = _LEVELS[level]
     options.intra_op_num_threads = 1
     options.log_severity_level = _QUIET
+    # What kernels pack comes after the graph, and would read every weight.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     for symbol, number in overrides.items():
         options.add_free_dimension_override_by_name(symbol, number)
     return options

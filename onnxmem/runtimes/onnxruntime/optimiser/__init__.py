@@ -1,0 +1,61 @@
+"""onnxruntime's graph optimiser, emulated: no onnxruntime needed, no weights read.
+
+Each module holds one of its passes and names its source. ``pipeline`` says which run when. What is
+left out, since no file at hand has it: see ``pipeline.LEFT_OUT``.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import onnx
+
+from onnxmem.runtimes.onnxruntime.optimiser.pipeline import optimise
+from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, write_model
+from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
+from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims, TensorType
+
+__all__ = ["Level", "optimised", "planner_shapes"]
+
+Level = Literal["off", "basic", "extended", "all"]
+"""``GraphOptimizationLevel``: how much is optimised, as sessions name it."""
+
+
+def optimised(
+    model: onnx.ModelProto,
+    level: str,
+    *,
+    dims: Mapping[str, int] | None = None,
+    channel_block: int = 16,
+) -> onnx.ModelProto:
+    """The graph that a session on the CPU would run, in the order in which it runs it.
+
+    :param model: as ``prepare`` leaves it: the functions inlined, the payloads of large tensors
+        absent. A constant that is computed from absent ones is written with dims and type alone.
+    :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
+    :param dims: numbers for symbolic dims of the inputs, as free-dimension overrides give them.
+    :param channel_block: channels in a block of the image operators: 16 with AVX-512, 8 with AVX2
+        and SSE; 1 or less where the processor has none.
+    :returns: a new model with the shapes that the session knows at load as ``value_info``. It may
+        hold operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
+    """
+    graph = read_model(model)
+    optimise(graph, level, dims or {}, channel_block)
+    return write_model(graph, model)
+
+
+def planner_shapes(model: onnx.ModelProto) -> dict[str, Dims | None]:
+    """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
+
+    A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept and
+    filled up: the symbol that it states for an inner value outlives an override of the input's.
+    Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
+
+    :param model: a model, optimised or not; its own shape statements count.
+    """
+    graph = read_model(model)
+    resolve(graph)
+    shapes: dict[str, Dims | None] = {}
+    for inner in graph.graphs():
+        for name, known in inner.types.items():
+            shapes.setdefault(name, known.dims if isinstance(known, TensorType) else None)
+    return shapes

@@ -1,0 +1,1 @@
+"""Graph transformers: one file per pass, each a function that says whether it changed the graph."""

@@ -1,0 +1,87 @@
+"""Transposes before a product of matrices become its flags.
+
+Source: onnxruntime/core/optimizer/matmul_transpose_fusion.cc.
+"""
+
+from dataclasses import dataclass
+
+from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, number, put
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    BFLOAT16,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    MICROSOFT,
+    has_single_reader,
+)
+from onnxmem.runtimes.onnxruntime.optimiser.order import walk
+from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_scale import is_matmul
+from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
+
+_TYPES = (FLOAT, FLOAT16, DOUBLE, BFLOAT16)
+_MIN_BATCHED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Transposed:
+    """A transposed operand: the node, and which flags stand for it."""
+
+    node: Node
+    is_swapped: bool
+    """The last two dims change places."""
+    is_batched: bool
+    """The first dim goes behind the batch dims."""
+
+
+def fuse_matmul_transpose(graph: Graph) -> bool:
+    """Replace each product of a transposed operand by FusedMatMul."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_matmul_transpose, changed):
+        if is_matmul(node) and has_kernel(graph, node):
+            changed.append(_fuse(graph, node))
+    return any(changed)
+
+
+def _fuse(graph: Graph, matmul: Node) -> bool:
+    if any(graph.elem_type_of(name) not in _TYPES for name in matmul.inputs):
+        return False
+    operands = [_transposed(graph, matmul, place) for place in range(2)]
+    if not any(operands):
+        return False
+    inputs = [
+        matmul.inputs[place] if found is None else found.node.inputs[0]
+        for place, found in enumerate(operands)
+    ]
+    name = f"{matmul.name}/MatmulTransposeFusion/"
+    made = add_node(graph, NewNode("FusedMatMul", inputs, (), MICROSOFT, name))
+    for side, found in zip("AB", operands, strict=True):
+        flipped = found is not None and found.is_swapped
+        batched = found is not None and found.is_batched
+        put(made, f"trans{side}", integer(matmul, f"trans{side}") ^ int(flipped))
+        put(made, f"transBatch{side}", integer(matmul, f"transBatch{side}") ^ int(batched))
+    put(made, "alpha", number(matmul, "alpha", 1.0))
+    replace_chain(graph, [matmul], made)
+    for node in dict.fromkeys(found.node for found in operands if found is not None):
+        if has_single_reader(graph, node, 0):
+            graph.remove(node)
+    return True
+
+
+def _transposed(graph: Graph, matmul: Node, place: int) -> _Transposed | None:
+    node = graph.parent(matmul, place)
+    is_used = node is not None and node.op_type == "Transpose" and not node.domain
+    if node is None or not is_used or graph.is_output(node):
+        return None
+    order = integers(node, "perm")
+    if order is None or len(order) <= 1:
+        return None
+    rank = len(order)
+    if order == [*range(rank - 2), rank - 1, rank - 2]:
+        return _Transposed(node, is_swapped=True, is_batched=False)
+    if rank < _MIN_BATCHED or order[: rank - 2] != list(range(1, rank - 1)):
+        return None
+    is_known = sorted(order[rank - 2 :]) == [0, rank - 1]
+    is_swapped = order[rank - 1] == 0
+    return _Transposed(node, is_swapped=is_swapped, is_batched=True) if is_known else None

@@ -1,0 +1,119 @@
+"""A residual sum before a normalisation becomes part of it: SkipLayerNormalization.
+
+Source: onnxruntime/core/optimizer/skip_layer_norm_fusion.cc and bias_skip_layer_norm_fusion.cc. The
+sum has no other reader; a bias added on the way goes in too.
+"""
+
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    FLOAT,
+    FLOAT16,
+    MICROSOFT,
+    has_single_reader,
+    is_constant,
+    is_op,
+    rank_of,
+)
+from onnxmem.runtimes.onnxruntime.optimiser.order import walk
+from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
+from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims
+
+_ADD = frozenset({7, 13, 14})
+_TYPES = (FLOAT, FLOAT16)
+_RANK = 3
+_NUM_INPUTS = 4
+"""Input, skip, gamma and beta: a bias may follow."""
+
+
+def fuse_skip_layer_norm(graph: Graph) -> bool:
+    """Fuse residual sums, with the bias before them where there is one."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_skip_layer_norm, changed):
+        if is_op(node, "LayerNormalization", {1, 17}) and has_kernel(graph, node):
+            changed.append(_fuse(graph, node))
+    return any(changed)
+
+
+def _fuse(graph: Graph, norm: Node) -> bool:
+    total = graph.parent(norm, 0)
+    if total is None or not _is_residual(graph, total) or not _has_types(graph, norm):
+        return False
+    inputs = [*total.inputs, norm.inputs[1], norm.input_at(2)]
+    nodes = [total, norm]
+    for place in (0, 1):
+        biased = graph.parent(total, place)
+        bias = None if biased is None else _bias_place(graph, biased)
+        if biased is not None and bias is not None:
+            inputs[place] = biased.inputs[1 - bias]
+            inputs.append(biased.inputs[bias])
+            nodes.insert(0, biased)
+            break
+    op_type = "SkipLayerNormalization"
+    attributes = {n: a for n, a in norm.attributes.items() if n == "epsilon"}
+    made = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type, attributes))
+    replace_chain(graph, nodes, made)
+    return True
+
+
+def _has_types(graph: Graph, node: Node) -> bool:
+    return all(graph.elem_type_of(name) in _TYPES for name in node.inputs if name)
+
+
+def _is_residual(graph: Graph, add: Node) -> bool:
+    """A sum of two tensors of rank 3 with equal dims that only the normalisation reads."""
+    if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
+        return False
+    one, other = (graph.dims_of(name) for name in add.inputs)
+    return _has_types(graph, add) and has_kernel(graph, add) and _are_equal(one, other)
+
+
+def _are_equal(one: Dims | None, other: Dims | None) -> bool:
+    if one is None or other is None or len(one) != _RANK or len(other) != _RANK:
+        return False
+    return all(a == b and a is not None for a, b in zip(one, other, strict=True))
+
+
+def _bias_place(graph: Graph, add: Node) -> int | None:
+    """Where a sum has a constant vector beside a tensor of rank 3."""
+    if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
+        return None
+    if not _has_types(graph, add) or not has_kernel(graph, add):
+        return None
+    place = next((place for place in (0, 1) if is_constant(graph, add.inputs[place])), None)
+    if place is None:
+        return None
+    bias, data = graph.dims_of(add.inputs[place]), graph.dims_of(add.inputs[1 - place])
+    if not bias or len(bias) != 1 or data is None or len(data) != _RANK:
+        return None
+    return place if isinstance(bias[0], int) and bias[0] == data[-1] else None
+
+
+def fuse_bias_skip_layer_norm(graph: Graph) -> bool:
+    """Take a bias that is added to a product into the SkipLayerNormalization after it."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_bias_skip_layer_norm, changed):
+        is_open = len(node.inputs) == _NUM_INPUTS and node.domain == MICROSOFT
+        if node.op_type == "SkipLayerNormalization" and is_open:
+            changed.append(_take_bias(graph, node))
+    return any(changed)
+
+
+def _take_bias(graph: Graph, norm: Node) -> bool:
+    add = graph.parent(norm, 0)
+    if add is None or not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
+        return False
+    for place in (0, 1):
+        product = graph.parent(add, 1 - place)
+        if product is None or product.op_type != "MatMul" or product.domain:
+            continue
+        if rank_of(graph, add.inputs[place]) != 1 or not is_constant(graph, add.inputs[place]):
+            continue
+        inputs = [product.outputs[0], *norm.inputs[1:], add.inputs[place]]
+        made = add_node(
+            graph,
+            NewNode(norm.op_type, inputs, (), MICROSOFT, norm.name, dict(norm.attributes)),
+        )
+        replace_chain(graph, [add, norm], made)
+        return True
+    return False

@@ -1,0 +1,1 @@
+"""Quantised networks written as float operators between DequantizeLinear and QuantizeLinear."""

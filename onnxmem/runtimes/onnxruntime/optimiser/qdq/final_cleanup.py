@@ -1,0 +1,47 @@
+"""A DequantizeLinear and the QuantizeLinear that undoes it go.
+
+Source: onnxruntime/core/optimizer/qdq_transformer/qdq_final_cleanup.cc. Pairs the other way round
+stay, unless the session asks for more.
+"""
+
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.matching import has_single_reader
+from onnxmem.runtimes.onnxruntime.optimiser.order import walk
+from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import (
+    is_dequantise,
+    is_quantise,
+    same_quantisation,
+)
+from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, redirect
+
+
+def drop_pairs(graph: Graph) -> bool:
+    """Remove every such pair; true if there was one."""
+    changed: list[bool] = []
+    for node in walk(graph, drop_pairs, changed):
+        if is_dequantise(node) and has_single_reader(graph, node):
+            changed.append(_drop(graph, node, graph.children(node)[0]))
+    return any(changed)
+
+
+def _drop(graph: Graph, first: Node, second: Node) -> bool:
+    if not is_quantise(second) or not same_quantisation(graph, second, first):
+        return False
+    source, target = first.inputs[0], second.outputs[0]
+    if target not in graph.outputs:
+        redirect(graph, target, source)
+        graph.remove(first)
+        graph.remove(second)
+        return True
+    if graph.readers(target):
+        return False
+    maker = graph.makers.get(source)
+    graph.remove(first)
+    graph.remove(second)
+    if maker is not None:
+        outputs = [target if name == source else name for name in maker.outputs]
+        graph.set_outputs(maker, outputs)
+    else:
+        name = graph.fresh_node_name("QDQFinalCleanupTransformer")
+        add_node(graph, NewNode("Identity", [source], [target], "", name))
+    return True

@@ -1,0 +1,73 @@
+"""A Relu or Clip goes where the QuantizeLinear behind it cuts off as much.
+
+Source: onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc;
+the numbers that quantisation cuts off: qdq_util.h, ``QuantizeDomain``.
+"""
+
+import numpy as np
+
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    child_of,
+    clip_bounds,
+    has_single_reader,
+    is_op,
+)
+from onnxmem.runtimes.onnxruntime.optimiser.rewriting import can_remove, remove_handing_through
+from onnxmem.runtimes.onnxruntime.optimiser.rules.effect import Effect, removed_if
+
+_HALF = 0.5
+"""What rounding takes in beyond the last number."""
+
+
+def drop_relu(graph: Graph, node: Node) -> Effect:
+    """Remove a Relu whose quantised result starts at 0."""
+    quantise = _quantise_after(graph, node)
+    if quantise is None or not is_op(node, "Relu", {6, 13, 14}):
+        return Effect.NONE
+    zero = graph.array(quantise.input_at(2)) if quantise.input_at(2) else None
+    if zero is None or zero.size != 1 or zero.dtype.kind not in "iu":
+        return Effect.NONE
+    starts_at_zero = int(zero.ravel()[0]) == np.iinfo(zero.dtype).min
+    is_gone = starts_at_zero and can_remove(graph, node) and remove_handing_through(graph, node)
+    return removed_if(is_gone)
+
+
+def drop_clip(graph: Graph, node: Node) -> Effect:
+    """Remove a Clip whose bounds lie outside of what the quantised type holds."""
+    quantise = _quantise_after(graph, node)
+    if quantise is None or not is_op(node, "Clip", {1, 6, 11, 12, 13}):
+        return Effect.NONE
+    bounds, limits = clip_bounds(graph, node), _limits(graph, quantise)
+    if bounds is None or limits is None:
+        return Effect.NONE
+    is_covered = bounds[0] <= limits[0] and limits[1] <= bounds[1]
+    is_gone = is_covered and can_remove(graph, node) and remove_handing_through(graph, node)
+    return removed_if(is_gone)
+
+
+def _quantise_after(graph: Graph, node: Node) -> Node | None:
+    if not has_single_reader(graph, node) or not has_kernel(graph, node):
+        return None
+    return child_of(graph, node, "QuantizeLinear")
+
+
+def _limits(graph: Graph, quantise: Node) -> tuple[float, float] | None:
+    """The largest number that becomes the lowest integer, and the smallest that becomes the highest."""
+    scale = graph.array(quantise.inputs[1])
+    zero = graph.array(quantise.input_at(2)) if quantise.input_at(2) else None
+    if scale is None or zero is None or scale.ndim or zero.ndim or scale.dtype != np.float32:
+        return None
+    if zero.dtype.kind not in "iu":
+        return None
+    held = np.iinfo(zero.dtype)
+    low, high = int(held.min) - int(zero), int(held.max) - int(zero)
+    return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
+
+
+def _towards(whole: int, half: float) -> float:
+    """Half a step from an integer; a little less where the tie would round away from it."""
+    edge = np.float32(whole + half)
+    rounds_away = whole % 2 != 0
+    return float(np.nextafter(edge, np.float32(whole)) if rounds_away else edge)
