@@ -1,24 +1,25 @@
 """Holds the predicted load peak and process against what ``truth.py`` measured.
 
-Usage: python tools/onnxruntime/process_truth.py FOLDER... [--out tests/data/onnxruntime/process.json]
+Usage: python tools/onnxruntime/process_truth.py FOLDER... [--out FILE.json]
        python tools/onnxruntime/process_truth.py constants
 
 Each ``FOLDER`` holds a corpus and its records. The session's graph is the one that onnxruntime left
-there, so that only the rules of the process and of the arena are judged. The process before, and the
-largest array that its feeds freed, are those of the measured process; all other constants are the
-package's. ``--out`` keeps every setting's figures, and the terms of one setting of each model.
+there, so that only the rules of the process and of the arena are judged. The process before, and
+the largest array that its feeds freed, are those of the measured process; all other constants are
+the package's. ``--out`` keeps every setting's figures, and the terms of one setting of each model.
 ``constants`` measures, in fresh processes, those constants that need no model.
 """
 
 import argparse
 import ctypes
 import hashlib
+import inspect
 import json
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,12 @@ import session_run
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.measure.options import SessionOptions
-from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.model import Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.process import (
     MEASURED,
     Baseline,
-    LoadTerms,
     ProcessTerms,
     load_peak_bytes,
     load_terms,
@@ -48,7 +48,6 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, se
 FLOOR_BYTES = 64 << 20
 """Smaller figures are not judged: the process before is as large."""
 NEAR_PERCENT = 10
-CLEAN = "import json, numpy, onnxruntime, sys; sys.path.insert(0, {here!r}); import process_truth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ def compared(folder: Path) -> Iterator[Row]:
 
 def in_other_third(name: str) -> bool:
     """Whether a model is of the third that no constant was measured on, by a hash of its name."""
-    digest = hashlib.sha256(name.split(".")[0].encode()).hexdigest()
+    digest = hashlib.sha256(name.split(".", 1)[0].encode()).hexdigest()
     return int(digest, 16) % 3 == 0
 
 
@@ -127,13 +126,8 @@ def packed(rows: Iterable[Row]) -> dict[str, Any]:
     known = list(rows)
     last = {row.model: row for row in known if row.setting.startswith("sym_all")}
     return {
-        "keys": ["model", "setting", "held out", "load measured", "load predicted"]
-        + ["process measured", "process predicted", "arena exact"],
-        "rows": [
-            [row.model, row.setting, int(row.is_held_out), row.load_measured, row.load_predicted]
-            + [row.process_measured, row.process_predicted, int(row.is_arena_exact)]
-            for row in known
-        ],
+        "keys": [field.name for field in fields(Row) if field.name != "terms"],
+        "rows": [_figures(row) for row in known],
         "terms": {
             row.model: {"setting": row.setting, **_plain(row.terms)}
             for row in last.values()
@@ -144,30 +138,33 @@ def packed(rows: Iterable[Row]) -> dict[str, Any]:
 
 def constants() -> dict[str, int]:
     """Resident bytes of a process with the imports alone, and its C library's mmap threshold."""
-    clean = CLEAN.format(here=str(Path(__file__).parent))
     found = {}
-    for name, code in (
-        ("process_bytes", "import numpy, onnxruntime; print(open('/proc/self/status').read())"),
-        ("mmap_threshold_bytes", f"{clean}; print(process_truth.mmap_threshold_bytes())"),
-    ):
-        done = [sys.executable, "-c", code]
-        out = subprocess.run(done, capture_output=True, text=True, check=True).stdout  # noqa: S603 - ourselves
-        found[name] = (
-            int(out)
-            if out.strip().isdigit()
-            else int(out.split("VmRSS:", 1)[1].split(maxsplit=1)[0]) * 1024
-        )
+    for function in (resident_bytes, mmap_threshold_bytes):
+        extra = ", ctypes" if function is mmap_threshold_bytes else ""
+        imports = f"import numpy, onnxruntime{extra}\nfrom pathlib import Path"
+        parts = (imports, inspect.getsource(_lines), inspect.getsource(function))
+        source = "\n".join((*parts, f"print({function.__name__}())"))
+        command = [sys.executable, "-c", source]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - ourselves
+        found[function.__name__] = int(done.stdout)
     return found
 
 
+def resident_bytes() -> int:
+    """What is resident of this process."""
+    line = next(line for line in _lines("/proc/self/status") if line.startswith("VmRSS:"))
+    return int(line.split()[1]) * 1024
+
+
 def mmap_threshold_bytes() -> int:
-    """The least request that the C library gives pages of its own: found by asking, nothing freed."""
+    """The least request that the C library gives pages of its own: it asks, and frees nothing."""
     library = ctypes.CDLL(None)
     library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-    for size in range(128 << 10, 32 << 20, 512):
+    for size in range(128 << 10, 32 << 20, 64):
+        address = library.malloc(size)
         heap = next(line for line in _lines("/proc/self/maps") if line.endswith("[heap]"))
         start, stop = (int(part, 16) for part in heap.split()[0].split("-"))
-        if not start <= library.malloc(size) < stop + (1 << 20):
+        if not start <= address < stop:
             return size
     return 32 << 20
 
@@ -228,7 +225,7 @@ def _optimised(here: Path, request: Mapping[str, Any]) -> OptimisedModel:
 
 
 def _baseline(request: Mapping[str, Any], process_bytes: int) -> Baseline:
-    """The constants, as the measured process had them: its feeds' noise was freed before the load."""
+    """The constants, as the measured process had them: the noise of its feeds was freed before."""
     noise = [prod(dims) * 4 for element, dims in request["shapes"].values() if "float" in element]
     freed = max(noise, default=0)
     threshold = MEASURED.mmap_threshold_bytes
@@ -248,6 +245,11 @@ def _error(row: Row, figure: str) -> float | None:
         else (row.process_measured, row.process_predicted)
     )
     return 100 * (predicted / measured - 1) if measured > FLOOR_BYTES else None
+
+
+def _figures(row: Row) -> list[str | int]:
+    values = (getattr(row, field.name) for field in fields(row) if field.name != "terms")
+    return [int(value) if isinstance(value, bool) else value for value in values]
 
 
 def _plain(terms: ProcessTerms) -> dict[str, Any]:

@@ -175,7 +175,9 @@ class Graph:
 
     def parents(self, node: Node) -> list[Node]:
         """The nodes that write a node's inputs, one per edge, by index."""
-        found = [self.makers[name] for name in (*node.inputs, *node.implicit) if name in self.makers]
+        found = [
+            self.makers[name] for name in (*node.inputs, *node.implicit) if name in self.makers
+        ]
         return sorted(found, key=lambda maker: maker.index)
 
     def children(self, node: Node) -> list[Node]:
@@ -277,7 +279,7 @@ class Graph:
         return not name or self.has_value(name) or name in self._readers or name in self.types
 
     def graphs(self) -> Iterator["Graph"]:
-        """This graph and every graph inside it."""
+        """The graph itself and every graph inside it."""
         yield self
         for node in self.nodes.values():
             for body in node.bodies.values():

@@ -18,8 +18,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.passes.constant_folding import fold_
 from onnxmem.runtimes.onnxruntime.optimiser.passes.constant_sharing import share_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_activation import fuse_conv_activation
 from onnxmem.runtimes.onnxruntime.optimiser.passes.fast_gelu import fuse_fast_gelu
-from onnxmem.runtimes.onnxruntime.optimiser.passes.fused_casts import widen_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.function_inlining import inline_functions
+from onnxmem.runtimes.onnxruntime.optimiser.passes.fused_casts import widen_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.gather_split import slice_ranges, split_gathers
 from onnxmem.runtimes.onnxruntime.optimiser.passes.gelu import fuse_gelu
 from onnxmem.runtimes.onnxruntime.optimiser.passes.gemm_activation import fuse_gemm_activation

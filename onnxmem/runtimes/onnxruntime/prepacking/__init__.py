@@ -78,8 +78,8 @@ RULES = _join((floats.RULES, integers.RULES))
 def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
     """What the kernels of a graph and its subgraphs pack, in the order of the nodes.
 
-    A kernel in a subgraph packs weights of its own graph and of the one right around it, and of none
-    further out (session_state.cc: the walk to the parent stops at the first that knows the name).
+    A kernel in a subgraph packs weights of its own graph and of the one right around it, and of
+    none further out (session_state.cc: the walk ends at the first parent that knows the name).
     """
     constants = initializers(graph)
     kept: set[tuple[str, str, int]] = set()

@@ -72,7 +72,7 @@ def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
 
 
 def _fuse_hard_swish(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
-    """x * HardSigmoid(x) on a convolution's result becomes its activation."""
+    """A product x * HardSigmoid(x) on a convolution's result becomes its activation."""
     if len(parts) != _PAIR:
         return False
     gate = next((part for part in parts if part.node.op_type == "HardSigmoid"), None)

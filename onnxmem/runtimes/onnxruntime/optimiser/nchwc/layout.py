@@ -86,9 +86,7 @@ class Layout:
     def fuse(self, old: Node, into: Blocked) -> None:
         """Note that a node's work is done by the one before it."""
         uses = self._uses(old)
-        self.values[old.outputs[0]] = Blocked(
-            into.node, uses, uses, into.channels, into.origins
-        )
+        self.values[old.outputs[0]] = Blocked(into.node, uses, uses, into.channels, into.origins)
         self.removed.append(old)
 
     def _uses(self, node: Node) -> int:

@@ -40,7 +40,10 @@ def _new_names(graph: Graph, node: Node, branch: Graph, prefix: str) -> dict[str
     for inner, outer in zip(branch.outputs, node.outputs, strict=False):
         if branch.has_value(inner):
             names[inner] = outer
-    own = [*branch.initializers, *(n for inner in branch.nodes.values() for n in inner.outputs if n)]
+    own = [
+        *branch.initializers,
+        *(n for inner in branch.nodes.values() for n in inner.outputs if n),
+    ]
     for name in own:
         if name not in names:
             names[name] = f"{prefix}_{name}"

@@ -89,7 +89,9 @@ def _cast_around(graph: Graph, node: Node, made: dict[str, str]) -> bool:
         if name not in made:
             made[name] = _new_value(graph, name)
             _add_cast(graph, name, made[name], FLOAT)
-    graph.set_inputs(node, [made.get(name, name) if name in halves else name for name in node.inputs])
+    graph.set_inputs(
+        node, [made.get(name, name) if name in halves else name for name in node.inputs]
+    )
     if "dtype" in node.attributes and integer(node, "dtype") == FLOAT16:
         put(node, "dtype", FLOAT)
     outputs = list(node.outputs)

@@ -11,7 +11,21 @@ from onnxmem.runtimes.onnxruntime.optimiser.rewriting import redirect
 _INSERTED = "InsertedPrecisionFreeCast_"
 """Start of the names of casts that a pass added: they lose nothing that matters."""
 
-_BITS: Final = {9: 1, 2: 8, 3: 8, 5: 16, 4: 16, 16: 16, 10: 16, 6: 32, 12: 32, 1: 32, 7: 64, 13: 64, 11: 64}
+_BITS: Final = {
+    9: 1,
+    2: 8,
+    3: 8,
+    5: 16,
+    4: 16,
+    16: 16,
+    10: 16,
+    6: 32,
+    12: 32,
+    1: 32,
+    7: 64,
+    13: 64,
+    11: 64,
+}
 _UNSIGNED = frozenset({2, 4, 12, 13})
 _INTEGER = frozenset({3, 5, 6, 7})
 _FLOATS = frozenset({1, 10, 11, 16})

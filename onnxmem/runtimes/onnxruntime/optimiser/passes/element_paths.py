@@ -64,7 +64,9 @@ def is_one_element(graph: Graph, concat: Node, place: int, value: str) -> bool:
     if axes_of(graph, unsqueeze) != [0]:
         return False
     source = graph.parent(unsqueeze, 0)
-    if source is not None and (is_op(source, "Div", {7, 13, 14}) or is_op(source, "Mul", {7, 13, 14})):
+    if source is not None and (
+        is_op(source, "Div", {7, 13, 14}) or is_op(source, "Mul", {7, 13, 14})
+    ):
         return all(_is_single(graph, source, slot, value) for slot in (0, 1))
     return _is_single(graph, unsqueeze, 0, value)
 

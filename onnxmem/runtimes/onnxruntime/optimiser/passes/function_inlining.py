@@ -46,22 +46,27 @@ def _body(graph: Graph, node: Node) -> onnx.FunctionProto | None:
     """The function body that ONNX gives a node for the types of its inputs."""
     try:
         schema = onnx.defs.get_schema(node.op_type, node.since_version, node.domain)
-        if schema.has_function:
-            return schema.function_body
-        if not schema.has_context_dependent_function:
-            return None
-        types = [
-            b"" if known is None else write_type(known).SerializeToString()
-            for known in (graph.type_of(name) for name in node.inputs)
-        ]
-        version = graph.opsets.get(node.domain, 1)
-        usable = [v for v in schema.context_dependent_function_opset_versions if v <= version]
-        text = schema.get_context_dependent_function_with_opset_version(
-            max(usable), write_node(node).SerializeToString(), types
-        )
-        return onnx.FunctionProto.FromString(text)
+        text = _written_body(graph, node, schema)
     except (onnx.defs.SchemaError, ValueError, RuntimeError):
         return None
+    return None if text is None else onnx.FunctionProto.FromString(text)
+
+
+def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes | None:
+    """The newest body that the model's operator set allows, which may depend on types."""
+    opset = graph.opsets.get(node.domain, 1)
+    usable = [v for v in schema.function_opset_versions if v <= opset]
+    if usable:
+        return bytes(schema.get_function_with_opset_version(max(usable)))
+    usable = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not usable:
+        return None
+    types = [
+        b"" if known is None else write_type(known).SerializeToString()
+        for known in (graph.type_of(name) for name in node.inputs)
+    ]
+    call = write_node(node).SerializeToString()
+    return bytes(schema.get_context_dependent_function_with_opset_version(max(usable), call, types))
 
 
 def _inline(graph: Graph, node: Node, body: onnx.FunctionProto) -> None:

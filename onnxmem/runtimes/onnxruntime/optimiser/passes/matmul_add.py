@@ -126,7 +126,9 @@ def _is_same(one: Dim, other: Dim) -> bool:
     return one is not None and one == other
 
 
-def _replace(graph: Graph, old: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]) -> None:
+def _replace(
+    graph: Graph, old: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
     made = list(outputs)
     name = f"{old[0].name}/MatMulAddFusion"
     gemm = add_node(graph, NewNode("Gemm", list(inputs), (), "", name))
@@ -143,7 +145,9 @@ def _reshape_around(graph: Graph, old: Sequence[Node], bias: str, rows: int) -> 
     outputs = list(add.outputs)
     flat = _named(graph, "gemm_input", (rows, inner), elem_type)
     target = add_array(graph, graph.fresh_name("gemm_input_shape"), np.array([rows, inner]))
-    add_node(graph, NewNode("Reshape", [matmul.inputs[0], target], [flat], "", "gemm_input_reshape"))
+    add_node(
+        graph, NewNode("Reshape", [matmul.inputs[0], target], [flat], "", "gemm_input_reshape")
+    )
     product = _named(graph, "gemm_output", (rows, columns), elem_type)
     target = add_array(
         graph, graph.fresh_name("gemm_output_shape"), np.array([*shape[:-1], columns])

@@ -3,6 +3,7 @@
 Source: onnxruntime/core/optimizer/matmul_transpose_fusion.cc.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, number, put
@@ -15,6 +16,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     FLOAT16,
     MICROSOFT,
     has_single_reader,
+    rank_of,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_scale import is_matmul
@@ -48,6 +50,8 @@ def _fuse(graph: Graph, matmul: Node) -> bool:
     if any(graph.elem_type_of(name) not in _TYPES for name in matmul.inputs):
         return False
     operands = [_transposed(graph, matmul, place) for place in range(2)]
+    if not _have_equal_ranks(graph, matmul, operands):
+        operands = [None if found and found.is_batched else found for found in operands]
     if not any(operands):
         return False
     inputs = [
@@ -67,6 +71,13 @@ def _fuse(graph: Graph, matmul: Node) -> bool:
         if has_single_reader(graph, node, 0):
             graph.remove(node)
     return True
+
+
+def _have_equal_ranks(graph: Graph, matmul: Node, operands: Sequence[_Transposed | None]) -> bool:
+    """Whether both sides, before any Transpose, are known to have as many dims."""
+    pairs = zip(matmul.inputs, operands, strict=True)
+    ranks = {rank_of(graph, found.node.inputs[0] if found else name) for name, found in pairs}
+    return len(ranks) == 1 and None not in ranks
 
 
 def _transposed(graph: Graph, matmul: Node, place: int) -> _Transposed | None:

@@ -87,7 +87,9 @@ def _merge_row(graph: Graph, reshape: Node) -> bool:
     if len(row) == 1:
         return False
     dims = [dim for dim in graph.dims_of(row[-1].outputs[0]) or () if isinstance(dim, int)]
-    shape = add_array(graph, graph.fresh_name(f"{reshape.name}_new_shape"), np.array(dims, np.int64))
+    shape = add_array(
+        graph, graph.fresh_name(f"{reshape.name}_new_shape"), np.array(dims, np.int64)
+    )
     made = add_node(
         graph,
         NewNode("Reshape", [reshape.inputs[0], shape], (), "", f"{reshape.name}_new_reshape"),
@@ -107,5 +109,3 @@ def _is_reshaping(node: Node) -> bool:
 def _is_plain_reshape(node: Node) -> bool:
     """A 0 in the target stands for the input's dim."""
     return is_op(node, "Reshape", _RESHAPE) and not integer(node, "allowzero")
-
-

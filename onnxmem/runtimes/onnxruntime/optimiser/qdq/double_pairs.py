@@ -61,8 +61,8 @@ def _unite_ranges(graph: Graph, inner: tuple[Node, Node], outer: tuple[Node, Nod
     is_same = one[1].item() == other[1].item()
     if is_same and abs(float(one[0].item()) - float(other[0].item())) < _SAME_SCALE:
         return True
-    held = np.iinfo(one[1].dtype)
-    ranges = [_range(held, scale, zero) for scale, zero in (one, other)]
+    held = np.iinfo(one[1].dtype)  # type: ignore[type-var]
+    ranges = [_range(held, scale, zero) for scale, zero in (one, other)]  # type: ignore[arg-type]
     low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
     scale = np.float32((high - low) / (held.max - held.min))
     zero = one[1].dtype.type(np.round(held.min - low / scale))

@@ -8,7 +8,13 @@ import numpy as np
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import FLOAT, INT8, INT32, is_constant, is_scalar
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    FLOAT,
+    INT8,
+    INT32,
+    is_constant,
+    is_scalar,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import SCALE, is_dequantise
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_array, add_node

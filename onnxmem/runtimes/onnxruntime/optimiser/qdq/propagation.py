@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Attributes, Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import has_single_reader, is_constant, is_scalar
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    has_single_reader,
+    is_constant,
+    is_scalar,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import (
     SCALE,

@@ -15,8 +15,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     BYTES,
     FLOAT,
-    INT32,
     INT8,
+    INT32,
     MICROSOFT,
     UINT8,
     has_single_reader,
@@ -170,7 +170,7 @@ def _bias_fits(graph: Graph, unit: Unit) -> bool:
     data, weight, bias = (None if scale is None else np.ravel(scale) for scale in scales)
     if data is None or weight is None or bias is None:
         return True
-    return bool(np.all(np.abs(bias - data * weight) <= _ABSOLUTE + _RELATIVE * data * weight))
+    return bool(np.all(np.abs(bias - data * weight) <= _ABSOLUTE + _RELATIVE * data * weight))  # type: ignore[operator]
 
 
 def _matmul(graph: Graph, unit: Unit) -> bool:

@@ -79,7 +79,7 @@ def same_quantisation(graph: Graph, one: Node, other: Node) -> bool:
             return False
         if graph.elem_type_of(name) != graph.elem_type_of(second):
             return False
-        if not np.array_equal(np.ravel(values[0]), np.ravel(values[1])):
+        if not np.array_equal(np.ravel(values[0]), np.ravel(values[1])):  # type: ignore[arg-type]
             return False
     return True
 

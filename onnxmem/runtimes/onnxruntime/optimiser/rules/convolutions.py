@@ -67,7 +67,11 @@ def fuse_conv_add(graph: Graph, node: Node) -> Effect:
     if not _is_per_channel(addend, weight):
         return Effect.NONE
     has_bias = len(node.inputs) > _BIAS
-    base = f"ConvAddFusion_B_{node.inputs[_BIAS]}" if has_bias else f"ConvAddFusion_Add_B_{add.inputs[1]}"
+    base = (
+        f"ConvAddFusion_B_{node.inputs[_BIAS]}"
+        if has_bias
+        else f"ConvAddFusion_Add_B_{add.inputs[1]}"
+    )
     _renew(graph, node, _BIAS, base, weight[:1])
     fuse_into_next(graph, node, add)
     return Effect.CHANGED

@@ -76,7 +76,9 @@ def fuse_not_where(graph: Graph, node: Node) -> Effect:
     if negation is None or not is_op(negation, "Not", {1}) or graph.is_output(negation):
         return Effect.NONE
     readers = graph.readers(negation.outputs[0])
-    if any(reader.op_type != "Where" or reader.inputs[0] != negation.outputs[0] for reader in readers):
+    if any(
+        reader.op_type != "Where" or reader.inputs[0] != negation.outputs[0] for reader in readers
+    ):
         return Effect.NONE
     for reader in readers:
         graph.set_inputs(reader, [negation.inputs[0], reader.inputs[2], reader.inputs[1]])

@@ -29,7 +29,7 @@ def drop_relu(graph: Graph, node: Node) -> Effect:
     zero = graph.array(quantise.input_at(2)) if quantise.input_at(2) else None
     if zero is None or zero.size != 1 or zero.dtype.kind not in "iu":
         return Effect.NONE
-    starts_at_zero = int(zero.ravel()[0]) == np.iinfo(zero.dtype).min
+    starts_at_zero = int(zero.ravel()[0]) == np.iinfo(zero.dtype).min  # type: ignore[type-var]
     is_gone = starts_at_zero and can_remove(graph, node) and remove_handing_through(graph, node)
     return removed_if(is_gone)
 
@@ -61,7 +61,7 @@ def _limits(graph: Graph, quantise: Node) -> tuple[float, float] | None:
         return None
     if zero.dtype.kind not in "iu":
         return None
-    held = np.iinfo(zero.dtype)
+    held = np.iinfo(zero.dtype)  # type: ignore[type-var]
     low, high = int(held.min) - int(zero), int(held.max) - int(zero)
     return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
 

@@ -35,7 +35,9 @@ def onnx_types(
             proto,
             dict(types),
             _known_elements(graph, proto),
-            opset_imports=[onnx.OperatorSetIdProto(domain=d, version=v) for d, v in graph.opsets.items()],
+            opset_imports=[
+                onnx.OperatorSetIdProto(domain=d, version=v) for d, v in graph.opsets.items()
+            ],
             ir_version=graph.ir_version,
         )
     except Exception:  # noqa: BLE001 - whatever it raises costs this node's shapes alone

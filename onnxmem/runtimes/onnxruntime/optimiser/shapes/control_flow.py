@@ -50,9 +50,7 @@ def _handed_in(graph: Graph, node: Node) -> dict[str, ValueType]:
     elif node.op_type == "Scan":
         given = _scan_inputs(graph, node)
     return {
-        name: known
-        for name, known in zip(body.inputs, given, strict=False)
-        if known is not None
+        name: known for name, known in zip(body.inputs, given, strict=False) if known is not None
     }
 
 

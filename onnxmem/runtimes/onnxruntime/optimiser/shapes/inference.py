@@ -21,6 +21,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.value_types import (
     write_type,
 )
 
+
 def resolve(graph: Graph) -> None:
     """Drop constants that nothing reads, and infer what changed since the last time."""
     _drop_unused_initializers(graph)

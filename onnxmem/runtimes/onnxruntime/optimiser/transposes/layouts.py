@@ -60,7 +60,7 @@ def push_max_pool(push: Push) -> bool:
     made = swap_operator(graph, node, "NhwcMaxPool")
     made.attributes.pop("storage_order", None)
     transpose_input(graph, made, 0, inverse(push.order))
-    redo_outputs(Push(graph, push.transpose, made, push.order, push.inputs, True), push.order)
+    redo_outputs(Push(graph, push.transpose, made, push.order, push.inputs, True), push.order)  # noqa: FBT003 - a record's last field
     return True
 
 

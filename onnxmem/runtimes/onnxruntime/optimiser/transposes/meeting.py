@@ -86,9 +86,7 @@ def pass_shape(push: Push) -> bool:
     node.attributes.pop("start", None)
     node.attributes.pop("end", None)
     places = add_integers(graph, order)
-    gather = add_node(
-        graph, NewNode("Gather", [places], [], "", graph.fresh_node_name("Gather"))
-    )
+    gather = add_node(graph, NewNode("Gather", [places], [], "", graph.fresh_node_name("Gather")))
     put(gather, "axis", 0)
     source = move_output(graph, node, gather)
     graph.set_inputs(gather, [source, places])

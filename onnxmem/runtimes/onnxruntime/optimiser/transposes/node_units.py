@@ -12,7 +12,12 @@ from onnxmem.runtimes.onnxruntime.optimiser.attributes import axes_of, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import rank_of
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
-from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_absent, add_array, add_node
+from onnxmem.runtimes.onnxruntime.optimiser.rewriting import (
+    NewNode,
+    add_absent,
+    add_array,
+    add_node,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import (
     is_dequantise,
     quantisation_of,
@@ -163,7 +168,7 @@ def _matches(graph: Graph, dequantise: Node, quantise: Node) -> bool:
         if any(value is None for value in values):
             return False
         first, second = (np.ravel(value) for value in values if value is not None)
-        if not np.array_equal(*np.broadcast_arrays(first, second)):
+        if not np.array_equal(*np.broadcast_arrays(first, second)):  # type: ignore[arg-type]
             return False
     return True
 

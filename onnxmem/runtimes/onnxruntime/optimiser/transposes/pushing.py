@@ -5,21 +5,27 @@ Source: onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimiz
 ``CanLikelyRemoveTranspose``. The cost of a Transpose is the number of dims that it may move.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.constants import is_constant_input
-from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import is_dequantise
+from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import (
+    is_dequantise,
+    single_reader,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.handlers import Handler, handler_of
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.layouts import gains_by_layout
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.moving import Push
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.node_units import mend_units
-from onnxmem.runtimes.onnxruntime.optimiser.transposes.permutations import Order, order_of
+from onnxmem.runtimes.onnxruntime.optimiser.transposes.permutations import Order, inverse, order_of
 
 _UNKNOWN_RANK = 5
 """Taken where a rank is unknown."""
+
+_Leading = Mapping[str, AbstractSet[Order]]
 
 
 def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
@@ -42,22 +48,23 @@ def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
     return changed
 
 
-def _leading_to_transposes(graph: Graph, nodes: Sequence[Node]) -> set[str]:
-    """Values from which a Transpose is reached by way of operators that it can pass."""
-    leading: set[str] = set()
+def _leading_to_transposes(graph: Graph, nodes: Sequence[Node]) -> _Leading:
+    """The orders of the Transposes that are reached from a value by operators they can pass."""
+    leading: dict[str, set[Order]] = {}
     for node in reversed(nodes):
-        if node.op_type == "Transpose" and not node.domain:
-            leading.add(node.inputs[0])
+        order = order_of(node)
+        if order is not None:
+            leading.setdefault(node.inputs[0], set()).add(order)
             continue
-        if not leading.intersection(node.outputs):
-            continue
-        handler = handler_of(node)
+        reached = [leading[name] for name in node.outputs if name in leading]
+        handler = handler_of(node) if reached else None
         if handler is not None and handler.transposes_outputs:
-            leading.update(node.inputs[place] for place in handler.inputs(graph, node))
+            for place in handler.inputs(graph, node):
+                leading.setdefault(node.inputs[place], set()).update(*reached)
     return leading
 
 
-def _process(graph: Graph, node: Node, leading: set[str], *, is_assigned: bool) -> bool:
+def _process(graph: Graph, node: Node, leading: _Leading, *, is_assigned: bool) -> bool:
     handler = handler_of(node)
     if handler is None:
         return False
@@ -75,14 +82,27 @@ def _process(graph: Graph, node: Node, leading: set[str], *, is_assigned: bool) 
     return False
 
 
-def _pays(push: Push, handler: Handler, leading: set[str]) -> bool:
+def _pays(push: Push, handler: Handler, leading: _Leading) -> bool:
     if push.node.op_type == "Transpose" or (push.is_assigned and gains_by_layout(push)):
         return True
     cost = sum(_input_cost(push.graph, push.node.inputs[p], push.order) for p in push.inputs)
-    is_lost = not leading.intersection(push.node.outputs)
-    if cost < 0 and handler.transposes_outputs and is_lost:
+    if cost < 0 and handler.transposes_outputs and not _saves_later(push, leading):
         cost += max(_rank(push.graph, name) for name in push.node.outputs)
     return cost < 0
+
+
+def _saves_later(push: Push, leading: _Leading) -> bool:
+    """Whether a Transpose after the node will cancel another, or join it.
+
+    It joins one where no other node reads the value in the present order. Measured on onnxruntime
+    1.31.1.
+    """
+    back = inverse(push.order)
+    return any(
+        back in leading[name] or single_reader(push.graph, name) is not None
+        for name in push.node.outputs
+        if name in leading
+    )
 
 
 def _input_cost(graph: Graph, name: str, order: Order) -> int:
@@ -116,8 +136,7 @@ def _can_go(graph: Graph, name: str) -> bool:
     if name in graph.outputs:
         return False
     return all(
-        name in reader.inputs and handler_of(reader) is not None
-        for reader in graph.readers(name)
+        name in reader.inputs and handler_of(reader) is not None for reader in graph.readers(name)
     )
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, put
-from onnxmem.runtimes.onnxruntime.optimiser.transposes.meeting import join_transpose
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.constants import add_integers
+from onnxmem.runtimes.onnxruntime.optimiser.transposes.meeting import join_transpose
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.moving import (
     Push,
     permute_input,

@@ -18,7 +18,7 @@ def broadcast(one: Dims | None, other: Dims | None) -> Dims | None:
 def _joined(one: Dim, other: Dim) -> Dim:
     if one == 1:
         return other
-    if other == 1 or one == other:
+    if other in {1, one}:
         return one
     for dim in (one, other):
         if isinstance(dim, int):

@@ -5,7 +5,6 @@ schema. An operator that is not listed has no known shapes.
 """
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Final
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer

@@ -42,7 +42,10 @@ def _asked(graph: Graph, node: Node, op_type: str, places: Sequence[int]) -> Dim
         types[f"in{place}"] = write_type(TensorType(_FLOAT, dims))
     proto = onnx.NodeProto(op_type=op_type, input=list(types), output=["out"])
     known = {"MaxPool": _WINDOW, "AveragePool": _WINDOW, "Conv": _WINDOW}.get(op_type, ())
-    skipped = {"Conv": ("ceil_mode", "count_include_pad"), "MaxPool": ("group", "count_include_pad")}
+    skipped = {
+        "Conv": ("ceil_mode", "count_include_pad"),
+        "MaxPool": ("group", "count_include_pad"),
+    }
     names = [name for name in known if name not in skipped.get(op_type, ("group",))]
     proto.attribute.extend(node.attributes[name] for name in names if name in node.attributes)
     found = onnx_types(graph, proto, types).get("out")
