@@ -23,6 +23,12 @@ def emulated(
     return OptimisedModel(model, shapes, level != "off", level, "onnxmem")
 
 
+def unoptimised(prepared: Prepared, level: str) -> OptimisedModel:
+    """The file's own graph, with the shapes that it declares."""
+    shapes = dict(_placed(prepared.proto.graph, ""))
+    return OptimisedModel(prepared.proto, shapes, False, level, "nobody")  # noqa: FBT003 - a field
+
+
 def _placed(
     graph: onnx.GraphProto, place: str
 ) -> Iterator[tuple[str, Mapping[str, LoadShape | None]]]:

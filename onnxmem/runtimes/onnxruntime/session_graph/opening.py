@@ -16,7 +16,7 @@ from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
-from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated, unoptimised
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
 
 _SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimised"
@@ -63,7 +63,14 @@ def optimised_model(model: ModelAt, opening: Opening) -> OptimisedModel:
             return found
         findings = (found,)
     dims = model.bound.binding.dims if opening.fixed_dims else {}
-    found = emulated(model.prepared, opening.level, dims, opening.channel_block)
+    try:
+        found = emulated(model.prepared, opening.level, dims, opening.channel_block)
+    except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
+        text = (
+            f"the emulated optimiser failed ({type(fault).__name__}); the file's own graph counts"
+        )
+        found = unoptimised(model.prepared, opening.level)
+        findings = (*findings, Finding("optimiser_failed", text))
     return replace(found, findings=findings)
 
 

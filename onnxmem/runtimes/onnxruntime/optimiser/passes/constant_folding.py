@@ -134,7 +134,7 @@ def _computed(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
     names = [name for name in node.outputs if name]
     try:
         return [onnx.numpy_helper.from_array(a, n) for n, a in zip(names, made, strict=True)]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, NotImplementedError):
         return None
 
 

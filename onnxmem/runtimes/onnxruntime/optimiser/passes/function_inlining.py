@@ -55,10 +55,10 @@ def _body(graph: Graph, node: Node) -> onnx.FunctionProto | None:
 def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes | None:
     """The newest body that the model's operator set allows, which may depend on types."""
     opset = graph.opsets.get(node.domain, 1)
-    usable = [v for v in schema.function_opset_versions if v <= opset]
+    usable = [v for v in schema.function_opset_versions if v <= opset]  # type: ignore[attr-defined]
     if usable:
-        return bytes(schema.get_function_with_opset_version(max(usable)))
-    usable = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        return bytes(schema.get_function_with_opset_version(max(usable)))  # type: ignore[attr-defined]
+    usable = [v for v in schema.context_dependent_function_opset_versions if v <= opset]  # type: ignore[attr-defined]
     if not usable:
         return None
     types = [
@@ -66,7 +66,7 @@ def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes
         for known in (graph.type_of(name) for name in node.inputs)
     ]
     call = write_node(node).SerializeToString()
-    return bytes(schema.get_context_dependent_function_with_opset_version(max(usable), call, types))
+    return bytes(schema.get_context_dependent_function_with_opset_version(max(usable), call, types))  # type: ignore[attr-defined]
 
 
 def _inline(graph: Graph, node: Node, body: onnx.FunctionProto) -> None:
