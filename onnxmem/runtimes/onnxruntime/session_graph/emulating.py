@@ -26,7 +26,9 @@ def emulated(
 def unoptimised(prepared: Prepared, level: str) -> OptimisedModel:
     """The file's own graph, with the shapes that it declares."""
     shapes = dict(_placed(prepared.proto.graph, ""))
-    return OptimisedModel(prepared.proto, shapes, False, level, "nobody")  # noqa: FBT003 - a field
+    proto = onnx.ModelProto()
+    proto.CopyFrom(prepared.proto)  # who reads it takes doubled constants out
+    return OptimisedModel(proto, shapes, False, level, "nobody")  # noqa: FBT003 - a field
 
 
 def _placed(

@@ -109,6 +109,6 @@ def _factor(graph: Graph, node: Node, place: int) -> float | None:
     if tensor is None or value is None or value.size != 1 or value.dtype.kind not in "fi":
         return None
     rank = rank_of(graph, node.inputs[1 - place])
-    if tensor.dims and (rank is None or rank < len(tensor.dims)):
+    if rank is None or rank < len(tensor.dims):
         return None
     return float(value.ravel()[0])
