@@ -79,7 +79,8 @@ _Scaled = tuple[Node, str, float]
 
 def _scaled_input(graph: Graph, matmul: Node, place: int) -> _Scaled | None:
     maker = graph.parent(matmul, place)
-    return None if maker is None else _scale_of(graph, maker)
+    found = None if maker is None else _scale_of(graph, maker)
+    return None if found is None or rank_of(graph, found[1]) is None else found
 
 
 def _scale_after(graph: Graph, matmul: Node) -> _Scaled | None:
@@ -109,6 +110,6 @@ def _factor(graph: Graph, node: Node, place: int) -> float | None:
     if tensor is None or value is None or value.size != 1 or value.dtype.kind not in "fi":
         return None
     rank = rank_of(graph, node.inputs[1 - place])
-    if rank is None or rank < len(tensor.dims):
+    if tensor.dims and (rank is None or rank < len(tensor.dims)):
         return None
     return float(value.ravel()[0])

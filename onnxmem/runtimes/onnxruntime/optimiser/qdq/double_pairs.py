@@ -22,7 +22,10 @@ _SAME_SCALE = 1e-20
 
 
 def remove_double_pairs(graph: Graph) -> bool:
-    """Remove the inner two of four nodes; the outer two get a range that both pairs hold."""
+    """Remove the inner two of four nodes; the outer get a range that both pairs hold.
+
+    The last may be several.
+    """
     changed = False
     for node in execution_order(graph):
         if graph.nodes.get(node.index) is node and is_dequantise(node):
@@ -37,22 +40,24 @@ def _remove(graph: Graph, first: Node) -> bool:
     if not has_single_reader(graph, first):
         return False
     second = graph.children(first)[0]
-    if not is_quantise(second) or not has_single_reader(graph, second):
+    ends = graph.children(second)
+    if not is_quantise(second) or graph.is_output(second) or not first.input_at(ZERO_POINT):
         return False
-    end = graph.children(second)[0]
-    if not is_dequantise(end) or not first.input_at(ZERO_POINT):
+    if not ends or not all(is_dequantise(end) for end in ends):
         return False
-    if not same_quantisation(graph, start, first) or not same_quantisation(graph, second, end):
+    pairs = [(start, first), *((second, end) for end in ends)]
+    if not all(same_quantisation(graph, *pair) for pair in pairs):
         return False
-    if not _unite_ranges(graph, (first, second), (end, start)):
+    if not _unite_ranges(graph, (first, second), (*ends, start)):
         return False
-    graph.set_input(end, 0, start.outputs[0])
+    for end in ends:
+        graph.set_input(end, 0, start.outputs[0])
     graph.remove(second)
     graph.remove(first)
     return True
 
 
-def _unite_ranges(graph: Graph, inner: tuple[Node, Node], outer: tuple[Node, Node]) -> bool:
+def _unite_ranges(graph: Graph, inner: tuple[Node, Node], outer: tuple[Node, ...]) -> bool:
     one, other = (_parameters(graph, node) for node in inner)
     if one is None or other is None or one[1].dtype != other[1].dtype:
         return False
