@@ -125,7 +125,7 @@ def _training(training: TrainingMemory | None) -> Row | None:
     if training is None:
         return None
     return {
-        "optimizer": training.optimizer,
+        "optimizer": training.recipe.optimizer,
         "weight_bytes": training.weight_bytes,
         "buffer_bytes": training.buffer_bytes,
         "gradient_bytes": training.gradient_bytes,

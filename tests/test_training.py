@@ -10,36 +10,12 @@ from graphs import graph_of
 
 from onnxmem.errors import UsageError
 from onnxmem.model import Graph, Prepared, Request, build, load, prepare
-from onnxmem.model.parameters import parameters
-from onnxmem.training import LOSSES, OPTIMIZERS, PRECISIONS, TrainingMemory, training_memory
+from onnxmem.recipe import Recipe
+from onnxmem.training import TrainingMemory, training_memory
 
 DATA = Path(__file__).parent / "data" / "training"
 ROWS: list[dict[str, Any]] = json.loads((DATA / "truth.json").read_text())["rows"]
 MEASURED = ("sgd", "momentum", "adam")
-
-PEAK_ERRORS_PERCENT = {
-    # Gradients that do not exist yet while all saved activations do: too much.
-    "alexnet": (-0.73, 0.69),
-    "vgg16": (0.14, 1.68),
-    "vgg19": (0.65, 2.48),
-    "resnet18": (0.66, 4.10),
-    "resnet50": (0.74, 6.46),
-    "densenet121": (0.03, 2.28),
-    "convnext_t_like": (0.76, 8.13),
-    "bert_base": (8.28, 32.90),
-    # Gradients of activations, which are not counted: too little at large batches.
-    "mlp": (-7.53, 14.50),
-    "mobilenetv2": (-0.53, 0.08),
-    "efficientnet_b0": (-0.27, 1.64),
-    "vit_tiny": (-0.77, 2.39),
-    "unet": (-4.45, 18.15),
-    "gpt2_small": (-4.10, 28.69),
-    "tiny_transformer": (-18.69, -5.23),
-    "squeezenet": (-5.90, -4.50),
-    "instnorm_mix": (-18.00, -17.82),
-}
-"""Least and largest error of the step's peak, over two batches and three optimizers: the peak is a
-sum of terms so far, and knows nothing of when they are alive."""
 
 
 @cache
@@ -52,14 +28,8 @@ def network(file: str, batch: int) -> Graph:
     return build(prepared(file), Request(batch=batch)).graph
 
 
-def step_of(graph: Graph, *, optimizer: str, precision: str, loss: str) -> TrainingMemory:
-    found = parameters(graph)
-    return training_memory(graph, found, optimizer=optimizer, precision=precision, loss=loss)
-
-
 def step(row: dict[str, Any], optimizer: str = "sgd") -> TrainingMemory:
-    graph = network(row["file"], row["batch"])
-    return step_of(graph, optimizer=optimizer, precision="fp32", loss="cross-entropy")
+    return training_memory(network(row["file"], row["batch"]), Recipe(optimizer=optimizer))
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -78,22 +48,21 @@ def test_every_term_equals_the_measured_step(row: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("optimizer", MEASURED)
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_optimizer_state_and_phase_equal_the_measured_step(
-    row: dict[str, Any], optimizer: str
-) -> None:
+def test_state_and_phases_equal_the_measured_step(row: dict[str, Any], optimizer: str) -> None:
+    """To the byte; of the forward pass alone see the next test."""
     found = step(row, optimizer)
-    assert found.optimizer_state_bytes == row[optimizer]["optimizer_state_bytes"]
-    assert found.optimizer_peak_bytes == row[optimizer]["optimizer_peak_bytes"]
+    for term in ("optimizer_state", "backward_peak", "optimizer_peak", "peak"):
+        assert getattr(found, f"{term}_bytes") == row[optimizer][f"{term}_bytes"], term
 
 
-@pytest.mark.parametrize("optimizer", MEASURED)
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
-def test_the_peak_is_off_by_what_the_sum_leaves_out(row: dict[str, Any], optimizer: str) -> None:
-    found = step(row, optimizer).peak_bytes
-    assert found is not None
-    error = round(100 * (found / row[optimizer]["peak_bytes"] - 1), 2)
-    lowest, highest = PEAK_ERRORS_PERCENT[row["model"]]
-    assert lowest <= error <= highest
+def test_the_forward_peak_differs_by_what_the_file_does_not_tell(row: dict[str, Any]) -> None:
+    """ReLUs in place take less, a function's variables hold more: never the step's peak here."""
+    error = 100 * (step(row).forward_peak_bytes / row["sgd"]["forward_peak_bytes"] - 1)
+    in_place = {"resnet18", "resnet50", "densenet121", "unet", "squeezenet"}
+    held_longer = {"alexnet", "instnorm_mix"}
+    lowest = -9.7 if row["model"] in held_longer else 0
+    assert lowest <= error <= (4.4 if row["model"] in in_place else 0)
 
 
 MLP = """
@@ -108,17 +77,24 @@ NUM_PARAMETERS = 8 * 16 + 16 + 16 * 3
 def of_mlp(
     *, optimizer: str = "sgd", precision: str = "fp32", loss: str = "cross-entropy"
 ) -> TrainingMemory:
-    return step_of(graph_of(MLP), optimizer=optimizer, precision=precision, loss=loss)
+    return training_memory(
+        graph_of(MLP), Recipe(optimizer=optimizer, precision=precision, loss=loss)
+    )
 
 
-def test_phases_sum_their_terms() -> None:
+def test_phases_hold_their_terms() -> None:
     found = of_mlp(optimizer="adam")
     weights, inputs, state = 4 * NUM_PARAMETERS, 4 * 32 + 8 * 4, 8 * NUM_PARAMETERS + 3 * 4
     relu, output, log_softmax, total_weight, loss = 4 * 64, 4 * 12, 4 * 12, 4, 4
     saved = relu + output + log_softmax + total_weight + loss
     assert found.saved_activation_bytes == saved
-    assert found.forward_peak_bytes == weights + state + inputs + saved
-    assert found.backward_peak_bytes == 2 * weights + state + inputs + saved
+    assert found.forward_peak_bytes == weights + state + inputs + 2 * relu  # with its input
+    # At the first Gemm's backward: the output, the loss and its gradient, a one, are held yet, the
+    # gradient of relu's input is read, and all gradients of weights are there; relu itself is gone
+    at_gemm = output + loss + 4 + 4 * 64 + weights
+    # At the second's: relu is read, with the gradient of the output
+    at_matmul = output + loss + 4 + relu + output + relu + 4 * 16 * 3
+    assert found.backward_peak_bytes == weights + state + inputs + max(at_gemm, at_matmul)
     assert found.optimizer_peak_bytes == 3 * weights + state + inputs + output + loss
     assert found.peak_bytes == found.optimizer_peak_bytes
     assert found.peak_phase == "optimizer"
@@ -148,7 +124,7 @@ def test_losses_keep_and_read_their_own(loss: str, saved_bytes: int, target_byte
 )
 def test_classes_are_the_last_axis_or_for_images_axis_one(shape: str, labels: int) -> None:
     graph = graph_of(f"agraph (float[{shape}] x) => (float[{shape}] y) {{ y = Exp(x) }}")
-    found = step_of(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
+    found = training_memory(graph, Recipe(optimizer="sgd", loss="cross-entropy"))
     inputs_bytes = graph.tensors["x"].size_bytes
     assert inputs_bytes is not None
     assert found.input_bytes == inputs_bytes + 8 * labels
@@ -183,22 +159,38 @@ def test_quantised_weights_and_statistics_are_buffers() -> None:
             c = Conv(x, w)
             y = BatchNormalization(c, s, b, mean, var)
         }""")
-    found = step_of(graph, optimizer="sgd", precision="fp32", loss="none")
+    found = training_memory(graph, Recipe(optimizer="sgd", loss="none"))
     assert found.weight_bytes == 2 * 12
     assert found.buffer_bytes == 2 * 12 + 9 + 4 + 8
 
 
-def test_the_loss_reads_the_first_floating_output_and_the_loop_holds_all() -> None:
-    graph = graph_of("""
-        agraph (float[4,8] x) => (int64[4] best, float[4,3] scores, float[4,5] boxes)
-        <float[8,3] w, float[8,5] v> {
-            scores = MatMul(x, w)
-            boxes = MatMul(x, v)
-            best = ArgMax <axis = 1, keepdims = 0> (scores)
-        }""")
-    found = step_of(graph, optimizer="sgd", precision="fp32", loss="cross-entropy")
-    assert found.saved_activation_bytes == 8 * 4 + 4 * 12 + 4 * 20 + (4 * 12 + 4) + 4
+TWO_OUTPUTS = """
+    agraph (float[4,8] x) => (int64[4] best, float[4,3] scores, float[4,5] boxes)
+    <float[8,3] w, float[8,5] v> {
+        scores = MatMul(x, w)
+        boxes = MatMul(x, v)
+        best = ArgMax <axis = 1, keepdims = 0> (scores)
+    }"""
+
+
+def test_each_floating_output_has_a_loss_and_the_loop_holds_all() -> None:
+    found = training_memory(graph_of(TWO_OUTPUTS), Recipe(optimizer="sgd"))
+    outputs, losses = 8 * 4 + 4 * 12 + 4 * 20, (4 * 12 + 4 + 4) + (4 * 20 + 4 + 4)
+    assert found.saved_activation_bytes == outputs + losses
+    assert found.input_bytes == 4 * 32 + 2 * 8 * 4
+
+
+def test_a_named_output_alone_has_a_loss() -> None:
+    recipe = Recipe(optimizer="sgd", outputs=("boxes",))
+    found = training_memory(graph_of(TWO_OUTPUTS), recipe)
+    assert found.saved_activation_bytes == 8 * 4 + 4 * 12 + 4 * 20 + (4 * 20 + 4 + 4)
     assert found.input_bytes == 4 * 32 + 8 * 4
+
+
+@pytest.mark.parametrize("name", ["best", "nothing"])
+def test_an_output_that_cannot_be_trained_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"output '{name}': .* one of scores, boxes"):
+        training_memory(graph_of(TWO_OUTPUTS), Recipe(outputs=(name,)))
 
 
 def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
@@ -208,14 +200,7 @@ def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
             h = MatMul(x, w)
             y = my.own.Mystery(h)
         }""")
-    found = step_of(graph, optimizer="sgd", precision="fp32", loss="none")
+    found = training_memory(graph, Recipe(optimizer="sgd", loss="none"))
     assert found.assumed_nodes == ("Mystery_1",)
     assert found.saved_activation_bytes is not None
     assert found.saved_activation_bytes >= 64
-
-
-@pytest.mark.parametrize("field", ["optimizer", "precision", "loss"])
-def test_an_unknown_choice_is_refused_with_the_known_names(field: str) -> None:
-    known = {"optimizer": OPTIMIZERS, "precision": PRECISIONS, "loss": LOSSES}[field]
-    with pytest.raises(UsageError, match=f"{field} 'x': not known; one of {', '.join(known)}"):
-        of_mlp(**{field: "x"})

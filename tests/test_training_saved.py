@@ -8,18 +8,28 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.model.parameters import parameters
+from onnxmem.training.composites import as_run
 from onnxmem.training.precision import precision_named
-from onnxmem.training.saved import SavedActivations, saved_activations
+from onnxmem.training.tape import Tape, tape_of
 
 
-def saved(text: str, precision: str = "fp32") -> SavedActivations:
-    graph = graph_of(text)
-    return saved_activations(graph, parameters(graph), precision_named(precision))
+def tape(text: str, precision: str = "fp32") -> Tape:
+    graph = as_run(graph_of(text))
+    return tape_of(graph, parameters(graph), precision_named(precision), graph.outputs)
 
 
-def kept(text: str) -> dict[str, int | None]:
-    """Tensors that are kept, but for the output ``y``, which the loop always holds."""
-    return {name: size for name, size in saved(text).tensors if name != "y"}
+def kept(text: str, precision: str = "fp32") -> dict[str, int | None]:
+    """Storages and copies that are kept, but for the output ``y``, which the loop always holds."""
+    found = tape(text, precision)
+    sizes: dict[str, int | None] = {}
+    for each in found.kept.values():
+        sizes |= {name: found.size_bytes(name) for name in each.storages} | dict(each.copies)
+    return {name: size for name, size in sizes.items() if name != "y"}
+
+
+def extras(text: str) -> int:
+    """Bytes that formulas keep beside tensors."""
+    return sum(each.extra_bytes or 0 for each in tape(text).kept.values())
 
 
 def test_each_storage_is_kept_once() -> None:
@@ -33,25 +43,25 @@ def test_each_storage_is_kept_once() -> None:
 
 
 def test_relu_keeps_its_output_and_batchnorm_its_input() -> None:
-    found = saved("""
+    text = """
         agraph (float[2,3,8,8] x) => (float[2,4,6,6] y)
         <float[4,3,3,3] w, float[4] s, float[4] b, float[4] mean, float[4] var> {
             c = Conv(x, w)
             n = BatchNormalization(c, s, b, mean, var)
             y = Relu(n)
-        }""")
-    assert dict(found.tensors) == {"c": 1152, "y": 1152}
-    assert [size for _, size in found.extras] == [2 * 4 * 4]
+        }"""
+    assert kept(text) == {"c": 1152}
+    assert extras(text) == 2 * 4 * 4
 
 
 def test_maxpool_keeps_its_input_and_int64_indices() -> None:
-    found = saved("""
+    text = """
         agraph (float[1,3,8,8] x) => (float[1,4,4,4] y) <float[4,3,1,1] w> {
             c = Conv(x, w)
             y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (c)
-        }""")
-    assert dict(found.tensors) == {"c": 1024, "y": 256}
-    assert [size for _, size in found.extras] == [8 * 64]
+        }"""
+    assert kept(text) == {"c": 1024}
+    assert extras(text) == 8 * 64
 
 
 def test_concat_keeps_nothing_but_its_readers_keep_its_result() -> None:
@@ -70,17 +80,16 @@ def test_concat_keeps_nothing_but_its_readers_keep_its_result() -> None:
 @pytest.mark.parametrize(("ratio", "keeps"), [(0.0, 0), (0.5, 96)])
 def test_dropout_of_nothing_is_an_identity(ratio: float, keeps: int) -> None:
     """torch: 384 bytes with a ratio of 0."""
-    found = saved(f"""
+    text = f"""
         agraph (float[2,6,8] x) => (float[2,6,8] y)
         <float[8,8] w, float ratio = {{{ratio}}}, bool on = {{1}}> {{
             h = MatMul(x, w)
             r = Relu(h)
             d, mask = Dropout(r, ratio, on)
             y = MatMul(d, w)
-        }}""")
-    tensors = {"r": 384, "y": 384} | ({"d": 384} if ratio else {})
-    assert dict(found.tensors) == tensors
-    assert sum(size or 0 for _, size in found.extras) == keeps
+        }}"""
+    assert kept(text) == {"r": 384} | ({"d": 384} if ratio else {})
+    assert extras(text) == keeps
 
 
 def test_a_saved_view_keeps_its_whole_storage() -> None:
@@ -200,7 +209,6 @@ def test_a_branch_that_reaches_no_output_keeps_nothing() -> None:
 def test_without_parameters_nothing_is_kept_but_the_output() -> None:
     text = "agraph (float[2,8] x) => (float[2,8] y) { e = Exp(x)  y = Exp(e) }"
     assert kept(text) == {}
-    assert saved(text).size_bytes == 64
 
 
 def test_silu_keeps_its_input_alone() -> None:
@@ -224,21 +232,19 @@ def test_a_gate_keeps_both_factors() -> None:
 
 
 def test_an_unknown_operator_keeps_everything_and_is_named() -> None:
-    found = saved("""
+    text = """
         <ir_version: 10, opset_import: ["" : 21, "my.own" : 1]>
         agraph (float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             h = MatMul(x, w)
             m = my.own.Mystery(h)
             y = Identity(m)
-        }""")
-    assert found.assumed_nodes == ("Mystery_1",)
-    assert dict(found.tensors) == {"h": 64, "m": None}
-    assert found.size_bytes == 64
-    assert found.unknown == ("m",)
+        }"""
+    assert tape(text).assumed_nodes == ("Mystery_1",)
+    assert kept(text) == {"h": 64, "m": None}
 
 
 def test_a_body_keeps_all_that_it_makes_and_is_named() -> None:
-    found = saved("""
+    found = tape("""
         agraph (bool c, float[2,8] x) => (float[2,8] y) <float[8,8] w> {
             y = If (c) <
                 then_branch = yes () => (float[2,8] a) { h = MatMul(x, w)  a = Exp(h) },
@@ -246,7 +252,7 @@ def test_a_body_keeps_all_that_it_makes_and_is_named() -> None:
             >
         }""")
     assert found.assumed_nodes == ("If_0",)
-    assert found.size_bytes == 4 * 64
+    assert [size for _, size in found.kept["If_0"].inner] == [64, 64, 64]
 
 
 def test_mixed_precision_halves_activations_and_casts_the_input() -> None:
@@ -256,5 +262,5 @@ def test_mixed_precision_halves_activations_and_casts_the_input() -> None:
             r = Relu(h)
             y = MatMul(r, w)
         }"""
-    assert dict(saved(text, "bf16").tensors) == {"r": 32, "y": 32}
-    assert dict(saved(text, "mixed-fp16").tensors) == {"x": 32, "r": 32, "y": 32}
+    assert kept(text, "bf16") == {"r": 32}
+    assert kept(text, "mixed-fp16") == {"x": 32, "r": 32}

@@ -27,6 +27,7 @@ def _activation(
         outputs=names[1:],
         may_inplace=(names,) if inplace else (),
         saved=(Saved(saves),),
+        keeps_strides=True,
         flops=one_per_element,
         source=f"onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: {torch}",
     )
@@ -61,6 +62,7 @@ OPS = (
         outputs=("output",),
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 keeps its input, ReLU not
+        keeps_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: hardtanh, clamp",
     ),
@@ -73,6 +75,7 @@ OPS = (
             Saved("X"),
             Saved("slope"),
         ),  # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0)
+        keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: _prelu_kernel",
     ),
@@ -83,6 +86,7 @@ OPS = (
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY / (1 + |X|)^2
         saved_extra_bytes=bytes_of_output(),  # 1 + |X|, the divisor of X / (1 + |X|)
+        keeps_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch nn.functional.softsign, a composite",
     ),

@@ -5,29 +5,38 @@ and converting compute nothing. onnxruntime overwrites no input of the arithmeti
 """
 
 from onnxmem.ops.formulas import num_elements, one_per_element, times
-from onnxmem.ops.spec import Call, OpSpec, Saved
+from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved
 
 _XY = ("X", "Y")
 _IO = ("input", "output")
 _AB = ("A", "B")
 
 
+def _same(name: str) -> Gradient:
+    return Gradient(name, Made.SAME)
+
+
+def _product(name: str, temporaries: int = 0) -> Gradient:
+    return Gradient(name, Made.PRODUCT, temporaries)
+
+
 def _unary(
-    op_type: str, names: tuple[str, str], saves: str | None, torch: str, *, trained: bool = False
+    op_type: str, names: tuple[str, str], saves: str | None, torch: str, temporaries: int = 0
 ) -> OpSpec:
-    """One operand; ``trained``: networks apply it to a parameter itself."""
+    """One operand; the backward formula makes so many tensors beside its result."""
     return OpSpec(
         op_type=op_type,
         inputs=names[:1],
         outputs=names[1:],
-        parameters=names[:1] if trained else (),
         saved=() if saves is None else (Saved(saves),),
+        gradients=(Gradient(names[0], Made.NEW, temporaries),),
+        keeps_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
     )
 
 
-def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str) -> OpSpec:
+def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str, *gradients: Gradient) -> OpSpec:
     """Two broadcast operands, either of which may be a trained parameter: a bias, a gain."""
     return OpSpec(
         op_type=op_type,
@@ -35,6 +44,8 @@ def _arithmetic(op_type: str, saved: tuple[Saved, ...], torch: str) -> OpSpec:
         outputs=("C",),
         parameters=_AB,
         saved=saved,
+        gradients=gradients,
+        keeps_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
     )
@@ -46,14 +57,16 @@ def _after_the_first(call: Call) -> int | None:
 
 
 def _variadic(
-    op_type: str, output: str, saved: tuple[Saved, ...], torch: str, *, trained: bool = False
+    op_type: str, output: str, saved: tuple[Saved, ...], torch: str, made: Made
 ) -> OpSpec:
     return OpSpec(
         op_type=op_type,
         inputs=("*data_0",),
         outputs=(output,),
-        parameters=("data_0",) if trained else (),
+        parameters=("data_0",) if made is Made.SAME else (),
         saved=saved,
+        gradients=(Gradient("data_0", made),),
+        keeps_strides=True,
         flops=_after_the_first,
         source=f"torch derivatives.yaml: {torch}",
     )
@@ -71,40 +84,48 @@ def _no_gradient(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
 
 
 _UNARY = (
-    _unary("Abs", _XY, "X", "abs"),  # dX = dY * sign(X)
+    _unary("Abs", _XY, "X", "abs", 1),  # dX = dY * sign(X)
     _unary("Neg", _XY, None, "neg"),  # dX = -dY
     _unary("Sign", _IO, None, "sign"),  # dX = 0
     _unary("Floor", _XY, None, "floor"),  # dX = 0
     _unary("Ceil", _XY, None, "ceil"),  # dX = 0
     _unary("Round", _XY, None, "round"),  # dX = 0
-    _unary("Reciprocal", _XY, "Y", "reciprocal"),  # dX = -dY * Y^2
-    _unary("Sqrt", _XY, "Y", "sqrt"),  # dX = dY / (2 * Y)
-    _unary("Exp", _IO, "output", "exp", trained=True),  # dX = dY * Y; a learned log scale
+    _unary("Reciprocal", _XY, "Y", "reciprocal", 2),  # dX = -dY * Y^2
+    _unary("Sqrt", _XY, "Y", "sqrt", 1),  # dX = dY / (2 * Y)
     _unary("Log", _IO, "input", "log"),  # dX = dY / X
-    _unary("Erf", _IO, "input", "erf"),  # dX = dY * 2 / sqrt(pi) * exp(-X^2)
-    _unary("Sin", _IO, "input", "sin"),  # dX = dY * cos(X)
-    _unary("Cos", _IO, "input", "cos"),  # dX = -dY * sin(X)
-    _unary("Tan", _IO, "output", "tan"),  # dX = dY * (1 + Y^2)
-    _unary("Asin", _IO, "input", "asin"),  # dX = dY / sqrt(1 - X^2)
-    _unary("Acos", _IO, "input", "acos"),  # dX = -dY / sqrt(1 - X^2)
-    _unary("Atan", _IO, "input", "atan"),  # dX = dY / (1 + X^2)
-    _unary("Sinh", _IO, "input", "sinh"),  # dX = dY * cosh(X)
-    _unary("Cosh", _IO, "input", "cosh"),  # dX = dY * sinh(X)
-    _unary("Asinh", _IO, "input", "asinh"),  # dX = dY / sqrt(X^2 + 1)
-    _unary("Acosh", _IO, "input", "acosh"),  # dX = dY / sqrt(X^2 - 1)
-    _unary("Atanh", _IO, "input", "atanh"),  # dX = dY / (1 - X^2)
+    _unary("Erf", _IO, "input", "erf", 4),  # dX = dY * 2 / sqrt(pi) * exp(-X^2)
+    _unary("Sin", _IO, "input", "sin", 1),  # dX = dY * cos(X)
+    _unary("Cos", _IO, "input", "cos", 2),  # dX = -dY * sin(X)
+    _unary("Tan", _IO, "output", "tan", 2),  # dX = dY * (1 + Y^2)
+    _unary("Asin", _IO, "input", "asin", 4),  # dX = dY / sqrt(1 - X^2)
+    _unary("Acos", _IO, "input", "acos", 5),  # dX = -dY / sqrt(1 - X^2)
+    _unary("Atan", _IO, "input", "atan", 2),  # dX = dY / (1 + X^2)
+    _unary("Sinh", _IO, "input", "sinh", 1),  # dX = dY * cosh(X)
+    _unary("Cosh", _IO, "input", "cosh", 1),  # dX = dY * sinh(X)
+    _unary("Asinh", _IO, "input", "asinh", 3),  # dX = dY / sqrt(X^2 + 1)
+    _unary("Acosh", _IO, "input", "acosh", 3),  # dX = dY / sqrt(X^2 - 1)
+    _unary("Atanh", _IO, "input", "atanh", 3),  # dX = dY / (1 - X^2)
 )
 
 _ARITHMETIC = (
-    _arithmetic("Add", (), "add"),  # dA = dB = dC
-    _arithmetic("Sub", (), "sub"),  # dA = dC, dB = -dC
+    _arithmetic("Add", (), "add", _same("A"), _same("B")),  # dA = dB = dC
+    _arithmetic("Sub", (), "sub", _same("A"), _product("B")),  # dA = dC, dB = -dC
     # dA = dC * B, dB = dC * A
-    _arithmetic("Mul", (Saved("A", if_grad="B"), Saved("B", if_grad="A")), "mul"),
-    _arithmetic("Div", (Saved("A", if_grad="B"), Saved("B")), "div"),  # dA = dC/B, dB = -dC*A/B^2
-    _variadic("Sum", "sum", (), "add", trained=True),  # each dX = dY
-    _variadic("Mean", "mean", (), "mean"),  # each dX = dY / n
-    _variadic("Max", "max", (Saved("data_0"),), "maximum"),  # dX = dY * (X is the largest)
-    _variadic("Min", "min", (Saved("data_0"),), "minimum"),  # dX = dY * (X is the smallest)
+    _arithmetic(
+        "Mul",
+        (Saved("A", if_grad="B"), Saved("B", if_grad="A")),
+        "mul",
+        *(_product("A"), _product("B")),
+    ),
+    # dA = dC / B, dB = -dC * ((A / B) / B)
+    _arithmetic(
+        "Div", (Saved("A", if_grad="B"), Saved("B")), "div", _product("A"), _product("B", 3)
+    ),
+    _variadic("Sum", "sum", (), "add", Made.SAME),  # each dX = dY
+    _variadic("Mean", "mean", (), "mean", Made.PRODUCT),  # each dX = dY / n
+    # dX = dY where X is the largest, the smallest
+    _variadic("Max", "max", (Saved("data_0"),), "maximum", Made.PRODUCT),
+    _variadic("Min", "min", (Saved("data_0"),), "minimum", Made.PRODUCT),
 )
 
 _LOGIC = (
@@ -120,11 +141,23 @@ OPS = (
     *_ARITHMETIC,
     *_LOGIC,
     OpSpec(
+        op_type="Exp",
+        inputs=("input",),
+        outputs=("output",),
+        parameters=("input",),  # a learned log scale
+        saved=(Saved("output"),),  # dX = dY * Y
+        keeps_strides=True,
+        flops=one_per_element,
+        source="torch derivatives.yaml: exp",
+    ),
+    OpSpec(
         op_type="Pow",
         inputs=("X", "Y"),
         outputs=("Z",),
-        # dX = dZ * Y * X^(Y - 1), dY = dZ * Z * log(X)
+        # dX = dZ * (Y * X^(Y - 1)), dY = dZ * (Z * log(X))
         saved=(Saved("X"), Saved("Y"), Saved("Z", if_grad="Y")),
+        gradients=(_product("X", 2), _product("Y", 2)),
+        keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: pow",
     ),
@@ -133,6 +166,8 @@ OPS = (
         inputs=_AB,
         outputs=("C",),
         saved=(Saved("A", if_grad="B"), Saved("B", if_grad="B")),  # dA = dC, dB = -dC * (A // B)
+        gradients=(_same("A"), _product("B", 2)),
+        keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: remainder, fmod",
     ),
@@ -141,6 +176,8 @@ OPS = (
         inputs=("condition", "X", "Y"),
         outputs=("output",),
         saved=(Saved("condition"),),  # dX = condition ? dOut : 0, dY = condition ? 0 : dOut
+        gradients=(_product("X"), _product("Y")),
+        keeps_strides=True,
         source="torch derivatives.yaml: where",
     ),
     OpSpec(
@@ -149,6 +186,7 @@ OPS = (
         outputs=("output",),
         may_inplace=(("input", "output"),),  # element sizes alike: float32 to int32
         parameters=("input",),
+        keeps_strides=True,
         source="onnxruntime 1.31.1 CPU kernel; torch _to_copy",  # dX = dY, cast back
     ),
     OpSpec(
@@ -156,6 +194,7 @@ OPS = (
         inputs=("input", "target_type"),
         outputs=("output",),
         parameters=("input",),
+        keeps_strides=True,
         source="ONNX operator document; torch _to_copy",  # dX = dY, cast back
     ),
     OpSpec(

@@ -61,6 +61,7 @@ def _dropout(
         inputs=inputs,
         outputs=("output", "mask"),
         saved_extra_bytes=per_dropped(1),  # dX = dY * mask / (1 - ratio): a mask of bytes
+        keeps_strides=True,
         flops=per_dropped(2),  # draw, multiply
         source="torch derivatives.yaml: native_dropout, as on CUDA",
     )

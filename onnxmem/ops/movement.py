@@ -6,21 +6,24 @@ as much a trained parameter as one that a layer reads: a class token, a table of
 """
 
 from onnxmem.ops.formulas import one_per_element, one_per_input_element
-from onnxmem.ops.spec import OpSpec, Saved
+from onnxmem.ops.spec import Gradient, Made, OpSpec, Saved
 
 
-def _view(op_type: str, inputs: tuple[str, ...], output: str, *, strided: bool = False) -> OpSpec:
-    """Share the first input's storage; ``strided``: in an eager framework alone."""
+def _view(op_type: str, inputs: tuple[str, ...], output: str, made: Made | None = None) -> OpSpec:
+    """Share the first input's storage; with ``made``, its gradient's way, in an eager framework
+    alone.
+    """
     pair = ((inputs[0], output.lstrip("*")),)
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
         outputs=(output,),
-        alias=() if strided else pair,
+        alias=pair if made is None else (),
         autograd_view=pair,
+        gradients=() if made is None else (Gradient(inputs[0], made),),
         parameters=inputs[:1],
         source="torch permute, slice, split, expand: strided views"
-        if strided
+        if made
         else "onnxruntime 1.31.1 KernelDef Alias(0, 0); torch view",
     )
 
@@ -28,7 +31,10 @@ def _view(op_type: str, inputs: tuple[str, ...], output: str, *, strided: bool =
 def _copy(
     op_type: str, inputs: tuple[str, ...], output: str, torch: str, *, trained: bool = False
 ) -> OpSpec:
-    """Copy elements to new places; the gradient is copied back, and reads no tensor."""
+    """Copy elements to new places; the gradient is copied back, and reads no tensor.
+
+    ``trained``: networks apply it to a parameter itself.
+    """
     return OpSpec(
         op_type=op_type,
         inputs=inputs,
@@ -44,12 +50,19 @@ OPS = (
     _view("Squeeze", ("data", "axes"), "squeezed"),  # dX = reshape(dY)
     _view("Unsqueeze", ("data", "axes"), "expanded"),  # dX = reshape(dY)
     _view("Identity", ("input",), "output"),  # dX = dY
-    _view("Transpose", ("data",), "transposed", strided=True),  # dX = transpose(dY)
+    _view("Transpose", ("data",), "transposed", Made.PERMUTED),  # dX = transpose(dY)
     # dX = 0 with dY in the slice, as large as X
-    _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", strided=True),
-    _view("Split", ("input", "split"), "*outputs", strided=True),  # dX = concat(dY...)
-    _view("Expand", ("input", "shape"), "output", strided=True),  # dX = sum(dY) over the new axes
-    _copy("Concat", ("*inputs",), "concat_result", "cat", trained=True),  # each dX = its part of dY
+    _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", Made.NEW),
+    _view("Split", ("input", "split"), "*outputs", Made.NEW),  # dX = concat(dY...)
+    _view("Expand", ("input", "shape"), "output", Made.NEW),  # dX = sum(dY) over the new axes
+    OpSpec(
+        op_type="Concat",
+        inputs=("*inputs",),
+        outputs=("concat_result",),
+        parameters=("inputs",),
+        gradients=(Gradient("inputs", Made.PIECE),),  # each dX = its part of dY
+        source="torch cat",
+    ),
     _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles
     # dX = the middle of dY; the reflect and edge modes keep X as well, which is not told here
     _copy("Pad", ("data", "pads", "constant_value", "axes"), "output", "constant_pad_nd"),

@@ -5,17 +5,30 @@ norm) are left out.
 """
 
 from onnxmem.ops.formulas import bytes_of_output, one_per_element, per_input_element
-from onnxmem.ops.spec import OpSpec, Saved
+from onnxmem.ops.spec import Gradient, Made, OpSpec, Saved
 
+_EXPANDED = Gradient("data", Made.EXPANDED)
 _BOTH = (Saved("data"), Saved("reduced"))
 
 
-def _reduce(op_type: str, saved: tuple[Saved, ...], torch: str, flops: int = 1) -> OpSpec:
+def _beside(temporaries: int) -> Gradient:
+    return Gradient("data", Made.NEW, temporaries)
+
+
+def _reduce(
+    op_type: str,
+    saved: tuple[Saved, ...],
+    torch: str,
+    flops: int = 1,
+    *,
+    gradient: Gradient = Gradient("data", Made.NEW),  # noqa: B008 - frozen
+) -> OpSpec:
     return OpSpec(
         op_type=op_type,
         inputs=("data", "axes"),
         outputs=("reduced",),
         saved=saved,
+        gradients=(gradient,),
         flops=per_input_element(flops),
         source=f"torch derivatives.yaml: {torch}",
     )
@@ -33,15 +46,19 @@ def _index_of(op_type: str) -> OpSpec:
 
 
 OPS = (
-    _reduce("ReduceSum", (), "sum"),  # dX = dY, expanded
+    _reduce("ReduceSum", (), "sum", gradient=_EXPANDED),  # dX = dY, expanded
     _reduce("ReduceMean", (), "mean"),  # dX = dY / n, expanded
-    _reduce("ReduceMax", _BOTH, "amax"),  # dX = dY * (X == Y) / ties
-    _reduce("ReduceMin", _BOTH, "amin"),  # dX = dY * (X == Y) / ties
-    _reduce("ReduceProd", _BOTH, "prod"),  # dX = dY * Y / X
+    _reduce("ReduceMax", _BOTH, "amax", gradient=_beside(2)),  # dX = dY * (X == Y) / ties
+    _reduce("ReduceMin", _BOTH, "amin", gradient=_beside(2)),  # dX = dY * (X == Y) / ties
+    _reduce("ReduceProd", _BOTH, "prod", gradient=_beside(1)),  # dX = dY * Y / X
     _reduce("ReduceL1", _BOTH, "norm", 2),  # dX = dY * sign(X); |x|, add
-    _reduce("ReduceL2", _BOTH, "norm", 2),  # dX = dY * X / Y; square, add
-    _reduce("ReduceSumSquare", (Saved("data"),), "pow, sum", 2),  # dX = 2 * X * dY; square, add
-    _reduce("ReduceLogSumExp", _BOTH, "logsumexp", 4),  # dX = dY * exp(X - Y); max, -, exp, add
+    _reduce("ReduceL2", _BOTH, "norm", 2, gradient=_beside(1)),  # dX = dY * X / Y; square, add
+    _reduce(
+        "ReduceSumSquare", (Saved("data"),), "pow, sum", 2, gradient=_beside(2)
+    ),  # dX = 2 * X * dY; square, add
+    _reduce(
+        "ReduceLogSumExp", _BOTH, "logsumexp", 4, gradient=_beside(2)
+    ),  # dX = dY * exp(X - Y); max, -, exp, add
     OpSpec(
         op_type="ReduceLogSum",
         inputs=("data", "axes"),

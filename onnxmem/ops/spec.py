@@ -10,6 +10,7 @@ like an addition: the count is of arithmetic results, not of a machine's cycles.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from math import prod
 
 Shape = tuple[int | None, ...]
@@ -94,6 +95,36 @@ class Saved:
     """Kept only if this other input requires a gradient; ``None``: if any does."""
 
 
+class Made(StrEnum):
+    """How a backward formula makes the gradient of an input."""
+
+    NEW = "new"
+    """A tensor as large as the input."""
+    PRODUCT = "product"
+    """A tensor as large as the output, which is then summed to the input's shape if broadcast."""
+    SAME = "same"
+    """The output's gradient itself, summed to the input's shape if broadcast."""
+    RESHAPED = "reshaped"
+    """A view of the output's gradient where its strides allow that, else a copy."""
+    PERMUTED = "permuted"
+    """The output's gradient with its axes put back."""
+    PIECE = "piece"
+    """A view of a part of the output's gradient."""
+    EXPANDED = "expanded"
+    """A view that repeats the output's gradient."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """How the gradient of one input is made, and what that takes besides."""
+
+    of: str
+    """Schema name of the input."""
+    made: Made
+    temporaries: int = 0
+    """Tensors of the gradient's size that are alive beside it at the end of its formula."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpSpec:
     """Everything onnxmem knows of one operator, from ``since_version`` of its domain on."""
@@ -123,11 +154,24 @@ class OpSpec:
     saved: tuple[Saved, ...] = ()
     saved_extra_bytes: Formula = nothing
     """Bytes kept for the backward pass beside ``saved``: masks, indices, statistics."""
+    gradients: tuple[Gradient, ...] = ()
+    """How inputs' gradients are made; one that is not listed is a new tensor without temporaries,
+    or the output's gradient reshaped where the output is a view of the input."""
+    keeps_strides: bool = False
+    """Whether an eager framework lays its output out as its operands are, and not row-major."""
     macs: Formula = nothing
     flops: Formula = nothing
     """Forward FLOPs, ``2 x macs`` included."""
     source: str
     """The formula, document or code that the record was taken from."""
+
+    def gradient_of(self, slot: str | None) -> Gradient:
+        """How the gradient of an input is made, by its schema name."""
+        for known in self.gradients:
+            if known.of == slot:
+                return known
+        is_viewed = any(source == slot for source, _ in self.autograd_view)
+        return Gradient(slot or "", Made.RESHAPED if is_viewed else Made.NEW)
 
     def input_index(self, name: str) -> int:
         """Place of a named input; a variadic one starts there."""

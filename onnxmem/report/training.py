@@ -33,7 +33,7 @@ def _terms(training: TrainingMemory) -> list[tuple[str, int | None, str]]:
     return [
         ("weights", training.weight_bytes, "trained"),
         ("buffers", training.buffer_bytes, "held, not trained"),
-        ("optimizer state", training.optimizer_state_bytes, training.optimizer),
+        ("optimizer state", training.optimizer_state_bytes, training.recipe.optimizer),
         ("gradients", training.gradient_bytes, "of the weights"),
         ("saved activations", training.saved_activation_bytes, "for the backward pass"),
         ("inputs, targets", training.input_bytes, ""),

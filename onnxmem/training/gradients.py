@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from onnxmem.model import Graph, Node
 from onnxmem.model.parameters import Parameters
+from onnxmem.training.constants import data_reads
 
 
 def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
@@ -20,23 +21,22 @@ def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
     return frozenset(reached)
 
 
-def backward_nodes(graph: Graph, reached: frozenset[str]) -> tuple[Node, ...]:
-    """List the nodes that a backward pass goes through: on a way from a parameter to an output.
-
-    Every floating output counts, for what it needs is kept while it is.
-    """
-    wanted = {name for name in graph.outputs if name in reached}
+def backward_nodes(
+    graph: Graph, reached: frozenset[str], outputs: Iterable[str]
+) -> tuple[Node, ...]:
+    """List the nodes that a backward pass goes through: on a way from a parameter to an output."""
+    wanted = {name for name in outputs if name in reached}
     through: list[Node] = []
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.writes):
             through.append(node)
-            wanted.update(name for name in node.reads if name in reached)
+            wanted.update(name for name in data_reads(node) if name in reached)
     return tuple(reversed(through))
 
 
 def _all_reads(node: Node) -> Iterable[str]:
-    """Name what a node reads, and what its subgraphs read inside."""
-    yield from node.reads
+    """Name what a node reads the data of, and what its subgraphs read inside."""
+    yield from data_reads(node)
     for _, inner in node.subgraphs:
         for within in inner.all_nodes():
             yield from within.reads

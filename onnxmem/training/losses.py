@@ -1,7 +1,7 @@
 """Losses: what each keeps for the backward pass, and the targets that the caller hands in.
 
-The loss is PyTorch's, on the first floating output of the graph. Of several outputs the others are
-taken as trained too, by losses that keep nothing.
+The loss is PyTorch's, one on each floating output of the graph that is trained, or on those that
+are named.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,18 +23,15 @@ class Loss:
     name: str
     saved_bytes: Callable[[Operand], int | None]
     """Kept for the backward pass; the output itself is held anyway."""
+    gradients_on_the_way: int = 0
+    """Gradients as large as the output that are made before the output's own, one from another."""
+    has_weight_sum: bool = False
+    """A number, the sum of the class weights, is kept until the first gradient is made."""
     has_value: bool = True
     """The loop holds a scalar, the loss, to the end of the step."""
     target_bytes: Callable[[Operand], int | None]
     formula: str
     source: str
-
-
-def _log_softmax_bytes(output: Operand) -> int | None:
-    """Count the log-probabilities, as large as the output, and the sum of the class weights."""
-    if output.size_bytes is None or output.bits is None:
-        return None
-    return output.size_bytes + output.bits // 8
 
 
 def _label_bytes(output: Operand) -> int | None:
@@ -62,7 +59,9 @@ def _output_bytes(output: Operand) -> int | None:
 _ALL = (
     Loss(
         name="cross-entropy",
-        saved_bytes=_log_softmax_bytes,
+        saved_bytes=_output_bytes,
+        has_weight_sum=True,
+        gradients_on_the_way=1,  # of the log-probabilities
         target_bytes=_label_bytes,
         formula="log-softmax of the output and one sum; int64 labels",
         source="torch derivatives.yaml: _log_softmax, nll_loss",

@@ -9,7 +9,7 @@ from math import prod
 
 from onnxmem.training.strides import Dims, Strides, expanded, reshaped
 
-_MATRIX_RANK = 2
+MATRIX_RANK = 2
 
 
 def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:
@@ -18,19 +18,20 @@ def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:
     After torch.matmul: against a matrix the leading dims are folded into the rows; otherwise the
     leading dims of both are broadcast and folded into one.
     """
-    if len(shape) <= _MATRIX_RANK:
+    if len(shape) <= MATRIX_RANK:
         return None
-    if len(other) <= _MATRIX_RANK:
+    if len(other) <= MATRIX_RANK:
         rows = (prod(shape[:-1]), shape[-1])
         return None if reshaped(shape, strides, rows) is not None else prod(shape)
-    leading = _broadcast(shape[:-2], other[:-2])
+    leading = broadcast_dims(shape[:-2], other[:-2])
     wide = leading + shape[-2:]
     matrices = (prod(leading), *shape[-2:])
     is_view = reshaped(wide, expanded(shape, strides, wide), matrices) is not None
     return None if is_view else prod(wide)
 
 
-def _broadcast(left: Dims, right: Dims) -> Dims:
+def broadcast_dims(left: Dims, right: Dims) -> Dims:
+    """The dims that two shapes are broadcast to."""
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))

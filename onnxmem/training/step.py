@@ -1,22 +1,26 @@
-"""One training step (definition 7): its terms, and the peaks of its phases.
+"""One training step (definition 7): its terms, and when they are alive.
 
-The step is PyTorch's: forward, loss, backward, optimizer; gradients are freed before the next step
-begins, and the loop holds the network's output and the loss until then. Each phase's peak here is
-the sum of what it holds at most, not yet when: gradients are counted in full beside all saved
-activations, and activations that nothing saves are left out.
+The step is PyTorch's in its steady state: forward, loss, backward, optimizer, with the gradients of
+the step before freed at its start. The loop holds the network's outputs and the loss to its end.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.model import Graph
-from onnxmem.model.parameters import Parameters
+from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.ops.spec import Operand, known_dims
+from onnxmem.recipe import Recipe
 from onnxmem.sums import sum_known
-from onnxmem.training.losses import Loss, loss_named
+from onnxmem.training.backward import Backward
+from onnxmem.training.composites import as_run
+from onnxmem.training.forward import Storages, run_forward
+from onnxmem.training.heap import Block, Heap, Kind, Phase, StepTrace
+from onnxmem.training.losses import loss_named
 from onnxmem.training.optimizers import Optimizer, optimizer_named
 from onnxmem.training.precision import Precision, precision_named
-from onnxmem.training.saved import SavedActivations, saved_activations
+from onnxmem.training.tape import Tape, tape_of
+from onnxmem.training.trained_outputs import OutputLosses, loss_outputs
 
 _BATCH_COUNT_BYTES = 8
 """PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
@@ -26,9 +30,7 @@ _BATCH_COUNT_BYTES = 8
 class TrainingMemory:
     """The terms of a training step in bytes; ``None`` is unknown."""
 
-    optimizer: str
-    precision: str
-    loss: str
+    recipe: Recipe
     weight_bytes: int
     """Trained parameters, in the precision's copies."""
     buffer_bytes: int
@@ -39,31 +41,47 @@ class TrainingMemory:
     """All that lives from forward to backward: what formulas read, the outputs and the loss."""
     input_bytes: int | None
     """Graph inputs and the loss's targets."""
-    forward_peak_bytes: int | None
-    backward_peak_bytes: int | None
-    optimizer_peak_bytes: int | None
+    trace: StepTrace
+    """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
     assumed_nodes: tuple[str, ...] = ()
     """Nodes of which everything is taken to be saved: no record, or subgraphs."""
     unknown: tuple[str, ...] = ()
     """Tensors and nodes that the figures leave out: they are lower bounds."""
 
     @property
-    def peak_bytes(self) -> int | None:
-        """The largest of the three phases."""
-        return max((size for _, size in self._phases()), default=None)
+    def forward_peak_bytes(self) -> int:
+        """The most that is alive at once up to the loss."""
+        return self.trace.peaks[Phase.FORWARD].size_bytes
 
     @property
-    def peak_phase(self) -> str | None:
-        """``forward``, ``backward`` or ``optimizer``: the phase of the peak."""
-        return max(self._phases(), key=lambda phase: phase[1], default=(None, 0))[0]
+    def backward_peak_bytes(self) -> int:
+        """The most that is alive at once from the loss to the last gradient."""
+        return self.trace.peaks[Phase.BACKWARD].size_bytes
 
-    def _phases(self) -> list[tuple[str, int]]:
-        phases = (
-            ("backward", self.backward_peak_bytes),
-            ("optimizer", self.optimizer_peak_bytes),
-            ("forward", self.forward_peak_bytes),
-        )
-        return [(name, size) for name, size in phases if size is not None]
+    @property
+    def optimizer_peak_bytes(self) -> int:
+        """The most that is alive at once while the optimizer steps."""
+        return self.trace.peaks[Phase.OPTIMIZER].size_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The largest of the three phases."""
+        return self.trace.peaks[self.peak_phase].size_bytes
+
+    @property
+    def peak_phase(self) -> Phase:
+        """The phase of the peak; of equal ones the backward pass, then the optimizer."""
+        order = (Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD)
+        return max(order, key=lambda phase: self.trace.peaks[phase].size_bytes)
+
+    @property
+    def peak_node(self) -> str:
+        """The node at which the peak is reached; ``""`` in the optimizer."""
+        return self.trace.peaks[self.peak_phase].node
+
+    def live_at_peak(self) -> tuple[Block, ...]:
+        """What is alive at the peak, largest first."""
+        return self.trace.live_at(self.trace.peaks[self.peak_phase])
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,110 +92,128 @@ class _Step:
     parameters: Parameters
     optimizer: Optimizer
     precision: Precision
-    loss: Loss
 
-    def saved(self) -> SavedActivations:
-        """What the forward pass keeps, the loss left out."""
-        return saved_activations(self.graph, self.parameters, self.precision)
+    def parameter_bytes(self, name: str) -> int:
+        """Bytes of one trained parameter."""
+        return self._held(name, self.precision.weight_bits).size_bytes or 0
 
-    def output(self) -> str | None:
-        """Name the output that the loss reads: the first floating one."""
-        for name in self.graph.outputs:
-            dtype = self.graph.tensors[name].dtype
-            if dtype is not None and dtype.is_floating:
-                return name
-        return None
+    def copy_bytes(self, name: str) -> int:
+        """Bytes of the copy of a parameter that the layers read; 0 where there is none."""
+        if not self.precision.weight_copy_bits:
+            return 0
+        return self._held(name, self.precision.weight_copy_bits).size_bytes or 0
 
-    def output_operand(self) -> Operand:
-        """The output as the loss reads it; no elements where there is none."""
-        name = self.output()
-        return self._held(name, self.precision.loss_bits) if name else Operand((0,), 32)
-
-    def output_bytes(self) -> int | None:
-        """Bytes that the loop holds to the end of the step: the network's outputs and the loss."""
-        sizes = [
-            self._held(name, self.precision.activation_bits).size_bytes
-            for name in self.graph.outputs
-        ]
-        return sum_known((*sizes, self.loss_bytes()))
-
-    def loss_bytes(self) -> int:
-        """Bytes of the loss itself, one number."""
-        return self.precision.loss_bits // 8 if self.loss.has_value else 0
-
-    def weight_bytes(self, names: Iterable[str], bits: int) -> int:
-        """Bytes of weights whose floating elements take ``bits``."""
-        return sum(self._held(name, bits).size_bytes or 0 for name in names)
-
-    def buffer_bytes(self) -> int:
-        """Bytes of what is held and not trained, BatchNormalization's batch counters too."""
+    def buffer_blocks(self) -> Iterable[Block]:
+        """What is held and not trained, BatchNormalization's batch counters too."""
+        for name in (*self.parameters.buffers, *self.parameters.quantised):
+            size_bytes = self._held(name, self.precision.weight_bits).size_bytes or 0
+            yield Block(name, Kind.BUFFER, size_bytes)
         norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
-        means = {mean for node in norms for mean in node.inputs[3:4]}
-        held = (*self.parameters.buffers, *self.parameters.quantised)
-        return self.weight_bytes(held, self.precision.weight_bits) + len(means) * _BATCH_COUNT_BYTES
+        for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
+            yield Block(f"batches counted beside {mean}", Kind.BUFFER, _BATCH_COUNT_BYTES)
 
-    def input_bytes(self) -> int | None:
-        """Bytes that the caller hands in: graph inputs and targets."""
-        sizes = [self.graph.tensors[name].size_bytes for name in self.graph.inputs]
-        return sum_known((*sizes, self.loss.target_bytes(self.output_operand())))
-
-    def state_bytes(self) -> int:
-        """Bytes that the optimizer keeps from step to step."""
-        return self.optimizer.state_bytes(self._shapes(), self.precision.weight_bits // 8)
+    def state_blocks(self) -> Iterable[Block]:
+        """What the optimizer keeps from step to step."""
+        element_bytes = self.precision.weight_bits // 8
+        for name in self.parameters.trained:
+            dims = known_dims(self.graph.tensors[name].shape)
+            if dims is not None:
+                size_bytes = self.optimizer.state_of(dims, element_bytes)
+                yield Block(f"state of {name}", Kind.STATE, size_bytes)
+        if self.parameters.trained and self.optimizer.shared_state_bytes:
+            yield Block("shared state", Kind.STATE, self.optimizer.shared_state_bytes)
 
     def temporary_bytes(self) -> int:
         """Bytes that the optimizer allocates while it steps."""
-        return self.optimizer.temporary_bytes(self._shapes(), self.precision.weight_bits // 8)
-
-    def _shapes(self) -> tuple[tuple[int, ...], ...]:
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
-        return tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
+        known = tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
+        return self.optimizer.temporary_bytes(known, self.precision.weight_bits // 8)
 
     def _held(self, name: str, bits: int) -> Operand:
         tensor = self.graph.tensors[name]
         return self.precision.held(tensor.operand(), tensor.dtype, bits)
 
 
-def training_memory(
-    graph: Graph, found: Parameters, *, optimizer: str, precision: str, loss: str
-) -> TrainingMemory:
-    """Work out the terms of one training step, in the steady state: the optimizer has its state.
+def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
+    """Work out one training step, in the steady state: the optimizer has its state.
 
-    ``found`` are the graph's parameters.
-
-    :raises UsageError: an optimizer, a precision or a loss that is not known.
+    :raises UsageError: a recipe that names an output which is none.
     """
-    step = _Step(
-        graph,
-        found,
-        optimizer_named(optimizer),
-        precision_named(precision),
-        loss_named(loss),
-    )
-    trained = step.parameters.trained
-    weights = step.weight_bytes(trained, step.precision.weight_bits)
-    copies = step.weight_bytes(trained, step.precision.weight_copy_bits)
-    buffers, state, inputs = step.buffer_bytes(), step.state_bytes(), step.input_bytes()
-    saved = step.saved()
-    loss_saved_bytes = step.loss.saved_bytes(step.output_operand())
-    saved_bytes = sum_known((saved.size_bytes, loss_saved_bytes, step.loss_bytes()))
-    held = weights + buffers + state
-    forward = sum_known((held + copies, saved_bytes, inputs))
+    graph = as_run(graph)
+    found = parameters(graph)
+    precision = precision_named(recipe.precision)
+    step = _Step(graph, found, optimizer_named(recipe.optimizer), precision)
+    outputs = loss_outputs(graph, recipe.outputs)
+    losses = OutputLosses(graph, precision, loss_named(recipe.loss), outputs)
+    tape = tape_of(graph, found, step.precision, losses.outputs)
+    heap = Heap()
+    terms = _hold(heap, step, losses)
+    held_bytes = heap.live_bytes
+    backward = Backward(Storages(tape, heap))
+    run_forward(backward.storages, graph.nodes, survivors=graph.outputs)
+    losses.run_forward(heap)
+    saved_bytes = heap.live_bytes - held_bytes
+    heap.enter(Phase.BACKWARD)
+    one = losses.run_backward(backward)
+    backward.run(tape.way_back)
+    if one is not None:
+        heap.release(one)
+    _optimize(heap, step)
+    unknown = _unknown(tape)
     return TrainingMemory(
-        optimizer=optimizer,
-        precision=precision,
-        loss=loss,
-        weight_bytes=weights + copies,
-        buffer_bytes=buffers,
-        gradient_bytes=weights,
-        optimizer_state_bytes=state,
+        recipe=recipe,
+        weight_bytes=terms[Kind.WEIGHT],
+        buffer_bytes=terms[Kind.BUFFER],
+        gradient_bytes=sum(step.parameter_bytes(name) for name in found.trained),
+        optimizer_state_bytes=terms[Kind.STATE],
         saved_activation_bytes=saved_bytes,
-        input_bytes=inputs,
-        forward_peak_bytes=forward,
-        backward_peak_bytes=sum_known((forward, weights)),
-        optimizer_peak_bytes=sum_known(
-            (held + weights + step.temporary_bytes(), inputs, step.output_bytes())
-        ),
-        assumed_nodes=saved.assumed_nodes,
-        unknown=saved.unknown,
+        input_bytes=_input_bytes(graph, losses),
+        trace=heap.trace(),
+        assumed_nodes=tape.assumed_nodes,
+        unknown=unknown,
     )
+
+
+def _hold(heap: Heap, step: _Step, losses: OutputLosses) -> dict[Kind, int]:
+    """Allocate what is held through the step; say the bytes of each kind."""
+    trained = step.parameters.trained
+    inputs = ((name, step.graph.tensors[name].size_bytes or 0) for name in step.graph.inputs)
+    blocks = [
+        *(Block(name, Kind.WEIGHT, step.parameter_bytes(name)) for name in trained),
+        *(Block(f"copy of {name}", Kind.WEIGHT, step.copy_bytes(name)) for name in trained),
+        *step.buffer_blocks(),
+        *step.state_blocks(),
+        *(Block(name, Kind.INPUT, size_bytes) for name, size_bytes in inputs),
+        Block("targets", Kind.INPUT, losses.target_bytes() or 0),
+    ]
+    terms = dict.fromkeys(Kind, 0)
+    for block in blocks:
+        terms[block.kind] += block.size_bytes
+        if block.size_bytes:
+            heap.allocate(block.label, block.kind, block.size_bytes)
+    return terms
+
+
+def _optimize(heap: Heap, step: _Step) -> None:
+    heap.enter(Phase.OPTIMIZER)
+    size_bytes = step.temporary_bytes()
+    if size_bytes:
+        heap.release(heap.allocate(f"{step.optimizer.name} step", Kind.TEMPORARY, size_bytes))
+
+
+def _input_bytes(graph: Graph, losses: OutputLosses) -> int | None:
+    sizes = [graph.tensors[name].size_bytes for name in graph.inputs]
+    return sum_known((*sizes, losses.target_bytes()))
+
+
+def _unknown(tape: Tape) -> tuple[str, ...]:
+    """Name the tensors and nodes of which a formula keeps an unknown number of bytes."""
+    found: list[str] = []
+    for node in tape.way_back:
+        kept = tape.kept[node.name]
+        found += (name for name in kept.storages if tape.size_bytes(name) is None)
+        found += (name for name, size in (*kept.copies, *kept.inner) if size is None)
+        if kept.extra_bytes is None:
+            found.append(node.name)
+    found += (name for name in tape.graph.outputs if tape.size_bytes(name) is None)
+    return tuple(dict.fromkeys(found))

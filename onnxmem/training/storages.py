@@ -9,8 +9,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import Call, known_dims
-from onnxmem.training.strides import Dims, Strides, contiguous, expanded, reshaped
+from onnxmem.ops.spec import Attribute, Call, known_dims
+from onnxmem.training.composites.framework import ATTENTION
+from onnxmem.training.linear import linear_biases
+from onnxmem.training.strides import (
+    Dims,
+    Strides,
+    contiguous,
+    expanded,
+    like,
+    permuted,
+    reshaped,
+)
+
+_HEADS = (0, 2, 1, 3)
+"""Attention kernels write [batch, rows, heads, width], and hand out [batch, heads, rows, width]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +39,15 @@ class View:
 def views(graph: Graph) -> Mapping[str, View]:
     """Find the storage of every tensor of a graph; subgraphs are left out."""
     found: dict[str, View] = {}
+    biases = linear_biases(graph)
     for node in graph.nodes:
         for name in node.reads:
             found.setdefault(name, _own_storage(graph, name))
+        if node.name in biases:
+            found[node.outputs[0]] = found[biases[node.name]]
+            continue
         for name in node.writes:
-            found[name] = _view(graph, node, name, found) or _own_storage(graph, name)
+            found[name] = _view(graph, node, name, found) or _new_storage(graph, node, name, found)
     for name in graph.outputs:
         found.setdefault(name, _own_storage(graph, name))
     return found
@@ -49,6 +66,18 @@ def is_identity(graph: Graph, node: Node) -> bool:
 def _own_storage(graph: Graph, name: str) -> View:
     dims = known_dims(graph.tensors[name].shape)
     return View(name, None if dims is None else contiguous(dims))
+
+
+def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View]) -> View:
+    """Lay out what an operator writes: as its first operand of that shape, if it keeps strides."""
+    dims = known_dims(graph.tensors[name].shape)
+    if dims is not None and node.operator is ATTENTION and len(dims) == len(_HEADS):
+        return View(name, permuted(contiguous(tuple(dims[axis] for axis in _HEADS)), _HEADS))
+    if dims is None or not node.operator.keeps_strides:
+        return _own_storage(graph, name)
+    alike = (n for n in node.reads if known_dims(graph.tensors[n].shape) == dims)
+    first = next(alike, None)
+    return View(name, like(dims, found[first].strides if first else None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +127,17 @@ def _reshape(look: _Look) -> Strides | None:
     return reshaped(look.before, look.strides, look.after)
 
 
+def axes_order(attributes: Mapping[str, Attribute], rank: int) -> tuple[int, ...]:
+    """The order in which a Transpose takes its input's axes; the reverse where none fits."""
+    perm = attributes.get("perm")
+    axes = range(rank)
+    if isinstance(perm, tuple) and sorted(perm, key=str) == sorted(axes, key=str):
+        return tuple(int(axis) for axis in perm)
+    return tuple(reversed(axes))
+
+
 def _transpose(look: _Look) -> Strides | None:
-    perm = look.call.attributes.get("perm")
-    order = perm if isinstance(perm, tuple) else tuple(reversed(range(len(look.before))))
-    if sorted(order) != list(range(len(look.before))):
-        return None
-    return tuple(look.strides[int(axis)] for axis in order)
+    return permuted(look.strides, axes_order(look.call.attributes, len(look.before)))
 
 
 def _expand(look: _Look) -> Strides | None:

@@ -29,6 +29,11 @@ def expanded(shape: Dims, strides: Strides, to: Dims) -> Strides:
     return (0,) * added + tuple(kept)
 
 
+def permuted(strides: Strides, order: tuple[int, ...]) -> Strides:
+    """Strides with the axes in another order."""
+    return tuple(strides[axis] for axis in order)
+
+
 def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
     """Strides after a reshape that needs no copy; ``None`` where it needs one.
 
@@ -64,3 +69,40 @@ def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:
         else:
             runs.append((dim, stride))
     return runs or [(1, 1)]
+
+
+def is_dense(dims: Dims, strides: Strides | None) -> bool:
+    """Whether elements fill their storage once, in whatever order of the axes.
+
+    >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (6, 1)), is_dense((2, 3), (0, 1))
+    (True, False, False)
+    """
+    if strides is None:
+        return False
+    covered = 1
+    for stride, dim in sorted(zip(strides, dims, strict=True)):
+        if dim == 1:
+            continue
+        if stride != covered:
+            return False
+        covered *= dim
+    return True
+
+
+def like(dims: Dims, strides: Strides | None) -> Strides:
+    """Strides of a new tensor that is laid out as another: its own if that is dense."""
+    if strides is not None and is_dense(dims, strides):
+        return strides
+    return contiguous(dims)
+
+
+def is_row_major(dims: Dims, strides: Strides | None) -> bool:
+    """Whether elements lie in row-major order without gaps; axes of one element don't matter.
+
+    >>> is_row_major((2, 1, 3), (3, 7, 1)), is_row_major((2, 3), (1, 2))
+    (True, False)
+    """
+    if strides is None:
+        return False
+    wanted = zip(dims, strides, contiguous(dims), strict=True)
+    return all(stride == other for dim, stride, other in wanted if dim != 1)

@@ -1,0 +1,88 @@
+"""How a model is trained: every default is printed as an assumption.
+
+The names are those that the training room knows, said here too so that a command line can offer
+them without importing it; a test holds the two together.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from onnxmem.errors import UsageError
+
+OPTIMIZERS: Final = (
+    *("sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw"),
+    *("lion", "lamb", "adafactor", "adam8bit"),
+)
+PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16")
+LOSSES: Final = ("cross-entropy", "mse", "none")
+OPTIMIZER_FORMS: Final = ("foreach", "single", "fused")
+ZERO_GRADS: Final = ("start", "before-backward")
+SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What a training loop does with a model."""
+
+    optimizer: str = "adam"
+    optimizer_form: str = "foreach"
+    """Of the optimizer's step: all tensors at once, one after another, or in one kernel."""
+    weight_decay: bool = False
+    precision: str = "fp32"
+    loss: str = "cross-entropy"
+    outputs: tuple[str, ...] = ()
+    """Outputs that losses read; none named: every floating one."""
+    freeze: tuple[str, ...] = ()
+    """Patterns of the names of parameters that are not trained, as a shell's."""
+    lora_rank: int | None = None
+    """Of two small factors trained beside each matrix, which is then frozen."""
+    accumulate: int = 1
+    """Passes whose gradients are added up before the optimizer steps."""
+    zero_grad: str = "start"
+    """When the gradients of the step before are freed."""
+    first_step: bool = False
+    """Whether it is the first step, in which the optimizer has no state yet."""
+    in_place_activations: bool = False
+    """Whether activations write over their input where autograd allows it."""
+    assume_batchnorm: bool = False
+    """Whether convolutions had a BatchNormalization that the export folded into them."""
+    assume_dropout: bool = False
+    """Whether there was Dropout that the export left out."""
+    checkpoint: str = "none"
+    """Which activations are computed again: ``none``, ``sqrt``, ``every=K`` or ``best``."""
+    shard: str = "none"
+    world: int = 1
+    """Ranks that share the training."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no step can be.
+
+        :raises UsageError: a name that is not known, or a count below 1.
+        """
+        for what, name, known in (
+            ("optimizer", self.optimizer, OPTIMIZERS),
+            ("optimizer form", self.optimizer_form, OPTIMIZER_FORMS),
+            ("precision", self.precision, PRECISIONS),
+            ("loss", self.loss, LOSSES),
+            ("zero-grad", self.zero_grad, ZERO_GRADS),
+            ("sharding", self.shard, SHARDINGS),
+        ):
+            if name not in known:
+                message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
+                raise UsageError(message)
+        counts = {"accumulate": self.accumulate, "world": self.world, "rank": self.lora_rank}
+        for what, count in counts.items():
+            if count is not None and (type(count) is not int or count < 1):
+                message = f"{what} {count!r}: give a whole number from 1 on"
+                raise UsageError(message)
+        self._check_checkpoint()
+
+    def _check_checkpoint(self) -> None:
+        name, is_counted, count = self.checkpoint.partition("=")
+        if is_counted:
+            is_known = name == "every" and count.isdecimal() and int(count) > 0
+        else:
+            is_known = name in {"none", "sqrt", "best"}
+        if not is_known:
+            message = f"checkpoint {self.checkpoint!r}: choose none, sqrt, every=K or best"
+            raise UsageError(message)

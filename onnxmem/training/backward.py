@@ -1,0 +1,111 @@
+"""The backward pass as PyTorch's autograd engine takes it (torch/csrc/autograd/engine.cpp).
+
+Nodes run in the reverse of the order in which the forward pass made them. A node's formula makes
+the gradients of its inputs while the outputs' gradients and all that it kept are alive; then these
+are let go of, and only then each gradient goes to its reader: it is held until the reader runs, or
+added to what is held already, in place where nothing else looks into that. A parameter's gradient
+stays to the end of the step.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from onnxmem.model import Node, Role
+from onnxmem.training.constants import data_reads
+from onnxmem.training.forward import Storages
+from onnxmem.training.heap import Heap, Kind
+from onnxmem.training.making import input_gradients
+from onnxmem.training.strides import is_row_major, like
+from onnxmem.training.tape import Tape
+from onnxmem.training.tensors import GradientHeap, GradientTensor
+
+
+@dataclass(slots=True)
+class Backward:
+    """A backward pass under way."""
+
+    storages: Storages
+    has_gradients: bool = False
+    """Whether parameters hold gradients already, to which new ones are added."""
+    waiting: dict[str, GradientTensor] = field(default_factory=dict)
+    """Gradients by the tensor that they are of; of a parameter, by its storage."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Gradients that are still to come, by parameter."""
+
+    def __post_init__(self) -> None:
+        packed = self.tape.packed
+        for node in self.tape.way_back:
+            read = (n for name in data_reads(node) for n in packed.get(name, (name,)))
+            self.left.update(self._leaf(name) for name in read if self._is_leaf(name))
+
+    @property
+    def tape(self) -> Tape:
+        """What the forward pass left."""
+        return self.storages.tape
+
+    @property
+    def heap(self) -> Heap:
+        """Where all of it is allocated."""
+        return self.storages.heap
+
+    @property
+    def gradients(self) -> GradientHeap:
+        """Where gradients are made."""
+        return GradientHeap(self.heap)
+
+    def run(self, nodes: Iterable[Node]) -> None:
+        """Go back through nodes, given in forward order."""
+        for node in reversed(tuple(nodes)):
+            self.heap.node = node.name
+            arrived = {name: self.waiting.pop(name) for name in node.writes if name in self.waiting}
+            made = input_gradients(self.tape, self.gradients, node, arrived) if arrived else []
+            self.storages.drop(node)
+            for name, tensor in made:
+                self.hand_over(name, tensor)
+
+    def hand_over(self, name: str, tensor: GradientTensor) -> None:
+        """Give a gradient to whoever made the tensor, or to the parameter."""
+        is_leaf = self._is_leaf(name)
+        key = self._leaf(name) if is_leaf else name
+        held = self.waiting.get(key)
+        self.waiting[key] = tensor if held is None else self._sum(name, held, tensor)
+        if is_leaf:
+            self.left[key] -= 1
+            if self.left[key] == 0:
+                self._settle(key, name)
+
+    def _sum(self, name: str, held: GradientTensor, new: GradientTensor) -> GradientTensor:
+        if self.gradients.is_writable(held):
+            self.gradients.drop(new)
+            return held
+        strides = None if held.dims is None else like(held.dims, held.strides)
+        total = self.gradients.make(f"gradient of {name}", held.dims, held.bits, strides)
+        self.gradients.drop(held)
+        self.gradients.drop(new)
+        return total
+
+    def _settle(self, key: str, name: str) -> None:
+        """Make a gradient the parameter's own: taken over if nothing shares it, else copied."""
+        tensor = self.waiting[key]
+        if self.has_gradients:
+            self.gradients.drop(self.waiting.pop(key))
+            return
+        bits = self.tape.precision.weight_bits
+        is_laid_out = tensor.dims is None or is_row_major(tensor.dims, tensor.strides)
+        if tensor.holders > 1 or not is_laid_out or tensor.bits != bits:
+            self.waiting[key] = self.gradients.make(name, tensor.dims, bits)
+            self.gradients.drop(tensor)
+        self.heap.relabel(self.waiting[key].block, f"gradient of {name}", Kind.GRADIENT)
+
+    def _is_leaf(self, name: str) -> bool:
+        """Whether a tensor is a parameter itself."""
+        return name in self.tape.reached and self.tape.graph.tensors[name].role is Role.WEIGHT
+
+    def _leaf(self, name: str) -> str:
+        return self.tape.graph.tensors[name].storage_key
+
+
+def gradient_blocks(backward: Backward) -> Mapping[str, int]:
+    """The blocks of the parameters' gradients when a pass is done, by parameter."""
+    return {key: tensor.block for key, tensor in backward.waiting.items()}

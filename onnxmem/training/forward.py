@@ -1,0 +1,114 @@
+"""The forward pass: storages appear as nodes write them, and go with their last reader.
+
+A storage lives while a later node reads it or a view of it, while a node on the way back keeps it,
+and to the end of the step where it holds an output of the graph. A network's own variables may hold
+a tensor somewhat longer, which the file does not tell.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnxmem.model import Node
+from onnxmem.training.constants import data_reads
+from onnxmem.training.heap import Heap, Kind
+from onnxmem.training.tape import Tape
+
+
+@dataclass(slots=True)
+class Storages:
+    """The live storages of a step by the name of their first tensor, and what nodes keep."""
+
+    tape: Tape
+    heap: Heap
+    blocks: dict[str, int] = field(default_factory=dict)
+    own: dict[str, list[int]] = field(default_factory=dict)
+    """Blocks that one node keeps for itself, by node: masks, statistics, copies of operands."""
+
+    def write(self, name: str) -> None:
+        """Allocate what a node writes, with one reference; a view takes one more of its storage."""
+        storage = self.tape.views[name].storage
+        if self.tape.allocates(storage):
+            self._hold(storage)
+
+    def release(self, name: str) -> None:
+        """Drop the reference that writing a tensor took."""
+        storage = self.tape.views[name].storage
+        if self.tape.allocates(storage):
+            self._drop(storage)
+
+    def keep(self, node: Node) -> None:
+        """Take the references of a node's backward formula."""
+        for storage in self.tape.kept[node.name].storages:
+            self._hold(storage)
+
+    def drop(self, node: Node) -> None:
+        """Release what a node kept, when its backward formula is done."""
+        for storage in self.tape.kept[node.name].storages:
+            self._drop(storage)
+        for block in self.own.pop(node.name, ()):
+            self.heap.release(block)
+
+    def take(self, node: Node, items: Iterable[tuple[str, int | None]]) -> None:
+        """Allocate what a node keeps for itself."""
+        blocks = self.own.setdefault(node.name, [])
+        blocks += [self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items]
+
+    def _hold(self, storage: str) -> None:
+        if storage in self.blocks:
+            self.heap.retain(self.blocks[storage])
+        else:
+            size_bytes = self.tape.size_bytes(storage) or 0
+            self.blocks[storage] = self.heap.allocate(storage, Kind.ACTIVATION, size_bytes)
+
+    def _drop(self, storage: str) -> None:
+        block = self.blocks[storage]
+        if self.heap.is_unique(block):
+            del self.blocks[storage]
+        self.heap.release(block)
+
+
+def run_forward(
+    storages: Storages, nodes: Iterable[Node], *, survivors: Iterable[str], saves: bool = True
+) -> None:
+    """Run nodes in order; ``survivors`` keep a reference after their last reader.
+
+    Without ``saves`` nothing is kept for a backward pass, as inside a checkpoint.
+    """
+    tape, heap = storages.tape, storages.heap
+    nodes = tuple(nodes)
+    reads_left = Counter(name for node in nodes for name in data_reads(node))
+    reads_left.update(survivors)
+    for node in nodes:
+        heap.node = node.name
+        written = [name for name in node.writes if _is_made(node, name, reads_left)]
+        for name in written:
+            storages.write(name)
+        _work(storages, node, saves=saves and node.name in tape.kept)
+        for name in written:
+            if not reads_left[name]:
+                storages.release(name)
+        for name in data_reads(node):
+            reads_left[name] -= 1
+            if not reads_left[name]:
+                storages.release(name)
+
+
+def _is_made(node: Node, name: str, reads_left: Counter[str]) -> bool:
+    """Whether the framework has an output too: not a mask or a statistic that it keeps aside."""
+    return name == node.outputs[0] or reads_left[name] > 0
+
+
+def _work(storages: Storages, node: Node, *, saves: bool) -> None:
+    """Make the copies of operands and what the backward formula keeps."""
+    kept = storages.tape.kept.get(node.name)
+    if kept is None:
+        return
+    heap = storages.heap
+    if saves:
+        storages.keep(node)
+        extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
+        storages.take(node, (*kept.copies, *extra, *kept.inner))
+    passing = kept.passing_copies if saves else (*kept.copies, *kept.passing_copies)
+    for block in [heap.allocate(label, Kind.TEMPORARY, size or 0) for label, size in passing]:
+        heap.release(block)

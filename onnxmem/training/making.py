@@ -1,0 +1,165 @@
+"""How a node's backward formula makes its inputs' gradients, by the way that its record says."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from onnxmem.model import Node
+from onnxmem.ops.spec import Gradient, Made
+from onnxmem.training.products import matmul_gradients
+from onnxmem.training.storages import axes_order, is_identity
+from onnxmem.training.strides import Dims, Strides, like
+from onnxmem.training.tape import Tape
+from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One input of which a gradient is asked, and the output's that arrived."""
+
+    node: Node
+    name: str
+    gradient: Gradient
+    dims: Dims | None
+    strides: Strides | None
+    bits: int
+    arrived: GradientTensor
+
+    @property
+    def label(self) -> str:
+        """What the gradient is of."""
+        return f"gradient of {self.name}"
+
+
+Passing = list[GradientTensor]
+"""Gradients that are alive until the node is done."""
+
+
+def input_gradients(
+    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+) -> list[tuple[str, GradientTensor]]:
+    """Make the gradients of a node's inputs, and let go of its outputs'.
+
+    Later inputs come first, as in PyTorch's generated code.
+    """
+    if node.onnx_op == "MatMul" and (products := matmul_gradients(tape, heap, node, arrived)):
+        return products
+    missing = _missing_pieces(tape, heap, node, arrived)
+    passing: Passing = []
+    made = [
+        (asked.name, _make(heap, asked, passing)) for asked in _asked(tape, heap, node, arrived)
+    ]
+    for tensor in (*passing, *missing, *arrived.values()):
+        heap.drop(tensor)
+    return made
+
+
+def _asked(
+    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+) -> list[Asked]:
+    """The inputs that require a gradient, those that subgraphs read too, the last first."""
+    first = next(iter(arrived.values()))
+    operator = node.operator
+    slots = [(name, operator.input_name(place)) for place, name in enumerate(node.inputs)]
+    slots += [(name, None) for name in node.outer_reads]
+    wanted = [
+        (source, slot)
+        for name, slot in reversed(slots)
+        if name in tape.reached
+        for source in tape.packed.get(name, (name,))
+    ]
+    return [
+        Asked(
+            node,
+            name,
+            Gradient(name, Made.SAME)
+            if is_identity(tape.graph, node)
+            else operator.gradient_of(slot),
+            tape.dims(name),
+            tape.views[name].strides,
+            heap.bits_of(tape, name),
+            first,
+        )
+        for name, slot in wanted
+    ]
+
+
+def _missing_pieces(
+    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+) -> list[GradientTensor]:
+    """Zeros in place of the gradients of pieces that nothing was made of: joined with the rest."""
+    if node.onnx_op != "Split":
+        return []
+    return [
+        heap.make(f"zeros for {name}", tape.dims(name), heap.bits_of(tape, name))
+        for name in node.writes
+        if name not in arrived
+    ]
+
+
+def _make(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
+    return _MAKERS[asked.gradient.made](heap, asked, passing)
+
+
+def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    made = _like_input(heap, asked)
+    size = size_bytes(asked.dims, asked.bits)
+    heap.brush(f"{asked.label}, on the way", asked.gradient.temporaries, size)
+    return made
+
+
+def _product(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
+    wide = asked.arrived.dims
+    if wide is None or wide == asked.dims:
+        return _new(heap, asked, passing)
+    full = heap.make(f"{asked.label}, not yet summed", wide, asked.bits)
+    size = size_bytes(wide, asked.bits)
+    heap.brush(f"{asked.label}, on the way", asked.gradient.temporaries, size)
+    passing.append(full)
+    return _like_input(heap, asked)
+
+
+def _same(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    if asked.arrived.dims == asked.dims:
+        return heap.share(asked.arrived)
+    return _like_input(heap, asked)
+
+
+def _reshaped(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    return heap.reshape(asked.label, asked.arrived, asked.dims)
+
+
+def _permuted(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    dims, strides = asked.dims, asked.arrived.strides
+    if dims is None or strides is None or len(strides) != len(dims):
+        return heap.view(asked.arrived, dims, None)
+    order = axes_order(asked.node.attributes, len(dims))
+    put_back = tuple(strides[order.index(axis)] for axis in range(len(dims)))
+    return heap.view(asked.arrived, dims, put_back)
+
+
+def _piece(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    return heap.view(asked.arrived, asked.dims, asked.arrived.strides)
+
+
+def _expanded(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
+    strides = None if asked.dims is None else (0,) * len(asked.dims)
+    return heap.view(asked.arrived, asked.dims, strides)
+
+
+def _like_input(heap: GradientHeap, asked: Asked) -> GradientTensor:
+    strides = None if asked.dims is None else like(asked.dims, asked.strides)
+    return heap.make(asked.label, asked.dims, asked.bits, strides)
+
+
+_MAKERS: Mapping[Made, Callable[[GradientHeap, Asked, Passing], GradientTensor]] = MappingProxyType(
+    {
+        Made.NEW: _new,
+        Made.PRODUCT: _product,
+        Made.SAME: _same,
+        Made.RESHAPED: _reshaped,
+        Made.PERMUTED: _permuted,
+        Made.PIECE: _piece,
+        Made.EXPANDED: _expanded,
+    }
+)

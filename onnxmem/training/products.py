@@ -1,0 +1,58 @@
+"""The gradients of a MatMul of more than two dims, as torch.matmul's steps are taken back.
+
+The product ran on operands of two or three dims (see ``matmul``), so the output's gradient is
+folded the same way: a view where its strides allow that, else a copy.
+"""
+
+from collections.abc import Mapping
+from math import prod
+
+from onnxmem.model import Node
+from onnxmem.training.matmul import MATRIX_RANK, broadcast_dims
+from onnxmem.training.strides import Dims, like
+from onnxmem.training.tape import Tape
+from onnxmem.training.tensors import GradientHeap, GradientTensor
+
+
+def matmul_gradients(
+    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+) -> list[tuple[str, GradientTensor]]:
+    """Make the operands' gradients and let go of the output's; none where a shape is unknown."""
+    left, right = node.inputs
+    a, b, output = tape.dims(left), tape.dims(right), tape.dims(node.outputs[0])
+    if a is None or b is None or output is None or min(len(a), len(b)) < MATRIX_RANK:
+        return []
+    (given,) = arrived.values()
+    if len(a) <= MATRIX_RANK or len(b) <= MATRIX_RANK:
+        folded: Dims = (prod(output[:-1]), output[-1])
+        wanted = {left: a, right: b}
+    else:
+        leading = broadcast_dims(a[:-2], b[:-2])
+        folded = (prod(leading), *output[-2:])
+        wanted = {left: leading + a[-2:], right: leading + b[-2:]}
+    matrix = heap.reshape(f"gradient of {node.outputs[0]}, folded", given, folded)
+    heap.drop(given)
+    made = [
+        (name, _operand_gradient(tape, heap, name, dims))
+        for name, dims in reversed(wanted.items())
+        if name in tape.reached
+    ]
+    heap.drop(matrix)
+    return [(name, _summed(tape, heap, name, tensor)) for name, tensor in made]
+
+
+def _operand_gradient(tape: Tape, heap: GradientHeap, name: str, dims: Dims) -> GradientTensor:
+    """A product in row-major order; of a matrix in the order of the matrix, as mm does it."""
+    strides = like(dims, tape.views[name].strides) if len(dims) <= MATRIX_RANK else None
+    return heap.make(f"gradient of {name}", dims, heap.bits_of(tape, name), strides)
+
+
+def _summed(tape: Tape, heap: GradientHeap, name: str, tensor: GradientTensor) -> GradientTensor:
+    """Sum the gradient of an operand that was broadcast."""
+    dims = tape.dims(name)
+    if dims is None or tensor.dims is None or prod(dims) == prod(tensor.dims):
+        tensor.dims = dims
+        return tensor
+    summed = heap.make(f"gradient of {name}", dims, tensor.bits)
+    heap.drop(tensor)
+    return summed

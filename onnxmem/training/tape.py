@@ -1,0 +1,217 @@
+"""What the forward pass of a graph leaves behind for its backward pass, node by node.
+
+Each node on the way back keeps the inputs and outputs that its record lists, and what its formula
+makes besides: a mask, indices, statistics. Graph inputs and weights are held anyway and add
+nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.parameters import Parameters
+from onnxmem.ops import UNKNOWN
+from onnxmem.ops.spec import Call, Operand, Saved, known_dims
+from onnxmem.training.constants import constant_tensors
+from onnxmem.training.gradients import backward_nodes, requiring_gradient
+from onnxmem.training.matmul import copied_elements
+from onnxmem.training.packing import packed_weights
+from onnxmem.training.precision import Precision
+from onnxmem.training.storages import View, is_identity, views
+from onnxmem.training.strides import Dims
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What one node keeps from forward to backward."""
+
+    storages: tuple[str, ...] = ()
+    """First tensors of the storages that hold what is kept."""
+    copies: tuple[tuple[str, int | None], ...] = ()
+    """(label, bytes) of operands' copies that are kept in their place."""
+    passing_copies: tuple[tuple[str, int | None], ...] = ()
+    """(label, bytes) of copies that are gone when the node is done."""
+    extra_bytes: int | None = 0
+    inner: tuple[tuple[str, int | None], ...] = ()
+    """(tensor, bytes) of what the node's subgraphs make, all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tape:
+    """A graph as an eager framework runs it; sizes are bytes in the precision asked for."""
+
+    graph: Graph
+    parameters: Parameters
+    precision: Precision
+    views: Mapping[str, View]
+    reached: frozenset[str]
+    """Tensors that require a gradient."""
+    way_back: tuple[Node, ...]
+    """The nodes that a backward pass goes through, in forward order."""
+    kept: Mapping[str, Kept]
+    """By node."""
+    assumed_nodes: tuple[str, ...]
+    """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
+    constants: frozenset[str]
+    """What a framework works out before the step: it takes no memory in it."""
+    packed: Mapping[str, tuple[str, ...]]
+    """Weights that nodes put together, by the parameters that the framework reads instead."""
+
+    def dims(self, name: str) -> Dims | None:
+        """The dims of a tensor, if all are known."""
+        return known_dims(self.graph.tensors[name].shape)
+
+    def size_bytes(self, name: str) -> int | None:
+        """Bytes of a tensor as the step holds it."""
+        return _operand(self.graph, self.precision, name).size_bytes
+
+    def makes_storage(self, name: str) -> bool:
+        """Whether a node that writes a tensor allocates: it is no view and no constant."""
+        return self.views[name].storage == name and self.allocates(name)
+
+    def allocates(self, storage: str) -> bool:
+        """Whether a storage is allocated by a node of the step."""
+        is_made = self.graph.tensors[storage].role is Role.ACTIVATION
+        return is_made and storage not in self.constants and storage not in self.packed
+
+
+def tape_of(
+    graph: Graph, parameters: Parameters, precision: Precision, outputs: tuple[str, ...]
+) -> Tape:
+    """Work out what the forward pass keeps where a loss reads ``outputs``."""
+    reached = requiring_gradient(graph, parameters)
+    packed = packed_weights(graph, parameters)
+    way_back = tuple(
+        node
+        for node in backward_nodes(graph, reached, outputs)
+        if not packed.keys() >= set(node.writes)
+    )
+    constants = constant_tensors(graph, parameters)
+    ledger = _Ledger(graph, precision, reached, views(graph), constants | packed.keys())
+    for node in way_back:
+        ledger.kept[node.name] = ledger.keep(node)
+    return Tape(
+        graph=graph,
+        parameters=parameters,
+        precision=precision,
+        views=ledger.views,
+        reached=reached,
+        way_back=way_back,
+        kept=ledger.kept,
+        assumed_nodes=tuple(ledger.assumed),
+        constants=constants,
+        packed=packed,
+    )
+
+
+@dataclass(slots=True)
+class _Ledger:
+    graph: Graph
+    precision: Precision
+    reached: frozenset[str]
+    views: Mapping[str, View]
+    constants: frozenset[str]
+    kept: dict[str, Kept] = field(default_factory=dict)
+    assumed: list[str] = field(default_factory=list)
+
+    def keep(self, node: Node) -> Kept:
+        """What one node's backward formula reads."""
+        if is_identity(self.graph, node):
+            return Kept()
+        if node.operator is UNKNOWN or node.subgraphs:
+            return self._everything(node)
+        names = tuple(dict.fromkeys(_saved(node, self.reached)))
+        found = self._copies(node)
+        return Kept(
+            self._storages(name for name in names if name not in found),
+            tuple(found[name] for name in names if name in found),
+            tuple(copy for name, copy in found.items() if name not in names),
+            node.operator.saved_extra_bytes(self._call(node)),
+        )
+
+    def _storages(self, names: Iterator[str]) -> tuple[str, ...]:
+        storages = (self.views[name].storage for name in names)
+        return tuple(dict.fromkeys(name for name in storages if self._is_kept(name)))
+
+    def _is_kept(self, storage: str) -> bool:
+        tensor = self.graph.tensors[storage]
+        is_made = tensor.role is Role.ACTIVATION and storage not in self.constants
+        return is_made or self._is_cast(tensor)
+
+    def _is_cast(self, tensor: Tensor) -> bool:
+        """Whether layers read a 16-bit copy of a graph input, and keep the copy."""
+        is_floating = tensor.dtype is not None and tensor.dtype.is_floating
+        has_copies = self.precision.weight_copy_bits > 0
+        return tensor.role is Role.INPUT and is_floating and has_copies
+
+    def _everything(self, node: Node) -> Kept:
+        """Keep every floating tensor that a node reads or makes, and all that its bodies make."""
+        self.assumed.append(node.name)
+        touched = [self.graph.tensors[name] for name in (*node.reads, *node.writes)]
+        floating = (each.name for each in touched if each.dtype is None or each.dtype.is_floating)
+        inner = tuple(
+            (name, _operand(self.graph, self.precision, name).size_bytes)
+            for _, body in node.subgraphs
+            for within in body.all_nodes()
+            for name in within.writes
+        )
+        return Kept(storages=self._storages(floating), inner=inner)
+
+    def _copies(self, node: Node) -> dict[str, tuple[str, int | None]]:
+        """The operands that a MatMul copies: (label, bytes) by name."""
+        if node.onnx_op != "MatMul":
+            return {}
+        left, right = node.inputs
+        found = ((left, self._copy(left, right)), (right, self._copy(right, left)))
+        return {
+            name: (f"{name} as {node.name} reads it", size)
+            for name, size in found
+            if size is not None
+        }
+
+    def _copy(self, name: str, other: str) -> int | None:
+        strides = self.views[name].strides
+        mine, others = (known_dims(self.graph.tensors[text].shape) for text in (name, other))
+        if mine is None or others is None or strides is None:
+            return None
+        count = copied_elements(mine, strides, others)
+        if count is None:
+            return None
+        return replace(_operand(self.graph, self.precision, name), shape=(count,)).size_bytes
+
+    def _call(self, node: Node) -> Call:
+        """The node as its formulas see it, its operands in the precision of activations."""
+        inputs, outputs = (
+            tuple(_operand(self.graph, self.precision, name) if name else None for name in names)
+            for names in (node.inputs, node.outputs)
+        )
+        return Call(inputs, outputs, node.attributes)
+
+
+def _operand(graph: Graph, precision: Precision, name: str) -> Operand:
+    tensor = graph.tensors[name]
+    return precision.held(
+        tensor.operand(graph.values.get(name)), tensor.dtype, precision.activation_bits
+    )
+
+
+def _saved(node: Node, reached: frozenset[str]) -> Iterator[str]:
+    """Name the tensors that a node's record lists as kept, given what requires a gradient."""
+    for saved in node.operator.saved:
+        if _is_kept(node, saved, reached):
+            yield from _operands(node, saved.name)
+
+
+def _is_kept(node: Node, saved: Saved, reached: frozenset[str]) -> bool:
+    if saved.if_grad is None:
+        return True
+    return not reached.isdisjoint(_operands(node, saved.if_grad))
+
+
+def _operands(node: Node, slot: str) -> tuple[str, ...]:
+    """Name the operands at a slot of the schema, an input's or an output's, variadic ones too."""
+    operator = node.operator
+    found = [n for i, n in enumerate(node.inputs) if n and operator.input_name(i) == slot]
+    if not found:
+        found = [n for i, n in enumerate(node.outputs) if n and operator.output_name(i) == slot]
+    return tuple(found)

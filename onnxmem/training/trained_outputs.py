@@ -1,0 +1,102 @@
+"""The losses of a step: what each makes in the forward pass, and the gradients that it starts."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from onnxmem.errors import UsageError
+from onnxmem.model import Graph
+from onnxmem.ops.spec import Operand, known_dims
+from onnxmem.sums import sum_known
+from onnxmem.training.backward import Backward
+from onnxmem.training.heap import Heap, Kind
+from onnxmem.training.losses import Loss
+from onnxmem.training.precision import Precision
+from onnxmem.training.tensors import GradientTensor
+
+
+def loss_outputs(graph: Graph, named: Iterable[str] = ()) -> tuple[str, ...]:
+    """Name the outputs that losses read: every floating one, or those that are named.
+
+    :raises UsageError: a name is that of no output, or of one that carries no gradient.
+    """
+    floating = tuple(name for name in graph.outputs if _is_floating(graph, name))
+    wanted = tuple(named)
+    for name in wanted:
+        if name not in floating:
+            message = (
+                f"output {name!r}: the model has no floating output of that name; "
+                f"one of {', '.join(floating)}"
+            )
+            raise UsageError(message)
+    return wanted or floating
+
+
+def _is_floating(graph: Graph, name: str) -> bool:
+    dtype = graph.tensors[name].dtype
+    return dtype is not None and dtype.is_floating
+
+
+@dataclass(slots=True)
+class OutputLosses:
+    """The same loss on each of some outputs."""
+
+    graph: Graph
+    precision: Precision
+    loss: Loss
+    outputs: tuple[str, ...]
+    saved: dict[str, int] = field(default_factory=dict)
+    """Blocks that each keeps for the backward pass."""
+    weight_sums: dict[str, int] = field(default_factory=dict)
+
+    def operand(self, name: str) -> Operand:
+        """An output as its loss reads it."""
+        tensor = self.graph.tensors[name]
+        return self.precision.held(tensor.operand(), tensor.dtype, self.precision.loss_bits)
+
+    def target_bytes(self) -> int | None:
+        """Bytes of the targets that the caller hands in."""
+        return sum_known(self.loss.target_bytes(self.operand(name)) for name in self.outputs)
+
+    def run_forward(self, heap: Heap) -> None:
+        """Compute the losses: what they keep, and their values."""
+        for name in self.outputs:
+            heap.node = f"loss of {name}"
+            saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
+            if saved_bytes:
+                self.saved[name] = heap.allocate(heap.node, Kind.ACTIVATION, saved_bytes)
+            if self.loss.has_weight_sum:
+                self.weight_sums[name] = self._number(heap, "sum of the class weights")
+            if self.loss.has_value:
+                self._number(heap, "the number")
+
+    def run_backward(self, backward: Backward) -> int | None:
+        """Start the gradients of the outputs.
+
+        The caller of the pass holds its first gradient, a one, to the end: say its block, if any.
+        """
+        has_one = self.loss.has_value
+        one = self._number(backward.heap, "gradient of the loss") if has_one else None
+        for name in reversed(self.outputs):
+            if name in backward.tape.reached:
+                backward.hand_over(name, self._gradient(backward, name))
+        return one
+
+    def _gradient(self, backward: Backward, name: str) -> GradientTensor:
+        heap, gradients = backward.heap, backward.gradients
+        heap.node = f"loss of {name}"
+        dims, bits = known_dims(self.operand(name).shape), self.operand(name).bits or 0
+        before: list[GradientTensor] = []
+        for _ in range(self.loss.gradients_on_the_way):
+            before.append(gradients.make(f"gradient inside the {heap.node}", dims, bits))
+            if name in self.weight_sums:
+                heap.release(self.weight_sums.pop(name))
+        made = gradients.make(f"gradient of {name}", dims, bits)
+        for tensor in before:
+            gradients.drop(tensor)
+        if name in self.saved:
+            heap.release(self.saved.pop(name))
+        return made
+
+    def _number(self, heap: Heap, label: str) -> int:
+        label = f"{label}, {heap.node}" if heap.node else label
+        return heap.allocate(label, Kind.ACTIVATION, self.precision.loss_bits // 8)
