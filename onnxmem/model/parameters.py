@@ -5,12 +5,13 @@ itself or by way of operators that only lay it out anew (a Transpose before a Ma
 bias, a Cast). What such an operator reads through DequantizeLinear is a quantised weight.
 
 An operator of arithmetic or layout says nothing of its operand: a bias and the 2 of ``2 * x`` stand
-in one place. There a weight is trained only if it has a dim, more than one element, and is no
-Constant node, which is how every exporter writes a literal. A layer's own slot (of Conv, Gemm,
+in one place. There a weight is trained only if it has a dim, more than one element, is no Constant
+node, which is how every exporter writes a literal, and bears no name that an exporter makes up. A layer's own slot (of Conv, Gemm,
 MatMul, BatchNormalization...) holds parameters however the file makes them: some exporters write
 weights as Constant nodes.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -32,6 +33,13 @@ _LITERAL_OPERANDS = _LAYOUT | {
     *("Pow", "Sub", "Sum", "Tile", "Where"),
 }
 """Operators that read a number of the program as readily as a parameter of the model."""
+
+_NAME_OF_FOLDED = re.compile(
+    r"(^|/)(val_\d+|onnx::\w+_\d+|\d+|\w*lifted_tensor_\d+|Constant(_\d+)?_output_\d+)$"
+)
+"""How PyTorch's exporters name what they have worked out themselves: masks, tables of positions,
+factors. What a layer trains keeps its name, unless it was turned around for a MatMul.
+"""
 
 _PACKED_BITS = {
     "GatherBlockQuantized": "bits",
@@ -122,7 +130,9 @@ class _Search:
             return True
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
-        return bool(weight.shape) and weight.num_elements != 1 and not is_literal
+        is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
+        has_elements = bool(weight.shape) and weight.num_elements != 1
+        return has_elements and not is_literal and not is_folded
 
     def _sources(self, name: str) -> Iterator[str]:
         """Follow chains of layout operators back to where they start."""

@@ -8,7 +8,7 @@ stays to the end of the step.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from onnxmem.model import Node, Role
@@ -18,7 +18,11 @@ from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.making import input_gradients
 from onnxmem.training.strides import is_row_major, like
 from onnxmem.training.tape import Tape
-from onnxmem.training.tensors import GradientHeap, GradientTensor
+from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
+
+
+def _all_of(size_bytes: int) -> int:
+    return size_bytes
 
 
 @dataclass(slots=True)
@@ -28,6 +32,8 @@ class Backward:
     storages: Storages
     has_gradients: bool = False
     """Whether parameters hold gradients already, to which new ones are added."""
+    share: Callable[[int], int] = _all_of
+    """The part of a gradient's bytes that a rank keeps."""
     waiting: dict[str, GradientTensor] = field(default_factory=dict)
     """Gradients by the tensor that they are of; of a parameter, by its storage."""
     left: Counter[str] = field(default_factory=Counter)
@@ -60,7 +66,7 @@ class Backward:
             self.heap.node = node.name
             arrived = {name: self.waiting.pop(name) for name in node.writes if name in self.waiting}
             made = input_gradients(self.tape, self.gradients, node, arrived) if arrived else []
-            self.storages.drop(node)
+            self.storages.forget(node)
             for name, tensor in made:
                 self.hand_over(name, tensor)
 
@@ -94,9 +100,16 @@ class Backward:
         bits = self.tape.precision.weight_bits
         is_laid_out = tensor.dims is None or is_row_major(tensor.dims, tensor.strides)
         if tensor.holders > 1 or not is_laid_out or tensor.bits != bits:
-            self.waiting[key] = self.gradients.make(name, tensor.dims, bits)
-            self.gradients.drop(tensor)
-        self.heap.relabel(self.waiting[key].block, f"gradient of {name}", Kind.GRADIENT)
+            tensor = self.gradients.make(name, tensor.dims, bits)
+            self.gradients.drop(self.waiting[key])
+            self.waiting[key] = tensor
+        label = f"gradient of {name}"
+        whole_bytes = size_bytes(tensor.dims, bits)
+        if self.share(whole_bytes) == whole_bytes:
+            self.heap.relabel(tensor.block, label, Kind.GRADIENT)
+        else:
+            self.heap.allocate(label, Kind.GRADIENT, self.share(whole_bytes))
+            self.gradients.drop(self.waiting.pop(key))
 
     def _is_leaf(self, name: str) -> bool:
         """Whether a tensor is a parameter itself."""
@@ -104,8 +117,3 @@ class Backward:
 
     def _leaf(self, name: str) -> str:
         return self.tape.graph.tensors[name].storage_key
-
-
-def gradient_blocks(backward: Backward) -> Mapping[str, int]:
-    """The blocks of the parameters' gradients when a pass is done, by parameter."""
-    return {key: tensor.block for key, tensor in backward.waiting.items()}

@@ -17,74 +17,80 @@ from onnxmem.training.tape import Tape
 
 @dataclass(slots=True)
 class Storages:
-    """The live storages of a step by the name of their first tensor, and what nodes keep."""
+    """The live storages of a pass by the name of their first tensor, and what nodes keep."""
 
     tape: Tape
     heap: Heap
+    reads_left: Counter[str]
+    """How often each tensor is still to be read; an output of the graph once more."""
     blocks: dict[str, int] = field(default_factory=dict)
     own: dict[str, list[int]] = field(default_factory=dict)
     """Blocks that one node keeps for itself, by node: masks, statistics, copies of operands."""
+
+    @classmethod
+    def before(
+        cls, tape: Tape, heap: Heap, nodes: Iterable[Node], outputs: Iterable[str] = ()
+    ) -> "Storages":
+        """The storages before some nodes run; ``outputs`` are held after their last reader."""
+        reads = Counter(name for node in nodes for name in data_reads(node))
+        reads.update(outputs)
+        return cls(tape, heap, reads)
 
     def write(self, name: str) -> None:
         """Allocate what a node writes, with one reference; a view takes one more of its storage."""
         storage = self.tape.views[name].storage
         if self.tape.allocates(storage):
-            self._hold(storage)
+            self.hold(storage)
 
     def release(self, name: str) -> None:
         """Drop the reference that writing a tensor took."""
         storage = self.tape.views[name].storage
         if self.tape.allocates(storage):
-            self._drop(storage)
+            self.drop(storage)
 
     def keep(self, node: Node) -> None:
-        """Take the references of a node's backward formula."""
-        for storage in self.tape.kept[node.name].storages:
-            self._hold(storage)
+        """Take what a node's backward formula reads."""
+        kept = self.tape.kept[node.name]
+        for storage in kept.storages:
+            self.hold(storage)
+        extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
+        items = (*kept.copies, *extra, *kept.inner)
+        self.own[node.name] = [
+            self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items
+        ]
 
-    def drop(self, node: Node) -> None:
+    def forget(self, node: Node) -> None:
         """Release what a node kept, when its backward formula is done."""
         for storage in self.tape.kept[node.name].storages:
-            self._drop(storage)
+            self.drop(storage)
         for block in self.own.pop(node.name, ()):
             self.heap.release(block)
 
-    def take(self, node: Node, items: Iterable[tuple[str, int | None]]) -> None:
-        """Allocate what a node keeps for itself."""
-        blocks = self.own.setdefault(node.name, [])
-        blocks += [self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items]
-
-    def _hold(self, storage: str) -> None:
+    def hold(self, storage: str) -> None:
+        """Take one reference to a storage, which is allocated if it is not there."""
         if storage in self.blocks:
             self.heap.retain(self.blocks[storage])
         else:
             size_bytes = self.tape.size_bytes(storage) or 0
             self.blocks[storage] = self.heap.allocate(storage, Kind.ACTIVATION, size_bytes)
 
-    def _drop(self, storage: str) -> None:
+    def drop(self, storage: str) -> None:
+        """Release one reference to a storage."""
         block = self.blocks[storage]
         if self.heap.is_unique(block):
             del self.blocks[storage]
         self.heap.release(block)
 
 
-def run_forward(
-    storages: Storages, nodes: Iterable[Node], *, survivors: Iterable[str], saves: bool = True
-) -> None:
-    """Run nodes in order; ``survivors`` keep a reference after their last reader.
-
-    Without ``saves`` nothing is kept for a backward pass, as inside a checkpoint.
-    """
-    tape, heap = storages.tape, storages.heap
-    nodes = tuple(nodes)
-    reads_left = Counter(name for node in nodes for name in data_reads(node))
-    reads_left.update(survivors)
+def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:
+    """Run nodes in order; without ``saves`` nothing is kept for a backward pass."""
+    heap, reads_left = storages.heap, storages.reads_left
     for node in nodes:
         heap.node = node.name
         written = [name for name in node.writes if _is_made(node, name, reads_left)]
         for name in written:
             storages.write(name)
-        _work(storages, node, saves=saves and node.name in tape.kept)
+        _work(storages, node, saves=saves)
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
@@ -100,15 +106,13 @@ def _is_made(node: Node, name: str, reads_left: Counter[str]) -> bool:
 
 
 def _work(storages: Storages, node: Node, *, saves: bool) -> None:
-    """Make the copies of operands and what the backward formula keeps."""
+    """Make the copies of operands, and what the backward formula keeps."""
     kept = storages.tape.kept.get(node.name)
     if kept is None:
         return
-    heap = storages.heap
     if saves:
         storages.keep(node)
-        extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
-        storages.take(node, (*kept.copies, *extra, *kept.inner))
+    heap = storages.heap
     passing = kept.passing_copies if saves else (*kept.copies, *kept.passing_copies)
     for block in [heap.allocate(label, Kind.TEMPORARY, size or 0) for label, size in passing]:
         heap.release(block)

@@ -1,209 +1,182 @@
-"""One training step (definition 7): its terms, and when they are alive.
+"""One training step (definition 7): forward, loss, backward, optimizer, as PyTorch takes it.
 
-The step is PyTorch's in its steady state: forward, loss, backward, optimizer, with the gradients of
-the step before freed at its start. The loop holds the network's outputs and the loss to its end.
+The steady state is meant, unless the first step is asked for: the optimizer has its state, and the
+gradients of the step before are freed at its start. The loop holds the network's outputs and the
+loss to its end.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnxmem.model import Graph
-from onnxmem.model.parameters import Parameters, parameters
-from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.recipe import Recipe
 from onnxmem.sums import sum_known
 from onnxmem.training.backward import Backward
-from onnxmem.training.composites import as_run
-from onnxmem.training.forward import Storages, run_forward
-from onnxmem.training.heap import Block, Heap, Kind, Phase, StepTrace
+from onnxmem.training.checkpointing import Schedule, candidates, every, keep_all, sqrt, units
+from onnxmem.training.heap import Block, Heap, Kind, Phase
+from onnxmem.training.holdings import Holdings
 from onnxmem.training.losses import loss_named
-from onnxmem.training.optimizers import Optimizer, optimizer_named
-from onnxmem.training.precision import Precision, precision_named
+from onnxmem.training.memory import CheckpointOption, TrainingMemory
+from onnxmem.training.network import Network, network_of
+from onnxmem.training.passes import Passes
 from onnxmem.training.tape import Tape, tape_of
 from onnxmem.training.trained_outputs import OutputLosses, loss_outputs
 
-_BATCH_COUNT_BYTES = 8
-"""PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
+
+def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
+    """Work out one training step of a graph.
+
+    :raises UsageError: a recipe that names an output which is none.
+    """
+    network = network_of(graph, recipe)
+    holdings = Holdings(network.graph, network.parameters, recipe)
+    outputs = loss_outputs(network.graph, recipe.outputs)
+    tape = tape_of(
+        network.graph,
+        network.parameters,
+        holdings.precision,
+        outputs,
+        in_place=recipe.in_place_activations,
+    )
+    step = _Step(network, holdings, tape, outputs)
+    if recipe.checkpoint != "best":
+        return step.taken(_schedule(tape, recipe.checkpoint))
+    taken = [(schedule, step.taken(schedule)) for schedule in candidates(tape)]
+    best = min((found for _, found in taken), key=lambda found: found.peak_bytes)
+    return replace(best, checkpoints=_unbeaten(tape, taken))
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingMemory:
-    """The terms of a training step in bytes; ``None`` is unknown."""
+def _schedule(tape: Tape, name: str) -> Schedule:
+    if name == "none":
+        return keep_all(tape)
+    return sqrt(tape) if name == "sqrt" else every(tape, int(name.removeprefix("every=")))
 
-    recipe: Recipe
-    weight_bytes: int
-    """Trained parameters, in the precision's copies."""
-    buffer_bytes: int
-    """Weights that no gradient reaches: running statistics and constants."""
-    gradient_bytes: int
-    optimizer_state_bytes: int
-    saved_activation_bytes: int | None
-    """All that lives from forward to backward: what formulas read, the outputs and the loss."""
-    input_bytes: int | None
-    """Graph inputs and the loss's targets."""
-    trace: StepTrace
-    """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
-    assumed_nodes: tuple[str, ...] = ()
-    """Nodes of which everything is taken to be saved: no record, or subgraphs."""
-    unknown: tuple[str, ...] = ()
-    """Tensors and nodes that the figures leave out: they are lower bounds."""
 
-    @property
-    def forward_peak_bytes(self) -> int:
-        """The most that is alive at once up to the loss."""
-        return self.trace.peaks[Phase.FORWARD].size_bytes
-
-    @property
-    def backward_peak_bytes(self) -> int:
-        """The most that is alive at once from the loss to the last gradient."""
-        return self.trace.peaks[Phase.BACKWARD].size_bytes
-
-    @property
-    def optimizer_peak_bytes(self) -> int:
-        """The most that is alive at once while the optimizer steps."""
-        return self.trace.peaks[Phase.OPTIMIZER].size_bytes
-
-    @property
-    def peak_bytes(self) -> int:
-        """The largest of the three phases."""
-        return self.trace.peaks[self.peak_phase].size_bytes
-
-    @property
-    def peak_phase(self) -> Phase:
-        """The phase of the peak; of equal ones the backward pass, then the optimizer."""
-        order = (Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD)
-        return max(order, key=lambda phase: self.trace.peaks[phase].size_bytes)
-
-    @property
-    def peak_node(self) -> str:
-        """The node at which the peak is reached; ``""`` in the optimizer."""
-        return self.trace.peaks[self.peak_phase].node
-
-    def live_at_peak(self) -> tuple[Block, ...]:
-        """What is alive at the peak, largest first."""
-        return self.trace.live_at(self.trace.peaks[self.peak_phase])
+def _unbeaten(
+    tape: Tape, taken: Iterable[tuple[Schedule, TrainingMemory]]
+) -> tuple[CheckpointOption, ...]:
+    """The options that no other beats in bytes without more FLOPs, by FLOPs."""
+    options = (
+        CheckpointOption(schedule.name, found.peak_bytes, schedule.extra_flops(tape))
+        for schedule, found in taken
+    )
+    kept: list[CheckpointOption] = []
+    for option in sorted(options, key=lambda each: (each.extra_flops, each.peak_bytes)):
+        if not kept or option.peak_bytes < kept[-1].peak_bytes:
+            kept.append(option)
+    return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One training step, and the terms of its memory."""
+    """What every schedule of a step shares."""
 
-    graph: Graph
-    parameters: Parameters
-    optimizer: Optimizer
-    precision: Precision
+    network: Network
+    holdings: Holdings
+    tape: Tape
+    outputs: tuple[str, ...]
 
-    def parameter_bytes(self, name: str) -> int:
-        """Bytes of one trained parameter."""
-        return self._held(name, self.precision.weight_bits).size_bytes or 0
+    def taken(self, schedule: Schedule) -> TrainingMemory:
+        """Take the step once by a schedule."""
+        recipe, graph = self.holdings.recipe, self.network.graph
+        losses = OutputLosses(graph, self.holdings.precision, loss_named(recipe.loss), self.outputs)
+        heap = Heap()
+        terms = self._hold(heap, losses)
+        gradients = self._gradients_before(heap)
+        held_bytes = heap.live_bytes
+        passes = Passes(self.tape, heap, schedule)
+        gathered = self._gather(heap)
+        passes.run_forward()
+        losses.run_forward(heap)
+        _release(heap, gathered)
+        saved_bytes = heap.live_bytes - held_bytes
+        if recipe.accumulate == 1:
+            _release(heap, gradients)
+        heap.enter(Phase.BACKWARD)
+        gathered = self._gather(heap, with_gradients=True)
+        backward = Backward(
+            passes.storages,
+            has_gradients=recipe.accumulate > 1,
+            share=lambda size_bytes: self.holdings.share(size_bytes, 2),
+        )
+        one = losses.run_backward(backward)
+        passes.run_backward(backward)
+        _release(heap, gathered if one is None else (*gathered, one))
+        self._optimize(heap)
+        inputs = [graph.tensors[name].size_bytes for name in graph.inputs]
+        return TrainingMemory(
+            recipe=recipe,
+            weight_bytes=terms[Kind.WEIGHT],
+            buffer_bytes=terms[Kind.BUFFER],
+            gradient_bytes=sum(each.size_bytes for each in self.holdings.gradient_blocks()),
+            optimizer_state_bytes=sum(each.size_bytes for each in self.holdings.state_blocks()),
+            saved_activation_bytes=saved_bytes,
+            input_bytes=sum_known((*inputs, losses.target_bytes())),
+            trace=heap.trace(),
+            assumed_nodes=self.tape.assumed_nodes,
+            unknown=_unknown(self.tape),
+            findings=self.network.findings,
+        )
 
-    def copy_bytes(self, name: str) -> int:
-        """Bytes of the copy of a parameter that the layers read; 0 where there is none."""
-        if not self.precision.weight_copy_bits:
-            return 0
-        return self._held(name, self.precision.weight_copy_bits).size_bytes or 0
+    def _hold(self, heap: Heap, losses: OutputLosses) -> dict[Kind, int]:
+        """Allocate what is held through the step; say the bytes of each kind."""
+        graph = self.network.graph
+        inputs = ((name, graph.tensors[name].size_bytes or 0) for name in graph.inputs)
+        state = () if self.holdings.recipe.first_step else self.holdings.state_blocks()
+        blocks = (
+            *self.holdings.weight_blocks(),
+            *self.holdings.buffer_blocks(),
+            *state,
+            *self.holdings.bucket_blocks(),
+            *(Block(name, Kind.INPUT, size_bytes) for name, size_bytes in inputs),
+            Block("targets", Kind.INPUT, losses.target_bytes() or 0),
+        )
+        _allocate(heap, blocks)
+        terms = dict.fromkeys(Kind, 0)
+        for block in blocks:
+            terms[block.kind] += block.size_bytes
+        return terms
 
-    def buffer_blocks(self) -> Iterable[Block]:
-        """What is held and not trained, BatchNormalization's batch counters too."""
-        for name in (*self.parameters.buffers, *self.parameters.quantised):
-            size_bytes = self._held(name, self.precision.weight_bits).size_bytes or 0
-            yield Block(name, Kind.BUFFER, size_bytes)
-        norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
-        for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
-            yield Block(f"batches counted beside {mean}", Kind.BUFFER, _BATCH_COUNT_BYTES)
+    def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
+        """Allocate the gradients that are there when the forward pass begins."""
+        recipe = self.holdings.recipe
+        if recipe.accumulate == 1 and recipe.zero_grad == "start":
+            return ()
+        return _allocate(heap, self.holdings.gradient_blocks())
 
-    def state_blocks(self) -> Iterable[Block]:
-        """What the optimizer keeps from step to step."""
-        element_bytes = self.precision.weight_bits // 8
-        for name in self.parameters.trained:
-            dims = known_dims(self.graph.tensors[name].shape)
-            if dims is not None:
-                size_bytes = self.optimizer.state_of(dims, element_bytes)
-                yield Block(f"state of {name}", Kind.STATE, size_bytes)
-        if self.parameters.trained and self.optimizer.shared_state_bytes:
-            yield Block("shared state", Kind.STATE, self.optimizer.shared_state_bytes)
+    def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
+        """Allocate the largest unit's parameters where ranks hold parts of them."""
+        trained = frozenset(self.network.parameters.trained)
+        of_units = (
+            {name for node in unit for name in node.reads if name in trained}
+            for unit in units(self.tape)
+        )
+        size_bytes = max((self.holdings.gathered_bytes(names) for names in of_units), default=0)
+        blocks = [Block("largest unit, gathered", Kind.WEIGHT, size_bytes)]
+        if with_gradients:
+            blocks.append(Block("its gradients", Kind.GRADIENT, size_bytes))
+        return _allocate(heap, blocks)
 
-    def temporary_bytes(self) -> int:
-        """Bytes that the optimizer allocates while it steps."""
-        shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
-        known = tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
-        return self.optimizer.temporary_bytes(known, self.precision.weight_bits // 8)
-
-    def _held(self, name: str, bits: int) -> Operand:
-        tensor = self.graph.tensors[name]
-        return self.precision.held(tensor.operand(), tensor.dtype, bits)
+    def _optimize(self, heap: Heap) -> None:
+        heap.enter(Phase.OPTIMIZER)
+        if self.holdings.recipe.first_step:
+            _allocate(heap, self.holdings.state_blocks())
+        label = f"{self.holdings.optimizer.name} step"
+        size_bytes = self.holdings.temporary_bytes()
+        _release(heap, _allocate(heap, (Block(label, Kind.TEMPORARY, size_bytes),)))
 
 
-def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
-    """Work out one training step, in the steady state: the optimizer has its state.
-
-    :raises UsageError: a recipe that names an output which is none.
-    """
-    graph = as_run(graph)
-    found = parameters(graph)
-    precision = precision_named(recipe.precision)
-    step = _Step(graph, found, optimizer_named(recipe.optimizer), precision)
-    outputs = loss_outputs(graph, recipe.outputs)
-    losses = OutputLosses(graph, precision, loss_named(recipe.loss), outputs)
-    tape = tape_of(graph, found, step.precision, losses.outputs)
-    heap = Heap()
-    terms = _hold(heap, step, losses)
-    held_bytes = heap.live_bytes
-    backward = Backward(Storages(tape, heap))
-    run_forward(backward.storages, graph.nodes, survivors=graph.outputs)
-    losses.run_forward(heap)
-    saved_bytes = heap.live_bytes - held_bytes
-    heap.enter(Phase.BACKWARD)
-    one = losses.run_backward(backward)
-    backward.run(tape.way_back)
-    if one is not None:
-        heap.release(one)
-    _optimize(heap, step)
-    unknown = _unknown(tape)
-    return TrainingMemory(
-        recipe=recipe,
-        weight_bytes=terms[Kind.WEIGHT],
-        buffer_bytes=terms[Kind.BUFFER],
-        gradient_bytes=sum(step.parameter_bytes(name) for name in found.trained),
-        optimizer_state_bytes=terms[Kind.STATE],
-        saved_activation_bytes=saved_bytes,
-        input_bytes=_input_bytes(graph, losses),
-        trace=heap.trace(),
-        assumed_nodes=tape.assumed_nodes,
-        unknown=unknown,
+def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:
+    return tuple(
+        heap.allocate(block.label, block.kind, block.size_bytes)
+        for block in blocks
+        if block.size_bytes
     )
 
 
-def _hold(heap: Heap, step: _Step, losses: OutputLosses) -> dict[Kind, int]:
-    """Allocate what is held through the step; say the bytes of each kind."""
-    trained = step.parameters.trained
-    inputs = ((name, step.graph.tensors[name].size_bytes or 0) for name in step.graph.inputs)
-    blocks = [
-        *(Block(name, Kind.WEIGHT, step.parameter_bytes(name)) for name in trained),
-        *(Block(f"copy of {name}", Kind.WEIGHT, step.copy_bytes(name)) for name in trained),
-        *step.buffer_blocks(),
-        *step.state_blocks(),
-        *(Block(name, Kind.INPUT, size_bytes) for name, size_bytes in inputs),
-        Block("targets", Kind.INPUT, losses.target_bytes() or 0),
-    ]
-    terms = dict.fromkeys(Kind, 0)
+def _release(heap: Heap, blocks: Iterable[int]) -> None:
     for block in blocks:
-        terms[block.kind] += block.size_bytes
-        if block.size_bytes:
-            heap.allocate(block.label, block.kind, block.size_bytes)
-    return terms
-
-
-def _optimize(heap: Heap, step: _Step) -> None:
-    heap.enter(Phase.OPTIMIZER)
-    size_bytes = step.temporary_bytes()
-    if size_bytes:
-        heap.release(heap.allocate(f"{step.optimizer.name} step", Kind.TEMPORARY, size_bytes))
-
-
-def _input_bytes(graph: Graph, losses: OutputLosses) -> int | None:
-    sizes = [graph.tensors[name].size_bytes for name in graph.inputs]
-    return sum_known((*sizes, losses.target_bytes()))
+        heap.release(block)
 
 
 def _unknown(tape: Tape) -> tuple[str, ...]:

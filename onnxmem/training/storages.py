@@ -11,7 +11,7 @@ from types import MappingProxyType
 from onnxmem.model import Graph, Node
 from onnxmem.ops.spec import Attribute, Call, known_dims
 from onnxmem.training.composites.framework import ATTENTION
-from onnxmem.training.linear import linear_biases
+from onnxmem.training.in_place import in_place_activations, linear_biases
 from onnxmem.training.strides import (
     Dims,
     Strides,
@@ -36,15 +36,18 @@ class View:
     """``None`` where shapes are unknown: taken as row-major order."""
 
 
-def views(graph: Graph) -> Mapping[str, View]:
-    """Find the storage of every tensor of a graph; subgraphs are left out."""
+def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
+    """Find the storage of every tensor of a graph; subgraphs are left out.
+
+    ``in_place``: activations write over their input where autograd allows it.
+    """
     found: dict[str, View] = {}
-    biases = linear_biases(graph)
+    over = {**linear_biases(graph), **(in_place_activations(graph) if in_place else {})}
     for node in graph.nodes:
         for name in node.reads:
             found.setdefault(name, _own_storage(graph, name))
-        if node.name in biases:
-            found[node.outputs[0]] = found[biases[node.name]]
+        if node.name in over:
+            found[node.outputs[0]] = found[over[node.name]]
             continue
         for name in node.writes:
             found[name] = _view(graph, node, name, found) or _new_storage(graph, node, name, found)

@@ -76,9 +76,17 @@ class Tape:
 
 
 def tape_of(
-    graph: Graph, parameters: Parameters, precision: Precision, outputs: tuple[str, ...]
+    graph: Graph,
+    parameters: Parameters,
+    precision: Precision,
+    outputs: tuple[str, ...],
+    *,
+    in_place: bool = False,
 ) -> Tape:
-    """Work out what the forward pass keeps where a loss reads ``outputs``."""
+    """Work out what the forward pass keeps where a loss reads ``outputs``.
+
+    ``in_place``: activations write over their input where autograd allows it.
+    """
     reached = requiring_gradient(graph, parameters)
     packed = packed_weights(graph, parameters)
     way_back = tuple(
@@ -87,7 +95,9 @@ def tape_of(
         if not packed.keys() >= set(node.writes)
     )
     constants = constant_tensors(graph, parameters)
-    ledger = _Ledger(graph, precision, reached, views(graph), constants | packed.keys())
+    ledger = _Ledger(
+        graph, precision, reached, views(graph, in_place=in_place), constants | packed.keys()
+    )
     for node in way_back:
         ledger.kept[node.name] = ledger.keep(node)
     return Tape(

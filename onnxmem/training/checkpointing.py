@@ -1,0 +1,138 @@
+"""Activation checkpointing: what is kept is less, and is computed again in the backward pass.
+
+A segment of the forward pass keeps its inputs alone (and, selectively, what its products make);
+before its backward pass it runs again, as ``torch.utils.checkpoint`` does (Chen et al. 2016, arXiv
+1604.06174; selective: Korthikanti et al. 2022, arXiv 2205.05198). The last segment is not computed
+again: its backward pass comes at once.
+
+The units of which segments are made are the stretches between points at which one tensor alone
+goes on, such as a residual block; where long skips leave few such points, points with more tensors
+count.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isqrt
+
+from onnxmem.model import Node
+from onnxmem.sums import sum_known
+from onnxmem.training.constants import data_reads
+from onnxmem.training.tape import Tape
+
+_FEW_UNITS = 4
+_PRODUCTS = frozenset(
+    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of the forward pass."""
+
+    nodes: tuple[Node, ...]
+    is_recomputed: bool = False
+    stored: frozenset[str] = frozenset()
+    """What is kept nevertheless, of the outputs of its nodes."""
+
+    def extra_flops(self, tape: Tape) -> int:
+        """FLOPs of computing it again; nodes of unknown arithmetic count 0."""
+        if not self.is_recomputed:
+            return 0
+        again = (node for node in self.nodes if self.stored.isdisjoint(node.writes))
+        return sum_known(node.operator.flops(tape.graph.call(node)) for node in again) or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The segments of a forward pass, in order, under the name of the way that made them."""
+
+    name: str
+    segments: tuple[Segment, ...]
+
+    def extra_flops(self, tape: Tape) -> int:
+        """FLOPs beyond those of a step without checkpoints."""
+        return sum(segment.extra_flops(tape) for segment in self.segments)
+
+
+def keep_all(tape: Tape) -> Schedule:
+    """No checkpoints: one segment."""
+    return Schedule("none", (Segment(tape.graph.nodes),))
+
+
+def every(tape: Tape, count: int, *, selective: bool = False) -> Schedule:
+    """A checkpoint behind so many units; selectively, what products make is kept too."""
+    stretches = units(tape)
+    groups = [
+        tuple(node for unit in stretches[start : start + count] for node in unit)
+        for start in range(0, len(stretches), count)
+    ]
+    stored = _product_outputs(tape) if selective else frozenset()
+    segments = [
+        Segment(group, True, stored & {name for node in group for name in node.writes})  # noqa: FBT003
+        for group in groups[:-1]
+    ]
+    name = f"every={count}, products kept" if selective else f"every={count}"
+    return Schedule(name, (*segments, Segment(groups[-1])))
+
+
+def sqrt(tape: Tape) -> Schedule:
+    """As many segments as the root of the number of units."""
+    num_units = len(units(tape))
+    num_segments = max(isqrt(num_units), 1)
+    return Schedule("sqrt", every(tape, -(-num_units // num_segments)).segments)
+
+
+def candidates(tape: Tape) -> Iterator[Schedule]:
+    """Schedules to choose the best of: powers of 2 of units, the root, each selectively too."""
+    yield keep_all(tape)
+    yield sqrt(tape)
+    num_units, count = len(units(tape)), 1
+    while count < num_units:
+        yield every(tape, count)
+        yield every(tape, count, selective=True)
+        count *= 2
+
+
+def units(tape: Tape) -> Sequence[tuple[Node, ...]]:
+    """The stretches between points at which few tensors go on."""
+    crossing = _crossing_counts(tape)
+    for few in range(1, max(crossing, default=1) + 1):
+        cuts = [place + 1 for place, count in enumerate(crossing) if 0 < count <= few]
+        if len(cuts) >= _FEW_UNITS:
+            break
+    else:
+        cuts = []
+    nodes = tape.graph.nodes
+    ends = [end for end in cuts if end < len(nodes)]
+    starts = [0, *ends]
+    return [nodes[start:end] for start, end in zip(starts, [*ends, len(nodes)], strict=True)]
+
+
+def _crossing_counts(tape: Tape) -> list[int]:
+    """How many storages are written up to each node and read behind it."""
+    nodes = tape.graph.nodes
+    last_read: dict[str, int] = {}
+    for place, node in enumerate(nodes):
+        for name in data_reads(node):
+            last_read[tape.views[name].storage] = place
+    for name in tape.graph.outputs:
+        last_read[tape.views[name].storage] = len(nodes)
+    begin = [0] * (len(nodes) + 1)
+    for place, node in enumerate(nodes):
+        for name in node.writes:
+            if tape.makes_storage(name) and last_read.get(name, place) > place:
+                begin[place] += 1
+                begin[last_read[name]] -= 1
+    counts: list[int] = []
+    for change in begin[:-1]:
+        counts.append(change + (counts[-1] if counts else 0))
+    return counts
+
+
+def _product_outputs(tape: Tape) -> frozenset[str]:
+    return frozenset(
+        name
+        for node in tape.graph.nodes
+        if node.op_type in _PRODUCTS or node.op_type == "scaled_dot_product_attention"
+        for name in node.writes
+    )

@@ -1,0 +1,112 @@
+"""What a rank holds through a whole step, in blocks: weights, buffers, state, inputs.
+
+Sharded by the ZeRO stages (Rajbhandari et al. 2020, arXiv 1910.02054) over N ranks, each tensor's
+share is its Nth part, rounded up: of the optimizer's state (1), of the gradients too (2), of the
+weights too (3), which are then gathered unit by unit. DistributedDataParallel holds all of it and
+a copy of the gradients in its buckets (torch/nn/parallel/distributed.py, gradient_as_bucket_view
+off).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from onnxmem.model import Graph
+from onnxmem.model.parameters import Parameters
+from onnxmem.ops.spec import Operand, known_dims
+from onnxmem.recipe import Recipe
+from onnxmem.training.heap import Block, Kind
+from onnxmem.training.optimizers import Optimizer, optimizer_named
+from onnxmem.training.precision import Precision, precision_named
+
+_BATCH_COUNT_BYTES = 8
+"""PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
+_BUCKETED = frozenset({"ddp", "zero1"})
+_STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """The blocks of one rank."""
+
+    graph: Graph
+    parameters: Parameters
+    recipe: Recipe
+
+    @property
+    def precision(self) -> Precision:
+        """How many bytes an element takes."""
+        return precision_named(self.recipe.precision)
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """What keeps state."""
+        return optimizer_named(self.recipe.optimizer)
+
+    def share(self, size_bytes: int, stage: int) -> int:
+        """The part of a tensor that a rank holds from a ZeRO stage on."""
+        is_sharded = _STAGES[self.recipe.shard] >= stage
+        return -(-size_bytes // self.recipe.world) if is_sharded else size_bytes
+
+    def whole_bytes(self, name: str) -> int:
+        """Bytes of one trained parameter, on all ranks together."""
+        return self._held(name, self.precision.weight_bits).size_bytes or 0
+
+    def weight_blocks(self) -> Iterable[Block]:
+        """The trained parameters, and the copies that layers read in mixed precision."""
+        for name in self.parameters.trained:
+            yield Block(name, Kind.WEIGHT, self.share(self.whole_bytes(name), 3))
+        bits = self.precision.weight_copy_bits
+        for name in self.parameters.trained if bits else ():
+            size_bytes = self._held(name, bits).size_bytes or 0
+            yield Block(f"copy of {name}", Kind.WEIGHT, self.share(size_bytes, 3))
+
+    def buffer_blocks(self) -> Iterable[Block]:
+        """What is held and not trained, BatchNormalization's batch counters too."""
+        for name in (*self.parameters.buffers, *self.parameters.quantised):
+            size_bytes = self._held(name, self.precision.weight_bits).size_bytes or 0
+            yield Block(name, Kind.BUFFER, size_bytes)
+        norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
+        for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
+            yield Block(f"batches counted beside {mean}", Kind.BUFFER, _BATCH_COUNT_BYTES)
+
+    def state_blocks(self) -> Iterable[Block]:
+        """What the optimizer keeps from step to step."""
+        for name in self.parameters.trained:
+            dims = known_dims(self.graph.tensors[name].shape)
+            if dims is not None:
+                size_bytes = self.optimizer.state_of(dims, self._element_bytes)
+                yield Block(f"state of {name}", Kind.STATE, self.share(size_bytes, 1))
+        if self.parameters.trained and self.optimizer.shared_state_bytes:
+            yield Block("shared state", Kind.STATE, self.optimizer.shared_state_bytes)
+
+    def gradient_blocks(self) -> Iterable[Block]:
+        """The parameters' gradients, where they live from one pass to the next."""
+        for name in self.parameters.trained:
+            size_bytes = self.share(self.whole_bytes(name), 2)
+            yield Block(f"gradient of {name}", Kind.GRADIENT, size_bytes)
+
+    def bucket_blocks(self) -> Iterable[Block]:
+        """The buckets in which ranks exchange gradients: as large as all of them."""
+        if self.recipe.shard in _BUCKETED:
+            total_bytes = sum(self.whole_bytes(name) for name in self.parameters.trained)
+            yield Block("buckets of gradients", Kind.GRADIENT, total_bytes)
+
+    def temporary_bytes(self) -> int:
+        """Bytes that the optimizer allocates while it steps."""
+        shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
+        known = tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
+        return self.share(self.optimizer.temporary_bytes(known, self._element_bytes), 1)
+
+    def gathered_bytes(self, names: Iterable[str]) -> int:
+        """Bytes of parameters that are gathered whole for a unit; 0 where none is sharded."""
+        if _STAGES[self.recipe.shard] < 3:  # noqa: PLR2004 - the third stage shards weights
+            return 0
+        return sum(self.whole_bytes(name) for name in names)
+
+    @property
+    def _element_bytes(self) -> int:
+        return self.precision.weight_bits // 8
+
+    def _held(self, name: str, bits: int) -> Operand:
+        tensor = self.graph.tensors[name]
+        return self.precision.held(tensor.operand(), tensor.dtype, bits)
