@@ -10,13 +10,17 @@ from typing import Final
 from onnxmem.errors import UsageError
 
 OPTIMIZERS: Final = (
-    *("sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw"),
-    *("lion", "lamb", "adafactor", "adam8bit"),
+    *("sgd", "momentum", "nesterov"),
+    *("rmsprop", "rmsprop-momentum", "rmsprop-centered", "rmsprop-centered-momentum"),
+    *("adagrad", "adadelta", "adam", "adam-amsgrad", "adamw", "adamw-amsgrad"),
+    *("adamax", "nadam", "radam", "rprop", "asgd", "muon", "adafactor"),
+    *("lion", "lamb", "adam8bit"),
 )
-PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16")
+PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16", "fp16-master", "bf16-master")
 LOSSES: Final = ("cross-entropy", "mse", "none")
 OPTIMIZER_FORMS: Final = ("foreach", "single", "fused")
 ZERO_GRADS: Final = ("start", "before-backward")
+ATTENTIONS: Final = ("fused", "math")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
 
 
@@ -44,6 +48,8 @@ class Recipe:
     """Whether it is the first step, in which the optimizer has no state yet."""
     in_place_activations: bool = False
     """Whether activations write over their input where autograd allows it."""
+    attention: str = "fused"
+    """How ``scaled_dot_product_attention`` runs: in one kernel, or as products and a softmax."""
     assume_batchnorm: bool = False
     """Whether convolutions had a BatchNormalization that the export folded into them."""
     assume_dropout: bool = False
@@ -65,6 +71,7 @@ class Recipe:
             ("precision", self.precision, PRECISIONS),
             ("loss", self.loss, LOSSES),
             ("zero-grad", self.zero_grad, ZERO_GRADS),
+            ("attention", self.attention, ATTENTIONS),
             ("sharding", self.shard, SHARDINGS),
         ):
             if name not in known:

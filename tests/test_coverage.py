@@ -10,6 +10,7 @@ from onnxmem.memory import activation_memory
 from onnxmem.model import Graph, build, load, prepare
 from onnxmem.model.binding import Request
 from onnxmem.model.parameters import parameters
+from onnxmem.recipe import Recipe
 from onnxmem.training import training_memory
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "com.microsoft": 1]>'
@@ -23,8 +24,7 @@ def covered(text: str, *, train: bool = False) -> Coverage:
     found = graph(text)
     step = None
     if train:
-        settings = {"optimizer": "adam", "precision": "fp32", "loss": "cross-entropy"}
-        step = training_memory(found, parameters(found), **settings)
+        step = training_memory(found, Recipe())
     return coverage(found, activation_memory(found), step)
 
 

@@ -6,9 +6,9 @@ bias, a Cast). What such an operator reads through DequantizeLinear is a quantis
 
 An operator of arithmetic or layout says nothing of its operand: a bias and the 2 of ``2 * x`` stand
 in one place. There a weight is trained only if it has a dim, more than one element, is no Constant
-node, which is how every exporter writes a literal, and bears no name that an exporter makes up. A layer's own slot (of Conv, Gemm,
-MatMul, BatchNormalization...) holds parameters however the file makes them: some exporters write
-weights as Constant nodes.
+node, which is how every exporter writes a literal, and bears no name that an exporter makes up. A
+layer's own slot (of Conv, Gemm, MatMul, BatchNormalization...) holds parameters however the file
+makes them: some exporters write weights as Constant nodes.
 """
 
 import re
@@ -40,6 +40,9 @@ _NAME_OF_FOLDED = re.compile(
 """How PyTorch's exporters name what they have worked out themselves: masks, tables of positions,
 factors. What a layer trains keeps its name, unless it was turned around for a MatMul.
 """
+
+_SHORT = 8
+"""Elements of a list that a program holds: the factors of a Resize."""
 
 _PACKED_BITS = {
     "GatherBlockQuantized": "bits",
@@ -159,13 +162,17 @@ class _Search:
     def is_literal(self, weight: Tensor) -> bool:
         """Whether a weight is a number or a short list of the program: a shape, axes, a factor.
 
-        Constant nodes and integers of few elements are, however the file holds them.
+        Constant nodes, integers of few elements and what an exporter names itself are, however the
+        file holds them.
         """
         if weight.storage_key in self.buffers or weight.name not in self.graph.values:
             return False
         producer = self.producers.get(weight.name)
         is_constant = producer is not None and producer.onnx_op == "Constant"
-        return is_constant or (weight.dtype is not None and weight.dtype.is_integer)
+        is_integer = weight.dtype is not None and weight.dtype.is_integer
+        is_short = (weight.num_elements or 0) <= _SHORT or not weight.shape
+        is_folded = is_short and _NAME_OF_FOLDED.search(weight.name) is not None
+        return is_constant or is_integer or is_folded or weight.num_elements == 1
 
     def num_elements(self, name: str) -> int:
         """Elements of a weight, packed ones counted apart; 0 where its shape is unknown."""

@@ -11,7 +11,7 @@ from onnxmem.ops.formulas import (
     one_per_input_element,
     per_element,
 )
-from onnxmem.ops.spec import OpSpec, Saved
+from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved
 
 _XY = ("X", "Y")
 _IO = ("input", "output")
@@ -31,6 +31,13 @@ def _activation(
         flops=one_per_element,
         source=f"onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: {torch}",
     )
+
+
+def _clip_masks(call: Call) -> int | None:
+    """Two masks of bytes, for clamp; hardtanh, as ReLU6 is, has a kernel of its own."""
+    bounds = [call.input_at(place) for place in (1, 2)]
+    values = [bound.value for bound in bounds if bound is not None]
+    return 0 if values == [(0,), (6,)] else per_element(2)(call)
 
 
 _POINTWISE = (
@@ -62,6 +69,7 @@ OPS = (
         outputs=("output",),
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 keeps its input, ReLU not
+        gradients=(Gradient("input", Made.NEW, _clip_masks),),
         keeps_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: hardtanh, clamp",
@@ -71,10 +79,9 @@ OPS = (
         inputs=("X", "slope"),
         outputs=("Y",),
         parameters=("slope",),
-        saved=(
-            Saved("X"),
-            Saved("slope"),
-        ),  # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0)
+        # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0), of one kernel, then summed
+        saved=(Saved("X"), Saved("slope")),
+        gradients=(Gradient("slope", Made.PRODUCT),),
         keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: _prelu_kernel",

@@ -4,20 +4,31 @@ Each counts 1 FLOP an output element, a variadic one 1 for each operand after th
 and converting compute nothing. onnxruntime overwrites no input of the arithmetic here.
 """
 
-from onnxmem.ops.formulas import num_elements, one_per_element, times
-from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved
+from onnxmem.ops.formulas import (
+    added,
+    bytes_of_output,
+    num_elements,
+    one_per_element,
+    per_element,
+    times,
+)
+from onnxmem.ops.spec import Call, Formula, Gradient, Made, OpSpec, Saved, nothing
 
 _XY = ("X", "Y")
 _IO = ("input", "output")
 _AB = ("A", "B")
 
 
+_HALF_AND_MASKS = added(bytes_of_output(), per_element(2))
+"""dY / 2 and two masks of bytes."""
+
+
 def _same(name: str) -> Gradient:
     return Gradient(name, Made.SAME)
 
 
-def _product(name: str, temporaries: int = 0) -> Gradient:
-    return Gradient(name, Made.PRODUCT, temporaries)
+def _product(name: str, temporary_bytes: Formula = nothing) -> Gradient:
+    return Gradient(name, Made.PRODUCT, temporary_bytes)
 
 
 def _unary(
@@ -29,7 +40,7 @@ def _unary(
         inputs=names[:1],
         outputs=names[1:],
         saved=() if saves is None else (Saved(saves),),
-        gradients=(Gradient(names[0], Made.NEW, temporaries),),
+        gradients=(Gradient(names[0], Made.NEW, bytes_of_output(temporaries)),),
         keeps_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
@@ -57,15 +68,15 @@ def _after_the_first(call: Call) -> int | None:
 
 
 def _variadic(
-    op_type: str, output: str, saved: tuple[Saved, ...], torch: str, made: Made
+    op_type: str, output: str, saved: tuple[Saved, ...], torch: str, gradient: Gradient
 ) -> OpSpec:
     return OpSpec(
         op_type=op_type,
         inputs=("*data_0",),
         outputs=(output,),
-        parameters=("data_0",) if made is Made.SAME else (),
+        parameters=("data_0",) if gradient.made is Made.SAME else (),
         saved=saved,
-        gradients=(Gradient("data_0", made),),
+        gradients=(gradient,),
         keeps_strides=True,
         flops=_after_the_first,
         source=f"torch derivatives.yaml: {torch}",
@@ -119,13 +130,17 @@ _ARITHMETIC = (
     ),
     # dA = dC / B, dB = -dC * ((A / B) / B)
     _arithmetic(
-        "Div", (Saved("A", if_grad="B"), Saved("B")), "div", _product("A"), _product("B", 3)
+        "Div",
+        (Saved("A", if_grad="B"), Saved("B")),
+        "div",
+        _product("A"),
+        _product("B", bytes_of_output(3)),
     ),
-    _variadic("Sum", "sum", (), "add", Made.SAME),  # each dX = dY
-    _variadic("Mean", "mean", (), "mean", Made.PRODUCT),  # each dX = dY / n
-    # dX = dY where X is the largest, the smallest
-    _variadic("Max", "max", (Saved("data_0"),), "maximum", Made.PRODUCT),
-    _variadic("Min", "min", (Saved("data_0"),), "minimum", Made.PRODUCT),
+    _variadic("Sum", "sum", (), "add", _same("data_0")),  # each dX = dY
+    _variadic("Mean", "mean", (), "mean", _product("data_0")),  # each dX = dY / n
+    # dX = dY where X is the largest, the smallest, and half of it where operands are equal
+    _variadic("Max", "max", (Saved("data_0"),), "maximum", _product("data_0", _HALF_AND_MASKS)),
+    _variadic("Min", "min", (Saved("data_0"),), "minimum", _product("data_0", _HALF_AND_MASKS)),
 )
 
 _LOGIC = (
@@ -156,7 +171,7 @@ OPS = (
         outputs=("Z",),
         # dX = dZ * (Y * X^(Y - 1)), dY = dZ * (Z * log(X))
         saved=(Saved("X"), Saved("Y"), Saved("Z", if_grad="Y")),
-        gradients=(_product("X", 2), _product("Y", 2)),
+        gradients=(_product("X", bytes_of_output(2)), _product("Y", bytes_of_output(2))),
         keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: pow",
@@ -166,7 +181,7 @@ OPS = (
         inputs=_AB,
         outputs=("C",),
         saved=(Saved("A", if_grad="B"), Saved("B", if_grad="B")),  # dA = dC, dB = -dC * (A // B)
-        gradients=(_same("A"), _product("B", 2)),
+        gradients=(_same("A"), _product("B", bytes_of_output(2))),
         keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: remainder, fmod",

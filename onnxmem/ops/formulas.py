@@ -50,6 +50,21 @@ def bytes_of_input(count: int = 1, input_: int = 0) -> Formula:
     return formula
 
 
+def added(*formulas: Formula) -> Formula:
+    """The sum of counts; unknown if one of them is."""
+
+    def formula(call: Call) -> int | None:
+        total = 0
+        for each in formulas:
+            count = each(call)
+            if count is None:
+                return None
+            total += count
+        return total
+
+    return formula
+
+
 def product(dims: Shape | None) -> int | None:
     """Multiply dims; unknown if any is."""
     known = known_dims(dims)

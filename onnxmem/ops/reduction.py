@@ -4,15 +4,26 @@ FLOPs are counted per input element; the few per output element (the mean's divi
 norm) are left out.
 """
 
-from onnxmem.ops.formulas import bytes_of_output, one_per_element, per_input_element
-from onnxmem.ops.spec import Gradient, Made, OpSpec, Saved
+from onnxmem.ops.formulas import (
+    added,
+    bytes_of_input,
+    bytes_of_output,
+    one_per_element,
+    one_per_input_element,
+    per_element,
+    per_input_element,
+)
+from onnxmem.ops.spec import Formula, Gradient, Made, OpSpec, Saved
 
+_MASK_AND_TIES = added(one_per_input_element, per_element(8), bytes_of_output())
+"""A mask of bytes, the number of ties (int64) and dY over it."""
 _EXPANDED = Gradient("data", Made.EXPANDED)
+_TIES = Gradient("data", Made.NEW, _MASK_AND_TIES)
 _BOTH = (Saved("data"), Saved("reduced"))
 
 
-def _beside(temporaries: int) -> Gradient:
-    return Gradient("data", Made.NEW, temporaries)
+def _beside(temporary_bytes: Formula) -> Gradient:
+    return Gradient("data", Made.NEW, temporary_bytes)
 
 
 def _reduce(
@@ -48,16 +59,22 @@ def _index_of(op_type: str) -> OpSpec:
 OPS = (
     _reduce("ReduceSum", (), "sum", gradient=_EXPANDED),  # dX = dY, expanded
     _reduce("ReduceMean", (), "mean"),  # dX = dY / n, expanded
-    _reduce("ReduceMax", _BOTH, "amax", gradient=_beside(2)),  # dX = dY * (X == Y) / ties
-    _reduce("ReduceMin", _BOTH, "amin", gradient=_beside(2)),  # dX = dY * (X == Y) / ties
-    _reduce("ReduceProd", _BOTH, "prod", gradient=_beside(1)),  # dX = dY * Y / X
-    _reduce("ReduceL1", _BOTH, "norm", 2),  # dX = dY * sign(X); |x|, add
-    _reduce("ReduceL2", _BOTH, "norm", 2, gradient=_beside(1)),  # dX = dY * X / Y; square, add
     _reduce(
-        "ReduceSumSquare", (Saved("data"),), "pow, sum", 2, gradient=_beside(2)
+        "ReduceMax", _BOTH, "amax", gradient=_beside(_MASK_AND_TIES)
+    ),  # dX = dY * (X == Y) / ties
+    _reduce(
+        "ReduceMin", _BOTH, "amin", gradient=_beside(_MASK_AND_TIES)
+    ),  # dX = dY * (X == Y) / ties
+    _reduce("ReduceProd", _BOTH, "prod", gradient=_beside(bytes_of_input(1))),  # dX = dY * Y / X
+    _reduce("ReduceL1", _BOTH, "norm", 2),  # dX = dY * sign(X); |x|, add
+    _reduce(
+        "ReduceL2", _BOTH, "norm", 2, gradient=_beside(bytes_of_input(1))
+    ),  # dX = dY * X / Y; square, add
+    _reduce(
+        "ReduceSumSquare", (Saved("data"),), "pow, sum", 2, gradient=_beside(bytes_of_input(2))
     ),  # dX = 2 * X * dY; square, add
     _reduce(
-        "ReduceLogSumExp", _BOTH, "logsumexp", 4, gradient=_beside(2)
+        "ReduceLogSumExp", _BOTH, "logsumexp", 4, gradient=_beside(bytes_of_input(2))
     ),  # dX = dY * exp(X - Y); max, -, exp, add
     OpSpec(
         op_type="ReduceLogSum",

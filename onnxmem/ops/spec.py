@@ -121,8 +121,8 @@ class Gradient:
     of: str
     """Schema name of the input."""
     made: Made
-    temporaries: int = 0
-    """Tensors of the gradient's size that are alive beside it at the end of its formula."""
+    temporary_bytes: Formula = nothing
+    """Bytes that are alive beside it at the end of its formula, and then freed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,13 +5,11 @@ peft's ``LoraLayer`` runs it (Hu et al. 2021, arXiv 2106.09685). The file has no
 supposition of what training it that way would take.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
 from onnxmem.model import Graph, Node
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
-from onnxmem.training.in_place import linear_biases
 from onnxmem.training.insertion import Insertion, Part
 
 
@@ -19,8 +17,6 @@ def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Grap
     """Put an adapter beside each linear layer; only adapters are trained then."""
     trained = frozenset(parameters.trained)
     insertion = Insertion(graph)
-    biased = {product: node for node, product in _bias_adds(graph).items()}
-    nodes = {node.name: node for node in graph.nodes}
     sources = {
         node.outputs[0]: node.inputs[0] for node in graph.nodes if node.onnx_op == "Transpose"
     }
@@ -28,17 +24,11 @@ def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Grap
     for node in graph.nodes:
         layer = _linear(graph, node, trained, sources)
         if layer is not None:
-            end = nodes[biased[node.outputs[0]]] if node.outputs[0] in biased else node
-            factors += _adapt(insertion, end, layer, rank)
+            factors += _adapt(insertion, node, layer, rank)
     adapted = insertion.done()
     held = (*parameters.buffers, *parameters.trained)
     count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
     return adapted, Parameters(tuple(factors), parameters.quantised, held, count)
-
-
-def _bias_adds(graph: Graph) -> dict[str, str]:
-    reads = Counter(name for node in graph.nodes for name in node.reads)
-    return {node: name for node, name in linear_biases(graph).items() if reads[name] == 1}
 
 
 def _linear(
@@ -48,7 +38,7 @@ def _linear(
 
     ``sources`` are what Transposes read, by what they make.
     """
-    if node.onnx_op not in {"Gemm", "MatMul"} or node.attributes.get("transA"):
+    if node.op_type not in {"Gemm", "MatMul", "linear"} or node.attributes.get("transA"):
         return None
     data, weight = node.inputs[:2]
     dims = known_dims(graph.tensors[weight].shape)

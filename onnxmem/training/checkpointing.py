@@ -21,7 +21,10 @@ from onnxmem.training.tape import Tape
 
 _FEW_UNITS = 4
 _PRODUCTS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Attention"}
+    {
+        *("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN"),
+        *("linear", "scaled_dot_product_attention"),
+    }
 )
 
 
@@ -131,8 +134,5 @@ def _crossing_counts(tape: Tape) -> list[int]:
 
 def _product_outputs(tape: Tape) -> frozenset[str]:
     return frozenset(
-        name
-        for node in tape.graph.nodes
-        if node.op_type in _PRODUCTS or node.op_type == "scaled_dot_product_attention"
-        for name in node.writes
+        name for node in tape.graph.nodes if node.op_type in _PRODUCTS for name in node.writes
     )

@@ -16,6 +16,10 @@ _LABEL_BYTES = 8
 """Class labels are int64."""
 
 
+def _number_bytes(output: Operand) -> int | None:
+    return None if output.bits is None else output.bits // 8
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
     """What one loss keeps, by the output that it reads; ``None`` where its shape is unknown."""
@@ -28,7 +32,9 @@ class Loss:
     has_weight_sum: bool = False
     """A number, the sum of the class weights, is kept until the first gradient is made."""
     has_value: bool = True
-    """The loop holds a scalar, the loss, to the end of the step."""
+    """The loop holds the loss to the end of the step."""
+    value_bytes: Callable[[Operand], int | None] = _number_bytes
+    """Of the storage that holds the loss."""
     target_bytes: Callable[[Operand], int | None]
     formula: str
     source: str
@@ -69,9 +75,11 @@ _ALL = (
     Loss(
         name="mse",
         saved_bytes=_nothing,
+        # The kernel squares the differences into what it then takes the mean into
+        value_bytes=_output_bytes,
         target_bytes=_output_bytes,
         formula="nothing but the output itself; targets as large as the output",
-        source="torch derivatives.yaml: mse_loss",
+        source="torch derivatives.yaml: mse_loss; aten/src/ATen/native/BinaryOps.cpp: mse_loss",
     ),
     Loss(
         name="none",

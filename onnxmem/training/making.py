@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 from onnxmem.model import Node
 from onnxmem.ops.spec import Gradient, Made
+from onnxmem.training.matmul import is_product
 from onnxmem.training.products import matmul_gradients
 from onnxmem.training.storages import axes_order, is_identity
 from onnxmem.training.strides import Dims, Strides, like
 from onnxmem.training.tape import Tape
-from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
+from onnxmem.training.tensors import GradientHeap, GradientTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,10 @@ class Asked:
     strides: Strides | None
     bits: int
     arrived: GradientTensor
+    temporary_bytes: int | None
+    """Alive beside it at the end of its formula."""
+    reduced: tuple[int, ...] | None
+    """The axes that a reduction takes away, where the file gives them."""
 
     @property
     def label(self) -> str:
@@ -42,7 +47,7 @@ def input_gradients(
 
     Later inputs come first, as in PyTorch's generated code.
     """
-    if node.onnx_op == "MatMul" and (products := matmul_gradients(tape, heap, node, arrived)):
+    if is_product(node) and (products := matmul_gradients(tape, heap, node, arrived)):
         return products
     missing = _missing_pieces(tape, heap, node, arrived)
     passing: Passing = []
@@ -59,7 +64,7 @@ def _asked(
 ) -> list[Asked]:
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
     first = next(iter(arrived.values()))
-    operator = node.operator
+    operator, call = node.operator, tape.call(node)
     slots = [(name, operator.input_name(place)) for place, name in enumerate(node.inputs)]
     slots += [(name, None) for name in node.outer_reads]
     wanted = [
@@ -68,20 +73,31 @@ def _asked(
         if name in tape.reached
         for source in tape.packed.get(name, (name,))
     ]
-    return [
-        Asked(
-            node,
-            name,
-            Gradient(name, Made.SAME)
-            if is_identity(tape.graph, node)
-            else operator.gradient_of(slot),
-            tape.dims(name),
-            tape.views[name].strides,
-            heap.bits_of(tape, name),
-            first,
+    is_same = is_identity(tape.graph, node)
+    found: list[Asked] = []
+    for name, slot in wanted:
+        gradient = Gradient(name, Made.SAME) if is_same else operator.gradient_of(slot)
+        found.append(
+            Asked(
+                node,
+                name,
+                gradient,
+                tape.dims(name),
+                tape.views[name].strides,
+                heap.bits_of(tape, name),
+                first,
+                gradient.temporary_bytes(call),
+                _reduced_axes(tape, node),
+            )
         )
-        for name, slot in wanted
-    ]
+    return found
+
+
+def _reduced_axes(tape: Tape, node: Node) -> tuple[int, ...] | None:
+    given = node.attributes.get("axes")
+    if given is None and len(node.inputs) > 1:
+        given = tape.graph.values.get(node.inputs[1])
+    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else None
 
 
 def _missing_pieces(
@@ -103,8 +119,7 @@ def _make(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
 
 def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
     made = _like_input(heap, asked)
-    size = size_bytes(asked.dims, asked.bits)
-    heap.brush(f"{asked.label}, on the way", asked.gradient.temporaries, size)
+    heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
     return made
 
 
@@ -113,8 +128,7 @@ def _product(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTens
     if wide is None or wide == asked.dims:
         return _new(heap, asked, passing)
     full = heap.make(f"{asked.label}, not yet summed", wide, asked.bits)
-    size = size_bytes(wide, asked.bits)
-    heap.brush(f"{asked.label}, on the way", asked.gradient.temporaries, size)
+    heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
     passing.append(full)
     return _like_input(heap, asked)
 
@@ -143,12 +157,28 @@ def _piece(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
 
 
 def _expanded(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    strides = None if asked.dims is None else (0,) * len(asked.dims)
-    return heap.view(asked.arrived, asked.dims, strides)
+    return heap.view(asked.arrived, asked.dims, _expanded_strides(asked))
+
+
+def _expanded_strides(asked: Asked) -> Strides | None:
+    """Strides that repeat the output's gradient along the axes that were taken away."""
+    dims, strides = asked.dims, asked.arrived.strides
+    if dims is None or strides is None:
+        return None
+    if len(strides) == len(dims):
+        narrow = asked.arrived.dims or dims
+        kept = zip(strides, narrow, dims, strict=True)
+        return tuple(0 if one != wide else stride for stride, one, wide in kept)
+    if asked.reduced is None or len(strides) + len(asked.reduced) != len(dims):
+        return (0,) * len(dims)
+    gone = {axis % len(dims) for axis in asked.reduced}
+    left = iter(strides)
+    return tuple(0 if axis in gone else next(left) for axis in range(len(dims)))
 
 
 def _like_input(heap: GradientHeap, asked: Asked) -> GradientTensor:
-    strides = None if asked.dims is None else like(asked.dims, asked.strides)
+    follows = asked.node.operator.keeps_strides and asked.dims is not None
+    strides = like(asked.dims, asked.strides) if follows and asked.dims is not None else None
     return heap.make(asked.label, asked.dims, asked.bits, strides)
 
 

@@ -7,9 +7,16 @@ head, it multiplies a copy in row-major order, and the copy is what is saved.
 
 from math import prod
 
+from onnxmem.model import Node
+from onnxmem.training.composites.framework import LINEAR
 from onnxmem.training.strides import Dims, Strides, expanded, reshaped
 
 MATRIX_RANK = 2
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node multiplies matrices, in any number of dims, or does so for a linear layer."""
+    return node.onnx_op == "MatMul" or node.operator is LINEAR
 
 
 def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:

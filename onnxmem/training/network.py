@@ -32,7 +32,7 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
         graph = with_batchnorm(graph)
     if recipe.assume_dropout:
         graph = with_dropout(graph)
-    graph = as_run(graph)
+    graph = as_run(graph, fused_attention=recipe.attention == "fused")
     found = parameters(graph)
     if recipe.freeze:
         found, missed = _frozen(found, recipe.freeze)

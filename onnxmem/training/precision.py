@@ -11,8 +11,15 @@ integers and truth values keep their size.
   the loss is counted in float32. Embeddings and normalisation weights, of which autocast makes no
   copy, are counted as if it did. The scaler's few bytes are left out.
 - ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
+- ``fp16-master``, ``bf16-master``: weights, gradients and activations of 16 bits, and an optimizer
+  that keeps a float32 copy of the weights, with float32 state, and steps that one: Apex O2,
+  DeepSpeed, Megatron. It reads float32 copies of the gradients. They replace those of 16 bits
+  tensor by tensor before the step, as in Megatron's ``_copy_model_grads_to_main_grads``, and are
+  gone after it; DeepSpeed's ``FP16_Optimizer`` flattens its own, for a moment with the copies too.
+  Gradients that are added up in float32 from pass to pass are no part of this: 20 bytes then.
 
-Per parameter with Adam, without activations: 16, 18 with the copies, and 8 bytes.
+Per parameter with Adam, without activations, between forward and backward: 16 bytes, 18 with the
+copies, 8, and 16; with masters 18 while the optimizer steps, and its temporaries.
 """
 
 from collections.abc import Mapping
@@ -32,12 +39,19 @@ class Precision:
 
     name: str
     weight_bits: int
-    """Of parameters and floating buffers, their gradients and the optimizer's state."""
+    """Of parameters and floating buffers and their gradients."""
     weight_copy_bits: int
     """Of the copies of parameters that forward and backward read; 0 where there are none."""
     activation_bits: int
     loss_bits: int
+    master_bits: int = 0
+    """Of the copy of the parameters that the optimizer steps; 0 where it steps the weights."""
     source: str
+
+    @property
+    def stepped_bits(self) -> int:
+        """Of what the optimizer works on: its state, its temporaries, its gradients in the step."""
+        return self.master_bits or self.weight_bits
 
     def held(self, operand: Operand, dtype: DType | None, bits: int) -> Operand:
         """Hold an operand's elements at ``bits``, where the precision speaks of its type."""
@@ -46,6 +60,7 @@ class Precision:
         return Operand(operand.shape, bits, operand.value)
 
 
+_MASTER = "ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), section 3.1: 2 + 2 + 12 with Adam"
 _AUTOCAST = "torch.amp.autocast: float32 parameters, casts cached while it is on"
 
 _ALL = (
@@ -80,6 +95,24 @@ _ALL = (
         activation_bits=16,
         loss_bits=16,
         source="one type throughout",
+    ),
+    Precision(
+        name="fp16-master",
+        weight_bits=16,
+        weight_copy_bits=0,
+        activation_bits=16,
+        loss_bits=32,
+        master_bits=32,
+        source=_MASTER,
+    ),
+    Precision(
+        name="bf16-master",
+        weight_bits=16,
+        weight_copy_bits=0,
+        activation_bits=16,
+        loss_bits=32,
+        master_bits=32,
+        source=_MASTER,
     ),
 )
 

@@ -18,7 +18,7 @@ def matmul_gradients(
     tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
 ) -> list[tuple[str, GradientTensor]]:
     """Make the operands' gradients and let go of the output's; none where a shape is unknown."""
-    left, right = node.inputs
+    left, right = node.inputs[:2]
     a, b, output = tape.dims(left), tape.dims(right), tape.dims(node.outputs[0])
     if a is None or b is None or output is None or min(len(a), len(b)) < MATRIX_RANK:
         return []
@@ -37,14 +37,22 @@ def matmul_gradients(
         for name, dims in reversed(wanted.items())
         if name in tape.reached
     ]
+    made += [
+        (bias, _operand_gradient(tape, heap, bias, tape.dims(bias) or ()))
+        for bias in node.inputs[2:]
+        if bias in tape.reached
+    ]
     heap.drop(matrix)
     return [(name, _summed(tape, heap, name, tensor)) for name, tensor in made]
 
 
 def _operand_gradient(tape: Tape, heap: GradientHeap, name: str, dims: Dims) -> GradientTensor:
     """A product in row-major order; of a matrix in the order of the matrix, as mm does it."""
-    strides = like(dims, tape.views[name].strides) if len(dims) <= MATRIX_RANK else None
-    return heap.make(f"gradient of {name}", dims, heap.bits_of(tape, name), strides)
+    is_matrix = len(dims) <= MATRIX_RANK
+    strides = like(dims, tape.views[name].strides) if is_matrix else None
+    made = heap.make(f"gradient of {name}", dims, heap.bits_of(tape, name), strides)
+    made.is_view = not is_matrix
+    return made
 
 
 def _summed(tape: Tape, heap: GradientHeap, name: str, tensor: GradientTensor) -> GradientTensor:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from onnxmem.model import Graph, Node
 from onnxmem.ops.spec import Attribute, Call, known_dims
 from onnxmem.training.composites.framework import ATTENTION
-from onnxmem.training.in_place import in_place_activations, linear_biases
+from onnxmem.training.in_place import in_place_activations
 from onnxmem.training.strides import (
     Dims,
     Strides,
@@ -42,7 +42,7 @@ def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
     ``in_place``: activations write over their input where autograd allows it.
     """
     found: dict[str, View] = {}
-    over = {**linear_biases(graph), **(in_place_activations(graph) if in_place else {})}
+    over = in_place_activations(graph) if in_place else {}
     for node in graph.nodes:
         for name in node.reads:
             found.setdefault(name, _own_storage(graph, name))
@@ -63,7 +63,16 @@ def is_identity(graph: Graph, node: Node) -> bool:
     if node.onnx_op == "Cast" and node.reads and node.writes:
         source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
         return source is not None and source == result
+    if node.onnx_op == "Slice":
+        return _is_everything(graph, node)
     return False
+
+
+def _is_everything(graph: Graph, node: Node) -> bool:
+    """Whether a Slice takes all: Python's indexing makes no such call."""
+    before, after = (known_dims(graph.tensors[n].shape) for n in (node.inputs[0], node.outputs[0]))
+    steps = graph.values.get(node.inputs[4]) if len(node.inputs) > 4 else None  # noqa: PLR2004
+    return before is not None and before == after and all(step > 0 for step in steps or ())
 
 
 def _own_storage(graph: Graph, name: str) -> View:

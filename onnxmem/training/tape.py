@@ -14,7 +14,7 @@ from onnxmem.ops import UNKNOWN
 from onnxmem.ops.spec import Call, Operand, Saved, known_dims
 from onnxmem.training.constants import constant_tensors
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
-from onnxmem.training.matmul import copied_elements
+from onnxmem.training.matmul import copied_elements, is_product
 from onnxmem.training.packing import packed_weights
 from onnxmem.training.precision import Precision
 from onnxmem.training.storages import View, is_identity, views
@@ -64,6 +64,14 @@ class Tape:
     def size_bytes(self, name: str) -> int | None:
         """Bytes of a tensor as the step holds it."""
         return _operand(self.graph, self.precision, name).size_bytes
+
+    def call(self, node: Node) -> Call:
+        """A node as its formulas see it, its operands in the precision of activations."""
+        inputs, outputs = (
+            tuple(_operand(self.graph, self.precision, name) if name else None for name in names)
+            for names in (node.inputs, node.outputs)
+        )
+        return Call(inputs, outputs, node.attributes)
 
     def makes_storage(self, name: str) -> bool:
         """Whether a node that writes a tensor allocates: it is no view and no constant."""
@@ -169,9 +177,9 @@ class _Ledger:
 
     def _copies(self, node: Node) -> dict[str, tuple[str, int | None]]:
         """The operands that a MatMul copies: (label, bytes) by name."""
-        if node.onnx_op != "MatMul":
+        if not is_product(node):
             return {}
-        left, right = node.inputs
+        left, right = node.inputs[:2]
         found = ((left, self._copy(left, right)), (right, self._copy(right, left)))
         return {
             name: (f"{name} as {node.name} reads it", size)

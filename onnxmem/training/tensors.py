@@ -18,6 +18,8 @@ class GradientTensor:
     strides: Strides | None
     bits: int
     holders: int = 1
+    is_view: bool = False
+    """Whether it looks into another tensor, which it keeps: never written over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class GradientHeap:
     ) -> GradientTensor:
         """Look into the block of a tensor."""
         self.heap.retain(tensor.block)
-        return GradientTensor(tensor.block, dims, strides, tensor.bits)
+        return GradientTensor(tensor.block, dims, strides, tensor.bits, is_view=True)
 
     def reshape(self, label: str, tensor: GradientTensor, dims: Dims | None) -> GradientTensor:
         """Look at a tensor in other dims, or copy it where its strides do not allow that."""
@@ -70,13 +72,13 @@ class GradientHeap:
     def is_writable(self, tensor: GradientTensor) -> bool:
         """Whether a sum may be written over a tensor: nobody else holds it, or looks into it."""
         is_whole = tensor.dims is None or is_dense(tensor.dims, tensor.strides)
-        return tensor.holders == 1 and self.heap.is_unique(tensor.block) and is_whole
+        is_free = tensor.holders == 1 and self.heap.is_unique(tensor.block)
+        return is_free and is_whole and not tensor.is_view
 
-    def brush(self, label: str, count: int, size: int) -> None:
-        """Allocate so many temporaries and free them."""
-        blocks = [self.heap.allocate(label, Kind.TEMPORARY, size) for _ in range(count)]
-        for block in blocks:
-            self.heap.release(block)
+    def brush(self, label: str, num_bytes: int | None) -> None:
+        """Allocate temporaries and free them."""
+        if num_bytes:
+            self.heap.release(self.heap.allocate(label, Kind.TEMPORARY, num_bytes))
 
 
 def size_bytes(dims: Dims | None, bits: int) -> int:

@@ -67,7 +67,8 @@ class OutputLosses:
             if self.loss.has_weight_sum:
                 self.weight_sums[name] = self._number(heap, "sum of the class weights")
             if self.loss.has_value:
-                self._number(heap, "the number")
+                size_bytes = self.loss.value_bytes(self.operand(name)) or 0
+                heap.allocate(f"value of the {heap.node}", Kind.ACTIVATION, size_bytes)
 
     def run_backward(self, backward: Backward) -> int | None:
         """Start the gradients of the outputs.

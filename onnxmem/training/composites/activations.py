@@ -86,6 +86,18 @@ def softpluses(sight: Sight) -> Iterator[Match]:
         yield Match(nodes, lookup("Softplus"), (data,))
 
 
+def clamps(sight: Sight) -> Iterator[Match]:
+    """Find ``Min(Max(x, low), high)`` by two numbers."""
+    for node in sight.graph.nodes:
+        if node.onnx_op != "Min":
+            continue
+        for name, high in sight.operands(node):
+            larger = sight.maker(name, "Max")
+            for data, low in () if larger is None else sight.operands(larger):
+                if larger is not None and sight.is_number(low) and sight.is_number(high):
+                    yield Match((larger, node), lookup("Clip"), (data, low, high))
+
+
 def gelus(sight: Sight) -> Iterator[Match]:
     """Find ``x / 2 * (1 + Erf(x / sqrt(2)))`` in any order of its products."""
     for erf in sight.graph.nodes:

@@ -11,6 +11,7 @@ from onnxmem.training.constants import data_reads
 from onnxmem.training.strides import Dims
 
 _LAYOUT = frozenset({"CastLike", "Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})
+_CASTS = frozenset({"Cast", "CastLike", "Identity"})
 _TOLERANCE = 1e-3
 """Exporters round constants to float16 and back."""
 
@@ -93,10 +94,12 @@ class Sight:
         value = self.graph.values.get(name)
         return float(value[0]) if value is not None and len(value) == 1 else None
 
-    def is_number(self, name: str, wanted: float) -> bool:
-        """Whether a tensor is one number, about as large as wanted."""
+    def is_number(self, name: str, wanted: float | None = None) -> bool:
+        """Whether a tensor is one number; about as large as wanted, if that is said."""
         found = self.number(name)
-        return found is not None and isclose(found, wanted, rel_tol=_TOLERANCE)
+        if found is None or wanted is None:
+            return found is not None
+        return isclose(found, wanted, rel_tol=_TOLERANCE)
 
     def scaled(self, node: Node, factor: float) -> str | None:
         """What a node multiplies by a factor, or divides by its inverse; else ``None``."""
@@ -108,6 +111,15 @@ class Sight:
             if self.is_number(other, factor):
                 return one
         return None
+
+
+def with_cast_numbers(graph: Graph) -> Graph:
+    """Know the small constants behind casts too: exporters cast each number of a program."""
+    values = dict(graph.values)
+    for node in graph.nodes:
+        if node.onnx_op in _CASTS and node.inputs[0] in values:
+            values.setdefault(node.outputs[0], values[node.inputs[0]])
+    return replace(graph, values=values)
 
 
 def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:

@@ -1,6 +1,6 @@
 """The optimizers of torch.optim, as torch 2.13.0 was watched to step them.
 
-The scripts follow ``_single_tensor_*`` and ``_multi_tensor_*`` of torch/optim/*.py. In them ``grad``
+The scripts follow ``_single_tensor_*`` and ``_multi_tensor_*`` of torch/optim/*.py. Their ``grad``
 is the copy of a gradient that the L2 weight decay is added to; what decouples its decay (AdamW,
 Muon, Adafactor) scales weights in place and has no such copy. Default options otherwise.
 """
@@ -58,7 +58,8 @@ _ASGD = each("-grad grad?"), together("sum -sum difference")
 _ADAMW_KNOWN = _known("adamw", "AdamW", ("first moment", "second moment"), _ADAMW, is_fused=True)
 
 _MUON = each(
-    "update -kept kept:cast gram:gram polynomial:gram kept:half gram:gram polynomial:gram kept:half "
+    "update -kept kept:cast "
+    "gram:gram polynomial:gram kept:half gram:gram polynomial:gram kept:half "
     "-gram -polynomial -update"
 )
 """Two of the Newton-Schulz iterations, which are all alike from the second on."""

@@ -1,0 +1,87 @@
+"""Operators that CPU and GPU run differently, made to keep on the CPU what the GPU keeps."""
+
+# mypy: disable-error-code="no-untyped-call"
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+ATTENTION_KINDS = ("math", "efficient")
+
+
+def _dropout(tensor: torch.Tensor, p: float, train: bool) -> torch.Tensor:  # noqa: FBT001
+    """Dropout with a mask of one byte an element (`native_dropout`), none where it does nothing.
+
+    Source: `dropout` and `is_fused_kernel_acceptable` of aten/src/ATen/native/Dropout.cpp; on the
+    CPU the mask there is a float.
+    """
+    if not train or p == 0 or tensor.numel() == 0:
+        return tensor
+    if p == 1:
+        return tensor * torch.zeros_like(tensor)
+    return torch.native_dropout(tensor, p, train)[0]
+
+
+def _efficient_attention(  # noqa: PLR0913, PLR0917  # the signature is aten's
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002
+    scale: float | None = None,
+    enable_gqa: bool = False,  # noqa: FBT001, FBT002
+) -> torch.Tensor:
+    """`scaled_dot_product_attention` as a GPU runs it in float32: q, k, v, output, log-sum kept.
+
+    Source: `_select_sdp_backend` and `scaled_dot_product_attention` of
+    aten/src/ATen/native/transformers/attention.cpp; flash attention takes half floats alone.
+    """
+    if enable_gqa:
+        groups = query.size(-3) // key.size(-3)
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
+            attn_mask.logical_not(), float("-inf")
+        )
+    if attn_mask is not None:
+        shape = (query.size(0), query.size(1), query.size(-2), key.size(-2))
+        attn_mask = attn_mask.expand(shape)
+    outputs: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_efficient_attention(  # noqa: SLF001
+        query,
+        key,
+        value,
+        attn_mask,
+        compute_log_sumexp=True,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        scale=scale,
+    )
+    return outputs[0]
+
+
+@contextmanager
+def cuda_like(attention: str = "math") -> Iterator[None]:
+    """Run dropout, attention and recurrent layers inside as a GPU does, as far as it is known.
+
+    `attention`: "math" decomposes it into matrix products and softmax, as ONNX files write it,
+    "efficient" is the fused kernel that a GPU takes in float32. Recurrent layers run gate by gate
+    (the packed reserve of cuDNN has no public size).
+    """
+    library = torch.library.Library("aten", "IMPL")
+    overrides: dict[str, Any] = {"dropout": _dropout}
+    if attention == "efficient":
+        overrides["scaled_dot_product_attention"] = _efficient_attention
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s).*(Overriding a previously|TF32 acceleration)")
+        for name, function in overrides.items():
+            library.impl(name, function, "CompositeImplicitAutograd", allow_override=True)
+        try:
+            with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False):
+                yield
+        finally:
+            library._destroy()  # noqa: SLF001  # the one way to take an override back

@@ -1,0 +1,111 @@
+"""Measure the networks of `tests/data/training` again and hold them against its figures.
+
+python tools/training/given.py                         # all that are defined here
+python tools/training/given.py resnet18 --trace trace  # and trace/resnet18.jsonl
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from given_sequences import LanguageModel, VisionTransformer
+from given_vision import MobileNetV2, ResNet18, alexnet, mlp, vgg
+from live_bytes import Trace
+from settings import OPTIMIZERS, Network, Settings, Tensors
+from step import measure
+
+TRUTH = Path(__file__).parents[2] / "tests" / "data" / "training" / "truth.json"
+
+PER_OPTIMIZER = (
+    *("optimizer_state_bytes", "forward_peak_bytes", "backward_peak_bytes"),
+    *("optimizer_peak_bytes", "peak_bytes"),
+)
+
+
+def image(batch: int) -> Tensors:
+    """Images of ImageNet's size."""
+    return (torch.zeros(batch, 3, 224, 224),)
+
+
+def _features(batch: int) -> Tensors:
+    return (torch.zeros(batch, 1000),)
+
+
+def _tokens(batch: int) -> Tensors:
+    return (torch.zeros(batch, 64, dtype=torch.int64),)
+
+
+def _long_tokens(batch: int) -> Tensors:
+    return (torch.zeros(batch, 256, dtype=torch.int64),)
+
+
+NETWORKS = (
+    Network("mlp", mlp, _features, (256, 2048)),
+    Network("alexnet", alexnet, image, (32, 128)),
+    Network("vgg16", lambda: vgg((2, 2, 3, 3, 3)), image, (8, 64)),
+    Network("vgg19", lambda: vgg((2, 2, 4, 4, 4)), image, (8, 64)),
+    Network("resnet18", ResNet18, image, (16, 128)),
+    Network("mobilenetv2", MobileNetV2, image, (16, 128)),
+    Network("gpt2_small", lambda: LanguageModel(50257, 256, 768, 12, 12), _long_tokens, (2, 8)),
+    Network("tiny_transformer", lambda: LanguageModel(1000, 64, 128, 4, 2), _tokens, (8, 64)),
+    Network("vit_tiny", VisionTransformer, image, (16, 128)),
+)
+
+
+def row(network: Network, batch: int, settings: Settings) -> dict[str, Any]:
+    """The figures at `batch` in the form of truth.json, one entry for each optimizer."""
+    terms: dict[str, Any] = {}
+    for name in OPTIMIZERS:
+        figures = measure(network, batch, _with_optimizer(settings, name))
+        terms |= {key: value for key, value in figures.items() if key not in PER_OPTIMIZER}
+        terms[name] = {key: figures[key] for key in PER_OPTIMIZER}
+    return {"model": network.name, "batch": batch, **terms}
+
+
+def differences(measured: dict[str, Any], expected: dict[str, Any], prefix: str = "") -> list[str]:
+    """What differs from `expected`, one line a figure."""
+    lines = []
+    for key, value in measured.items():
+        if isinstance(value, dict):
+            lines += differences(value, expected[key], f"{prefix}{key}.")
+        elif value != expected[key]:
+            lines.append(f"{prefix}{key}: {value} here, {expected[key]} there")
+    return lines
+
+
+def write_trace(network: Network, settings: Settings, folder: Path) -> None:
+    """Write every operator of a step at the first batch to `folder`/NAME.jsonl."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{network.name}.jsonl").open("w") as file:
+        measure(network, network.batches[0], settings, Trace(file))
+
+
+def _with_optimizer(settings: Settings, optimizer: str) -> Settings:
+    return replace(settings, optimizer=optimizer)
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("names", nargs="*", help="networks; all if none is named")
+    parser.add_argument("--trace", type=Path, help="folder to write the first batch's steps to")
+    options = parser.parse_args()
+    expected = {(r["model"], r["batch"]): r for r in json.loads(TRUTH.read_text())["rows"]}
+    num_wrong = 0
+    for network in NETWORKS:
+        if options.names and network.name not in options.names:
+            continue
+        if options.trace:
+            write_trace(network, Settings(), options.trace)
+        for batch in network.batches:
+            lines = differences(row(network, batch, Settings()), expected[network.name, batch])
+            num_wrong += bool(lines)
+            print(network.name, batch, "differs" if lines else "equal", *lines, sep="\n  ")
+    return 1 if num_wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
