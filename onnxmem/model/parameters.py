@@ -6,9 +6,10 @@ bias, a Cast). What such an operator reads through DequantizeLinear is a quantis
 
 An operator of arithmetic or layout says nothing of its operand: a bias and the 2 of ``2 * x`` stand
 in one place. There a weight is trained only if it has a dim, more than one element, is no Constant
-node, which is how every exporter writes a literal, and bears no name that an exporter makes up. A
-layer's own slot (of Conv, Gemm, MatMul, BatchNormalization...) holds parameters however the file
-makes them: some exporters write weights as Constant nodes.
+node, which is how every exporter writes a literal, bears no name that an exporter makes up, and is
+no mask and no table of positions. A layer's own slot (of Conv, Gemm, MatMul,
+BatchNormalization...) holds parameters however the file makes them: some exporters write weights
+as Constant nodes.
 """
 
 import re
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 
 from onnxmem.model.dtypes import DType
 from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.tables import Readers, is_table, readers_of
 
 _LAYOUT = frozenset(
     {
@@ -34,11 +36,21 @@ _LITERAL_OPERANDS = _LAYOUT | {
 }
 """Operators that read a number of the program as readily as a parameter of the model."""
 
+_TORCH_OPERATORS = (
+    "abs|add|alias|arange|bitwise_not|bmm|cat|clamp|clone|constant_pad_nd|contiguous|cos|cumsum|"
+    "detach|div|einsum|eq|exp|expand|flatten|flip|full|full_like|gather|ge|getitem|gt|index|"
+    "index_select|le|lift_fresh_copy|linspace|log|logical_not|lt|masked_fill|matmul|meshgrid|mul|"
+    "ne|neg|new_ones|new_zeros|ones|ones_like|outer|permute|pow|reciprocal|repeat|reshape|roll|"
+    "rsqrt|scalar_tensor|select|sin|slice|sqrt|squeeze|stack|sub|to|to_copy|transpose|tril|triu|"
+    "type_as|unsqueeze|view|where|zeros|zeros_like"
+)
 _NAME_OF_FOLDED = re.compile(
-    r"(^|/)(val_\d+|onnx::\w+_\d+|\d+|\w*lifted_tensor_\d+|Constant(_\d+)?_output_\d+)$"
+    r"(^|/)(val_\d+|onnx::\w+_\d+|\d+|\w*lifted_tensor_\d+|Constant(_\d+)?_output_\d+"
+    rf"|_?({_TORCH_OPERATORS})(_default)?(_\d+)?)$"
 )
 """How PyTorch's exporters name what they have worked out themselves: masks, tables of positions,
-factors. What a layer trains keeps its name, unless it was turned around for a MatMul.
+factors. ``torch.export`` names a value after the operator that made it. What a layer trains keeps
+its name, unless it was turned around for a MatMul.
 """
 
 _SHORT = 8
@@ -93,6 +105,7 @@ class _Search:
 
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
+    readers: Readers = field(init=False)
     trained: dict[str, str] = field(default_factory=dict)
     quantised: dict[str, str] = field(default_factory=dict)
     per_element: dict[str, int] = field(default_factory=dict)
@@ -101,6 +114,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.producers = _producers(self.graph.all_nodes())
+        self.readers = readers_of(self.graph)
 
     def visit(self, node: Node) -> None:
         """Sort what one node reads."""
@@ -135,7 +149,8 @@ class _Search:
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
-        return has_elements and not is_literal and not is_folded
+        is_number = is_literal or is_folded or not has_elements
+        return not is_number and not is_table(weight, self.readers)
 
     def _sources(self, name: str) -> Iterator[str]:
         """Follow chains of layout operators back to where they start."""

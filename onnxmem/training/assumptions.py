@@ -25,7 +25,6 @@ def folded_convolutions(graph: Graph) -> tuple[Node, ...]:
         node
         for node in graph.nodes
         if node.onnx_op in _CONVOLUTIONS
-        and len(node.inputs) > 2  # noqa: PLR2004 - it gained a bias
         and (_FOLDED_OUTPUT.search(node.outputs[0]) or _FOLDED_WEIGHT.search(node.inputs[1]))
     )
 

@@ -16,6 +16,8 @@ from onnxmem.training.constants import data_reads
 from onnxmem.training.forward import Storages
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.making import input_gradients
+from onnxmem.training.recurrent import layer_gradients
+from onnxmem.training.recurrent_layer import layer_of
 from onnxmem.training.strides import is_row_major, like
 from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
@@ -65,10 +67,23 @@ class Backward:
         for node in reversed(tuple(nodes)):
             self.heap.node = node.name
             arrived = {name: self.waiting.pop(name) for name in node.writes if name in self.waiting}
-            made = input_gradients(self.tape, self.gradients, node, arrived) if arrived else []
+            made = self._through(node, arrived) if arrived else []
             self.storages.forget(node)
             for name, tensor in made:
                 self.hand_over(name, tensor)
+
+    def _through(
+        self, node: Node, arrived: dict[str, GradientTensor]
+    ) -> list[tuple[str, GradientTensor]]:
+        """Make the gradients of a node's inputs, and let go of its outputs'."""
+        layer = layer_of(node.onnx_op, self.tape.call(node))
+        if layer is None:
+            return input_gradients(self.tape, self.gradients, node, arrived)
+        own = self.storages.own[node.name]
+        made = layer_gradients(self.tape, self.gradients, node, layer, own)
+        for tensor in arrived.values():
+            self.gradients.drop(tensor)
+        return made
 
     def hand_over(self, name: str, tensor: GradientTensor) -> None:
         """Give a gradient to whoever made the tensor, or to the parameter."""

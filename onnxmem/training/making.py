@@ -51,17 +51,13 @@ def input_gradients(
         return products
     missing = _missing_pieces(tape, heap, node, arrived)
     passing: Passing = []
-    made = [
-        (asked.name, _make(heap, asked, passing)) for asked in _asked(tape, heap, node, arrived)
-    ]
+    made = [(asked.name, _make(heap, asked, passing)) for asked in _asked(tape, node, arrived)]
     for tensor in (*passing, *missing, *arrived.values()):
         heap.drop(tensor)
     return made
 
 
-def _asked(
-    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
-) -> list[Asked]:
+def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> list[Asked]:
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
     first = next(iter(arrived.values()))
     operator, call = node.operator, tape.call(node)
@@ -84,7 +80,7 @@ def _asked(
                 gradient,
                 tape.dims(name),
                 tape.views[name].strides,
-                heap.bits_of(tape, name),
+                tape.bits(name),
                 first,
                 gradient.temporary_bytes(call),
                 _reduced_axes(tape, node),
@@ -107,7 +103,7 @@ def _missing_pieces(
     if node.onnx_op != "Split":
         return []
     return [
-        heap.make(f"zeros for {name}", tape.dims(name), heap.bits_of(tape, name))
+        heap.make(f"zeros for {name}", tape.dims(name), tape.bits(name))
         for name in node.writes
         if name not in arrived
     ]

@@ -50,7 +50,7 @@ def _operand_gradient(tape: Tape, heap: GradientHeap, name: str, dims: Dims) -> 
     """A product in row-major order; of a matrix in the order of the matrix, as mm does it."""
     is_matrix = len(dims) <= MATRIX_RANK
     strides = like(dims, tape.views[name].strides) if is_matrix else None
-    made = heap.make(f"gradient of {name}", dims, heap.bits_of(tape, name), strides)
+    made = heap.make(f"gradient of {name}", dims, tape.bits(name), strides)
     made.is_view = not is_matrix
     return made
 

@@ -17,8 +17,9 @@ from onnxmem.training.gradients import backward_nodes, requiring_gradient
 from onnxmem.training.matmul import copied_elements, is_product
 from onnxmem.training.packing import packed_weights
 from onnxmem.training.precision import Precision
+from onnxmem.training.recurrent_layer import Layer, layer_of
 from onnxmem.training.storages import View, is_identity, views
-from onnxmem.training.strides import Dims
+from onnxmem.training.strides import Dims, is_row_major
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,10 @@ class Tape:
     def size_bytes(self, name: str) -> int | None:
         """Bytes of a tensor as the step holds it."""
         return _operand(self.graph, self.precision, name).size_bytes
+
+    def bits(self, name: str) -> int:
+        """Bits per element of a tensor as the step holds it, and of its gradient; 0 is unknown."""
+        return _operand(self.graph, self.precision, name).bits or 0
 
     def call(self, node: Node) -> Call:
         """A node as its formulas see it, its operands in the precision of activations."""
@@ -138,6 +143,9 @@ class _Ledger:
             return Kept()
         if node.operator is UNKNOWN or node.subgraphs:
             return self._everything(node)
+        layer = layer_of(node.onnx_op, self._call(node))
+        if layer is not None:
+            return self._layer(node, layer)
         names = tuple(dict.fromkeys(_saved(node, self.reached)))
         found = self._copies(node)
         return Kept(
@@ -145,6 +153,18 @@ class _Ledger:
             tuple(found[name] for name in names if name in found),
             tuple(copy for name, copy in found.items() if name not in names),
             node.operator.saved_extra_bytes(self._call(node)),
+        )
+
+    def _layer(self, node: Node, layer: Layer) -> Kept:
+        """What a recurrent layer keeps: X or copies of it, the first states and each step's."""
+        data = node.inputs[0]
+        dims, strides = known_dims(self.graph.tensors[data].shape), self.views[data].strides
+        copies_input = dims is not None and not is_row_major(dims, strides)
+        passing_bytes = layer.passing_bytes(writes_output=bool(node.outputs[0]))
+        return Kept(
+            self._storages(iter(() if copies_input else (data,))),
+            layer.blocks_of(node.name, copies_input=copies_input),
+            ((f"gates of {node.name}", passing_bytes),),
         )
 
     def _storages(self, names: Iterator[str]) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from math import prod
 
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.strides import Dims, Strides, contiguous, is_dense, reshaped
-from onnxmem.training.tape import Tape
 
 
 @dataclass(slots=True, eq=False)
@@ -27,12 +26,6 @@ class GradientHeap:
     """Makes gradients, views of them and copies on a heap."""
 
     heap: Heap
-
-    def bits_of(self, tape: Tape, name: str) -> int:
-        """Bits per element of a tensor's gradient: as many as the tensor takes in the step."""
-        tensor = tape.graph.tensors[name]
-        held = tape.precision.held(tensor.operand(), tensor.dtype, tape.precision.activation_bits)
-        return held.bits or 0
 
     def make(
         self, label: str, dims: Dims | None, bits: int, strides: Strides | None = None

@@ -66,11 +66,17 @@ def _key(sight: Sight, scaling: Node) -> tuple[str, tuple[Node, ...]] | None:
         return None
     wanted = (*turned[:-2], turned[-1], turned[-2])
     layout: list[Node] = []
+    flat: tuple[str, tuple[Node, ...]] | None = None
     while (maker := sight.maker(name, *_LAYOUT)) is not None:
         layout.insert(0, maker)
         name = maker.inputs[0]
         dims = sight.dims(name)
         is_turned = any(node.onnx_op == "Transpose" for node in layout)
-        if is_turned and dims is not None and dims[-2:] == wanted[-2:]:
+        if is_turned and dims == wanted:
             return name, tuple(layout)
-    return None
+        if is_turned and flat is None and dims is not None and dims[-2:] == wanted[-2:]:
+            flat = name, tuple(layout)
+    if flat is not None:
+        return flat
+    # Turned by the Transpose that parts the heads too: a view all the same
+    return (scaling.inputs[0], ()) if sight.maker(scaling.inputs[0], "Transpose") else None

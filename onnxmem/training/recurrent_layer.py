@@ -1,0 +1,70 @@
+"""What recurrent layers keep, as PyTorch's own cells run them (aten/src/ATen/native/RNN.cpp).
+
+All steps' products with the input are made at once; then each step keeps its gates and states. T
+steps, B samples, H hidden, I inputs, D directions. cuDNN packs what it keeps into a reserve of its
+own, of no public size: a GPU may hold more or less.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+from onnxmem.ops.spec import Call, known_dims
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+_KEPT_PER_STEP = {"GRU": 7, "LSTM": 7, "RNN": 1}
+"""Vectors of H. LSTM: four gates, c, tanh(c), h. GRU: three gates, its new gate twice, h - n, h."""
+_RANK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """The sizes of one recurrent node; bytes."""
+
+    num_steps: int
+    num_directions: int
+    input_bytes: int
+    """Of X, and of its row-major copy."""
+    gates_bytes: int
+    """Of all steps' gates in one direction."""
+    kept_bytes: int
+    """Of one step in one direction."""
+    output_bytes: int
+    """Of Y."""
+
+    def blocks_of(self, name: str, *, copies_input: bool) -> tuple[tuple[str, int], ...]:
+        """(label, bytes) of what a node of that name keeps: copies of X, then each step's.
+
+        The first states are kept and the last ones are not: they count each other out.
+        """
+        copies = [(f"input of {name}", self.input_bytes)] * (self.num_directions * copies_input)
+        steps = [(f"a step of {name}", self.kept_bytes)] * (self.num_directions * self.num_steps)
+        return (*copies, *steps)
+
+    def passing_bytes(self, *, writes_output: bool) -> int:
+        """Bytes that are gone when the node is done: gates, and Y of each direction before joined.
+
+        ``writes_output``: Y counts as the node's output.
+        """
+        parts_bytes = self.output_bytes if self.num_directions > 1 else 0
+        joined_bytes = 0 if writes_output else self.output_bytes
+        return self.gates_bytes + parts_bytes + joined_bytes
+
+
+def layer_of(op_type: str, call: Call) -> Layer | None:
+    """Read the sizes of a recurrent node; ``None`` where it is none or one is unknown."""
+    data, recurrence = call.input_at(0), call.input_at(2)
+    if op_type not in _GATES or data is None or recurrence is None or data.bits is None:
+        return None
+    read, matrix = known_dims(data.shape), known_dims(recurrence.shape)
+    if read is None or matrix is None or {len(read), len(matrix)} != {_RANK}:
+        return None
+    steps, samples, _ = read
+    hidden_bytes = samples * matrix[2] * data.bits // 8
+    return Layer(
+        num_steps=steps,
+        num_directions=matrix[0],
+        input_bytes=prod(read) * data.bits // 8,
+        gates_bytes=steps * _GATES[op_type] * hidden_bytes,
+        kept_bytes=_KEPT_PER_STEP[op_type] * hidden_bytes,
+        output_bytes=steps * matrix[0] * hidden_bytes,
+    )
