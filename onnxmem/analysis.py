@@ -27,6 +27,7 @@ from onnxmem.training.rules_of_thumb import (
     tensor_elements,
     usual_max_batch,
 )
+from onnxmem.values import GivenValue, read_values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +119,8 @@ class Question:
         provider: Provider = "cuda" if asked.measure == "cuda" else "cpu"
         request = Request(asked.batch, asked.dims, asked.shapes)
         try:
-            return run_measured(
-                self.source, request, MeasureSettings(provider=provider, options=options)
-            )
+            how = MeasureSettings(provider=provider, options=options, values=asked.values)
+            return run_measured(self.source, request, how)
         except BackendUnavailableError as fault:
             return Finding("measure_no_backend", str(fault))
 
@@ -138,8 +138,9 @@ class Question:
         budget_bytes = settings.budget_bytes
         limits = Limits(terms, lambda batch: self.at(batch).terms())
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
-        asked = runtime_memories(self.source, terms.bound, self.settings)
         measured = self.measurement()
+        fed = measured.fed if isinstance(measured, Measurement) else {}
+        asked = runtime_memories(self.source, terms.bound, self.settings, fed)
         found = (
             *(*terms.bound.findings, *self.remarks),
             *model_findings(graph, terms.parameters, train=settings.train),
@@ -187,6 +188,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, GivenValue] | None = None,
     train: bool = False,
     optimizer: str = "adam",
     precision: str = "fp32",
@@ -203,8 +205,10 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     """Say how much memory a model takes, from its file alone.
 
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
-    whole inputs; ``budget_bytes`` asks for the largest batch within it. ``runtimes`` asks for what
-    ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that onnxruntime makes.
+    whole inputs; ``values`` says what small inputs hold, where that decides what a runtime does (a
+    number, or a list of them); ``budget_bytes`` asks for the largest batch within it. ``runtimes``
+    asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that
+    onnxruntime makes.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
@@ -212,6 +216,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         batch=batch,
         dims=dims or {},
         shapes=shapes or {},
+        values=read_values(values or {}),
         train=train,
         optimizer=optimizer,
         precision=precision,

@@ -9,12 +9,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.errors import UsageError
+from onnxmem.values import Values, check_values
 
 OPTIMIZERS: Final = (
-    *("sgd", "momentum", "nesterov", "rmsprop", "adagrad", "adam", "adamw"),
-    *("lion", "lamb", "adafactor", "adam8bit"),
+    *("sgd", "momentum", "nesterov"),
+    *("rmsprop", "rmsprop-momentum", "rmsprop-centered", "rmsprop-centered-momentum"),
+    *("adagrad", "adadelta", "adam", "adam-amsgrad", "adamw", "adamw-amsgrad"),
+    *("adamax", "nadam", "radam", "rprop", "asgd", "muon", "adafactor"),
+    *("lion", "lamb", "adam8bit"),
 )
-PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16")
+PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16", "fp16-master", "bf16-master")
 LOSSES: Final = ("cross-entropy", "mse", "none")
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
@@ -29,6 +33,8 @@ class Settings:
     """``None``: the batch that the file fixes, or 1."""
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, Values] = field(default_factory=dict)
+    """Elements of small inputs, one standing for all: they decide what a run does."""
     train: bool = False
     optimizer: str = "adam"
     precision: str = "fp32"
@@ -55,6 +61,7 @@ class Settings:
         :raises UsageError: a name that is not known, a number that is none, a negative budget.
         """
         self._check_numbers()
+        check_values(self.values)
         for what, name, known in (
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("precision", self.precision, PRECISIONS),

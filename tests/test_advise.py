@@ -11,7 +11,7 @@ import pytest
 from golden_text import assert_golden
 from models_on_disk import HOSTILE, write_model
 from predicted_runtimes import OWN, choice_of, runtime_of
-from session_graphs import GAP, gap_session
+from session_graphs import GAP, gap_session, session_of
 
 from onnxmem import Settings
 from onnxmem.commands import advise as command
@@ -25,6 +25,7 @@ from onnxmem.runtimes import Advice, Choice
 from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
 from onnxmem.runtimes.onnxruntime.packing import Packing
+from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
 
 Capture = pytest.CaptureFixture[str]
 DEFAULT = SessionOptions()
@@ -83,6 +84,31 @@ def test_a_gpu_s_memory_is_taken_by_the_region() -> None:
         (2**20, ""),
         (2**20, "enable_mem_reuse=False"),
     ]
+
+
+def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
+    """The first run asks for 2 and 4 MiB, in regions of 2 and 4, and the second for a block of 6.
+
+    That block wants a region of 8, and under a limit of 12 MiB gets one of the 6 that are left.
+    """
+    text = """agraph (float[524288] x) => (float[524288] y) {
+        a = Exp(x)  b = Concat <axis = 0> (a, a)  y = ReduceMax(b) }"""
+    shapes = {"x": (2**19,), "a": (2**19,), "b": (2**20,), "y": ()}
+    session = session_of(text.replace("float[524288] y", "y"), shapes, {"x": (2**19,)})
+    choices = single_choices(lambda _: session, DEFAULT, CUDA)
+    own = next(choice for choice in choices if not choice.changes)
+    (limited,) = (c for c in choices if "gpu_mem_limit" in "".join(c.changes))
+    assert limited.changes == (f"gpu_mem_limit={limited.options.gpu_mem_limit_bytes}",)
+    limit_bytes = limited.options.gpu_mem_limit_bytes
+    assert limit_bytes is not None
+    assert limited.figures.held_steady_bytes <= limit_bytes < own.figures.held_steady_bytes
+    less = replace(DEFAULT, gpu_mem_limit_bytes=limit_bytes - 2**20)
+    with pytest.raises(ReplayError, match="the arena does not get by with"):
+        arena_figures(session, less, CUDA)
+    assert limited.lines == (
+        "# the limit covers cuDNN's workspaces too: add them",
+        f'providers = [("CUDAExecutionProvider", {{"gpu_mem_limit": "{limit_bytes}"}})]',
+    )
 
 
 def test_weights_that_lie_in_the_regions_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,11 +350,13 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
 def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
     line = "advise net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
     line += " --graph ort-basic --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
+    line += " --value rate=16000 --value flags=true,false"
     assert main([*line.split(), "--emulate-optimiser"]) == 0
     settings = Settings(
         batch=5,
         dims={"S": 7},
         shapes={"image": (5, 3, 16, 16)},
+        values={"rate": (16_000,), "flags": (True, False)},
         runtimes=("ort-cuda",),
         graph="ort-basic",
         fixed_dims=True,

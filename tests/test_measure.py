@@ -125,7 +125,14 @@ def test_what_the_children_say_is_the_measurement(children: Children, tmp_path: 
         nodes=(MeasuredNode("a", "Conv", "CPU", ((1, 2), ()), 17, 19, 23, 29, 31),),
         findings=(),
     )
-    feed = {"name": "x", "dtype": "float32", "elem_type": 1, "shape": (5, 3), "number": 1}
+    feed = {
+        "name": "x",
+        "dtype": "float32",
+        "elem_type": 1,
+        "shape": (5, 3),
+        "number": 1,
+        "elements": (),
+    }
     assert children.request()["feeds"] == (feed,)
     assert children.request()["overrides"] == {}
 

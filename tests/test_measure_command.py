@@ -1,6 +1,7 @@
 """``onnxmem measure``: its flags, what it writes and how it ends."""
 
 import json
+import re
 import sys
 from argparse import ArgumentError, ArgumentParser, Namespace
 from dataclasses import replace
@@ -33,7 +34,10 @@ def parsed(line: str) -> Namespace:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("models", nargs="*")
     parser.set_defaults(batch=None, dims=[], shapes=[], output=None, force=False, quiet=False)
+    parser.set_defaults(values=[])
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--strict", action="store_true")
+    parser.add_argument("--color", default="auto")
     parser.add_argument("--layers", action="store_true")
     parser.add_argument("-o", "--output")
     add_measure_options(parser)
@@ -269,6 +273,52 @@ def test_real_inputs_give_the_prediction_its_shapes(
     assert [request.shapes for _, request, _ in predicted] == [{"image": (7, 3, 16, 16)}]
 
 
+def test_values_are_fed_and_what_was_fed_is_foretold(
+    asked: list[MeasureSettings],
+    predicted: list[tuple[str, Request, RuntimeQuestion]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed = {"rate": (16_000,), "made_up": (1,)}
+
+    def measure(_: str, __: Request, chosen: MeasureSettings) -> Measurement:
+        asked.append(chosen)
+        return replace(MEASUREMENT, fed=fed)
+
+    monkeypatch.setattr(command, "measure", measure)
+    arguments = parsed("m.onnx")
+    arguments.values = [("rate", (16_000,))]
+    assert command.run(arguments) == 0
+    assert [settings.values for settings in asked] == [{"rate": (16_000,)}]
+    assert [question.values for _, _, question in predicted] == [fed]
+
+
+@pytest.mark.usefixtures("asked")
+def test_a_figure_that_is_left_out_is_a_fault_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert command.run(parsed("m.onnx --strict")) == 0
+    partly = replace(MEASUREMENT, held_bytes=None)
+    monkeypatch.setattr(command, "measure", lambda *_: partly)
+    assert command.run(parsed("m.onnx")) == 0
+    assert capsys.readouterr().err == ""
+    assert command.run(parsed("m.onnx --strict")) == 3
+    text = "error: m.onnx: partial: figures of the arena could not be measured; see FINDINGS\n"
+    assert capsys.readouterr().err == text
+
+
+@pytest.mark.usefixtures("asked")
+def test_the_text_is_coloured_and_json_never(capsys: Capture) -> None:
+    command.run(parsed("m.onnx --color never"))
+    plain = capsys.readouterr().out
+    assert "\x1b[" not in plain
+    command.run(parsed("m.onnx --color always"))
+    painted = capsys.readouterr().out
+    assert "\x1b[1mMEASURED" in painted
+    assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
+    command.run(parsed("m.onnx --json --color always"))
+    assert "\x1b[" not in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("line", ["m.onnx", "m.onnx --inputs gone.npz", "gone_model.onnx"])
 def test_a_prediction_that_fails_costs_no_measurement(
@@ -305,6 +355,10 @@ def test_a_dim_is_given_once() -> None:
         ("m.onnx --layers --json", 0),
         ("m.onnx --batch 3 --runtime ort-cpu", 2),
         ("m.onnx --dim N=2 --dim N=3", 2),
+        ("m.onnx --value a=b=3 --strict --color never", 0),
+        ("m.onnx --value N=2 --value N=3", 2),
+        ("m.onnx --value N", 2),
+        ("m.onnx --value N=many", 2),
         ("m.onnx --shape", 2),
         ("", 2),
     ],

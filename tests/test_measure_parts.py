@@ -17,13 +17,20 @@ from onnx.numpy_helper import to_array
 
 from onnxmem.errors import ShapeError
 from onnxmem.measure import device_memory, machine, process_memory
-from onnxmem.measure.feeds import feeds_of
-from onnxmem.measure.inputs_file import InputsFileError, check_feeds, check_names, read_headers
+from onnxmem.measure.feeds import fed_values, feeds_of
+from onnxmem.measure.inputs_file import (
+    InputsFileError,
+    check_feeds,
+    check_names,
+    read_headers,
+    read_settings,
+)
 from onnxmem.measure.node_names import has_own_names, name_nodes
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
 from onnxmem.measure.run_request import Feed
 from onnxmem.measure.runnable import write_runnable
 from onnxmem.model import BoundModel, ModelFile, Prepared, Request, build, prepare
+from onnxmem.model.given_values import GivenValueError
 
 
 def bound_of(text: str, request: Request | None = None) -> tuple[Prepared, BoundModel]:
@@ -135,6 +142,28 @@ def test_what_is_no_tensor_is_not_fed() -> None:
     _, bound = bound_of("agraph (seq(float[3]) s) => (int64 n) { n = SequenceLength(s) }")
     with pytest.raises(RefusedError, match="input 's' is no tensor"):
         feeds_of(bound)
+
+
+def test_given_values_are_fed_and_small_inputs_are_told() -> None:
+    text = """agraph (float[2] x, int64[3] n, bool c, int32[2000] many, string s) => (y) {
+        y = Identity(x) }"""
+    _, bound = bound_of(text)
+    feeds = feeds_of(bound, {"n": (3, 5, 7), "x": (0.5,), "nobody": (1,)})
+    assert [feed.elements for feed in feeds] == [(0.5,), (3, 5, 7), (), (), ()]
+    assert fed_values(bound, feeds) == {"x": (0.5,), "n": (3, 5, 7), "c": (1,)}
+    with pytest.raises(GivenValueError):
+        feeds_of(bound, {"c": (3,)})
+
+
+def test_settings_are_read_from_a_file_of_inputs(tmp_path: Path) -> None:
+    text = "agraph (float[2] x, int64[1,3] n, bool c, int32[2000] many) => (y) { y = Identity(x) }"
+    _, bound = bound_of(text)
+    arrays = {"x": np.ones(2, np.float32), "n": np.array([[3, 5, 7]]), "c": np.zeros((), bool)}
+    whole = saved(tmp_path / "in.npz", **arrays, many=np.ones(2000, np.int32))
+    assert read_settings(whole, bound) == {"n": (3, 5, 7), "c": (False,)}
+    assert read_settings(saved(tmp_path / "some.npz", x=np.ones(2)), bound) == {}
+    (tmp_path / "bad.npz").write_bytes(zipped("n.npy", b"garbage"))
+    assert read_settings(str(tmp_path / "bad.npz"), bound) == {}
 
 
 # Files of inputs.

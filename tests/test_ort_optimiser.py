@@ -12,7 +12,6 @@ from onnxmem.model.traversal import given_names, outer_reads, subgraphs
 from onnxmem.runtimes.onnxruntime.optimiser import optimised, planner_shapes
 
 MODELS = Path(__file__).parent.parent / "models"
-LEFT_BROKEN = 22
 LEVELS = ("off", "basic", "extended", "all")
 
 
@@ -43,8 +42,7 @@ def test_what_it_writes_of_every_operator_can_run(block: int) -> None:
         made = optimised(prepared.proto, "all", channel_block=block)
         if not runs_in_order(made.graph, set()):
             broken.append(case.name)
-    # A function body with subgraphs is not written out whole yet: a gap, which must not grow.
-    assert len(broken) <= LEFT_BROKEN, broken
+    assert broken == []
 
 
 def test_without_blocks_no_operator_is_blocked() -> None:

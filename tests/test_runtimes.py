@@ -131,8 +131,12 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
     inputs = {"x": (7,), "n": (), "c": ()}
     _, unknown = arena_figures(session_of(text, {}, inputs), SessionOptions())
     assert unknown == Unknowns(
-        ("h", "k", "turns/body/q"), Counter({"Mystery": 2, "Riddle": 1}), ("turns",)
+        ("h", "k", "turns/body/q"),
+        Counter({"Mystery": 2, "Riddle": 1}),
+        ("turns",),
+        deciding={"turns": ("n", "c")},
     )
+    told = "; --value n=VALUE --value c=VALUE would tell"
     assert [(finding.code, finding.message) for finding in unknown.findings()] == [
         (
             "unknown_runtime_tensors",
@@ -144,7 +148,7 @@ def test_what_is_not_known_is_left_out_and_named() -> None:
         ),
         (
             "unknown_trips",
-            "counted once, for only a run can tell how often they run: 'turns'",
+            f"counted once, for only a run can tell how often they run: 'turns'{told}",
         ),
     ]
 
@@ -161,7 +165,9 @@ def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
     assert [sample.node.op_type for sample in figures.nodes] == ["Exp", "Exp", "If"]
     (finding,) = unknown.findings()
     assert finding == Finding(
-        "unknown_branches", "the larger branch counts, for only a run can tell which: 'choose'"
+        "unknown_branches",
+        "the larger branch counts, for only a run can tell which: 'choose'; "
+        "--value b=VALUE would tell",
     )
 
 
@@ -389,7 +395,7 @@ def test_a_graph_is_made_once_for_all_settings_that_share_it(openings: list[Open
     others = {Opening(level, asks_onnxruntime=False) for level in levels}
     fixed = Opening("all", fixed_dims=True, asks_onnxruntime=False)
     assert set(openings) == {*others, fixed}
-    assert len(openings) == 6  # once more for the session itself
+    assert len(openings) == 5
     names = [choice.changes for choice in found.singles]
     assert ("fixed dims",) in names
     assert found.runtime.own.resident_bytes == 12_548

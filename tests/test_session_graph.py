@@ -126,6 +126,29 @@ def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_to
     assert order(is_ordered=False) == ["Exp", "If", "Neg", "Exp", "Add", "Abs", "Neg"]
 
 
+def test_only_the_graphs_that_were_not_changed_are_sorted() -> None:
+    """A body that keeps the file's order in a graph that was changed, and the other way round."""
+    text = """agraph (float[7] x, bool b) => (float[7] y, float[7] z) {
+        a = Exp(x)
+        z = Neg(x)
+        y = If(b) <
+            then_branch = one () => (float[7] t) { p = Exp(a)  q = Neg(a)  t = Add(p, q) },
+            else_branch = two () => (float[7] e) { p = Abs(a)  q = Ceil(a)  e = Mul(p, q) }
+        >
+    }"""
+
+    def order(*places: str) -> list[str]:
+        made = replace(optimised_of(text, {}), in_file_order=frozenset(places))
+        found = session_graph(made, {"x": (7,), "b": ()})
+        return [node.op_type for node in found.graph.all_nodes()]
+
+    then, other = ["Exp", "Neg", "Add"], ["Abs", "Ceil", "Mul"]
+    assert order() == ["Exp", "Neg", "If", *then, *other]
+    assert order("") == ["Exp", "If", *then, *other, "Neg"]
+    assert order("y/then_branch") == ["Exp", "Neg", "If", "Neg", "Exp", "Add", *other]
+    assert order("", "y/else_branch") == ["Exp", "If", *then, "Ceil", "Abs", "Mul", "Neg"]
+
+
 def test_constants_beside_their_own_initializers_are_dropped() -> None:
     text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
     agraph (float[1] x, bool b) => (float[1] y) {
@@ -156,7 +179,7 @@ def test_constants_beside_their_own_initializers_are_dropped() -> None:
 def test_without_an_optimiser_the_graph_is_the_file_s() -> None:
     prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
     found = emulated(prepared, "off", {}, 16)
-    assert (found.level, found.optimiser, found.is_in_running_order) == ("off", "onnxmem", False)
+    assert (found.level, found.optimiser, found.is_in_running_order) == ("off", "onnxmem", True)
     assert found.shapes[""] == {"x": ("N", 7), "b": (), "y": ("N", 7)}
     assert found.shapes["y/then_branch/t/then_branch"] == {"p": ("N", 7), "u": ("N", 7)}
     assert found.findings == ()
@@ -241,7 +264,7 @@ def test_what_onnxruntime_saves_is_the_graph(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text(json.dumps(shapes))
-        return {"version": "1.31.1", "changed": True}
+        return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     asked = answering(monkeypatch, save)
     made = optimised_model(model_at(path, N=5), Opening("basic"))
@@ -272,7 +295,7 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text("{}")
-        return {"version": "1.31.1", "changed": True}
+        return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     answering(monkeypatch, save)
     made = optimised_model(model_at(path, N=5), Opening())
@@ -403,6 +426,9 @@ def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "net.onnx")
     said = save_optimised(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
     assert said["changed"] is True  # its nodes are saved in another order
+    inner = {"y/then_branch/t/then_branch", "y/then_branch/t/else_branch"}
+    assert isinstance(said["in_file_order"], list)
+    assert set(said["in_file_order"]) == {"y/then_branch", "y/else_branch", *inner}
     shapes = json.loads((tmp_path / "shapes.json").read_text())
     assert shapes == {
         "": {
@@ -435,7 +461,7 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
     )
 
     said = save_optimised(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
-    assert said["changed"] is False
+    assert (said["changed"], said["in_file_order"]) == (False, [""])
     assert json.loads((tmp_path / "shapes.json").read_text()) == {}
 
 

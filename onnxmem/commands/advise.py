@@ -55,6 +55,7 @@ def _settings(arguments: Namespace, runtime: str) -> Settings:
         batch=arguments.batch,
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
         runtimes=(runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,

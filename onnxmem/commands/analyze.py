@@ -40,6 +40,7 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
             batch=arguments.batch,
             dims=dict(arguments.dims),
             shapes=dict(arguments.shapes),
+            values=dict(arguments.values),
             train=arguments.train,
             optimizer=arguments.optimizer,
             precision=arguments.precision,

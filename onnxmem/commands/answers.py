@@ -14,6 +14,7 @@ def refuse_two_answers(arguments: Namespace) -> None:
     """
     _refuse("--dim", arguments.dims)
     _refuse("--shape", arguments.shapes)
+    _refuse("--value", arguments.values)
 
 
 def _refuse(flag: str, pairs: Iterable[tuple[str, object]]) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -12,7 +12,7 @@ from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.measure_options import LEVELS
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
@@ -23,12 +23,18 @@ from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings, no_progress
 from onnxmem.measured import Predicted, measured_row, node_rows, predicted_by
 from onnxmem.model import Request, load
+from onnxmem.report.colour import coloured
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.rows import Row
 from onnxmem.runtimes import RuntimeQuestion, predict
+from onnxmem.values import Values
 
 SCHEMA: Final = "onnxmem.measurement"
 SCHEMA_VERSION: Final = "1.0"
+_OF_ARENA: Final = (
+    *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
+    *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
+)
 Outcome = tuple[str, tuple[Measurement, Predicted | None] | Fault]
 
 
@@ -39,19 +45,31 @@ def run(arguments: Namespace) -> int:
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
-    if arguments.output is None:
-        write_stdout(text)
-    else:
+    to_file = arguments.output is not None
+    if not arguments.json and wants_colour(arguments.color, to_file=to_file):
+        text = coloured(text)
+    if to_file:
         write_file(text, arguments.output, quiet=arguments.quiet)
+    else:
+        write_stdout(text)
     return worst_exit_code(codes)
 
 
 def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
     for path in arguments.models:
         outcome = _outcome(path, arguments)
-        if isinstance(outcome, Fault):
-            codes.append(tell(outcome, path=path))
+        fault = outcome if isinstance(outcome, Fault) else _left_out(outcome[0], arguments)
+        if fault is not None:
+            codes.append(tell(fault, path=path))
         yield path, outcome
+
+
+def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
+    """With ``--strict`` a figure of the arena that could not be measured is a fault."""
+    if not arguments.strict or None not in (getattr(measurement, name) for name in _OF_ARENA):
+        return None
+    message = "figures of the arena could not be measured; see FINDINGS"
+    return Fault("partial", message, EXIT_UNANALYSED)
 
 
 def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
@@ -65,15 +83,20 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
         show("")
     if isinstance(found, Finding):
         return Fault(found.code, found.message, EXIT_UNANALYSED)
-    return found, _predicted(path, request, arguments)
+    return found, _predicted(path, request, arguments, found.fed)
 
 
-def _predicted(path: str, request: Request, arguments: Namespace) -> Predicted | None:
-    """What is said without a run; ``None`` where that fails, for the measurement stands."""
+def _predicted(
+    path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
+) -> Predicted | None:
+    """What is said without a run, of the values that were fed; ``None`` where that fails, for the
+    measurement stands.
+    """
     question = RuntimeQuestion(
         name=f"ort-{arguments.device}",
         graph=arguments.graph,
         options=_settings(arguments, no_progress).options,
+        values=fed,
     )
     try:
         if arguments.inputs is not None:
@@ -96,6 +119,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         runs=arguments.runs,
         options=options,
         inputs_npz=arguments.inputs,
+        values=dict(arguments.values),
         seconds=arguments.timeout,
         memory_bytes=arguments.memory_bytes,
         tell=show,

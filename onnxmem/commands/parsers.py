@@ -10,6 +10,7 @@ from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.errors import UsageError
 from onnxmem.settings import BACKENDS, GRAPHS, LOSSES, OPTIMIZERS, PRECISIONS, RUNTIMES, Settings
 from onnxmem.units import parse_size
+from onnxmem.values import Values, parse_values
 
 DEFAULT: Final = "analyze"
 """The command where none is named: ``onnxmem model.onnx``."""
@@ -77,6 +78,16 @@ def _add_model_options(parser: ArgumentParser) -> None:
         default=[],
         metavar="INPUT:1,3,224,224",
         help="the whole shape of an input (repeatable)",
+    )
+    model.add_argument(
+        "--value",
+        dest="values",
+        type=_named_value,
+        action="append",
+        default=[],
+        metavar="INPUT=16000",
+        help="what a small input holds, where it decides what a runtime does (repeatable; lists "
+        "with commas)",
     )
 
 
@@ -229,6 +240,17 @@ def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
         message = f"{text!r} is not INPUT:1,3,224,224"
         raise ArgumentTypeError(message)
     return name, tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims else ()
+
+
+def _named_value(text: str) -> tuple[str, Values]:
+    name, equals, value = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not INPUT=VALUE, as in sr=16000"
+        raise ArgumentTypeError(message)
+    try:
+        return name, parse_values(value)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
 
 
 def _size(text: str) -> int:

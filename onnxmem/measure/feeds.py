@@ -1,33 +1,51 @@
 """What a run is fed: an input of the bound shape for each of the graph's."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.measure.refusals import RefusedError
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel, DType, Graph, Tensor
+from onnxmem.model.given_values import given_values, may_be_setting
 from onnxmem.ops.spec import known_dims
+from onnxmem.values import Values
+
+NONE_GIVEN: Final[Mapping[str, Values]] = MappingProxyType({})
 
 _INDICES: Final = {"Gather": (0, 1), "GatherElements": (0, 1)}
 """Operator -> the places of its data and its indices."""
 
 
-def feeds_of(bound: BoundModel) -> tuple[Feed, ...]:
-    """Feeds for every input of a graph.
+def feeds_of(bound: BoundModel, values: Mapping[str, Values] = NONE_GIVEN) -> tuple[Feed, ...]:
+    """Feeds for every input of a graph, with the values that are given.
 
     :raises RefusedError: an input that no array can be.
+    :raises GivenValueError: a value that does not fit its input.
     """
     graph = bound.graph
-    return tuple(_feed(graph, graph.tensors[name]) for name in graph.inputs)
+    given_values(graph, values)
+    return tuple(_feed(graph, graph.tensors[name], values.get(name, ())) for name in graph.inputs)
 
 
-def _feed(graph: Graph, tensor: Tensor) -> Feed:
+def fed_values(bound: BoundModel, feeds: Iterable[Feed]) -> dict[str, Values]:
+    """What is fed, of the inputs that may decide what a run does."""
+    tensors = bound.graph.tensors
+    return {
+        feed.name: feed.elements or (feed.number,)
+        for feed in feeds
+        if feed.elements or may_be_setting(tensors[feed.name])
+    }
+
+
+def _feed(graph: Graph, tensor: Tensor, elements: Values) -> Feed:
     dims = known_dims(tensor.shape)
     if tensor.dtype is None or dims is None:
         message = f"input {tensor.name!r} is no tensor of a known rank: nothing can be fed to it"
         raise RefusedError(message)
     elem_type = list(DType).index(tensor.dtype) + 1
-    return Feed(tensor.name, tensor.dtype.value, elem_type, dims, _number(graph, tensor))
+    number = _number(graph, tensor)
+    return Feed(tensor.name, tensor.dtype.value, elem_type, dims, number, elements)
 
 
 def _number(graph: Graph, tensor: Tensor) -> int:

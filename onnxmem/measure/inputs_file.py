@@ -1,18 +1,24 @@
 """Real inputs: a ``.npz`` file, an array for each input of the graph.
 
-Headers alone are read here; a pickled object is never loaded, here or in the child.
+Headers alone are read here, and the few numbers that may decide what a run does; a pickled object
+is never loaded, here or in the child.
 """
 
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, ClassVar, Final
 
+import numpy as np
 from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError
 from onnxmem.findings import listed
 from onnxmem.measure.run_request import Feed
+from onnxmem.model import BoundModel
+from onnxmem.model.given_values import may_be_setting
+from onnxmem.values import Values
 
 _SUFFIX: Final = ".npy"
 _STRINGS: Final = "U"
@@ -47,6 +53,23 @@ def read_headers(path: str) -> Mapping[str, Header]:
     except (zipfile.BadZipFile, ValueError, NotImplementedError, RuntimeError) as fault:
         message = f"no .npz file of arrays: {fault}; write it with numpy.savez"
         raise InputsFileError(message) from fault
+
+
+def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
+    """The arrays of the inputs that may decide what a run does; those that cannot be read are left
+    out, for the child that is fed them tells why.
+    """
+    wanted = filter(may_be_setting, (bound.graph.tensors[name] for name in bound.graph.inputs))
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {tensor.name: arrays[tensor.name] for tensor in wanted}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        return {}
+    return {
+        name: tuple(array.ravel().tolist())
+        for name, array in found.items()
+        if isinstance(array, np.ndarray)  # numpy hands out what is no array as bytes
+    }
 
 
 def check_names(headers: Mapping[str, Header], inputs: Iterable[str]) -> None:

@@ -1,11 +1,13 @@
 """What a run took. ``None`` is what could not be measured; no figure stands for another."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children import JSON
 from onnxmem.findings import Finding
+from onnxmem.values import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,20 @@ class Measurement:
     nodes: tuple[MeasuredNode, ...]
     """In running order; nodes of a subgraph stand before the node that runs it, once a trip."""
     findings: tuple[Finding, ...]
+    fed: Mapping[str, Values] = field(default_factory=dict)
+    """Elements of the inputs that may decide what a run does: what was fed, one standing for all.
+    """
 
 
-_SIZES: Final = tuple(field.name for field in fields(Measurement) if field.name.endswith("_bytes"))
+_SIZES: Final = tuple(each.name for each in fields(Measurement) if each.name.endswith("_bytes"))
 
 
 def read_measurement(
-    said: Mapping[str, JSON], backend: str, num_filled: int, findings: Sequence[Finding]
+    said: Mapping[str, JSON],
+    backend: str,
+    num_filled: int,
+    findings: Sequence[Finding],
+    fed: Mapping[str, Values] = MappingProxyType({}),
 ) -> Measurement:
     """Read what the children said; what none of them knows is ``None``."""
     sizes = {name: _whole(said.get(name)) for name in _SIZES}
@@ -94,6 +103,7 @@ def read_measurement(
         num_filled=num_filled,
         nodes=tuple(_read_node(_listed(row)) for row in _listed(said.get("nodes"))),
         findings=tuple(findings),
+        fed=fed,
         **sizes,
     )
 

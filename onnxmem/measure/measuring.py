@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
-from onnxmem.measure.feeds import feeds_of
-from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers
+from onnxmem.measure.feeds import fed_values, feeds_of
+from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers, read_settings
 from onnxmem.measure.measurement import Measurement, read_measurement
 from onnxmem.measure.messages import without_noise
 from onnxmem.measure.model_on_disk import OnDisk, Runnable, on_disk, runnable
@@ -24,7 +24,9 @@ from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.binding import given_inputs
 from onnxmem.model.filling import stored_tensors
+from onnxmem.model.given_values import unused_values
 from onnxmem.units import format_bytes, plural
+from onnxmem.values import Values
 
 _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
@@ -75,6 +77,7 @@ def measure(
 
     :raises BackendUnavailableError: no onnxruntime, or not the provider asked for.
     :raises InputsFileError: the inputs file does not fit the model.
+    :raises GivenValueError: a value does not fit its input.
     :raises OnnxmemError: what ``load`` and ``build`` raise.
     """
     chosen = settings or MeasureSettings()
@@ -90,7 +93,7 @@ def _measured(
     given: OnDisk, request: Request, settings: MeasureSettings, folder: Path
 ) -> Measurement | Finding:
     prepared = prepare(given.file)
-    bound, feeds = _bound_and_fed(prepared, request, settings.inputs_npz)
+    bound, feeds = _bound_and_fed(prepared, request, settings)
     refuse_data_elsewhere(stored_tensors(given.file.proto), given.path)
     refuse_other_dims(prepared, bound)
     limits = settings.child_limits()
@@ -106,16 +109,27 @@ def _measured(
             told = replace(reply, message=reply.message.replace(str(model.path), given.file.path))
             return _with_hint(_finding(told, step, limits), settings)
         said |= reply
-    findings = (*bound.binding.findings, *_remarks(said, model, settings))
-    return read_measurement(said, f"onnxruntime-{settings.provider}", model.num_filled, findings)
+    unused = unused_values(bound.graph, settings.values)
+    findings = (*bound.binding.findings, *unused, *_remarks(said, model, settings))
+    backend, fed = f"onnxruntime-{settings.provider}", _fed(bound, feeds, settings)
+    return read_measurement(said, backend, model.num_filled, findings, fed)
+
+
+def _fed(
+    bound: BoundModel, feeds: tuple[Feed, ...], settings: MeasureSettings
+) -> Mapping[str, Values]:
+    if settings.inputs_npz is not None:
+        return read_settings(settings.inputs_npz, bound)
+    return fed_values(bound, feeds)
 
 
 def _bound_and_fed(
-    prepared: Prepared, request: Request, inputs_npz: str | None
+    prepared: Prepared, request: Request, settings: MeasureSettings
 ) -> tuple[BoundModel, tuple[Feed, ...]]:
+    inputs_npz = settings.inputs_npz
     if inputs_npz is None:
         bound = build(prepared, request)
-        return bound, feeds_of(bound)
+        return bound, feeds_of(bound, settings.values)
     headers = read_headers(inputs_npz)
     check_names(headers, [value.name for value in given_inputs(prepared.proto.graph)])
     shapes = {name: header.shape for name, header in headers.items()}

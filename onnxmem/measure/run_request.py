@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.values import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Feed:
     shape: tuple[int, ...]
     number: int
     """What fills it, where it is no float and no file of inputs is given."""
+    elements: Values = ()
+    """Its value where that is given: one element is all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +40,8 @@ class RunRequest:
 
 def read_request(plain: Mapping[str, Any]) -> RunRequest:
     """Read what ``asdict`` wrote, after its way through JSON."""
-    feeds = tuple(Feed(**{**feed, "shape": tuple(feed["shape"])}) for feed in plain["feeds"])
+    lists = ("shape", "elements")
+    feeds = tuple(
+        Feed(**{**feed, **{name: tuple(feed[name]) for name in lists}}) for feed in plain["feeds"]
+    )
     return RunRequest(**{**plain, "feeds": feeds, "options": SessionOptions(**plain["options"])})

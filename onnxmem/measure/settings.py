@@ -1,6 +1,6 @@
 """How a model is measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +8,7 @@ from onnxmem.children import ChildLimits
 from onnxmem.errors import UsageError
 from onnxmem.measure.machine import available_bytes
 from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.values import Values
 
 STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")
 """What is told of the progress, in this order."""
@@ -26,6 +27,8 @@ class MeasureSettings:
     options: SessionOptions = field(default_factory=SessionOptions)
     inputs_npz: str | None = None
     """A file of real inputs, whose shapes are taken; made up where there is none."""
+    values: Mapping[str, Values] = field(default_factory=dict)
+    """What small inputs are fed, where that is not made up."""
     seconds: float = 300.0
     """For each process that runs the model."""
     memory_bytes: int | None = None
@@ -36,12 +39,15 @@ class MeasureSettings:
     def __post_init__(self) -> None:
         """Refuse what no run can be.
 
-        :raises UsageError: no run at all, or no time for one.
+        :raises UsageError: no run at all, no time for one, or an input that is given twice.
         """
         if self.runs < 1 or self.seconds <= 0:
             message = (
                 f"{self.runs} runs in {self.seconds:g} s: a measurement takes one run at least"
             )
+            raise UsageError(message)
+        if self.values and self.inputs_npz is not None:
+            message = "the inputs file holds every input; give no --value beside --inputs"
             raise UsageError(message)
 
     def child_limits(self) -> ChildLimits:

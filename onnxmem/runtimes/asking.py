@@ -1,12 +1,14 @@
 """What the settings of an analysis ask of the runtimes."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
+from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     KERNELS,
@@ -14,16 +16,17 @@ from onnxmem.runtimes.onnxruntime.memory import (
     CudaTerms,
     RuntimeMemory,
     RuntimeQuestion,
+    Sessions,
     runtime_memory,
+    session_memory,
 )
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
-    SessionGraph,
     optimised_model,
-    session_graph,
 )
 from onnxmem.settings import Settings
+from onnxmem.values import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +47,11 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     prepared = prepare(file)
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     model = ModelAt(file, prepared, bound)
-    question = next(_questions(settings))
-    runtime = runtime_memory(model, question)
-    graphs: dict[Opening, SessionGraph] = {}
-
-    def graph_of(options: SessionOptions) -> SessionGraph:
-        opening = question.opening_with(options)
-        if opening not in graphs:
-            made = optimised_model(model, opening)
-            graphs[opening] = session_graph(made, bound.binding.shapes)
-        return graphs[opening]
-
+    sessions = Sessions(model, next(_questions(settings)))
+    runtime = session_memory(sessions)
     kernels = KERNELS[runtime.name]
     return Advice(
-        runtime, single_choices(graph_of, runtime.own.options, kernels, bound.binding.dims)
+        runtime, single_choices(sessions.graph, runtime.own.options, kernels, bound.binding.dims)
     )
 
 
@@ -71,16 +65,26 @@ def predict(file: ModelFile, request: Request, question: RuntimeQuestion) -> Run
 
 
 def runtime_memories(
-    file: ModelFile, bound: BoundModel, settings: Settings
+    file: ModelFile,
+    bound: BoundModel,
+    settings: Settings,
+    fed: Mapping[str, Values] = MappingProxyType({}),
 ) -> tuple[RuntimeMemory | Finding, ...]:
     """What each runtime asked for takes on a model at the dims of ``bound``.
 
-    One that cannot be worked out is a finding, ``runtime_failed``.
+    ``fed`` are values of inputs that were fed to a run beside it. A runtime that cannot be worked
+    out is a finding, ``runtime_failed``.
+
+    :raises GivenValueError: a value does not fit its input.
     """
     if not settings.runtimes:
         return ()
+    given_values(bound.graph, settings.values)
     model = ModelAt(file, prepare(file), bound)
-    return tuple(_memory_or_finding(model, question) for question in _questions(settings))
+    return tuple(
+        _memory_or_finding(model, replace(question, values={**fed, **question.values}))
+        for question in _questions(settings)
+    )
 
 
 def _memory_or_finding(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory | Finding:
@@ -104,6 +108,7 @@ def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
             options=SessionOptions(fixed_dims=settings.fixed_dims),
             cuda=cuda,
             asks_onnxruntime=settings.asks_onnxruntime,
+            values=settings.values,
         )
 
 

@@ -71,6 +71,8 @@ class StepTrace:
     blocks: tuple[Block, ...]
     events: tuple[Event, ...]
     peaks: dict[Phase, PhasePeak]
+    num_held_events: int
+    """The first events: what is held through the step, and was before it."""
 
     def live_at(self, peak: PhasePeak) -> tuple[Block, ...]:
         """The blocks alive at a peak, largest first."""
@@ -102,6 +104,11 @@ class Heap:
     _references: list[int] = field(default_factory=list)
     _events: list[Event] = field(default_factory=list)
     _peaks: dict[Phase, PhasePeak] = field(default_factory=dict)
+    _num_held_events: int = 0
+
+    def begin_step(self) -> None:
+        """Count what is allocated so far as held before the step, and through it."""
+        self._num_held_events = len(self._events)
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase: what is alive now counts in its peak."""
@@ -139,7 +146,8 @@ class Heap:
 
     def trace(self) -> StepTrace:
         """What was written down."""
-        return StepTrace(tuple(self._blocks), tuple(self._events), dict(self._peaks))
+        blocks, events = tuple(self._blocks), tuple(self._events)
+        return StepTrace(blocks, events, dict(self._peaks), self._num_held_events)
 
     def _note_peak(self) -> None:
         peak = self._peaks.get(self.phase)

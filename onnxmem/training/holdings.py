@@ -9,6 +9,7 @@ off).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import prod
 
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
@@ -73,8 +74,13 @@ class Holdings:
         """What the optimizer keeps from step to step."""
         for name in self.parameters.trained:
             dims = known_dims(self.graph.tensors[name].shape)
-            if dims is not None:
-                size_bytes = self.optimizer.state_of(dims, self._element_bytes)
+            if dims is None:
+                continue
+            stepped_bytes = prod(dims) * self._element_bytes
+            if self.precision.master_bits:
+                yield Block(f"master of {name}", Kind.STATE, self.share(stepped_bytes, 1))
+            state_bytes = self.optimizer.state_of(dims, self._element_bytes)
+            for size_bytes in _pieces(state_bytes, stepped_bytes):
                 yield Block(f"state of {name}", Kind.STATE, self.share(size_bytes, 1))
         if self.parameters.trained and self.optimizer.shared_state_bytes:
             yield Block("shared state", Kind.STATE, self.optimizer.shared_state_bytes)
@@ -91,11 +97,21 @@ class Holdings:
             total_bytes = sum(self.whole_bytes(name) for name in self.parameters.trained)
             yield Block("buckets of gradients", Kind.GRADIENT, total_bytes)
 
-    def temporary_bytes(self) -> int:
-        """Bytes that the optimizer allocates while it steps."""
+    def temporary_blocks(self) -> Iterable[Block]:
+        """What is alive at once while the optimizer steps; masters read wider gradients too."""
+        wider = self.precision.stepped_bits - self.precision.weight_bits
+        for name in self.parameters.trained if wider else ():
+            more_bytes = self.share(self._held(name, wider).size_bytes or 0, 1)
+            yield Block(f"wider gradient of {name}", Kind.TEMPORARY, more_bytes)
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
-        known = tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None)
-        return self.share(self.optimizer.temporary_bytes(known, self._element_bytes), 1)
+        sizes = self.optimizer.temporaries(
+            tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None),
+            self._element_bytes,
+            form=self.recipe.optimizer_form,
+            weight_decay=self.recipe.weight_decay,
+        )
+        for size_bytes in sizes:
+            yield Block(f"{self.optimizer.name} step", Kind.TEMPORARY, self.share(size_bytes, 1))
 
     def gathered_bytes(self, names: Iterable[str]) -> int:
         """Bytes of parameters that are gathered whole for a unit; 0 where none is sharded."""
@@ -105,8 +121,16 @@ class Holdings:
 
     @property
     def _element_bytes(self) -> int:
-        return self.precision.weight_bits // 8
+        return self.precision.stepped_bits // 8
 
     def _held(self, name: str, bits: int) -> Operand:
         tensor = self.graph.tensors[name]
         return self.precision.held(tensor.operand(), tensor.dtype, bits)
+
+
+def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:
+    """A parameter's state as the tensors that hold it: as large as it is, and a rest."""
+    while piece_bytes and total_bytes > piece_bytes:
+        yield piece_bytes
+        total_bytes -= piece_bytes
+    yield total_bytes

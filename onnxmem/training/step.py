@@ -82,6 +82,7 @@ class _Step:
         losses = OutputLosses(graph, self.holdings.precision, loss_named(recipe.loss), self.outputs)
         heap = Heap()
         terms = self._hold(heap, losses)
+        heap.begin_step()
         gradients = self._gradients_before(heap)
         held_bytes = heap.live_bytes
         passes = Passes(self.tape, heap, schedule)
@@ -161,9 +162,7 @@ class _Step:
         heap.enter(Phase.OPTIMIZER)
         if self.holdings.recipe.first_step:
             _allocate(heap, self.holdings.state_blocks())
-        label = f"{self.holdings.optimizer.name} step"
-        size_bytes = self.holdings.temporary_bytes()
-        _release(heap, _allocate(heap, (Block(label, Kind.TEMPORARY, size_bytes),)))
+        _release(heap, _allocate(heap, self.holdings.temporary_blocks()))
 
 
 def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:

@@ -12,11 +12,12 @@ from typing import Final
 
 from onnxmem.measure.options import Level, SessionOptions, Strategy
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 
 _GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
 """In the order of the numbers that ``OrtArenaCfg`` takes."""
+_MIB: Final = 1 << 20
 _SHRINKAGE: Final = "memory.enable_memory_arena_shrinkage"
 _LEVELS: Final[Mapping[Level, str]] = {
     "off": "ORT_DISABLE_ALL",
@@ -72,7 +73,9 @@ def single_choices(
 
     ``dims`` are the numbers of the model's symbols; without any there are none to fix.
     """
-    others = (other for other in _single_changes(options) if other != options)
+    others = [other for other in _single_changes(options) if other != options]
+    if kernels.provider == "cuda":
+        others += _limited(graph_of(options), options, kernels)
     return _ranked(
         choice(graph_of(other), options, other, kernels, dims)
         for other in (options, *others)
@@ -105,6 +108,25 @@ def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
         yield replace(options, level=level)
 
 
+def _limited(
+    graph: SessionGraph, options: SessionOptions, kernels: Kernels
+) -> Iterator[SessionOptions]:
+    """The least limit of the arena, in MiB, that the runs get by with; a region that would grow
+    beyond the limit is cut to what is left of it (``bfc_arena.cc``, ``Extend``).
+
+    cuDNN's workspaces come from the same arena, and are in no replay.
+    """
+    least, enough = 0, -(-arena_figures(graph, options, kernels)[0].held_steady_bytes // _MIB)
+    while enough - least > 1:
+        middle = (least + enough) // 2
+        try:
+            arena_figures(graph, replace(options, gpu_mem_limit_bytes=middle * _MIB), kernels)
+            enough = middle
+        except ReplayError:
+            least = middle
+    yield replace(options, gpu_mem_limit_bytes=enough * _MIB)
+
+
 def _ranked(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     return tuple(sorted(choices, key=lambda item: (item.resident_bytes, len(item.changes))))
 
@@ -115,6 +137,7 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
     "arena_extend_strategy": lambda options: options.arena_extend_strategy,
     "shrinks_arena": lambda _: "arena shrinkage after each run",
     "disable_prepacking": lambda _: "disable_prepacking",
+    "gpu_mem_limit_bytes": lambda options: f"gpu_mem_limit={options.gpu_mem_limit_bytes}",
     "fixed_dims": lambda options: "fixed dims" if options.fixed_dims else "symbolic dims",
     "level": lambda options: _LEVELS[options.level],
 }
@@ -126,8 +149,8 @@ def _lines(
     """Python that gives one setting its value in ``options``."""
     if name == "fixed_dims":
         return tuple(_override_lines(options, dims))
-    if name == "arena_extend_strategy":
-        return _growth_lines(options.arena_extend_strategy, kernels)
+    if name in {"arena_extend_strategy", "gpu_mem_limit_bytes"}:
+        return _arena_lines(name, options, kernels)
     if name == "shrinks_arena":
         device = "gpu" if kernels.provider == "cuda" else "cpu"
         return (
@@ -152,12 +175,14 @@ def _override_lines(options: SessionOptions, dims: Mapping[str, int]) -> Iterato
         yield f"options.add_free_dimension_override_by_name({symbol!r}, {number})"
 
 
-def _growth_lines(growth: Strategy, kernels: Kernels) -> tuple[str, ...]:
+def _arena_lines(name: str, options: SessionOptions, kernels: Kernels) -> tuple[str, ...]:
     """On CUDA an option of the provider; on CPU the arena of the whole process."""
+    if name == "gpu_mem_limit_bytes":
+        limit = f'"gpu_mem_limit": "{options.gpu_mem_limit_bytes}"'
+        return ("# the limit covers cuDNN's workspaces too: add them", _provider_line(limit))
+    growth = options.arena_extend_strategy
     if kernels.provider == "cuda":
-        return (
-            f'providers = [("CUDAExecutionProvider", {{"arena_extend_strategy": "{growth}"}})]',
-        )
+        return (_provider_line(f'"arena_extend_strategy": "{growth}"'),)
     number = _GROWTHS.index(growth)
     return (
         "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
@@ -166,3 +191,7 @@ def _growth_lines(growth: Strategy, kernels: Kernels) -> tuple[str, ...]:
         "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
         'options.add_session_config_entry("session.use_env_allocators", "1")',
     )
+
+
+def _provider_line(setting: str) -> str:
+    return f'providers = [("CUDAExecutionProvider", {{{setting}}})]'

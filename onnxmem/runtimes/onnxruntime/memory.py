@@ -6,6 +6,7 @@ from typing import Final
 
 from onnxmem.findings import Finding
 from onnxmem.measure.options import Level, SessionOptions
+from onnxmem.model.given_values import unused_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
@@ -13,9 +14,11 @@ from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
+    SessionGraph,
     optimised_model,
     session_graph,
 )
+from onnxmem.values import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
 LEVELS: Final[Mapping[str, Level]] = {
@@ -80,6 +83,8 @@ class RuntimeQuestion:
     cuda: CudaTerms = field(default_factory=CudaTerms)
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
+    values: Mapping[str, Values] = field(default_factory=dict)
+    """What is known of the elements of inputs: it decides which branches run, and how often."""
 
     def opening(self) -> Opening:
         """How the session's graph is made."""
@@ -96,15 +101,41 @@ class RuntimeQuestion:
         return replace(self.options, level=LEVELS[self.graph])
 
 
+@dataclass(slots=True)
+class Sessions:
+    """The graphs of a model's sessions; onnxruntime is asked for each of them once."""
+
+    model: ModelAt
+    question: RuntimeQuestion
+    _made: dict[Opening, SessionGraph] = field(default_factory=dict)
+
+    def graph(self, options: SessionOptions) -> SessionGraph:
+        """The graph of a session that is opened so.
+
+        :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit.
+        """
+        opening = self.question.opening_with(options)
+        if opening not in self._made:
+            optimised = optimised_model(self.model, opening)
+            shapes = self.model.bound.binding.shapes
+            self._made[opening] = session_graph(optimised, shapes, self.question.values)
+        return self._made[opening]
+
+
 def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
     """What a session of onnxruntime takes on a model at one binding of its dims.
 
-    :raises OnnxmemError: the optimised graph cannot be read.
+    :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit its input.
     """
-    optimised = optimised_model(model, question.opening())
-    session = session_graph(optimised, model.bound.binding.shapes)
-    kernels = KERNELS[question.name]
+    return session_memory(Sessions(model, question))
+
+
+def session_memory(sessions: Sessions) -> RuntimeMemory:
+    """The same, for a model whose other sessions may be asked for too."""
+    model, question = sessions.model, sessions.question
     options = question.session_options()
+    session = sessions.graph(options)
+    optimised, kernels = session.optimised, KERNELS[question.name]
     figures, unknown = arena_figures(session, options, kernels)
     cuda = question.cuda if question.name == "ort-cuda" else None
     process = None if cuda else process_figures(model, session, options, figures)
@@ -121,6 +152,7 @@ def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
         advice=combined_choices(session, options, kernels),
         findings=(
             *optimised.findings,
+            *unused_values(model.bound.graph, question.values),
             *unknown.findings(),
             *_version_findings(optimised.optimiser),
         ),

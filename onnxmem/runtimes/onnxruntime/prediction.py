@@ -8,17 +8,18 @@ settings, after which a session holds what it will go on holding.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Final
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
-from onnxmem.model.trips import trip_count
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
-from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session, tensor_bytes
+from onnxmem.runtimes.onnxruntime.allocation.course import undecided
+from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
-from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
+from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
 from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
@@ -62,6 +63,11 @@ class ArenaFigures:
     peak_node: Node | None
 
 
+_ONCE: Final = "counted once, for only a run can tell how often they run"
+_AT_MOST: Final = "counted as often as they can run, for only a run can tell when they end"
+_LARGER: Final = "the larger branch counts, for only a run can tell which"
+
+
 @dataclass(frozen=True, slots=True)
 class Unknowns:
     """What the figures leave out."""
@@ -74,6 +80,10 @@ class Unknowns:
     """Nodes whose body runs as often as only a run can tell: counted once."""
     branches: tuple[str, ...] = ()
     """Ifs whose condition only a run can tell: the larger branch counts."""
+    bounds: tuple[str, ...] = ()
+    """Nodes whose body may end earlier than it has to: counted as often as it can run."""
+    deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """By the name of such a node: the inputs whose values would tell."""
 
     def findings(self) -> Iterator[Finding]:
         """Say what is left out."""
@@ -84,14 +94,22 @@ class Unknowns:
             operators = listed(list(self.scratch))
             text = f"operators whose scratch is not known, taken as none: {operators}"
             yield Finding("unknown_scratch", text)
-        if self.trips:
-            text = f"counted once, for only a run can tell how often they run: {listed(self.trips)}"
-            yield Finding("unknown_trips", text)
-        if self.branches:
-            text = (
-                f"the larger branch counts, for only a run can tell which: {listed(self.branches)}"
-            )
-            yield Finding("unknown_branches", text)
+        for code, names, text in (
+            ("unknown_trips", self.trips, _ONCE),
+            ("unknown_trips", self.bounds, _AT_MOST),
+            ("unknown_branches", self.branches, _LARGER),
+        ):
+            if names:
+                yield Finding(code, f"{text}: {listed(names)}{self._hint(names)}")
+
+    def _hint(self, names: tuple[str, ...]) -> str:
+        """What a user can say so that it is known beforehand."""
+        inputs = dict.fromkeys(each for name in names for each in self.deciding.get(name, ()))
+        if not inputs:
+            return ""
+        some = "" if all(name in self.deciding for name in names) else " of some"
+        flags = " ".join(f"--value {name}=VALUE" for name in inputs)
+        return f"; {flags} would tell{some}"
 
 
 @dataclass(slots=True)
@@ -126,12 +144,14 @@ def arena_figures(
 ) -> tuple[ArenaFigures, Unknowns]:
     """Replay a session; bytes that are unknown count as nothing and are named.
 
-    :raises ReplayError: it asks for more bytes than there are addresses.
+    :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
     """
     try:
         return _replayed(session_graph, options, kernels)
     except ArenaExhaustedError as fault:
         message = "the buffers of a run are more bytes than there are addresses"
+        if options.gpu_mem_limit_bytes is not None:
+            message = f"the arena does not get by with {options.gpu_mem_limit_bytes:,} bytes"
         raise ReplayError(message) from fault
 
 
@@ -147,21 +167,24 @@ def _replayed(
     # A kernel that may not pack beforehand packs while it runs.
     constants = {} if options.disable_prepacking else initializers(session_graph.graph)
     rules = _Rules(kernels, opsets, constants)
-    first = Session(made, _loaded_arena(packed, options), rules.of, uses_pattern=False)
+    course = session_graph.course
+    loaded = partial(Session, made, scratch=rules.of, course=course)
+    first = loaded(_loaded_arena(packed, options), uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     loaded_regions = arena_regions(first.arena)
     nodes = first.run()
+    left = undecided(course)
     unknown = Unknowns(
-        tuple(_unknown_tensors(made)),
+        tuple(first.unsized),
         rules.unknown.copy(),  # of this run, for the others meet the same operators again
-        tuple(_unknown_trips(made)),
-        tuple(_unknown_branches(made)),
+        left.trips,
+        left.branches,
+        left.bounds,
+        session_graph.deciding,
     )
-    traced = Session(made, _loaded_arena(packed, options), rules.of)
+    traced = loaded(_loaded_arena(packed, options))
     traced.run()
-    steady = Session(
-        made, _loaded_arena(packed, options), rules.of, uses_pattern=options.enable_mem_pattern
-    )
+    steady = loaded(_loaded_arena(packed, options), uses_pattern=options.enable_mem_pattern)
     resident_bytes = 0
     for _ in range(STEADY_RUNS):
         steady.run()
@@ -201,38 +224,12 @@ def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:
 
 def _loaded_arena(packed: Packing, options: SessionOptions) -> Arena:
     """The arena of a session before its first run."""
-    doubles = options.arena_extend_strategy == "kNextPowerOfTwo"
-    arena = Arena(ArenaOptions(doubles=doubles))
+    given = ArenaOptions(doubles=options.arena_extend_strategy == "kNextPowerOfTwo")
+    if options.gpu_mem_limit_bytes is not None:
+        given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
+    arena = Arena(given)
     for size in packed.reserved_bytes:
         arena.reserve(size)
     for size in packed.allocated_bytes:
         arena.allocate(size)
     return arena
-
-
-def _plans(whole: Plan) -> Iterator[Plan]:
-    stack = [whole]
-    while stack:
-        current = stack.pop()
-        yield current
-        stack.extend(body for step in current.steps for body in step.bodies)
-
-
-def _unknown_tensors(whole: Plan) -> Iterator[str]:
-    for part in _plans(whole):
-        for step in part.steps:
-            yield from (name for name in step.allocates if tensor_bytes(part.graph, name) is None)
-
-
-def _unknown_trips(whole: Plan) -> Iterator[str]:
-    for part in _plans(whole):
-        for step in part.steps:
-            if step.bodies and trip_count(part.graph, step.node) is None:
-                yield step.node.name
-
-
-def _unknown_branches(whole: Plan) -> Iterator[str]:
-    for part in _plans(whole):
-        for step in part.steps:
-            if step.node.op_type == "If":
-                yield step.node.name

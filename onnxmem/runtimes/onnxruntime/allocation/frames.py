@@ -2,7 +2,8 @@
 
 Source: ``core/framework/sequential_executor.cc`` and ``core/providers/cpu/controlflow`` of
 onnxruntime 1.31. A frame is one run of one graph; an If, a Loop or a Scan opens frames of its own
-in the same arena.
+in the same arena. Which branch runs, how often a body does and the shapes that follow from that are
+in the frame's course.
 
 * A kernel's scratch is asked for and given back within its node.
 * An If's branch and a Scan's body write their outputs straight into the node's. Those whose shape
@@ -11,10 +12,14 @@ in the same arena.
 * A Loop holds a number and a condition for its body. What an iteration hands on stays until the
   next but one begins, what it puts out to be stacked stays to the end, where all is copied into the
   Loop's outputs (``loop.cc``).
+* A pattern is learnt for the dims that a graph is fed, what it reads of graphs around it among
+  them; those whose exclusive or is the same count as the same (``session_state.cc``,
+  ``CalculateMemoryPatternsKey``). A buffer that the block has in another size is asked for apart
+  (``execution_frame.cc``, ``AllocateMLValueTensorSelfOwnBufferHelper``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -22,7 +27,9 @@ from onnxmem.model import Graph, Node
 from onnxmem.model.trips import trip_count
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, Chunk
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
-from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
+from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
+from onnxmem.runtimes.onnxruntime.allocation.opened import Opened, PatternKey, opened
+from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step
 from onnxmem.runtimes.onnxruntime.scratch import Scratch
 
@@ -30,8 +37,12 @@ __all__ = ["Sample", "ScratchRule", "Session", "tensor_bytes"]
 
 _MAX_TRIPS: Final = 64
 """Iterations that are replayed; further ones of a Loop add what is stacked, and nothing else."""
+_MAX_FRAMES: Final = 1024
+"""Of one run; a Loop that begins after so many replays its first iterations alone."""
+_FIRST_TRIPS: Final = 2
 _MAX_PASSES: Final = 2
 """Passes of a kernel that are replayed; a third finds the arena as the second did."""
+_ANY: Final = Branch(None, ())
 _NUMBER_BYTES, _CONDITION_BYTES = 8, 1
 """Of a Loop's body: the number of the iteration and whether it goes on."""
 
@@ -60,39 +71,66 @@ class Session:
     scratch: ScratchRule
     uses_pattern: bool = True
     """``enable_mem_pattern``."""
-    branches: Mapping[str, int] = field(default_factory=dict)
-    """By the name of an If: the place of the subgraph that runs, where it is known."""
-    patterns: dict[int, PatternTrace] = field(default_factory=dict)
-    """Of each graph that has run, by identity of its plan."""
-    sizes: dict[str, int] = field(default_factory=dict)
-    """Bytes of the tensors, as they come up."""
+    course: Course = PLAIN
+    """What each run does that the plan leaves open."""
+    patterns: dict[PatternKey, PatternTrace] = field(default_factory=dict)
+    """Of each graph that has run."""
+    unsized: dict[str, None] = field(default_factory=dict)
+    """Tensors that were asked for without a size, in the order in which they came up."""
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    """Bytes of the tensors, as they come up, but for those that a course changes."""
+    num_frames: int = 0
+    """Opened in this run so far."""
 
     def run(self) -> tuple[Sample, ...]:
         """Run the model once; its outputs are given back by the caller afterwards."""
-        frame = self.open(self.plan)
+        self.num_frames = 0
+        frame = self.open(opened(self.plan, self.course))
         samples = tuple(frame.run())
         for chunk in frame.buffers.outputs.values():
             self.arena.free(chunk)
         return samples
 
-    def open(self, plan: Plan, provided: Mapping[str, Asking] | None = None) -> "_Frame":
+    def open(self, opened: Opened, provided: Mapping[str, Asking] | None = None) -> "_Frame":
         """Begin a run of a graph."""
-        learnt = self.patterns.get(id(plan))
+        key = opened.pattern_key
+        learnt = self.patterns.get(key)
+        if learnt is not None and opened.is_changed:
+            learnt = replace(learnt, sizes=self._fitting(learnt, opened))
         trace = PatternTrace() if self.uses_pattern and learnt is None else None
-        buffers = Buffers(plan, self.arena, self.size_bytes, learnt, trace, provided or {})
-        return _Frame(self, buffers)
+        self.num_frames += 1
+        asked = partial(self._asked_bytes, opened)
+        buffers = Buffers(opened.plan, self.arena, asked, learnt, trace, provided or {})
+        return _Frame(self, opened, buffers)
 
-    def size_bytes(self, graph: Graph, name: str) -> int:
-        """Bytes of a tensor; 0 where they are unknown, which others count."""
+    def size_bytes(self, opened: Opened, name: str) -> int | None:
+        """Bytes of a tensor in one run of its graph; ``None``: unknown."""
+        if opened.is_changed:
+            return tensor_bytes(opened.graph, name)
         if name not in self.sizes:
-            self.sizes[name] = tensor_bytes(graph, name) or 0
+            self.sizes[name] = tensor_bytes(opened.graph, name)
         return self.sizes[name]
+
+    def _asked_bytes(self, opened: Opened, _: Graph, name: str) -> int:
+        """Bytes to ask for: 0 where they are unknown."""
+        size = opened.handed_out.get(name) or self.size_bytes(opened, name)
+        if size is None:
+            self.unsized[name] = None
+        return size or 0
+
+    def _fitting(self, learnt: PatternTrace, opened: Opened) -> dict[str, int]:
+        """The buffers that the block has in the size of this run."""
+        return {
+            name: size
+            for name, size in learnt.sizes.items()
+            if rounded_up(self.size_bytes(opened, name) or 0) == size
+        }
 
     @property
     def pattern_bytes(self) -> int:
         """The main graph's block."""
-        trace = self.patterns.get(id(self.plan))
-        return trace.size_bytes if trace is not None else 0
+        blocks = (trace for (plan, _), trace in self.patterns.items() if plan == id(self.plan))
+        return next((trace.size_bytes for trace in blocks), 0)
 
 
 @dataclass(slots=True)
@@ -100,20 +138,20 @@ class _Frame:
     """One run of one graph."""
 
     session: Session
+    opened: Opened
     buffers: Buffers
 
     def run(self) -> Iterator[Sample]:
         """Run the nodes in order, those of subgraphs before their node has ended."""
-        plan = self.buffers.plan
-        for step in plan.steps:
+        for step in self.opened.plan.steps:
             yield from self._step(step)
         self.buffers.close()
         if self.buffers.trace is not None:
-            self.session.patterns[id(plan)] = self.buffers.trace
+            self.session.patterns[self.opened.pattern_key] = self.buffers.trace
 
     def _step(self, step: Step) -> Iterator[Sample]:
         arena = self.session.arena
-        scratch = self.session.scratch(self.buffers.plan.graph, step.node)
+        scratch = self.session.scratch(self.opened.graph, step.node)
         kept = self._taken(scratch) if scratch.before_outputs else []
         operator = step.node.op_type if step.bodies else None
         if operator == "If":
@@ -159,17 +197,21 @@ class _Frame:
 
     def _branch(self, step: Step) -> Iterator[Sample]:
         """Run the branch that is known to run, or else the one that makes more."""
-        place = self.session.branches.get(step.node.name)
-        body = max(step.bodies, key=self._all_bytes) if place is None else step.bodies[place]
+        branch = self.opened.course.branches.get(step.node.name, _ANY)
+        place = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
+        if branch.place is not None:
+            place = branch.place
+        body = self.opened.inside(step, place, branch.course(place))
         for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
-            size = self.session.size_bytes(body.graph, inner)
+            size = self.session.size_bytes(body, inner)
             if size:  # branches may differ, and the If itself may not know
-                self.session.sizes[outer] = size
-        yield from self.session.open(body, self._provided(step, body)).run()
+                self.opened.handed_out[outer] = size
+        yield from self.session.open(body, self._provided(step, body.plan)).run()
 
-    def _all_bytes(self, body: Plan) -> int:
-        names = (name for step in body.steps for name in step.allocates)
-        return sum(self.session.size_bytes(body.graph, name) for name in names)
+    def _all_bytes(self, step: Step, branch: Branch, place: int) -> int:
+        body = self.opened.inside(step, place, branch.course(place))
+        names = (name for inner in body.plan.steps for name in inner.allocates)
+        return sum(self.session.size_bytes(body, name) or 0 for name in names)
 
     def _provided(self, step: Step, body: Plan, num_ahead: int = 0) -> Mapping[str, Asking]:
         """Ask for the outputs that a node asks for ahead; how its body asks for each of them."""
@@ -184,42 +226,59 @@ class _Frame:
         return provided
 
     def _scan(self, step: Step, scratch: Scratch, kept: Chunks) -> Iterator[Sample]:
-        body = step.bodies[0]
         scanned = step.node.attributes.get("num_scan_inputs", 0)
-        num_states = len(body.graph.inputs) - (scanned if isinstance(scanned, int) else 0)
-        provided = self._provided(step, body, num_states)
+        num_states = len(step.bodies[0].graph.inputs)
+        num_states -= scanned if isinstance(scanned, int) else 0
+        provided = self._provided(step, step.bodies[0], num_states)
         kept += self._taken(scratch)
-        for _ in range(min(self._trips(step), _MAX_TRIPS)):
+        trips = self._trips(step)
+        for place in range(self._num_replayed(trips)):
+            body = self.opened.inside(step, 0, trips.course(place))
             yield from self.session.open(body, provided).run()
 
     def _loop(self, step: Step, kept: Chunks) -> Iterator[Sample]:
         """Run a Loop's body; what stays until the Loop ends goes to ``kept``."""
-        arena, body, trips = self.session.arena, step.bodies[0], self._trips(step)
+        arena, trips = self.session.arena, self._trips(step)
         kept.append(arena.allocate(_NUMBER_BYTES))
         num_handed_on = len(step.node.inputs) - 1
         fed: Chunks = [arena.allocate(_CONDITION_BYTES)]
         made = fed
-        for _ in range(min(trips, _MAX_TRIPS)):
+        num_replayed = self._num_replayed(trips)
+        for place in range(num_replayed):
             for chunk in fed:
                 if not _is_among(chunk, (*made, *kept)):
                     arena.free(chunk)
             fed = made
-            frame = self.session.open(body)
+            frame = self.session.open(self.opened.inside(step, 0, trips.course(place)))
             yield from frame.run()
-            fetched = [_fetched(frame.buffers, name, fed) for name in body.graph.outputs]
+            outputs = frame.buffers.plan.graph.outputs
+            fetched = [_fetched(frame.buffers, name, fed) for name in outputs]
             made = fetched[:num_handed_on]
             kept += fetched[num_handed_on:]
-        for name in body.graph.outputs[num_handed_on:]:
-            size = self.session.size_bytes(body.graph, name)
-            kept.append(arena.allocate(size * max(trips - _MAX_TRIPS, 0)))
+        kept += self._stacked_later(step, trips, (trips.number or 0) - num_replayed)
         kept += fed
         kept += made
         kept[:] = {id(chunk): chunk for chunk in kept}.values()
 
-    def _trips(self, step: Step) -> int:
-        """How often a body runs; once where only a run can tell."""
-        trips = trip_count(self.buffers.plan.graph, step.node)
-        return 1 if trips is None else trips
+    def _stacked_later(self, step: Step, trips: Trips, num_later: int) -> Iterator[Chunk | None]:
+        """What the iterations that are not replayed put out to be stacked."""
+        body = self.opened.inside(step, 0, trips.course(len(trips.courses)))
+        for name in body.graph.outputs[len(step.node.inputs) - 1 :] if num_later > 0 else ():
+            size = self.session.size_bytes(body, name) or 0
+            yield self.session.arena.allocate(size * num_later)
+
+    def _trips(self, step: Step) -> Trips:
+        """How often a body runs: as its course knows, or else its graph."""
+        known = self.opened.course.trips.get(step.node.name)
+        return known or Trips(trip_count(self.opened.graph, step.node), ())
+
+    def _num_replayed(self, trips: Trips) -> int:
+        """Iterations that are replayed; one where only a run can tell how many there are."""
+        if trips.number is None:
+            return 1
+        is_late = self.session.num_frames > _MAX_FRAMES
+        most = _FIRST_TRIPS if is_late else max(_MAX_TRIPS, len(trips.courses))
+        return min(trips.number, most)
 
 
 def _nothing() -> None:

@@ -1,7 +1,6 @@
 """onnxruntime's graph optimiser, emulated: no onnxruntime needed, no weights read.
 
-Each module holds one of its passes and names its source. ``pipeline`` says which run when. What is
-left out, since no file at hand has it: see ``pipeline.LEFT_OUT``.
+Each module holds one of its passes and names its source. ``pipeline`` says which run when.
 """
 
 from collections.abc import Mapping
@@ -43,7 +42,7 @@ def optimised(
     return write_model(graph, model)
 
 
-def planner_shapes(model: onnx.ModelProto) -> dict[str, Dims | None]:
+def planner_shapes(model: onnx.ModelProto, *, channel_block: int = 16) -> dict[str, Dims | None]:
     """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
 
     A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept and
@@ -51,8 +50,11 @@ def planner_shapes(model: onnx.ModelProto) -> dict[str, Dims | None]:
     Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
 
     :param model: a model, optimised or not; its own shape statements count.
+    :param channel_block: channels in a block of the image operators, if there are any.
     """
     graph = read_model(model)
+    for inner in graph.graphs():
+        inner.channel_block = channel_block
     resolve(graph)
     shapes: dict[str, Dims | None] = {}
     for inner in graph.graphs():

@@ -99,10 +99,6 @@ class Graph:
                 self.makers[name] = node
         return node
 
-    def skip_index(self) -> None:
-        """Leave an index unused, as onnxruntime does for a node that it makes and drops."""
-        self._next_index += 1
-
     def remove(self, node: Node) -> None:
         """Take a node out; what it wrote has no maker from here on."""
         del self.nodes[node.index]

@@ -3,13 +3,14 @@
 Source: onnxruntime/core/graph/graph_utils.cc and onnxruntime/core/optimizer/utils.cc.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Final
 
 import numpy as np
 
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
+from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims, TensorType
 
 MICROSOFT = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
@@ -74,9 +75,19 @@ def integers_of(graph: Graph, name: str) -> list[int] | None:
     return [int(element) for element in value.ravel()]
 
 
-def parent_at(graph: Graph, node: Node, place: int) -> Node | None:
-    """The node that writes an input, where there is one."""
-    return graph.makers.get(node.input_at(place))
+def integer_range(graph: Graph, name: str) -> range | None:
+    """The integers that a value's type holds; ``None`` where no kernel quantises to it."""
+    return _RANGES.get(graph.elem_type_of(name))
+
+
+_RANGES: Final[Mapping[int, range]] = {
+    UINT4: range(2**4),
+    INT4: range(-(2**3), 2**3),
+    UINT8: range(2**8),
+    INT8: range(-(2**7), 2**7),
+    UINT16: range(2**16),
+    INT16: range(-(2**15), 2**15),
+}
 
 
 def child_of(graph: Graph, node: Node, op_type: str) -> Node | None:
@@ -111,6 +122,17 @@ def rank_of(graph: Graph, name: str) -> int | None:
     """Number of dims, where it is known."""
     known = graph.type_of(name)
     return len(known.dims) if isinstance(known, TensorType) and known.dims is not None else None
+
+
+def is_gemm_bias(bias: Dims, product: Dims) -> bool:
+    """Whether a value is of (N), (1, N), (M, 1) or (M, N) beside a product of (M, N)."""
+    rows, columns = product[0], product[-1]
+    fits = columns is not None and bias[-1:] == (columns,)
+    if len(bias) != len(product):
+        return fits and len(bias) == 1
+    if bias[0] == 1 and fits:
+        return True
+    return rows is not None and bias[0] == rows and (bias[1] == 1 or fits)
 
 
 def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:

@@ -17,6 +17,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.passes.common_subexpressions import 
 from onnxmem.runtimes.onnxruntime.optimiser.passes.constant_folding import fold_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.constant_sharing import share_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_activation import fuse_conv_activation
+from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_add_activation import fuse_conv_add
 from onnxmem.runtimes.onnxruntime.optimiser.passes.fast_gelu import fuse_fast_gelu
 from onnxmem.runtimes.onnxruntime.optimiser.passes.function_inlining import inline_functions
 from onnxmem.runtimes.onnxruntime.optimiser.passes.fused_casts import widen_constants
@@ -51,6 +52,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.qdq.integer_products import (
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.propagation import propagate_pairs
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.selecting import select_units
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.signed_pairs import make_unsigned
+from onnxmem.runtimes.onnxruntime.optimiser.qdq.where_constants import dequantise_numbers
 from onnxmem.runtimes.onnxruntime.optimiser.rules import apply_basic_rules, apply_extended_rules
 from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
 from onnxmem.runtimes.onnxruntime.optimiser.transposes import push_transposes
@@ -101,6 +103,7 @@ BASIC_BEFORE: Final[Sequence[Pass]] = (
 BASIC_AFTER: Final[Sequence[Pass]] = (
     Pass(propagate_pairs),
     Pass(quantise_constants),
+    Pass(dequantise_numbers),
     Pass(separate_units),
     Pass(push_transposes, once=True),
 )
@@ -174,4 +177,4 @@ def optimise(graph: Graph, level: str, dims: Mapping[str, int], block: int) -> N
 
 def _layouts(block: int) -> Sequence[Pass]:
     blocked = (Pass(lambda graph: block_channels(graph, block)),) if block > 1 else ()
-    return (*blocked, Pass(put_channels_last))
+    return (*blocked, Pass(put_channels_last), Pass(fuse_conv_add))

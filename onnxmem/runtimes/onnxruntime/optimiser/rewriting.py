@@ -94,12 +94,14 @@ def _redirect_outer(body: Graph, old: str, new: str) -> None:
 
 
 def can_remove(graph: Graph, node: Node) -> bool:
-    """Whether a node has one input to hand through, one used output, and writes no graph output."""
+    """Whether a node has one input to hand through, one used output at most, no graph output."""
     used = {edge.output for edge in graph.edges_of(node)}
-    if len(used) != 1 or graph.is_output(node):
+    if len(used) > 1 or graph.is_output(node):
         return False
     source = _handed_through(graph, node)
-    return source is not None and not _hidden_in_body(graph, node.outputs[used.pop()], source)
+    if source is None:
+        return False
+    return not any(_hidden_in_body(graph, node.outputs[place], source) for place in used)
 
 
 def remove_handing_through(graph: Graph, node: Node) -> bool:
@@ -166,11 +168,12 @@ def replace_by_constant(graph: Graph, node: Node, name: str) -> bool:
     Source: ``CanReplaceNodeWithInitializer`` and ``ReplaceNodeWithInitializer``.
     """
     used = {edge.output for edge in graph.edges_of(node)}
-    if len(used) != 1 or graph.is_output(node):
+    if len(used) > 1 or graph.is_output(node):
         return False
-    old = node.outputs[used.pop()]
-    if _hidden_in_body(graph, old, name):
+    read = [node.outputs[place] for place in used]
+    if any(_hidden_in_body(graph, old, name) for old in read):
         return False
-    redirect(graph, old, name)
+    for old in read:
+        redirect(graph, old, name)
     graph.remove(node)
     return True

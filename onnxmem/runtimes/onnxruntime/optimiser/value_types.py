@@ -102,7 +102,7 @@ def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueTyp
     ``MergeShapeInfo``: a clash is a warning, and what both agree on stays.
     """
     if inferred is None or known is None:
-        return inferred if known is None else known
+        return _as_inferred(inferred) if known is None else known
     if not isinstance(inferred, TensorType) or not isinstance(known, TensorType):
         return known
     elem_type = inferred.elem_type or known.elem_type
@@ -112,3 +112,21 @@ def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueTyp
     if dims is None:
         dims = common_dims(inferred.dims, known.dims)
     return TensorType(elem_type, dims)
+
+
+def _as_inferred(inferred: ValueType | None) -> ValueType | None:
+    """Of sequences, maps and optionals onnxruntime keeps the type that it infers, not its shapes."""
+    if not isinstance(inferred, onnx.TypeProto):
+        return inferred
+    bare = onnx.TypeProto()
+    bare.CopyFrom(inferred)
+    inner = bare
+    while (kind := inner.WhichOneof("value")) in _NESTED:
+        held = getattr(inner, kind)
+        inner = held.value_type if kind == "map_type" else held.elem_type
+    if kind == "tensor_type":
+        inner.tensor_type.ClearField("shape")
+    return bare
+
+
+_NESTED = frozenset({"sequence_type", "optional_type", "map_type"})

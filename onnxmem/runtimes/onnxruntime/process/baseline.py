@@ -42,6 +42,6 @@ MEASURED: Final = Baseline(
     session_bytes=1_300 * _KIB,
     node_bytes=4_380,
     weight_bytes=3_770,
-    kept_ends=60,
+    kept_ends=22,
     mmap_threshold_bytes=217_088,
 )

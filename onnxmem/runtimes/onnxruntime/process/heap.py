@@ -13,10 +13,12 @@ library, or another allocator preloaded, holds less or more.
 * A freed chunk merges with free neighbours; the heap shrinks only at its top, and only from the
   trim threshold on (``_int_free``, ``systrim``). Holes keep their pages.
 * onnxruntime asks for tensors aligned to 64 bytes (``AllocatorDefaultAllocAligned``), so a chunk is
-  taken 96 bytes too large, and its ends are given back (``_int_memalign``). An end does not merge
+  taken 112 bytes too large, and its ends are given back (``_int_memalign``). An end does not merge
   with its neighbours while the thread's cache has it, which keeps seven of a size
   (``tcache_put``), or a small block of the program: a hole between two such ends is too small for
   the very request that left it. How many are kept so is told from outside.
+
+Verified on glibc 2.36, block by block: the same addresses and the same pages.
 """
 
 from bisect import bisect_left, insort
@@ -37,6 +39,8 @@ _CONSOLIDATION_BYTES: Final = 64 << 10
 """``FASTBIN_CONSOLIDATION_THRESHOLD``: smaller frees never shrink the heap."""
 _GRAIN_BYTES: Final = 16
 """``MALLOC_ALIGNMENT``; also the head of a chunk."""
+_WORD_BYTES: Final = 8
+"""``SIZE_SZ``: a chunk's own size lies in it."""
 _MIN_CHUNK_BYTES: Final = 32
 """``MINSIZE``."""
 _ALIGNMENT_BYTES: Final = 64
@@ -87,12 +91,12 @@ class SystemHeap:
 
     def allocate(self, size_bytes: int, *, is_aligned: bool = False) -> Block:
         """Take a block that nobody has written to yet."""
-        needed = max(_MIN_CHUNK_BYTES, _up(size_bytes + _GRAIN_BYTES // 2, _GRAIN_BYTES))
-        slack = _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES if is_aligned else 0
-        taken = self._taken(needed + slack)
-        if taken is None and needed + slack >= self.mmap_threshold_bytes:
-            return Block(None, _up(size_bytes + slack + _GRAIN_BYTES, PAGE_BYTES))
-        address, size = self._grown(needed + slack) if taken is None else taken
+        needed = _chunk_bytes(size_bytes)
+        asked = _chunk_bytes(needed + _ALIGNMENT_BYTES + _MIN_CHUNK_BYTES) if is_aligned else needed
+        taken = self._taken(asked)
+        if taken is None and asked >= self.mmap_threshold_bytes:
+            return Block(None, _up(asked + _WORD_BYTES, PAGE_BYTES))
+        address, size = self._grown(asked) if taken is None else taken
         return self._aligned(address, size, needed) if is_aligned else Block(address, size)
 
     def touch(self, block: Block, size_bytes: int) -> None:
@@ -211,6 +215,11 @@ def _cut(ranges: TouchedRanges, end: int) -> None:
         ranges.stops.pop()
     if ranges.stops:
         ranges.stops[-1] = min(ranges.stops[-1], end)
+
+
+def _chunk_bytes(size_bytes: int) -> int:
+    """``checked_request2size``."""
+    return max(_MIN_CHUNK_BYTES, _up(size_bytes + _WORD_BYTES, _GRAIN_BYTES))
 
 
 def _up(size_bytes: int, multiple: int) -> int:

@@ -1,24 +1,28 @@
 """A session's graph as typed records, whoever optimised it."""
 
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import onnx
 
 from onnxmem.findings import Finding
-from onnxmem.model import Graph, ModelFile, Request, build, prepare
-from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model import Graph, ModelFile, Node, Request, prepare
+from onnxmem.model.binding import bind, given_inputs, input_dims
+from onnxmem.model.given_values import given_values
+from onnxmem.model.reading import read_graph
+from onnxmem.model.shapes import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op
+from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
 from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes
+from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
+from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
+from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import rehearsed
+from onnxmem.values import Values
 
 PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
-"""Shapes at load by the place of their graph, then by name.
-
-The main graph's place is empty; that of a subgraph is the first output of its node and the name of
-the attribute, ``OUTPUT/ATTRIBUTE``, behind the place of the graph that the node is in.
-"""
+"""Shapes at load by the place of their graph (``placing``), then by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +34,14 @@ class OptimisedModel:
     shapes: PlacedShapes
     """As known at load."""
     is_in_running_order: bool
+    """False: every graph stands in the order of the file."""
     level: str
     """Of graph optimisation."""
     optimiser: str
     """Who optimised it: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
     findings: tuple[Finding, ...] = ()
+    in_file_order: frozenset[str] = frozenset()
+    """Places of the graphs that stand in the order of the file where others do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +53,33 @@ class SessionGraph:
     shapes: LoadShapes
     """As the planner sees them."""
     optimised: OptimisedModel
+    course: Course = PLAIN
+    """What a run does that the plan leaves open."""
+    deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the inputs whose values would decide what the course does not, by the node."""
 
 
-def session_graph(optimised: OptimisedModel, inputs: Mapping[str, tuple[int, ...]]) -> SessionGraph:
-    """Read an optimised model; ``inputs`` are the shapes that it is fed.
+def session_graph(
+    optimised: OptimisedModel,
+    inputs: Mapping[str, tuple[int, ...]],
+    values: Mapping[str, Values] = MappingProxyType({}),
+) -> SessionGraph:
+    """Read an optimised model; ``inputs`` are the shapes that it is fed, ``values`` what is known
+    of their elements.
 
-    :raises OnnxmemError: what ``prepare`` and ``build`` raise.
+    :raises OnnxmemError: what ``prepare`` and ``build`` raise, or values that do not fit.
     """
     drop_doubled_constants(optimised.proto)
-    file = ModelFile("", optimised.proto, 0)
-    graph = build(prepare(file), _request(optimised.proto, inputs)).graph
-    if not optimised.is_in_running_order:
-        graph = sorted_graph(graph)
-    return SessionGraph(graph, dict(_scoped(graph, optimised.shapes, "", "")), optimised)
+    prepared = prepare(ModelFile("", optimised.proto, 0))
+    binding = bind(prepared.proto.graph, _request(optimised.proto, inputs))
+    shaped = with_shapes(prepared.proto, binding)
+    graph = read_graph(shaped.proto, shaped.assumed)
+    graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
+    shapes = dict(_scoped(graph, optimised.shapes, "", ""))
+    known = given_values(graph, values)
+    course = rehearsed(shaped.proto, graph, known)
+    deciding = deciding_inputs(shaped.proto, graph, known, course)
+    return SessionGraph(graph, shapes, optimised, course, deciding)
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
@@ -75,15 +96,28 @@ def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> R
     return Request(dims=dims, shapes=shapes)
 
 
-def sorted_graph(graph: Graph) -> Graph:
-    """A graph and its subgraphs, the nodes in the order in which onnxruntime runs them."""
-    nodes = tuple(
-        replace(node, subgraphs=tuple((name, sorted_graph(body)) for name, body in node.subgraphs))
+def sorted_graph(
+    graph: Graph, in_file_order: Container[str] | None = None, place: str = "", prefix: str = ""
+) -> Graph:
+    """A graph and its subgraphs, the nodes in the order in which onnxruntime runs them.
+
+    ``in_file_order`` are the places of those that are to be sorted; ``None``: all.
+    """
+
+    def sorted_body(node: Node, attribute: str, body: Graph) -> Graph:
+        here = body_place(place, prefix, node, attribute)
+        return sorted_graph(body, in_file_order, here, body_prefix(node, attribute, body))
+
+    is_sorted = in_file_order is not None and place not in in_file_order
+    nodes = (
+        replace(
+            node, subgraphs=tuple((n, sorted_body(node, n, body)) for n, body in node.subgraphs)
+        )
         if node.subgraphs
         else node
-        for node in in_running_order(graph)
+        for node in (graph.nodes if is_sorted else in_running_order(graph))
     )
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def drop_doubled_constants(model: onnx.ModelProto) -> None:
@@ -105,14 +139,5 @@ def _scoped(
         yield prefix + name, shape
     for node in graph.nodes:
         for attribute, body in node.subgraphs:
-            here = f"{node.outputs[0].removeprefix(prefix)}/{attribute}"
-            inner = _prefix(f"{node.name}/{attribute}", body)
-            yield from _scoped(body, shapes, f"{place}/{here}" if place else here, inner)
-
-
-def _prefix(head: str, body: Graph) -> str:
-    """The scope of a body's tensors, which is numbered where the plain one was taken."""
-    pattern = re.compile(rf"{re.escape(head)}(#\d+)?/")
-    names = (name for node in body.nodes for name in node.outputs)
-    found = (match[0] for match in map(pattern.match, names) if match)
-    return next(found, f"{head}/")
+            here = body_place(place, prefix, node, attribute)
+            yield from _scoped(body, shapes, here, body_prefix(node, attribute, body))

@@ -5,9 +5,9 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from onnxmem.children import ChildFault, ChildLimits, run_in_child
+from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
 from onnxmem.measure.machine import available_bytes
 from onnxmem.measure.messages import without_noise
@@ -117,6 +117,7 @@ def _saved(
         opening.level,
         f"onnxruntime {reply['version']}",
         () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
+        frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
     )
 
 

@@ -15,7 +15,9 @@ import onnx
 import onnxruntime as ort
 
 from onnxmem.children import JSON
+from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import shapes_at_load
+from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 _LEVELS: Final = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
@@ -35,8 +37,10 @@ def save_optimised(
 ) -> dict[str, JSON]:
     """Write ``optimised.onnx`` and ``shapes.json`` into ``folder``.
 
-    Comes back: ``version`` of onnxruntime, and ``changed``: whether any node differs from the
-    file's, for a graph in which nothing was changed is saved in the file's order.
+    Comes back: ``version`` of onnxruntime, ``changed``: whether any node differs from the file's,
+    and ``in_file_order``: the places of the graphs in which none does. A graph in which nothing was
+    changed is saved in the file's order, and any other in the running order; Constants do not
+    count, for they become initializers either way.
     """
     Path(folder, _WEIGHTS).symlink_to(os.devnull)
     target = Path(folder, "optimised.onnx")
@@ -51,7 +55,10 @@ def save_optimised(
     if weight_bytes < _MOST_IN_OWN_FORMAT:
         shapes = _shapes(model, Path(folder, "shapes.ort"), _options(level, overrides))
     Path(folder, "shapes.json").write_text(json.dumps(shapes), encoding="utf-8")
-    return {"version": ort.__version__, "changed": _nodes(model) != _nodes(str(target))}
+    before, after = _nodes(model), _nodes(str(target))
+    kept: list[JSON] = [place for place, nodes in after.items() if before.get(place) == nodes]
+    changed = len(kept) < len(after)
+    return {"version": ort.__version__, "changed": changed, "in_file_order": kept}
 
 
 def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
@@ -76,6 +83,14 @@ def _shapes(model: str, target: Path, options: ort.SessionOptions) -> dict[str, 
         target.unlink(missing_ok=True)
 
 
-def _nodes(path: str) -> list[tuple[str, list[str], list[str]]]:
-    graph = onnx.load(path, load_external_data=False).graph
-    return [(node.op_type, list(node.input), list(node.output)) for node in graph.node]
+def _nodes(path: str) -> dict[str, list[tuple[str, list[str], list[str]]]]:
+    """What each graph of a file runs, by the place of the graph."""
+    main = onnx.load(path, load_external_data=False).graph
+    return {
+        place: [
+            (node.op_type, list(node.input), list(node.output))
+            for node in graph.node
+            if onnx_op(node) != "Constant"
+        ]
+        for place, graph in placed_graphs(main)
+    }

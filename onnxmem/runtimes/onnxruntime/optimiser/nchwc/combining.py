@@ -54,8 +54,6 @@ def transform_binary(layout: Layout, node: Node, *, is_sum: bool) -> None:
 def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
     """A product with a constant per channel becomes a convolution of each channel by itself."""
     graph, channels = layout.graph, found.channels
-    if len(node.inputs) != _PAIR:
-        return
     name, factor = node.inputs if node.inputs[0] in layout.values else node.inputs[::-1]
     tensor = graph.constant(factor)
     if tensor is None or tensor.data_type != FLOAT:
@@ -72,8 +70,11 @@ def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
 
 
 def _fuse_hard_swish(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
-    """A product x * HardSigmoid(x) on a convolution's result becomes its activation."""
-    if len(parts) != _PAIR:
+    """A product x * HardSigmoid(x) on a convolution's result becomes its activation.
+
+    Measured on onnxruntime 1.31.1: not where the product is a graph output.
+    """
+    if len(parts) != _PAIR or layout.graph.is_output(node):
         return False
     gate = next((part for part in parts if part.node.op_type == "HardSigmoid"), None)
     conv = next((part for part in parts if part.node.op_type == "Conv"), None)

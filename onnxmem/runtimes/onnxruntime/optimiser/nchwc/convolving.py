@@ -6,7 +6,7 @@ Source: onnxruntime/core/optimizer/nchwc_transformer.cc, ``TransformConv``, ``Tr
 
 from collections.abc import Sequence
 
-from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, text
+from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, put, text
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import FLOAT, NCHWC
 from onnxmem.runtimes.onnxruntime.optimiser.nchwc.layout import (
@@ -43,6 +43,8 @@ def transform_conv(layout: Layout, node: Node) -> None:
             layout.biases[bias] = add_absent(graph, name, FLOAT, [padded])
         inputs[_BIAS] = layout.biases[bias]
     made = _blocked_node(layout, node, "Conv", inputs)
+    if is_depthwise_like and reads_blocks:
+        put(made, "group", padded)
     origins = layout.plain(node.outputs[0])
     if reads_blocks:
         name, before = layout.in_blocks(node.inputs[0])
@@ -70,7 +72,8 @@ def _form(layout: Layout, node: Node, dims: Sequence[int]) -> tuple[bool, int, b
 
 
 def _constant_dims(graph: Graph, name: str) -> tuple[int, ...] | None:
-    tensor = graph.constant(name)
+    """The dims of a constant of floats in this very graph: one of an outer graph doesn't count."""
+    tensor = graph.constant(name) if name in graph.initializers else None
     is_float = tensor is not None and tensor.data_type == FLOAT
     return tuple(tensor.dims) if tensor is not None and is_float else None
 
@@ -109,33 +112,18 @@ def window_origins(
     if kernel is None:
         return own
     pads, strides, dilations = (integers(node, n) for n in ("pads", "strides", "dilations"))
-    rank = len(kernel)
-    if rank != NUM_DIMS - 2 or not _fit(rank, pads, strides, dilations):
-        return own
     padding_mode = text(node, "auto_pad", "NOTSET")
-    if padding_mode not in {"NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"}:
-        return own
     is_same = padding_mode.startswith("SAME")
     spatial = []
-    for axis in range(rank):
+    for axis in range(NUM_DIMS - 2):
         stride = strides[axis] if strides else 1
         is_plain = (not dilations or dilations[axis] == 1) and stride in (1, 2)
         padding = 0
         if pads and padding_mode == "NOTSET":
-            padding = pads[axis] + pads[axis + rank]
+            padding = pads[axis] + pads[axis + NUM_DIMS - 2]
         if is_plain and (padding + 1 == kernel[axis] or is_same):
             name, shifts = before[2 + axis]
             spatial.append((name, shifts + stride - 1))
         else:
             spatial.append(own[2 + axis])
     return before[0], own[1], spatial[0], spatial[1]
-
-
-def _fit(
-    rank: int,
-    pads: Sequence[int] | None,
-    strides: Sequence[int] | None,
-    dilations: Sequence[int] | None,
-) -> bool:
-    sizes = ((pads, 2 * rank), (strides, rank), (dilations, rank))
-    return all(given is None or len(given) == size for given, size in sizes)

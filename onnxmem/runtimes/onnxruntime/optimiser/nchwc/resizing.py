@@ -27,7 +27,7 @@ def transform_resize(layout: Layout, node: Node) -> None:
     put(made, "scales", scales)
     if text(node, "mode") == "linear":
         put(made, "mode", "linear")
-        mode = text(node, "coordinate_transformation_mode")
+        mode = text(node, "coordinate_transformation_mode", "asymmetric")
         put(made, "coordinate_transformation_mode", mode)
     layout.take(node.inputs[0])
     layout.record(node, made, found.channels, layout.plain(node.outputs[0]))
@@ -41,8 +41,6 @@ def _whole_scales(layout: Layout, node: Node) -> list[int] | None:
         if node.input_at(_SIZES):
             return _scales_to(layout, node)
         place = _SCALES
-    elif text(node, "mode", "nearest") != "nearest":
-        return None
     values = layout.graph.array(node.input_at(place)) if node.input_at(place) else None
     if values is None or values.dtype != np.float32 or values.shape != (NUM_DIMS,):
         return None

@@ -5,7 +5,7 @@ Source: onnxruntime/core/optimizer/nchwc_transformer.cc, ``NchwcTransformerImpl:
 
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
-from onnxmem.runtimes.onnxruntime.optimiser.matching import MICROSOFT, is_op
+from onnxmem.runtimes.onnxruntime.optimiser.matching import MICROSOFT, NCHWC, is_op
 from onnxmem.runtimes.onnxruntime.optimiser.nchwc.combining import (
     transform_activation,
     transform_batch_norm,
@@ -52,12 +52,21 @@ def _transform(layout: Layout, node: Node) -> None:
         transform_pool(layout, node)
     elif node.op_type == "Transpose":
         transform_transpose(layout, node)
-    elif any(name in layout.values for name in node.inputs):
+    elif not any(_is_plain_result(layout, name) for name in node.inputs):
         _transform_reader(layout, node)
 
 
+def _is_plain_result(layout: Layout, name: str) -> bool:
+    """Whether a node makes a value in its plain layout, so that the reader keeps its edge."""
+    maker = layout.graph.makers.get(name)
+    return maker is not None and maker.domain != NCHWC and name not in layout.values
+
+
 def _transform_reader(layout: Layout, node: Node) -> None:
-    """Nodes that follow their input's layout."""
+    """Nodes none of whose inputs a plain node makes; most of them ask for an input in blocks.
+
+    A global pooling does not: it takes a graph input into blocks as well.
+    """
     if node.op_type in {"Add", "Sum"}:
         transform_binary(layout, node, is_sum=True)
     elif node.op_type == "Mul":

@@ -19,7 +19,7 @@ def inline_branch(graph: Graph, node: Node) -> bool:
     branch_name = "then_branch" if condition.ravel()[0] else "else_branch"
     branch = node.bodies[branch_name]
     prefix = graph.fresh_node_name(f"_if_{branch_name}")
-    names = _new_names(graph, node, branch, prefix)
+    names = _new_names(node, branch, prefix)
     graph.remove(node)
     for name, tensor in branch.initializers.items():
         copy = onnx.TensorProto()
@@ -34,12 +34,9 @@ def inline_branch(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _new_names(graph: Graph, node: Node, branch: Graph, prefix: str) -> dict[str, str]:
+def _new_names(node: Node, branch: Graph, prefix: str) -> dict[str, str]:
     """Names of the branch's own values in the graph around it."""
-    names: dict[str, str] = {}
-    for inner, outer in zip(branch.outputs, node.outputs, strict=False):
-        if branch.has_value(inner):
-            names[inner] = outer
+    names = dict(zip(branch.outputs, node.outputs, strict=False))
     own = [
         *branch.initializers,
         *(n for inner in branch.nodes.values() for n in inner.outputs if n),

@@ -42,11 +42,16 @@ def _fuse(graph: Graph, conv: Node) -> bool:
         graph,
         NewNode("FusedConv", list(conv.inputs), (), MICROSOFT, conv.name, dict(conv.attributes)),
     )
-    put(made, "activation", activation.op_type)
-    if parameters:
-        put(made, "activation_params", parameters)
+    put_activation(made, activation, parameters)
     replace_chain(graph, [conv, activation], made)
     return True
+
+
+def put_activation(conv: Node, activation: Node, parameters: Sequence[float]) -> None:
+    """Tell a FusedConv what it applies to its result."""
+    put(conv, "activation", activation.op_type)
+    if parameters:
+        put(conv, "activation_params", parameters)
 
 
 def activation_parameters(graph: Graph, node: Node) -> Sequence[float] | None:

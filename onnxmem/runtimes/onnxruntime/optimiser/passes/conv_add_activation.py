@@ -4,12 +4,14 @@ Source: onnxruntime/core/optimizer/conv_add_act_fusion.cc. It comes after the la
 finds only convolutions that stay in the plain one.
 """
 
-from onnxmem.runtimes.onnxruntime.optimiser.attributes import put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.matching import MICROSOFT, has_single_reader, is_op
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
-from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_activation import activation_parameters
+from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_activation import (
+    activation_parameters,
+    put_activation,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
 
 _IMAGE_RANK = 4
@@ -33,20 +35,19 @@ def _fuse(graph: Graph, node: Node) -> bool:
     if conv is None:
         return False
     added = [name for name in add.inputs if name not in conv.outputs]
-    chain = [conv, add]
+    made = add_node(
+        graph,
+        NewNode(
+            "FusedConv", [*conv.inputs, *added], (), MICROSOFT, conv.name, dict(conv.attributes)
+        ),
+    )
     activation = graph.children(add)[0] if has_single_reader(graph, add) else None
     parameters = None if activation is None else activation_parameters(graph, activation)
-    is_fused = activation is not None and activation.op_type != "HardSigmoid"
-    inputs = [*conv.inputs, *added]
-    made = add_node(
-        graph, NewNode("FusedConv", inputs, (), MICROSOFT, conv.name, dict(conv.attributes))
-    )
-    if activation is not None and parameters is not None and is_fused:
-        put(made, "activation", activation.op_type)
-        if parameters:
-            put(made, "activation_params", parameters)
-        chain.append(activation)
-    replace_chain(graph, chain, made)
+    if activation is None or parameters is None:
+        replace_chain(graph, [conv, add], made)
+    else:
+        put_activation(made, activation, parameters)
+        replace_chain(graph, [conv, add, activation], made)
     return True
 
 
@@ -58,11 +59,9 @@ def _adds_alike(graph: Graph, add: Node) -> bool:
 
 
 def _first_conv(graph: Graph, add: Node) -> Node | None:
-    """The first input of an Add that a Conv with a bias makes for it alone."""
-    for name in add.inputs:
-        maker = graph.makers.get(name)
-        if maker is None or maker.op_type != "Conv" or maker.domain:
-            continue
-        if len(maker.inputs) == _INPUTS_WITH_BIAS and has_single_reader(graph, maker):
+    """The first Conv with a bias, by index, of those that make the operands for the Add alone."""
+    for maker in graph.parents(add):
+        is_conv = maker.op_type == "Conv" and not maker.domain and has_single_reader(graph, maker)
+        if is_conv and len(maker.inputs) == _INPUTS_WITH_BIAS:
             return maker
     return None

@@ -74,13 +74,14 @@ def _powered(graph: Graph, node: Node) -> _Match | None:
 
 
 def _tanh_part(graph: Graph, nodes: list[Node], data: str) -> _Match | None:
-    """tanh, plus 1, times x / 2."""
+    """tanh, plus 1, times x / 2; the product is no graph output."""
     tanh = _reader(graph, nodes[-1], "Tanh", frozenset({6, 13}))
     plus = None if tanh is None else _reader(graph, tanh, "Add", _ARITHMETIC)
     if tanh is None or plus is None or not is_number(graph, _beside(plus, tanh), 1.0):
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
-    if product is None or graph.elem_type_of(data) not in (FLOAT, FLOAT16):
+    is_wanted = product is None or graph.is_output(product)
+    if product is None or is_wanted or graph.elem_type_of(data) not in (FLOAT, FLOAT16):
         return None
     half = graph.makers.get(_beside(product, plus))
     if half is None or not has_single_reader(graph, half) or _times(graph, half, 0.5) != data:

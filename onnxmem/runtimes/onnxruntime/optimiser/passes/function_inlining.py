@@ -5,10 +5,14 @@ Source: onnxruntime/core/framework/graph_partitioner.cc (``InlineNodes``) and
 extended one, when nodes are given to providers.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Protocol, cast
+
 import onnx
 import onnx.defs
 
 from onnxmem.model.constants import constant_tensor
+from onnxmem.model.traversal import given_names, subgraphs
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import stated
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
@@ -18,6 +22,19 @@ from onnxmem.runtimes.onnxruntime.optimiser.value_types import write_type
 
 _MAX_DEPTH = 10
 """A function's body may hold functions again."""
+
+
+class _Bodies(Protocol):
+    """What onnx's stubs leave out of a schema."""
+
+    function_opset_versions: Sequence[int]
+    context_dependent_function_opset_versions: Sequence[int]
+
+    def get_function_with_opset_version(self, version: int, /) -> bytes: ...
+
+    def get_context_dependent_function_with_opset_version(
+        self, version: int, call: bytes, types: list[bytes], /
+    ) -> bytes: ...
 
 
 def inline_functions(graph: Graph) -> bool:
@@ -54,11 +71,12 @@ def _body(graph: Graph, node: Node) -> onnx.FunctionProto | None:
 
 def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes | None:
     """The newest body that the model's operator set allows, which may depend on types."""
+    bodies = cast("_Bodies", schema)
     opset = graph.opsets.get(node.domain, 1)
-    usable = [v for v in schema.function_opset_versions if v <= opset]  # type: ignore[attr-defined]
+    usable = [v for v in bodies.function_opset_versions if v <= opset]
     if usable:
-        return bytes(schema.get_function_with_opset_version(max(usable)))  # type: ignore[attr-defined]
-    usable = [v for v in schema.context_dependent_function_opset_versions if v <= opset]  # type: ignore[attr-defined]
+        return bodies.get_function_with_opset_version(max(usable))
+    usable = [v for v in bodies.context_dependent_function_opset_versions if v <= opset]
     if not usable:
         return None
     types = [
@@ -66,23 +84,18 @@ def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes
         for known in (graph.type_of(name) for name in node.inputs)
     ]
     call = write_node(node).SerializeToString()
-    return bytes(schema.get_context_dependent_function_with_opset_version(max(usable), call, types))  # type: ignore[attr-defined]
+    return bodies.get_context_dependent_function_with_opset_version(max(usable), call, types)
 
 
 def _inline(graph: Graph, node: Node, body: onnx.FunctionProto) -> None:
     prefix = graph.fresh_node_name(f"_inlfunc_{node.op_type}")
-    names = dict(zip(body.input, node.inputs, strict=False))
+    names = dict.fromkeys(body.input, "")
+    names.update(zip(body.input, node.inputs, strict=False))
     names.update(zip(body.output, node.outputs, strict=False))
+    protos = [_bound(inner, node) for inner in body.node]
+    _rename_all(protos, names, prefix)
     graph.remove(node)
-    for inner in body.node:
-        proto = _bound(inner, node)
-        for name in (*proto.input, *proto.output):
-            if name and name not in names:
-                names[name] = f"{prefix}_{name}"
-        for place, name in enumerate(proto.input):
-            proto.input[place] = names.get(name, "")
-        for place, name in enumerate(proto.output):
-            proto.output[place] = names.get(name, "")
+    for proto in protos:
         constant = constant_tensor(proto)
         if constant is None:
             graph.insert(read_node(proto, graph))
@@ -93,22 +106,40 @@ def _inline(graph: Graph, node: Node, body: onnx.FunctionProto) -> None:
             graph.add_initializer(tensor)
 
 
+def _rename_all(nodes: Iterable[onnx.NodeProto], names: dict[str, str], prefix: str) -> None:
+    """Give the values of one scope their names in the graph; those from around it keep theirs."""
+    for node in nodes:
+        for name in node.output:
+            names.setdefault(name, f"{prefix}_{name}" if name else "")
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names[name] for name in node.output]
+        for _, body in subgraphs(node):
+            _rename_body(body, dict(names), prefix)
+
+
+def _rename_body(body: onnx.GraphProto, names: dict[str, str], prefix: str) -> None:
+    own = given_names(body) | {name for node in body.node for name in node.output}
+    names.update({name: f"{prefix}_{name}" for name in own if name})
+    _rename_all(body.node, names, prefix)
+    for tensor in body.initializer:
+        tensor.name = names[tensor.name]
+    for value in (*body.input, *body.output, *body.value_info):
+        value.name = names.get(value.name, value.name)
+
+
 def _bound(inner: onnx.NodeProto, call: Node) -> onnx.NodeProto:
     """A body's node with the attributes of the call in the place of references to them."""
     proto = onnx.NodeProto()
     proto.CopyFrom(inner)
-    kept = []
-    for attribute in proto.attribute:
-        if not attribute.ref_attr_name:
-            kept.append(attribute)
-            continue
-        known = stated(call, attribute.ref_attr_name)
-        if known is not None:
-            given = onnx.AttributeProto()
-            given.CopyFrom(known)
-            given.name = attribute.name
-            kept.append(given)
-    made = [onnx.AttributeProto.FromString(attribute.SerializeToString()) for attribute in kept]
     del proto.attribute[:]
-    proto.attribute.extend(made)
+    for attribute in inner.attribute:
+        given = stated(call, attribute.ref_attr_name) if attribute.ref_attr_name else attribute
+        if given is not None:
+            kept = proto.attribute.add()
+            kept.CopyFrom(given)
+            kept.name = attribute.name
+    for _, body in subgraphs(proto):
+        nodes = [_bound(node, call) for node in body.node]
+        del body.node[:]
+        body.node.extend(nodes)
     return proto

@@ -21,18 +21,19 @@ from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, 
 
 _ARITHMETIC = frozenset({7, 13, 14})
 _TYPES = (FLOAT16, FLOAT, DOUBLE)
-_HALF_ROOT = 0.7071067690849304
-_ROOT = math.sqrt(2)
+_FIRST_OWN = 20
+"""Operator set from which ONNX has Gelu."""
 
 
 def fuse_gelu(graph: Graph) -> bool:
-    """Replace the five nodes by Gelu of com.microsoft."""
+    """Replace the five nodes by Gelu: ONNX's own where its operator set has one."""
     changed: list[bool] = []
     for node in walk(graph, fuse_gelu, changed):
         if has_kernel(graph, node) and has_single_reader(graph, node):
             chain = _chain(graph, node)
             if chain is not None:
-                made = add_node(graph, NewNode("Gelu", [chain[1]], (), MICROSOFT, "Gelu"))
+                domain = "" if graph.opsets.get("", 1) >= _FIRST_OWN else MICROSOFT
+                made = add_node(graph, NewNode("Gelu", [chain[1]], (), domain, "Gelu"))
                 replace_chain(graph, chain[0], made)
                 changed.append(True)
     return any(changed)
@@ -65,14 +66,9 @@ def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
 
 
 def _divided(graph: Graph, node: Node) -> str | None:
-    """What is divided by the root of two, or multiplied by its inverse."""
-    if is_op(node, "Div", _ARITHMETIC) and is_number(graph, node.inputs[1], _ROOT):
-        return node.inputs[0]
-    if is_op(node, "Mul", _ARITHMETIC):
-        for place in (0, 1):
-            if is_number(graph, node.inputs[1 - place], _HALF_ROOT):
-                return node.inputs[place]
-    return None
+    """What is divided by the root of two."""
+    is_root = is_op(node, "Div", _ARITHMETIC) and is_number(graph, node.inputs[1], math.sqrt(2))
+    return node.inputs[0] if is_root else None
 
 
 def _next(graph: Graph, node: Node, op_type: str, versions: frozenset[int]) -> Node | None:

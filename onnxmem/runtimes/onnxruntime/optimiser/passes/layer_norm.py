@@ -154,8 +154,7 @@ def last_axes(graph: Graph, mean: Node) -> list[int] | None:
 def epsilon_of(graph: Graph, add: Node) -> float:
     """The constant that is added to the variance."""
     value = graph.array(add.inputs[1])
-    is_known = value is not None and value.size and graph.elem_type_of(add.inputs[1]) == FLOAT
-    return float(value.ravel()[0]) if is_known and value is not None else 1e-5
+    return 1e-5 if value is None or not value.size else float(value.ravel()[0])
 
 
 def is_float_op(

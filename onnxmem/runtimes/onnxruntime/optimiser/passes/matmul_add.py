@@ -17,6 +17,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     FLOAT,
     FLOAT16,
     has_single_reader,
+    is_gemm_bias,
     is_op,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
@@ -110,20 +111,10 @@ def _rows(left: Dims, right: Dims) -> int | None:
 
 
 def _is_valid_bias(bias: Dims | None, left: Dims, columns: Dim) -> bool:
-    """(N), and for a matrix (1, N), (M, 1) and (M, N)."""
-    if bias is None or len(bias) not in (1, _MATRIX):
+    """What a Gemm adds, but of a flattened left side (N) alone."""
+    if bias is None or (len(left) != _MATRIX and len(bias) != 1):
         return False
-    if len(bias) == 1:
-        return _is_same(bias[0], columns)
-    if len(left) != _MATRIX:
-        return False
-    if bias[0] == 1 and _is_same(bias[1], columns):
-        return True
-    return _is_same(bias[0], left[0]) and (bias[1] == 1 or _is_same(bias[1], columns))
-
-
-def _is_same(one: Dim, other: Dim) -> bool:
-    return one is not None and one == other
+    return is_gemm_bias(bias, (left[0] if left else None, columns))
 
 
 def _replace(

@@ -3,14 +3,15 @@
 Source: onnxruntime/core/optimizer/matmul_scale_fusion.cc.
 """
 
+import math
 from collections.abc import Sequence
-from math import prod
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import number, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     BFLOAT16,
+    DOUBLE,
     FLOAT,
     FLOAT16,
     MICROSOFT,
@@ -22,7 +23,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
 
 _ARITHMETIC = frozenset({7, 13, 14})
-_TYPES = (FLOAT, FLOAT16, BFLOAT16)
+_TYPES = (FLOAT, FLOAT16, DOUBLE, BFLOAT16)
 
 
 def fuse_matmul_scale(graph: Graph) -> bool:
@@ -61,7 +62,7 @@ def _fuse(graph: Graph, matmul: Node) -> bool:
             dict(matmul.attributes),
         ),
     )
-    put(made, "alpha", number(matmul, "alpha", 1.0) * prod(factors))
+    put(made, "alpha", number(matmul, "alpha", 1.0) * math.prod(factors))
     replace_chain(graph, [matmul] if after is None else [matmul, after[0]], made)
     _drop_unread(graph, [found[0] for found in scaled if found is not None])
     return True
@@ -91,11 +92,11 @@ def _scale_after(graph: Graph, matmul: Node) -> _Scaled | None:
 
 
 def _scale_of(graph: Graph, node: Node) -> _Scaled | None:
-    if not has_kernel(graph, node):
-        return None
     if is_op(node, "Div", _ARITHMETIC):
         divisor = _factor(graph, node, 1)
-        return None if not divisor else (node, node.inputs[0], 1.0 / divisor)
+        if divisor is None:
+            return None
+        return node, node.inputs[0], 1.0 / divisor if divisor else math.copysign(math.inf, divisor)
     if is_op(node, "Mul", _ARITHMETIC):
         for place in (0, 1):
             factor = _factor(graph, node, place)

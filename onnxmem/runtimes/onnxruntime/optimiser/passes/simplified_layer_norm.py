@@ -6,7 +6,11 @@ on the CPU: no casts inside.
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import child_of, has_single_reader
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    child_of,
+    has_single_reader,
+    is_number,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.passes.layer_norm import (
     ARITHMETIC,
@@ -27,7 +31,8 @@ def fuse_simplified_layer_norm(graph: Graph) -> bool:
     """Replace square, mean, epsilon, root, quotient and scale."""
     changed: list[bool] = []
     for node in walk(graph, fuse_simplified_layer_norm, changed):
-        if is_float_op(graph, node, "Pow", POWER) and has_single_reader(graph, node):
+        is_square = is_float_op(graph, node, "Pow", POWER) and has_single_reader(graph, node)
+        if is_square and is_number(graph, node.inputs[1], 2.0):
             changed.append(_fuse(graph, node))
     return any(changed)
 

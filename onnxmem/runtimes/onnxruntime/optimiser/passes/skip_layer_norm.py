@@ -4,6 +4,7 @@ Source: onnxruntime/core/optimizer/skip_layer_norm_fusion.cc and bias_skip_layer
 sum has no other reader; a bias added on the way goes in too.
 """
 
+from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, number, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
@@ -22,6 +23,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims
 _ADD = frozenset({7, 13, 14})
 _TYPES = (FLOAT, FLOAT16)
 _RANK = 3
+_EPSILON = 1e-5
+"""What LayerNormalization takes where its schema is not ONNX's."""
 _NUM_INPUTS = 4
 """Input, skip, gamma and beta: a bias may follow."""
 
@@ -39,19 +42,20 @@ def _fuse(graph: Graph, norm: Node) -> bool:
     total = graph.parent(norm, 0)
     if total is None or not _is_residual(graph, total) or not _has_types(graph, norm):
         return False
+    if integer(norm, "axis", -1) not in (-1, _RANK - 1):
+        return False
     inputs = [*total.inputs, norm.inputs[1], norm.input_at(2)]
     nodes = [total, norm]
     for place in (0, 1):
         biased = graph.parent(total, place)
-        bias = None if biased is None else _bias_place(graph, biased)
-        if biased is not None and bias is not None:
-            inputs[place] = biased.inputs[1 - bias]
-            inputs.append(biased.inputs[bias])
+        if biased is not None and _adds_bias(graph, biased):
+            inputs[place] = biased.inputs[0]
+            inputs.append(biased.inputs[1])
             nodes.insert(0, biased)
             break
     op_type = "SkipLayerNormalization"
-    attributes = {n: a for n, a in norm.attributes.items() if n == "epsilon"}
-    made = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type, attributes))
+    made = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type))
+    put(made, "epsilon", number(norm, "epsilon", _EPSILON))
     replace_chain(graph, nodes, made)
     return True
 
@@ -74,19 +78,14 @@ def _are_equal(one: Dims | None, other: Dims | None) -> bool:
     return all(a == b and a is not None for a, b in zip(one, other, strict=True))
 
 
-def _bias_place(graph: Graph, add: Node) -> int | None:
-    """Where a sum has a constant vector beside a tensor of rank 3."""
+def _adds_bias(graph: Graph, add: Node) -> bool:
+    """Whether a node adds a constant vector, its second input, to a tensor of rank 3."""
     if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
-        return None
-    if not _has_types(graph, add) or not has_kernel(graph, add):
-        return None
-    place = next((place for place in (0, 1) if is_constant(graph, add.inputs[place])), None)
-    if place is None:
-        return None
-    bias, data = graph.dims_of(add.inputs[place]), graph.dims_of(add.inputs[1 - place])
-    if not bias or len(bias) != 1 or data is None or len(data) != _RANK:
-        return None
-    return place if isinstance(bias[0], int) and bias[0] == data[-1] else None
+        return False
+    data, bias = (graph.dims_of(name) for name in add.inputs)
+    if not is_constant(graph, add.inputs[1]) or not bias or len(bias) != 1:
+        return False
+    return data is not None and len(data) == _RANK and bias[0] == data[-1]
 
 
 def fuse_bias_skip_layer_norm(graph: Graph) -> bool:
@@ -100,16 +99,13 @@ def fuse_bias_skip_layer_norm(graph: Graph) -> bool:
 
 
 def _take_bias(graph: Graph, norm: Node) -> bool:
-    add = graph.parent(norm, 0)
-    if add is None or not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
-        return False
-    for place in (0, 1):
-        product = graph.parent(add, 1 - place)
-        if product is None or product.op_type != "MatMul" or product.domain:
+    for slot in (0, 1):
+        add = graph.parent(norm, slot)
+        place = None if add is None else _product_place(graph, add)
+        if add is None or place is None:
             continue
-        if rank_of(graph, add.inputs[place]) != 1 or not is_constant(graph, add.inputs[place]):
-            continue
-        inputs = [product.outputs[0], *norm.inputs[1:], add.inputs[place]]
+        inputs = [*norm.inputs, add.inputs[1 - place]]
+        inputs[slot] = add.inputs[place]
         made = add_node(
             graph,
             NewNode(norm.op_type, inputs, (), MICROSOFT, norm.name, dict(norm.attributes)),
@@ -117,3 +113,15 @@ def _take_bias(graph: Graph, norm: Node) -> bool:
         replace_chain(graph, [add, norm], made)
         return True
     return False
+
+
+def _product_place(graph: Graph, add: Node) -> int | None:
+    """Where a sum that is read once has a product beside a constant vector."""
+    if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
+        return None
+    for place in (1, 0):
+        product, bias = graph.parent(add, place), add.inputs[1 - place]
+        is_product = product is not None and product.op_type == "MatMul" and not product.domain
+        if is_product and rank_of(graph, bias) == 1 and is_constant(graph, bias):
+            return place
+    return None

@@ -3,13 +3,15 @@
 Source: onnxruntime/core/optimizer/double_qdq_pairs_remover.cc.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import has_single_reader
+from onnxmem.runtimes.onnxruntime.optimiser.matching import BYTES, FLOAT, has_single_reader
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import (
+    RANGES,
     SCALE,
     ZERO_POINT,
     is_dequantise,
@@ -35,15 +37,15 @@ def remove_double_pairs(graph: Graph) -> bool:
 
 def _remove(graph: Graph, first: Node) -> bool:
     start = graph.parent(first, 0)
-    if start is None or not is_quantise(start) or not has_single_reader(graph, start):
+    if start is None or not is_quantise(start):
         return False
-    if not has_single_reader(graph, first):
+    if not has_single_reader(graph, start) or not has_single_reader(graph, first):
         return False
     second = graph.children(first)[0]
     ends = graph.children(second)
-    if not is_quantise(second) or graph.is_output(second) or not first.input_at(ZERO_POINT):
+    if not is_quantise(second) or graph.is_output(second) or not ends:
         return False
-    if not ends or not all(is_dequantise(end) for end in ends):
+    if not all(is_dequantise(end) for end in ends):
         return False
     pairs = [(start, first), *((second, end) for end in ends)]
     if not all(same_quantisation(graph, *pair) for pair in pairs):
@@ -57,34 +59,37 @@ def _remove(graph: Graph, first: Node) -> bool:
     return True
 
 
-def _unite_ranges(graph: Graph, inner: tuple[Node, Node], outer: tuple[Node, ...]) -> bool:
-    one, other = (_parameters(graph, node) for node in inner)
-    if one is None or other is None or one[1].dtype != other[1].dtype:
+def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) -> bool:
+    """Give the outer nodes one quantisation for what both inner ones hold.
+
+    False where the two are of different or of other types than bytes and float32.
+    """
+    kinds = {graph.elem_type_of(node.inputs[ZERO_POINT]) for node in inner}
+    scales = {graph.elem_type_of(node.inputs[SCALE]) for node in inner}
+    if len(kinds) != 1 or not kinds <= BYTES or scales != {FLOAT}:
         return False
-    if one[1].dtype not in (np.uint8, np.int8):
-        return False
-    is_same = one[1].item() == other[1].item()
-    if is_same and abs(float(one[0].item()) - float(other[0].item())) < _SAME_SCALE:
+    lowest, highest = RANGES[kinds.pop()]
+    (step, origin), (other_step, other_origin) = (_parameters(graph, node) for node in inner)
+    if origin == other_origin and abs(step - other_step) < _SAME_SCALE:
         return True
-    held = np.iinfo(one[1].dtype)  # type: ignore[type-var]
-    ranges = [_range(held, scale, zero) for scale, zero in (one, other)]  # type: ignore[arg-type]
-    low, high = max(r[0] for r in ranges), min(r[1] for r in ranges)
-    scale = np.float32((high - low) / (held.max - held.min))
-    zero = one[1].dtype.type(np.round(held.min - low / scale))
+    low = max((lowest - origin) * step, (lowest - other_origin) * other_step)
+    high = min((highest - origin) * step, (highest - other_origin) * other_step)
+    scale = (high - low) / (highest - lowest)
+    zero = min(max(round(lowest - low / scale), lowest), highest) if scale else lowest
     for place, value in ((SCALE, scale), (ZERO_POINT, zero)):
         for node in outer:
-            name = graph.fresh_name(f"DoubleQDQRemoved_{node.inputs[place]}")
-            graph.set_input(node, place, add_array(graph, name, np.array(value)))
+            _state(graph, node, place, value)
     return True
 
 
-def _range(held: np.iinfo[np.int8], scale: Array, zero: Array) -> tuple[float, float]:
-    step, origin = float(scale.item()), int(zero.item())
-    return (held.min - origin) * step, (held.max - origin) * step
-
-
-def _parameters(graph: Graph, node: Node) -> tuple[Array, Array] | None:
+def _parameters(graph: Graph, node: Node) -> tuple[float, int]:
+    """Scale and zero point of a node that ``same_quantisation`` let pass."""
     scale, zero = (graph.array(node.inputs[place]) for place in (SCALE, ZERO_POINT))
-    if scale is None or zero is None or scale.dtype != np.float32:
-        return None
-    return scale, zero
+    return (0.0, 0) if scale is None or zero is None else (float(scale.item()), int(zero.item()))
+
+
+def _state(graph: Graph, node: Node, place: int, value: float) -> None:
+    old = graph.array(node.inputs[place])
+    if old is not None:
+        name = graph.fresh_name(f"DoubleQDQRemoved_{node.inputs[place]}")
+        graph.set_input(node, place, add_array(graph, name, np.full_like(old, value)))

@@ -14,12 +14,14 @@ from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     INT32,
     is_constant,
     is_scalar,
+    rank_of,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import SCALE, is_dequantise
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_array, add_node
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
+_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _WEIGHT, _BIAS = 1, 2
 
 
@@ -27,7 +29,7 @@ def quantise_constants(graph: Graph) -> bool:
     """Quantise the float constants of Conv, ConvTranspose and Gemm with a dequantised input."""
     changed: list[bool] = []
     for node in walk(graph, quantise_constants, changed):
-        if node.op_type in {"Conv", "ConvTranspose", "Gemm"}:
+        if node.op_type in _OPERATORS:
             changed.append(_quantise(graph, node))
     return any(changed)
 
@@ -44,6 +46,8 @@ def _quantise(graph: Graph, node: Node) -> bool:
         return False
     if dequantised is not None and not (bias and _fits(graph, node, dequantised)):
         return False
+    if not _leads_to_quantise(graph, node):
+        return False
     scale = dequantised.inputs[SCALE] if dequantised is not None else _add_weight(graph, node)
     if bias:
         _add_bias(graph, node, data.inputs[SCALE], scale)
@@ -51,8 +55,18 @@ def _quantise(graph: Graph, node: Node) -> bool:
 
 
 def _is_float_constant(graph: Graph, name: str) -> bool:
-    tensor = graph.constant(name)
+    """Whether a value is a constant of this very graph, not of one around it."""
+    tensor = graph.constant(name) if name in graph.initializers else None
     return tensor is not None and tensor.data_type == FLOAT
+
+
+def _leads_to_quantise(graph: Graph, node: Node) -> bool:
+    """Whether one node alone reads the output, at the end of Relus and Clips a QuantizeLinear."""
+    while len(readers := graph.readers(node.outputs[0])) == 1:
+        node = readers[0]
+        if node.op_type not in {"Relu", "Clip"}:
+            return node.op_type == "QuantizeLinear"
+    return False
 
 
 def _fits(graph: Graph, node: Node, weight: Node) -> bool:
@@ -60,16 +74,24 @@ def _fits(graph: Graph, node: Node, weight: Node) -> bool:
     scale = weight.inputs[SCALE]
     if is_scalar(graph, scale):
         return True
-    if graph.dims_of(scale) != graph.dims_of(node.inputs[_BIAS]):
+    if graph.dims_of(scale) != graph.dims_of(node.inputs[_BIAS]) or integer(weight, "block_size"):
         return False
-    by_column = node.op_type == "Gemm" and not integer(node, "transB")
-    return integer(weight, "axis", 1) == int(by_column) and "block_size" not in weight.attributes
+    axis, rank = integer(weight, "axis", 1), rank_of(graph, weight.inputs[0])
+    if axis < 0 and rank is None:
+        return False
+    return axis % (rank or axis + 1) == _axis_of_outputs(node)
+
+
+def _axis_of_outputs(node: Node) -> int:
+    """The axis of a weight along which outputs or output channels lie."""
+    if node.op_type == "Gemm":
+        return 1 - integer(node, "transB")
+    return int(node.op_type == "ConvTranspose")
 
 
 def _add_weight(graph: Graph, node: Node) -> str:
     """Quantise a weight to int8 with one scale: the scale's name."""
     source = node.inputs[_WEIGHT]
-    known = graph.type_of(source)
     value = graph.array(source)
     largest = 1.0 if value is None or not value.size else float(np.abs(value).max())
     step = np.array(largest / np.iinfo(np.int8).max, np.float32)
@@ -82,8 +104,8 @@ def _add_weight(graph: Graph, node: Node) -> str:
     name = graph.fresh_name(f"{node.name}_weight_dq")
     inputs = [middle, scale, zero]
     add_node(graph, NewNode("DequantizeLinear", inputs, [target], node.domain, name))
-    if isinstance(known, TensorType):
-        graph.types[middle], graph.types[target] = TensorType(INT8, known.dims), known
+    dims = graph.dims_of(source)
+    graph.types[middle], graph.types[target] = TensorType(INT8, dims), TensorType(FLOAT, dims)
     graph.set_input(node, _WEIGHT, target)
     return scale
 

@@ -4,6 +4,7 @@ Source: onnxruntime/core/optimizer/matmul_integer_to_float.cc and dynamic_quanti
 """
 
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     MICROSOFT,
     child_of,
@@ -25,7 +26,7 @@ def fuse_scaled_products(graph: Graph) -> bool:
     """MatMulInteger, Cast, Mul by both scales, Add of a bias: MatMulIntegerToFloat."""
     changed: list[bool] = []
     for node in walk(graph, fuse_scaled_products, changed):
-        if is_op(node, "Mul", {7, 13, 14}):
+        if is_op(node, "Mul", {7, 13, 14}) and has_kernel(graph, node):
             changed.append(_fuse_scaled(graph, node))
     return any(changed)
 
@@ -77,12 +78,10 @@ def _fuse_dynamic(graph: Graph, node: Node) -> bool:
         return False
     if any(graph.parent(node, place) is not quantise for place in (_A_SCALE, _A_ZERO)):
         return False
-    constants = [node.inputs[_B], node.inputs[_B_SCALE], node.input_at(_B_ZERO)]
-    if not all(is_constant(graph, name) for name in constants if name):
-        return False
     if not has_single_reader(graph, quantise, _DYNAMIC_USES):
         return False
-    inputs = [quantise.inputs[0], *constants, node.input_at(_BIAS)]
+    places = (_B, _B_SCALE, _B_ZERO, _BIAS)
+    inputs = [quantise.inputs[0], *(node.input_at(place) for place in places)]
     outputs = list(node.outputs)
     name = quantise.name
     made = add_node(graph, NewNode("DynamicQuantizeMatMul", inputs, (), MICROSOFT, name))

@@ -6,6 +6,8 @@ Source: onnxruntime/core/optimizer/qdq_transformer/qdq_propagation.cc.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import onnx.helper
+
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Attributes, Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     has_single_reader,
@@ -16,6 +18,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import (
     SCALE,
     ZERO_POINT,
+    elem_type,
     is_dequantise,
     is_quantise,
 )
@@ -24,6 +27,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node
 _MOVING = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _FIRST_MAX_POOL = 12
 _FIRST_RESHAPE = 5
+_NAMES_ITS_TYPE = 21
+"""Version from which QuantizeLinear has an attribute for the type that it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,18 @@ class _Use:
 
     reader: Node | None
     place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What the nodes that are put in have of the one that is propagated."""
+
+    domain: str
+    parameters: Sequence[str]
+    """Scale, and zero point where there is one."""
+    quantised: Attributes
+    """Attributes of a QuantizeLinear."""
+    dequantised: Attributes
 
 
 def propagate_pairs(graph: Graph) -> bool:
@@ -62,37 +79,29 @@ def _can_propagate(node: Node) -> bool:
 
 def _backward(graph: Graph, quantise: Node) -> bool:
     """Before each operator on the way up, as far as each value has one use."""
+    pattern = _pattern(quantise)
     changed = False
-    node = graph.parent(quantise, 0)
-    use = _Use(quantise, 0)
-    while node is not None and _is_only_use(graph, node, use) and _can_propagate(node):
-        maker = graph.parent(node, 0)
-        use = _Use(node, 0)
-        if is_dequantise(maker):
+    node = _only_maker(graph, quantise)
+    while node is not None and _can_propagate(node):
+        maker = _only_maker(graph, node)
+        if is_dequantise(maker) or (maker is None and not _is_given(graph, node.inputs[0])):
             break
-        if maker is not None and not _is_only_use(graph, maker, use):
-            break
-        if maker is None and not _is_given(graph, node.inputs[0]):
-            break
-        _insert(graph, quantise, node.inputs[0], [use])
+        _insert(graph, pattern, node.inputs[0], [_Use(node, 0)])
         changed = True
         node = maker
-        if node is not None:
-            use = _Use(graph.readers(node.outputs[0])[0], 0)
     return changed
+
+
+def _only_maker(graph: Graph, node: Node) -> Node | None:
+    """The maker of a node's first input, where nothing else reads that."""
+    maker, name = graph.parent(node, 0), node.inputs[0]
+    if maker is None or name in graph.outputs or len(_uses(graph, maker, name)) != 1:
+        return None
+    return maker
 
 
 def _is_given(graph: Graph, name: str) -> bool:
     return name in graph.inputs or name in graph.initializers
-
-
-def _is_only_use(graph: Graph, maker: Node, use: _Use) -> bool:
-    """Whether a value is read once, and no graph output."""
-    reader = use.reader
-    if reader is None:
-        return False
-    name = reader.inputs[use.place]
-    return name not in graph.outputs and len(_uses(graph, maker, name)) == 1
 
 
 def _uses(graph: Graph, maker: Node, name: str) -> list[_Use]:
@@ -102,62 +111,57 @@ def _uses(graph: Graph, maker: Node, name: str) -> list[_Use]:
 
 
 def _forward(graph: Graph, dequantise: Node) -> bool:
-    """After each operator on the way down, breadth first."""
+    """After each operator on the way down, of several branches the last first."""
     if not has_single_reader(graph, dequantise):
         return False
+    pattern = _pattern(dequantise)
+    if dequantise.since_version >= _NAMES_ITS_TYPE:
+        written = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantise))
+        pattern.quantised["output_dtype"] = written
     changed = False
-    queue = [graph.children(dequantise)[0]]
-    while queue:
-        node = queue.pop(0)
-        if not _can_propagate(node) or not _reads_first(graph, node):
-            continue
-        uses = _uses(graph, node, node.outputs[0])
+    stack = [graph.children(dequantise)[0]]
+    while stack:
+        node = stack.pop()
+        uses = _uses(graph, node, node.outputs[0]) if _can_propagate(node) else []
         if not uses or any(is_quantise(use.reader) for use in uses):
             continue
-        _insert(graph, dequantise, node.outputs[0], uses)
+        _insert(graph, pattern, node.outputs[0], uses)
         changed = True
-        queue.extend(use.reader for use in uses if use.reader is not None)
+        stack.extend(use.reader for use in uses if use.reader is not None)
     return changed
 
 
-def _reads_first(graph: Graph, node: Node) -> bool:
-    return bool(node.inputs) and node.index in graph.nodes
+def _pattern(node: Node) -> _Pattern:
+    parameters = [name for name in node.inputs[SCALE:] if name]
+    shared = {n: a for n, a in node.attributes.items() if n in ("axis", "block_size")}
+    stated = {n: a for n, a in node.attributes.items() if n == "output_dtype" and is_quantise(node)}
+    return _Pattern(node.domain, parameters, {**shared, **stated}, shared)
 
 
-def _insert(graph: Graph, like: Node, name: str, uses: Sequence[_Use]) -> None:
+def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) -> None:
     """Put a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
     maker = graph.makers.get(name)
-    known = graph.type_of(name)
     source = name if maker is None else graph.fresh_name(f"{name}_pre_q")
     middle = graph.fresh_name(f"{name}_q_to_dq")
-    parameters = [read for read in like.inputs[SCALE:] if read]
-    attributes = _shared_attributes(like)
     quantise = NewNode(
         "QuantizeLinear",
-        [source, *parameters],
+        [source, *pattern.parameters],
         [middle],
-        like.domain,
+        pattern.domain,
         graph.fresh_node_name(f"{name}_q"),
-        attributes,
+        pattern.quantised,
     )
     if maker is not None:
         outputs = [source if written == name else written for written in maker.outputs]
         graph.set_outputs(maker, outputs)
-        if known is not None:
-            graph.types[source] = known
     add_node(graph, quantise)
     for number, use in enumerate(uses):
         suffix = str(number) if number else ""
         target = name if use.reader is None else graph.fresh_name(f"{name}_post_dq{suffix}")
         node_name = graph.fresh_node_name(f"{name}_dq{suffix}")
-        inputs = [middle, *parameters]
-        add_node(
-            graph,
-            NewNode("DequantizeLinear", inputs, [target], like.domain, node_name, attributes),
-        )
+        inputs = [middle, *pattern.parameters]
+        attributes = pattern.dequantised
+        new = NewNode("DequantizeLinear", inputs, [target], pattern.domain, node_name, attributes)
+        add_node(graph, new)
         if use.reader is not None:
             graph.set_input(use.reader, use.place, target)
-
-
-def _shared_attributes(node: Node) -> Attributes:
-    return {n: a for n, a in node.attributes.items() if n in ("axis", "block_size")}

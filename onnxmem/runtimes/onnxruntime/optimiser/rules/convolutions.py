@@ -37,14 +37,11 @@ def fuse_batch_norm(graph: Graph, node: Node) -> Effect:
         return Effect.NONE
     dims = [_dims(graph, name) for name in norm.inputs[1:]]
     elem_types = {graph.elem_type_of(name) for name in (node.inputs[1], *norm.inputs[1:])}
-    if any(norm.outputs[1:]) or len(set(dims)) != 1 or len(dims[0]) != 1:
-        return Effect.NONE
-    if len(elem_types) != 1 or not elem_types <= set(_FLOATS):
+    if any(norm.outputs[1:]) or len(elem_types) != 1 or not elem_types <= set(_FLOATS):
         return Effect.NONE
     weight = _dims(graph, node.inputs[1])
-    if len(weight) < _MIN_RANK or _num_outputs(node, weight) != dims[0][0]:
-        return Effect.NONE
-    if len(node.inputs) > _BIAS and _dims(graph, node.inputs[_BIAS]) != dims[0]:
+    dims += [(_num_outputs(node, weight),), *(_dims(graph, n) for n in node.inputs[_BIAS:])]
+    if len(weight) < _MIN_RANK or len(set(dims)) != 1:
         return Effect.NONE
     _renew(graph, node, 1, f"ConvBnFusion_W_{node.inputs[1]}", weight)
     _renew(graph, node, _BIAS, f"ConvBnFusion_BN_B_{norm.inputs[_BIAS]}", dims[0])

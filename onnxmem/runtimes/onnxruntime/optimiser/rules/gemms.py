@@ -6,23 +6,32 @@ not_where_fusion.cc.
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import has_single_reader, is_op
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    has_single_reader,
+    is_gemm_bias,
+    is_op,
+    rank_of,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
 from onnxmem.runtimes.onnxruntime.optimiser.rules.effect import Effect
 
 _GEMM = frozenset({7, 9, 11, 13})
+_ADDS_NOTHING = frozenset({11, 13})
+"""Versions that need no addend."""
+_PAIR = 2
 
 
 def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
     """A Gemm without addend and a Sum of two become one Gemm."""
     has_addend = bool(node.input_at(2))
-    if not is_op(node, "Gemm", _GEMM) or has_addend or not has_single_reader(graph, node):
+    if not is_op(node, "Gemm", _ADDS_NOTHING) or has_addend or not has_single_reader(graph, node):
         return Effect.NONE
     total = graph.children(node)[0]
-    if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != 2:  # noqa: PLR2004 - a pair
+    if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != _PAIR:
         return Effect.NONE
     addend = total.inputs[1 if total.inputs[0] == node.outputs[0] else 0]
-    if not _broadcasts(graph, addend, node.outputs[0]):
+    bias, product = graph.dims_of(addend), graph.dims_of(node.outputs[0])
+    if bias is None or product is None or not is_gemm_bias(bias, product):
         return Effect.NONE
     made = add_node(
         graph,
@@ -32,40 +41,59 @@ def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
     return Effect.REMOVED
 
 
-def _broadcasts(graph: Graph, addend: str, product: str) -> bool:
-    """Whether every dim of the addend is 1 or that of the product."""
-    some, full = graph.dims_of(addend), graph.dims_of(product)
-    if some is None or full is None or len(some) > len(full):
-        return False
-    last = full[len(full) - len(some) :]
-    return all(a == 1 or (a == b and a is not None) for a, b in zip(some, last, strict=True))
-
-
 def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
-    """A Gemm reads the input of a Transpose of a matrix and sets its own flag instead."""
-    if not is_op(node, "Gemm", _GEMM):
+    """A Gemm does the work of the Transposes before and behind it by its own flags."""
+    if not is_op(node, "Gemm", _GEMM) or graph.num_edges(node) > 1:
         return Effect.NONE
-    transposes = [graph.parent(node, place) for place in (0, 1)]
-    fused = [parent if _is_matrix_transpose(parent) else None for parent in transposes]
-    if not any(fused):
+    before = [_transpose_before(graph, node, place) for place in (0, 1)]
+    behind = _transpose_behind(graph, node)
+    if not any(before) and behind is None:
         return Effect.NONE
-    inputs = list(node.inputs)
-    made = add_node(graph, NewNode("Gemm", inputs, (), "", node.name, dict(node.attributes)))
-    for place, (parent, flag) in enumerate(zip(fused, ("transA", "transB"), strict=True)):
-        if parent is not None:
-            graph.set_input(made, place, parent.inputs[0])
-            put(made, flag, 1 - integer(node, flag))
-    replace_chain(graph, [node], made)
-    for parent in dict.fromkeys(fused):
-        if parent is not None and has_single_reader(graph, parent, 0):
-            graph.remove(parent)
+    inputs = [
+        name if maker is None else maker.inputs[0]
+        for name, maker in zip(node.inputs, before, strict=False)
+    ]
+    flags = [
+        integer(node, flag) ^ (maker is not None)
+        for flag, maker in zip(("transA", "transB"), before, strict=True)
+    ]
+    if behind is not None:
+        inputs, flags = inputs[::-1], [1 - flag for flag in flags[::-1]]
+    attributes = dict(node.attributes)
+    made = add_node(
+        graph, NewNode("Gemm", [*inputs, *node.inputs[2:]], (), "", node.name, attributes)
+    )
+    put(made, "transA", flags[0])
+    put(made, "transB", flags[1])
+    replace_chain(graph, [node] if behind is None else [node, behind], made)
+    for maker in dict.fromkeys(before):
+        if maker is not None and has_single_reader(graph, maker, 0):
+            graph.remove(maker)
     return Effect.REMOVED
 
 
-def _is_matrix_transpose(node: Node | None) -> bool:
-    if node is None or not is_op(node, "Transpose", {1, 13, 21, 23, 24}):
+def _transpose_before(graph: Graph, gemm: Node, place: int) -> Node | None:
+    """The Transpose that makes an operand, if only Gemms read it."""
+    node = graph.parent(gemm, place)
+    if node is None or not _is_matrix_transpose(graph, node) or graph.is_output(node):
+        return None
+    return node if all(reader.op_type == "Gemm" for reader in graph.children(node)) else None
+
+
+def _transpose_behind(graph: Graph, gemm: Node) -> Node | None:
+    """The Transpose that alone reads the result of a Gemm that adds nothing: (AB)' is B'A'."""
+    adds_nothing = is_op(gemm, "Gemm", _ADDS_NOTHING) and len(gemm.inputs) == _PAIR
+    if not adds_nothing or not has_single_reader(graph, gemm):
+        return None
+    reader = graph.children(gemm)[0]
+    return reader if _is_matrix_transpose(graph, reader) else None
+
+
+def _is_matrix_transpose(graph: Graph, node: Node) -> bool:
+    if not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
         return False
-    return integers(node, "perm") in (None, [1, 0])
+    rank, order = rank_of(graph, node.inputs[0]), integers(node, "perm")
+    return rank == _PAIR if order is None else rank in (None, _PAIR) and order == [1, 0]
 
 
 def fuse_not_where(graph: Graph, node: Node) -> Effect:

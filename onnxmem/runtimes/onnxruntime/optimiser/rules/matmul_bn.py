@@ -1,14 +1,21 @@
 """A product with a constant matrix and a normalisation become a Gemm.
 
-Source: onnxruntime/core/optimizer/matmul_bn_fusion.cc.
+Source: onnxruntime/core/optimizer/matmul_bn_fusion.cc. Reshapes and Transposes in between stay
+where they are.
 """
 
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import has_single_reader, is_constant, is_op
+from onnxmem.runtimes.onnxruntime.optimiser.matching import (
+    has_single_reader,
+    is_constant,
+    is_op,
+    rank_of,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import (
     NewNode,
     add_absent,
     add_node,
+    fuse_into_next,
     replace_chain,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.rules.effect import Effect
@@ -17,11 +24,11 @@ _MATRIX = 2
 
 
 def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
-    """MatMul with constant weights, and a BatchNormalization of its columns."""
-    if not is_op(node, "MatMul", {1, 9, 13}) or not has_single_reader(graph, node):
+    """MatMul of matrices, the second one constant, and a BatchNormalization of its columns."""
+    if not is_op(node, "MatMul", {1, 9, 13}) or rank_of(graph, node.inputs[0]) != _MATRIX:
         return Effect.NONE
-    norm = graph.children(node)[0]
-    if not is_op(norm, "BatchNormalization", {1, 6, 7, 9, 14, 15}) or any(norm.outputs[1:]):
+    norm = _norm_behind(graph, node)
+    if norm is None or any(norm.outputs[1:]):
         return Effect.NONE
     constants = [node.inputs[1], *norm.inputs[1:]]
     if not all(is_constant(graph, name) for name in constants):
@@ -40,5 +47,20 @@ def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
         add_absent(graph, bias, kind, list(scale.dims)),
     ]
     made = add_node(graph, NewNode("Gemm", inputs, (), "", "MatMulBnFusion_Gemm"))
-    replace_chain(graph, [node, norm], made)
+    replace_chain(graph, [node], made)
+    last = graph.makers[norm.inputs[0]]
+    fuse_into_next(graph, last, norm)
     return Effect.REMOVED
+
+
+def _norm_behind(graph: Graph, matmul: Node) -> Node | None:
+    """The normalisation that alone reads a product, Reshapes and Transposes aside."""
+    node = matmul
+    while has_single_reader(graph, node):
+        node = graph.children(node)[0]
+        if is_op(node, "BatchNormalization", {1, 6, 7, 9, 14, 15}):
+            return node
+        is_moved = is_op(node, "Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25})
+        if not is_moved and not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
+            return None
+    return None

@@ -9,6 +9,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.rewriting import can_remove, remove_
 from onnxmem.runtimes.onnxruntime.optimiser.rules.effect import Effect, removed_if
 
 _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+_PAIR = 2
 
 
 def drop_noop(graph: Graph, node: Node) -> Effect:
@@ -19,14 +20,16 @@ def drop_noop(graph: Graph, node: Node) -> Effect:
 
 
 def _has_neutral_operand(graph: Graph, node: Node) -> bool:
-    constant = [is_constant(graph, name) for name in node.inputs[:2]]
-    if constant[0] == constant[1] or (node.op_type in {"Sub", "Div"} and constant[0]):
+    if len(node.inputs) != _PAIR:
         return False
-    neutral, other = node.inputs if constant[0] else node.inputs[::-1]
-    tensor, rank = graph.constant(neutral), rank_of(graph, other)
-    if tensor is None or rank is None or len(tensor.dims) > rank:
+    first, second = node.inputs
+    is_first = is_constant(graph, first)
+    if is_first == is_constant(graph, second) or (node.op_type in {"Sub", "Div"} and is_first):
         return False
-    value = graph.array(neutral)
-    if value is None or value.size > 1 or value.dtype.kind not in "fi":
+    neutral, other = (first, second) if is_first else (second, first)
+    value, rank = graph.array(neutral), rank_of(graph, other)
+    if value is None or rank is None or value.ndim > rank:
         return False
-    return value.size == 0 or float(value.ravel()[0]) == _NEUTRAL[node.op_type]
+    if value.size != 1 or value.dtype.kind not in "fi":
+        return False
+    return float(value.ravel()[0]) == _NEUTRAL[node.op_type]

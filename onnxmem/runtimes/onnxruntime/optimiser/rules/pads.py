@@ -33,6 +33,8 @@ def fuse_pad(graph: Graph, node: Node) -> Effect:
     own = integers(reader, "pads") or [0] * (len(pads) - 4)
     extra = [*pads[2:half], *pads[half + 2 :]]
     put(reader, "pads", [a + b for a, b in zip(own, extra, strict=True)])
+    if reader.op_type == "AveragePool":
+        put(reader, "count_include_pad", 1)
     graph.set_input(reader, 0, node.inputs[0])
     graph.remove(node)
     return Effect.REMOVED
@@ -50,7 +52,7 @@ def _amounts(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _fits(reader: Node) -> bool:
-    """Measured on onnxruntime 1.31.1: AveragePool takes padding in whether it counts it or not."""
+    """Measured on onnxruntime 1.31.1: an AveragePool counts what it takes in from then on."""
     is_pool = is_op(reader, "AveragePool", {1, 7, 10, 11, 19, 22})
     is_pool |= is_op(reader, "MaxPool", {1, 8, 10, 11, 12, 22})
     if not is_pool and not is_op(reader, "Conv", {1, 11, 22}):

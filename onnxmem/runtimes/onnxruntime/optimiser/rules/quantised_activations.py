@@ -1,17 +1,19 @@
 """A Relu or Clip goes where the QuantizeLinear behind it cuts off as much.
 
-Source: onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc;
-the numbers that quantisation cuts off: qdq_util.h, ``QuantizeDomain``.
+Source: onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and
+clip_quantizelinear.cc; the numbers that quantisation cuts off: qdq_util.h, ``QuantizeDomain``.
 """
 
 import numpy as np
 
+from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     child_of,
     clip_bounds,
     has_single_reader,
+    integer_range,
     is_op,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import can_remove, remove_handing_through
@@ -26,10 +28,10 @@ def drop_relu(graph: Graph, node: Node) -> Effect:
     quantise = _quantise_after(graph, node)
     if quantise is None or not is_op(node, "Relu", {6, 13, 14}):
         return Effect.NONE
-    zero = graph.array(quantise.input_at(2)) if quantise.input_at(2) else None
-    if zero is None or zero.size != 1 or zero.dtype.kind not in "iu":
+    zero, held = _zero_point(graph, quantise), integer_range(graph, quantise.input_at(2))
+    if zero is None or held is None or zero.size != 1:
         return Effect.NONE
-    starts_at_zero = int(zero.ravel()[0]) == np.iinfo(zero.dtype).min  # type: ignore[type-var]
+    starts_at_zero = int(zero.item()) == held.start
     is_gone = starts_at_zero and can_remove(graph, node) and remove_handing_through(graph, node)
     return removed_if(is_gone)
 
@@ -53,16 +55,19 @@ def _quantise_after(graph: Graph, node: Node) -> Node | None:
     return child_of(graph, node, "QuantizeLinear")
 
 
+def _zero_point(graph: Graph, quantise: Node) -> Array | None:
+    return graph.array(quantise.inputs[2]) if quantise.input_at(2) else None
+
+
 def _limits(graph: Graph, quantise: Node) -> tuple[float, float] | None:
-    """The largest number that becomes the lowest integer, and the smallest that becomes the highest."""
-    scale = graph.array(quantise.inputs[1])
-    zero = graph.array(quantise.input_at(2)) if quantise.input_at(2) else None
-    if scale is None or zero is None or scale.ndim or zero.ndim or scale.dtype != np.float32:
+    """The last number that becomes the lowest integer, and the first that becomes the highest."""
+    scale, zero = graph.array(quantise.inputs[1]), _zero_point(graph, quantise)
+    held = integer_range(graph, quantise.input_at(2))
+    if scale is None or zero is None or held is None or scale.ndim or zero.ndim:
         return None
-    if zero.dtype.kind not in "iu":
+    if scale.dtype != np.float32:
         return None
-    held = np.iinfo(zero.dtype)  # type: ignore[type-var]
-    low, high = int(held.min) - int(zero), int(held.max) - int(zero)
+    low, high = held.start - int(zero), held.stop - 1 - int(zero)
     return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
 
 

@@ -4,10 +4,12 @@ Source: onnxruntime/core/optimizer/relu_clip_fusion.cc.
 """
 
 import numpy as np
+import onnx
+import onnx.helper
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import is_op
+from onnxmem.runtimes.onnxruntime.optimiser.matching import FLOAT, is_op
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import (
     add_array,
     can_remove,
@@ -32,7 +34,7 @@ def fuse_relu_clip(graph: Graph, node: Node) -> Effect:
     if name and bound is None:
         return Effect.NONE
     if bound is None or float(bound.ravel()[0]) < 0:
-        dtype = np.float32 if bound is None else bound.dtype
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(graph.elem_type_of(clip.inputs[0]) or FLOAT)
         zero = graph.fresh_name("FuseReluClip_" + clip.name)
         graph.set_input(clip, 1, add_array(graph, zero, np.zeros((), dtype)))
     return removed_if(remove_handing_through(graph, node))

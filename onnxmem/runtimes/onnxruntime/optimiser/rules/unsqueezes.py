@@ -17,8 +17,6 @@ def fold_unsqueeze(graph: Graph, node: Node) -> Effect:
     axes = axes_of(graph, node)
     if tensor is None or axes is None or graph.is_output(node):
         return Effect.NONE
-    if len({edge.output for edge in graph.edges_of(node)}) != 1:
-        return Effect.NONE
     rank = len(tensor.dims) + len(axes)
     places = {axis % rank for axis in axes}
     left = iter(tensor.dims)

@@ -54,7 +54,7 @@ def _known_elements(graph: Graph, proto: onnx.NodeProto) -> dict[str, onnx.Tenso
         if array is not None and array.size <= _MAX_ELEMENTS:
             elements[name] = onnx.numpy_helper.from_array(array, name)
         value = graph.shape_values.get(name)
-        if array is None and value is not None and None not in value.elements:
+        if array is None and value is not None:
             known = np.array(value.elements, np.int64)
             elements[name] = onnx.numpy_helper.from_array(
                 known.reshape(()) if value.is_scalar else known, name

@@ -32,11 +32,7 @@ def transpose_constant(graph: Graph, node: Node, place: int, order: Order) -> bo
     name, dequantise = found
     holder = (node, place) if dequantise is None else (dequantise, 0)
     tensor = graph.initializers[name]
-    size = int(np.prod(tensor.dims, dtype=np.int64))
-    if size == 1:
-        return True
-    if dequantise is None and list(tensor.dims) == [len(order)]:
-        _permute_elements(graph, holder, order)
+    if int(np.prod(tensor.dims, dtype=np.int64)) == 1:
         return True
     _undo_for_others(graph, holder, "Transpose", inverse(order))
     value = graph.array(name)
@@ -93,9 +89,8 @@ def _undo_for_others(
         target = add_moving(graph, op_type, name, values)
         graph.types[target] = graph.types[name]
         for reader in others:
-            if reader is not graph.makers[target]:
-                names = [target if read == name else read for read in reader.inputs]
-                graph.set_inputs(reader, names)
+            names = [target if read == name else read for read in reader.inputs]
+            graph.set_inputs(reader, names)
     graph.set_input(node, place, name)
 
 
@@ -117,14 +112,6 @@ def add_integers(graph: Graph, values: Sequence[int], dtype: type = np.int64) ->
     """Add a constant of integers."""
     name = graph.fresh_name("const_transpose_optimizer")
     return add_array(graph, name, np.array(list(values), dtype))
-
-
-def _permute_elements(graph: Graph, holder: tuple[Node, int], order: Order) -> None:
-    node, place = holder
-    value = graph.array(node.inputs[place])
-    if value is not None:
-        name = graph.fresh_name("const_transpose_optimizer")
-        graph.set_input(node, place, add_array(graph, name, value[np.array(order)]))
 
 
 def _redim(graph: Graph, name: str, dims: Sequence[int]) -> None:

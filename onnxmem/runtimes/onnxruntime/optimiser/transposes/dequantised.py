@@ -77,6 +77,5 @@ def read_moved(graph: Graph, node: Node, source: str, places: tuple[int, ...]) -
     graph.set_input(node, 0, source)
     if known is not None and known.is_per_axis:
         put(node, "axis", places.index(known.axis))
-    read, made = graph.type_of(source), graph.type_of(node.outputs[0])
-    if isinstance(read, TensorType) and isinstance(made, TensorType):
-        graph.types[node.outputs[0]] = TensorType(made.elem_type, read.dims)
+    made = node.outputs[0]
+    graph.types[made] = TensorType(graph.elem_type_of(made), graph.dims_of(source))

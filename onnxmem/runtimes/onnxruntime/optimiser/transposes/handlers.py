@@ -39,7 +39,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.transposes.reshaping import (
 )
 
 _SOFTMAX_SPLITS = 13
-"""Before this version Softmax treated all dims from the axis on as one."""
+"""Before this operator set Softmax treated all dims from the axis on as one."""
 
 
 def first_input(_: Graph, node: Node) -> Sequence[int]:
@@ -80,7 +80,7 @@ def _push_axis(push: Push) -> bool:
 
 
 def _push_softmax(push: Push) -> bool:
-    if push.node.since_version >= _SOFTMAX_SPLITS:
+    if push.graph.opsets.get("", 1) >= _SOFTMAX_SPLITS:
         axis = integer(push.node, "axis", -1) % push.rank
         push_simply(push)
         put(push.node, "axis", push.order[axis])
@@ -88,6 +88,11 @@ def _push_softmax(push: Push) -> bool:
     axis = integer(push.node, "axis", 1) % push.rank
     keeps_sides = all((place < axis) == (old < axis) for place, old in enumerate(push.order))
     return keeps_sides and push_simply(push)
+
+
+def _push_fast_gelu(push: Push) -> bool:
+    """Its bias belongs to the last dim. Measured on onnxruntime 1.31.1."""
+    return not push.node.input_at(1) and push_simply(push)
 
 
 def _push_arg(push: Push) -> bool:
@@ -112,10 +117,7 @@ def _push_gather(push: Push) -> bool:
 
 
 def _push_quantise(push: Push) -> bool:
-    scale = push.graph.dims_of(push.node.inputs[1])
-    if scale is None:
-        return False
-    is_per_axis = scale not in ((), (1,))
+    is_per_axis = push.graph.dims_of(push.node.inputs[1]) not in ((), (1,))
     axis = integer(push.node, "axis", 1) % push.rank
     undo_inputs(push)
     redo_outputs(push, push.order)
@@ -139,7 +141,7 @@ _BROADCAST = Handler(_push_broadcast, _no_scalars)
 _REDUCTION = Handler(push_reduction)
 
 _UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu "
+    "Abs Acos Acosh Asin Asinh Atan Atanh Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu "
     "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Neg Not Reciprocal Relu Round Selu "
     "Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
 )
@@ -152,15 +154,16 @@ _REDUCTIONS = (
     "ReduceSum ReduceSumSquare"
 )
 
-_ONE_INPUT = ("QLinearLeakyRelu", "QLinearSigmoid")
+_ONE_INPUT = ("Gelu", "QLinearLeakyRelu", "QLinearSigmoid", "QuickGelu")
 _POOLS = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 _MICROSOFT_HANDLERS: Final = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), Handler(_push_quantise)),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), Handler(_push_broadcast, _both_operands)),
     **dict.fromkeys(_ONE_INPUT, _SIMPLE),
     **dict.fromkeys(_POOLS, Handler(push_integer_pool)),
+    "FastGelu": Handler(_push_fast_gelu),
     "QLinearConcat": Handler(_push_axis, _parts),
-    "QLinearReduceMean": _REDUCTION,
+    "QLinearSoftmax": Handler(_push_softmax),
 }
 """Of the domain com.microsoft."""
 

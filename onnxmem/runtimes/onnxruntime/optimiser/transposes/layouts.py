@@ -65,11 +65,12 @@ def push_max_pool(push: Push) -> bool:
 
 
 def push_resize(push: Push) -> bool:
-    """Bring scales and sizes of a Resize of images into the order before the Transpose."""
+    """Bring scales and sizes of a Resize of images into the order before the Transpose.
+
+    A list of axes is overlooked, as onnxruntime 1.31.1 does (measured).
+    """
     to_first = _to_channels_first(_IMAGE_RANK)
     if not push.is_assigned or push.order not in (to_first, inverse(to_first)):
-        return False
-    if "axes" in push.node.attributes:
         return False
     back = inverse(push.order)
     has_roi = push.node.since_version >= _RESIZE_HAS_ROI

@@ -30,7 +30,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.transposes.permutations import (
     inverse,
     order_of,
 )
-from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType, ValueType
+from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> b
 
 def _add_transpose(graph: Graph, source: str, order: Order) -> str:
     target = add_moving(graph, "Transpose", source, order)
-    graph.types.update(_permuted_type(graph, source, target, order))
+    graph.types[target] = _permuted_type(graph, source, order)
     return target
 
 
@@ -137,17 +137,14 @@ def transpose_output(graph: Graph, node: Node, place: int, order: Order) -> str:
     outputs[place] = source
     graph.set_outputs(node, outputs)
     graph.set_outputs(made, [target])
-    graph.types.update(_permuted_type(graph, target, source, inverse(order)))
+    graph.types[source] = _permuted_type(graph, target, inverse(order))
     return target
 
 
-def _permuted_type(graph: Graph, known: str, name: str, order: Order) -> dict[str, ValueType]:
-    found = graph.type_of(known)
-    if not isinstance(found, TensorType):
-        return {}
-    dims = found.dims
-    permuted = None if dims is None or len(dims) != len(order) else tuple(dims[a] for a in order)
-    return {name: TensorType(found.elem_type, permuted)}
+def _permuted_type(graph: Graph, name: str, order: Order) -> TensorType:
+    dims = graph.dims_of(name)
+    permuted = None if dims is None else tuple(dims[axis] for axis in order)
+    return TensorType(graph.elem_type_of(name), permuted)
 
 
 def move_output(graph: Graph, node: Node, new: Node) -> str:
@@ -173,7 +170,5 @@ def permute_input(push: Push, place: int, order: Order) -> None:
     node_name = graph.fresh_node_name("Gather")
     target = graph.fresh_name(f"{node_name}_out0")
     put(add_node(graph, NewNode("Gather", inputs, [target], "", node_name)), "axis", 0)
-    known = graph.type_of(name)
-    if known is not None:
-        graph.types[target] = known
+    graph.types[target] = TensorType(graph.elem_type_of(name), graph.dims_of(name))
     graph.set_input(node, place, target)

@@ -10,7 +10,6 @@ import numpy as np
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import axes_of, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.matching import rank_of
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import (
     NewNode,
@@ -26,7 +25,6 @@ from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import (
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.permutations import (
     inverse,
     order_of,
-    unsqueezed,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
@@ -41,39 +39,34 @@ def close_unit(graph: Graph, dequantise: Node) -> bool:
         return False
     axis = known.axis
     if known.is_per_axis:
-        moved = _axis_after(graph, reader, axis)
-        if moved is None:
-            return False
-        axis = moved
+        axis = _axis_after(graph, reader, axis)
     _insert_pair(graph, dequantise, reader, reader.outputs[0], axis)
     return True
 
 
-def _axis_after(graph: Graph, node: Node, axis: int) -> int | None:
+def _axis_after(graph: Graph, node: Node, axis: int) -> int:
+    """An axis after a Transpose, or after an Unsqueeze that adds leading dims."""
     order = order_of(node)
-    if order is not None:
-        return inverse(order)[axis]
-    rank = rank_of(graph, node.inputs[0])
-    axes = axes_of(graph, node)
-    if rank is None or axes is None:
-        return None
-    return unsqueezed(tuple(range(rank)), [a % (rank + len(axes)) for a in axes]).index(axis)
+    return axis + len(axes_of(graph, node) or ()) if order is None else inverse(order)[axis]
 
 
 def _insert_pair(graph: Graph, like: Node, maker: Node, target: str, axis: int) -> None:
     """Between a node and who reads an output of it; the readers keep the name."""
     parameters = [name for name in like.inputs[1:] if name]
-    known = graph.type_of(target)
+    known, quantised = (
+        TensorType(graph.elem_type_of(target), graph.dims_of(target)),
+        like.outputs[0],
+    )
+    if is_dequantise(like):
+        quantised = like.inputs[0]
     middle, quantise = _add(graph, "QuantizeLinear", ["", *parameters], axis, like.domain)
     _, dequantise = _add(graph, "DequantizeLinear", [middle, *parameters], axis, like.domain)
     source = graph.fresh_name(maker.name)
     graph.set_outputs(maker, [source if name == target else name for name in maker.outputs])
     graph.set_outputs(dequantise, [target])
     graph.set_input(quantise, 0, source)
-    if isinstance(known, TensorType):
-        quantised = like.inputs[0] if is_dequantise(like) else like.outputs[0]
-        graph.types[source] = known
-        graph.types[middle] = TensorType(graph.elem_type_of(quantised), known.dims)
+    graph.types[source] = known
+    graph.types[middle] = TensorType(graph.elem_type_of(quantised), known.dims)
 
 
 def _add(
@@ -93,8 +86,6 @@ def mend_units(graph: Graph) -> bool:
     for node in execution_order(graph):
         changed |= _fold(graph, node)
     for node in execution_order(graph):
-        if graph.nodes.get(node.index) is not node:
-            continue
         if node.op_type == "QuantizeLinear":
             changed |= _drop_empty(graph, node)
         elif order_of(node) is not None:
@@ -103,7 +94,7 @@ def mend_units(graph: Graph) -> bool:
 
 
 def _fold(graph: Graph, node: Node) -> bool:
-    if node.op_type not in {"Transpose", "Squeeze"} or node.domain or not node.inputs:
+    if node.op_type not in {"Transpose", "Squeeze"}:
         return False
     source, target = node.inputs[0], node.outputs[0]
     tensor, readers = graph.initializers.get(source), graph.readers(target)
@@ -160,17 +151,19 @@ def _matches(graph: Graph, dequantise: Node, quantise: Node) -> bool:
     kinds = graph.elem_type_of(dequantise.inputs[0]), graph.elem_type_of(quantise.outputs[0])
     if dequantise.domain != quantise.domain or kinds[0] != kinds[1] or not kinds[0]:
         return False
-    for place in range(1, _ZERO_POINT + 1):
-        one, other = dequantise.input_at(place), quantise.input_at(place)
-        if one == other:
-            continue
-        values = [graph.array(name) if name else np.zeros(1) for name in (one, other)]
-        if any(value is None for value in values):
-            return False
-        first, second = (np.ravel(value) for value in values if value is not None)
-        if not np.array_equal(*np.broadcast_arrays(first, second)):  # type: ignore[arg-type]
-            return False
-    return True
+    places = range(1, _ZERO_POINT + 1)
+    return all(_equal(graph, dequantise.input_at(p), quantise.input_at(p)) for p in places)
+
+
+def _equal(graph: Graph, one: str, other: str) -> bool:
+    """Whether two constants have the same elements; a zero point that is left out is nought."""
+    if one == other:
+        return True
+    values = [graph.array(name) for name in (one, other) if name]
+    known = [value.ravel() for value in values if value is not None]
+    if len(known) < len(values):
+        return False
+    return bool(np.array_equal(known[0], known[1]) if len(known) > 1 else not known[0].any())
 
 
 def _close_after(graph: Graph, transpose: Node) -> bool:

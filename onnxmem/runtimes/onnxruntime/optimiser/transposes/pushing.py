@@ -13,6 +13,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.constants import is_constant_input
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import (
+    is_comprehensive,
     is_dequantise,
     single_reader,
 )
@@ -38,8 +39,7 @@ def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
     leading = _leading_to_transposes(graph, nodes)
     changed = False
     for node in nodes:
-        if graph.nodes.get(node.index) is node:
-            changed |= _process(graph, node, leading, is_assigned=is_assigned)
+        changed |= _process(graph, node, leading, is_assigned=is_assigned)
     if any(is_dequantise(node) for node in nodes):
         changed |= mend_units(graph)
     for node in list(graph.nodes.values()):
@@ -49,18 +49,23 @@ def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
 
 
 def _leading_to_transposes(graph: Graph, nodes: Sequence[Node]) -> _Leading:
-    """The orders of the Transposes that are reached from a value by operators they can pass."""
+    """The orders of the Transposes that are reached from a value by operators they can pass.
+
+    A value may be a key without orders: the way to its Transposes leads through a graph output or
+    what a subgraph reads, so none of them will be cancelled. Measured on onnxruntime 1.31.1.
+    """
     leading: dict[str, set[Order]] = {}
     for node in reversed(nodes):
         order = order_of(node)
         if order is not None:
             leading.setdefault(node.inputs[0], set()).add(order)
             continue
-        reached = [leading[name] for name in node.outputs if name in leading]
+        reached = [name for name in node.outputs if name in leading]
         handler = handler_of(node) if reached else None
         if handler is not None and handler.transposes_outputs:
+            orders = [leading[name] for name in reached if is_comprehensive(graph, name)]
             for place in handler.inputs(graph, node):
-                leading.setdefault(node.inputs[place], set()).update(*reached)
+                leading.setdefault(node.inputs[place], set()).update(*orders)
     return leading
 
 
@@ -94,14 +99,14 @@ def _pays(push: Push, handler: Handler, leading: _Leading) -> bool:
 def _saves_later(push: Push, leading: _Leading) -> bool:
     """Whether a Transpose after the node will cancel another, or join it.
 
-    It joins one where no other node reads the value in the present order. Measured on onnxruntime
-    1.31.1.
+    It joins one where no other node reads the value in the present order. A graph output, or what a
+    subgraph reads, keeps its order and hence its Transpose. Measured on onnxruntime 1.31.1.
     """
     back = inverse(push.order)
     return any(
         back in leading[name] or single_reader(push.graph, name) is not None
         for name in push.node.outputs
-        if name in leading
+        if name in leading and is_comprehensive(push.graph, name)
     )
 
 

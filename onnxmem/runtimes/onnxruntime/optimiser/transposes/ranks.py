@@ -51,9 +51,8 @@ def _unsqueeze_input(graph: Graph, node: Node, place: int, num_dims: int) -> Non
     maker = graph.makers.get(name)
     graph.set_input(node, place, "")
     target = add_moving(graph, "Unsqueeze", name, range(num_dims))
-    known = graph.type_of(name)
-    if isinstance(known, TensorType) and known.dims is not None:
-        graph.types[target] = TensorType(known.elem_type, (*[1] * num_dims, *known.dims))
+    dims = (*[1] * num_dims, *(graph.dims_of(name) or ()))
+    graph.types[target] = TensorType(graph.elem_type_of(name), dims)
     order = order_of(maker)
     unsqueeze = graph.makers[target]
     if order is not None:

@@ -30,7 +30,6 @@ from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims
 _SLICE_AXES = 3
 _SLICE_READS, _PAD_READS = 10, 11
 """Versions from which Slice and Pad read what were attributes."""
-_PAD_AXES = 3
 
 
 def _axes(push: Push, place: int = 1) -> list[int] | None:
@@ -58,8 +57,7 @@ def _state_axes(push: Push, axes: Sequence[int], place: int = 1) -> None:
     if "axes" in push.node.attributes:
         put(push.node, "axes", list(axes))
         return
-    old = push.graph.array(push.node.inputs[place])
-    push.graph.set_input(push.node, place, add_integers(push.graph, axes, _dtype(old)))
+    push.graph.set_input(push.node, place, add_integers(push.graph, axes))
 
 
 def _dtype(like: Array | None) -> type:
@@ -89,20 +87,19 @@ def push_unsqueeze(push: Push) -> bool:
 
 
 def push_reduction(push: Push) -> bool:
-    """Reduce the axes' counterparts."""
+    """Reduce the axes' counterparts; without axes, or with none in the list, all or nothing."""
     keeps_dims = bool(integer(push.node, "keepdims", 1))
     has_axes = "axes" in push.node.attributes or bool(push.node.input_at(1))
-    axes = _axes(push) if has_axes else None
-    if has_axes and axes is None:
+    axes = _axes(push) if has_axes else []
+    if axes is None:
         return False
     undo_inputs(push)
-    moved = list(range(push.rank)) if axes is None else sorted(push.order[a] for a in axes)
-    if axes is not None:
+    if axes:
+        moved = sorted(push.order[axis] for axis in axes)
         _state_axes(push, moved)
-    if keeps_dims:
+        redo_outputs(push, push.order if keeps_dims else squeezed(push.order, moved))
+    elif keeps_dims or integer(push.node, "noop_with_empty_axes"):
         redo_outputs(push, push.order)
-    elif axes is not None:
-        redo_outputs(push, squeezed(push.order, moved))
     return True
 
 
@@ -110,12 +107,9 @@ def push_slice(push: Push) -> bool:
     """Cut along the axes' counterparts."""
     graph, node = push.graph, push.node
     if node.since_version < _SLICE_READS:
-        starts = integers(node, "starts") or []
-        axes = positive(integers(node, "axes") or list(range(len(starts))), push.rank)
-        if axes is None:
-            return False
+        stated = _axes(push) or range(len(integers(node, "starts") or ()))
         push_simply(push)
-        put(node, "axes", [push.order[axis] for axis in axes])
+        put(node, "axes", [push.order[axis] for axis in stated])
         return True
     axes = _axes(push, _SLICE_AXES) if node.input_at(_SLICE_AXES) else _first_axes(push)
     if axes is None:
@@ -135,18 +129,17 @@ def _first_axes(push: Push) -> list[int] | None:
 
 
 def push_pad(push: Push) -> bool:
-    """Pad the dims' counterparts."""
+    """Pad the dims' counterparts.
+
+    A list of axes is overlooked, as onnxruntime 1.31.1 does (measured).
+    """
     node = push.node
     back = inverse(push.order)
     both_sides = (*back, *(axis + push.rank for axis in back))
     if node.since_version < _PAD_READS:
-        pads = integers(node, "pads")
-        if pads is None or len(pads) != 2 * push.rank:
-            return False
+        pads = integers(node, "pads") or []
         put(node, "pads", [pads[place] for place in both_sides])
     else:
-        if node.input_at(_PAD_AXES):
-            return False
         permute_input(push, 1, both_sides)
     return push_simply(push)
 
@@ -160,11 +153,11 @@ def push_tile(push: Push) -> bool:
 def push_reshape(push: Push) -> bool:
     """A Reshape that only moves dims of 1 is a Transpose; one that splits dims splits them before.
 
-    Every dim must be known. Measured on onnxruntime 1.31.1.
+    Every dim must be known, and the target constant. Measured on onnxruntime 1.31.1.
     """
     graph, node = push.graph, push.node
     dims, target = graph.dims_of(push.transpose.outputs[0]), graph.dims_of(node.outputs[0])
-    if dims is None or target is None or integer(node, "allowzero"):
+    if dims is None or target is None or graph.constant(node.inputs[1]) is None:
         return False
     moved = _as_order(dims, target)
     if moved is not None:

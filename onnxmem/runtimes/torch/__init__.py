@@ -1,0 +1,14 @@
+"""PyTorch on a CUDA device: its caching allocator, replayed without PyTorch or a device."""
+
+from onnxmem.runtimes.torch.allocator import CachingAllocator
+from onnxmem.runtimes.torch.replaying import replay
+from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
+from onnxmem.runtimes.torch.torch_memory import TorchMemory
+
+__all__ = [
+    "HOPPER_WORKSPACE_BYTES",
+    "CachingAllocator",
+    "TorchMemory",
+    "TorchSettings",
+    "replay",
+]

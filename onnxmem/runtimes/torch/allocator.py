@@ -1,0 +1,95 @@
+"""PyTorch's caching allocator of one device and one stream, with its statistics.
+
+Source of every rule: DeviceCachingAllocator of c10/cuda/CUDACachingAllocator.cpp, PyTorch 2; the
+function is named at each.
+"""
+
+from dataclasses import dataclass, field
+
+from onnxmem.runtimes.torch.blocks import Block
+from onnxmem.runtimes.torch.pools import ExpandablePool, Pool, SegmentPool
+from onnxmem.runtimes.torch.rounding import SMALL_BYTES, rounded_bytes
+from onnxmem.runtimes.torch.settings import TorchSettings
+
+
+@dataclass(slots=True)
+class CachingAllocator:
+    """Serves allocations and frees, and counts as `torch.cuda.memory_stats` does."""
+
+    settings: TorchSettings
+    asked_bytes: int = 0
+    """requested_bytes.all.current: what tensors asked for."""
+    asked_peak_bytes: int = 0
+    allocated_bytes: int = 0
+    """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
+    allocated_peak_bytes: int = 0
+    idle_bytes: int = 0
+    """Reserved and not allocated, when the reserved bytes last grew."""
+    _small: Pool = field(init=False)
+    _large: Pool = field(init=False)
+    _blocks: dict[int, Block] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        kind = ExpandablePool if self.settings.expandable_segments else SegmentPool
+        self._small = kind(is_small=True, max_split_bytes=self.settings.max_split_bytes)
+        self._large = kind(is_small=False, max_split_bytes=self.settings.max_split_bytes)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """Bytes taken from the device; they never fall, so they are their own peak."""
+        return self._small.reserved_bytes + self._large.reserved_bytes
+
+    @property
+    def num_segments(self) -> int:
+        """Ranges taken from the device; an expandable one counts once."""
+        return self._small.num_segments + self._large.num_segments
+
+    @property
+    def inactive_split_bytes(self) -> int:
+        """Free bytes of segments that are in use in part: empty_cache gives none of them back."""
+        return self._small.split_bytes() + self._large.split_bytes()
+
+    def allocate(self, number: int, size_bytes: int) -> None:
+        """Find a block for `size_bytes` and call it by `number` (malloc); 0 bytes take none.
+
+        :raises ValueError: a number that is in use.
+        """
+        if number in self._blocks:
+            msg = f"block {number} is allocated twice"
+            raise ValueError(msg)
+        if size_bytes == 0:
+            return
+        reserved_before_bytes = self.reserved_bytes
+        rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
+        block = self._pool(rounded).take(rounded)
+        block.asked_bytes = size_bytes
+        self._blocks[number] = block
+        self.asked_bytes += size_bytes
+        self.asked_peak_bytes = max(self.asked_peak_bytes, self.asked_bytes)
+        self.allocated_bytes += block.size_bytes
+        self.allocated_peak_bytes = max(self.allocated_peak_bytes, self.allocated_bytes)
+        if self.reserved_bytes > reserved_before_bytes:
+            self.idle_bytes = self.reserved_bytes - self.allocated_bytes
+
+    def free(self, number: int) -> None:
+        """Give the block called `number` back to its pool (free).
+
+        :raises ValueError: a number that is not in use.
+        """
+        block = self._blocks.pop(number, None)
+        if block is None:
+            msg = f"block {number} is freed and was not allocated"
+            raise ValueError(msg)
+        self.asked_bytes -= block.asked_bytes
+        self.allocated_bytes -= block.size_bytes
+        # What stays with a block unsplit changes no pool: the small one leaves nothing over, and
+        # the large one's blocks are above its bound anyway.
+        self._pool(block.size_bytes).give(block)
+
+    def rename(self, number: int, new_number: int) -> None:
+        """Call the block called `number` by another number that is not in use."""
+        self._blocks[new_number] = self._blocks.pop(number)
+
+    def _pool(self, size_bytes: int) -> Pool:
+        """The pool of a rounded size (get_pool)."""
+        return self._small if size_bytes <= SMALL_BYTES else self._large

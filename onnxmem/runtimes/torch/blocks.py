@@ -1,0 +1,73 @@
+"""Blocks of device memory, and the order in which the free ones are looked through."""
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A range of a segment, between the blocks beside it (struct Block)."""
+
+    address: int
+    size_bytes: int
+    before: "Block | None" = None
+    after: "Block | None" = None
+    is_free: bool = True
+    asked_bytes: int = 0
+    """What the tensor in it asked for, before it was rounded."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether other blocks share its segment (Block::is_split)."""
+        return self.before is not None or self.after is not None
+
+    def cut(self, size_bytes: int) -> "Block":
+        """Shorten to a size; say the block that is left above (alloc_found_block)."""
+        rest = Block(self.address + size_bytes, self.size_bytes - size_bytes, self, self.after)
+        if self.after is not None:
+            self.after.before = rest
+        self.size_bytes, self.after = size_bytes, rest
+        return rest
+
+    def absorb_after(self) -> None:
+        """Become one with the block above (try_merge_blocks)."""
+        gone = self.after
+        if gone is None:
+            return
+        self.size_bytes += gone.size_bytes
+        self.after = gone.after
+        if self.after is not None:
+            self.after.before = self
+
+
+@dataclass(slots=True)
+class FreeBlocks:
+    """A pool's free blocks by size, then address (BlockPool::blocks, BlockComparatorSize).
+
+    The comparator puts the stream first: a replay has one.
+    """
+
+    _order: list[tuple[int, int]] = field(default_factory=list)
+    _at: dict[int, Block] = field(default_factory=dict)
+
+    def add(self, block: Block) -> None:
+        """Put a block in its place."""
+        block.is_free = True
+        insort(self._order, (block.size_bytes, block.address))
+        self._at[block.address] = block
+
+    def remove(self, block: Block) -> None:
+        """Take a block out, to be used or to be merged."""
+        block.is_free = False
+        del self._order[bisect_left(self._order, (block.size_bytes, block.address))]
+        del self._at[block.address]
+
+    def from_size(self, size_bytes: int) -> tuple[Block | None, Block | None]:
+        """The smallest block of at least a size (the lowest of equal ones), and the next one."""
+        place = bisect_left(self._order, (size_bytes, 0))
+        fitting = [self._at[address] for _, address in self._order[place : place + 2]]
+        return (fitting[0] if fitting else None, fitting[1] if len(fitting) > 1 else None)
+
+    def split_bytes(self) -> int:
+        """Bytes of the free blocks that share a segment with others."""
+        return sum(block.size_bytes for block in self._at.values() if block.is_split)

@@ -1,0 +1,51 @@
+"""What is set of PyTorch's CUDA allocator, and what lies beside it in device memory."""
+
+from dataclasses import dataclass
+
+from onnxmem.runtimes.torch.rounding import LARGE_SEGMENT_BYTES
+
+WORKSPACE_BYTES = 8_519_680
+"""cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
+
+Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
+"""
+
+HOPPER_WORKSPACE_BYTES = 33_554_432
+"""The same where the compute capability is 9.x, and in some releases 10.x and 12.x."""
+
+CONTEXT_BYTES = 512 * 2**20
+"""An assumption: no rule is published. 426 MiB were seen on an RTX 6000 Ada with PyTorch 2.10 for
+CUDA 13.0 before its first kernel; kernels are loaded on top as they are first called. Releases
+for CUDA before 11.7 load all at once and were seen to take up to 1000 MiB.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSettings:
+    """PYTORCH_CUDA_ALLOC_CONF, and the terms that no list of tensors holds; sizes in bytes."""
+
+    expandable_segments: bool = False
+    """``expandable_segments``: one segment per pool that grows page by page."""
+    max_split_bytes: int | None = None
+    """``max_split_size_mb``: larger blocks are never split; ``None`` sets no limit."""
+    power2_divisions: int = 0
+    """``roundup_power2_divisions``, one number for all sizes; below 2 it is off."""
+    cublas_workspace_bytes: int = WORKSPACE_BYTES
+    """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
+    num_cublas_handles: int = 2
+    """A handle belongs to a thread: the caller's, and autograd's own that runs the way back."""
+    cudnn_workspace_bytes: int = 0
+    """The largest that a convolution asks for; cuDNN chooses it per device, so it is not guessed.
+    Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
+    """
+    context_bytes: int = CONTEXT_BYTES
+    """The CUDA context and loaded kernels, outside the allocator."""
+
+    def __post_init__(self) -> None:
+        """Refuse what PyTorch refuses (parseMaxSplitSize).
+
+        :raises ValueError: a limit that would keep the shared segments of 20 MiB from being split.
+        """
+        if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
+            msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
+            raise ValueError(msg)

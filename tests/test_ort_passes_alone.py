@@ -1,0 +1,146 @@
+"""Passes of the emulated optimiser by themselves, where those before leave them nothing to do."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from graphs import model_of
+
+from onnxmem.runtimes.onnxruntime.optimiser import optimised
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
+from onnxmem.runtimes.onnxruntime.optimiser.pipeline import Pass, bound_dims, run_level
+from onnxmem.runtimes.onnxruntime.optimiser.qdq.final_cleanup import drop_pairs
+from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, read_node, write_graph
+from onnxmem.runtimes.onnxruntime.optimiser.shapes import infer_node, resolve
+from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
+
+
+def graph_of(text: str) -> Graph:
+    return read_model(model_of(text))
+
+
+def left(graph: Graph) -> list[str]:
+    return [
+        f"{node.output[0]} = {node.op_type}({', '.join(node.input)})"
+        for node in write_graph(graph).node
+    ]
+
+
+PAIR = "b = DequantizeLinear(a, s, z) c = QuantizeLinear(b, s, z)"
+SCALES = "<float s = {0.5}, uint8 z = {3}>"
+
+
+def test_a_pair_goes_and_its_reader_reads_the_source() -> None:
+    graph = graph_of(
+        f"agraph (uint8[2] x) => (uint8[2] y) {SCALES} {{ a = Add(x, x) {PAIR} y = Mul(c, c) }}"
+    )
+    assert drop_pairs(graph)
+    assert left(graph) == ["a = Add(x, x)", "y = Mul(a, a)"]
+
+
+def test_the_source_takes_the_name_of_the_graph_output() -> None:
+    graph = graph_of(f"agraph (uint8[2] x) => (uint8[2] c) {SCALES} {{ a = Add(x, x) {PAIR} }}")
+    assert drop_pairs(graph)
+    assert left(graph) == ["c = Add(x, x)"]
+
+
+def test_scales_without_elements_are_taken_to_fit() -> None:
+    text = """agraph (uint8[1,2,5,5] x, int8[3,2,1,1] v, int32[3] k) => (uint8[1,3,5,5] y)
+        <float s, float t, float u, uint8 z = {3}> {
+        a = DequantizeLinear(x, s, z) w = DequantizeLinear(v, t) b = DequantizeLinear(k, u)
+        c = Conv(a, w, b) y = QuantizeLinear(c, s, z) }"""
+    (node,) = optimised(model_of(text), "extended").graph.node
+    assert node.op_type == "QLinearConv"
+
+
+# Levels
+
+
+def test_a_level_is_repeated_until_nothing_changes_but_not_for_ever() -> None:
+    graph = graph_of("agraph (float[2] x) => (float[2] y) { y = Tanh(x) }")
+    counts = {"always": 0, "once": 0}
+
+    def always(_: Graph) -> bool:
+        counts["always"] += 1
+        return True
+
+    def once(_: Graph) -> bool:
+        counts["once"] += 1
+        return False
+
+    assert run_level(graph, [Pass(always), Pass(once, once=True)])
+    assert counts == {"always": 10, "once": 1}
+    assert not run_level(graph, [Pass(once)])
+
+
+def test_symbols_of_inputs_get_their_numbers() -> None:
+    graph = graph_of("agraph (float[N,M] x, seq(float[N]) q, float[] u) => () { }")
+    assert bound_dims({"N": 3})(graph)
+    assert graph.types["x"] == TensorType(1, (3, "M"))
+    assert not bound_dims({"N": 3})(graph)
+
+
+def test_blocks_of_one_are_no_blocks() -> None:
+    text = "agraph (float[1,3,9,9] x) => (float[1,16,7,7] y) <float[16,3,3,3] w> { y = Conv(x, w) }"
+    for block, domains in ((1, [""]), (16, ["com.microsoft.nchwc"] * 2)):
+        made = optimised(model_of(text), "all", channel_block=block)
+        assert [node.domain for node in made.graph.node] == domains
+
+
+# Inference
+
+
+@pytest.mark.parametrize("node", ["y = NoSuch(x)", "y = MatMul(x, x)", "y = no.such.Tanh(x)"])
+def test_what_onnx_refuses_stays_unknown(node: str) -> None:
+    graph = graph_of("agraph (float[2,3] x) => () { }")
+    infer_node(graph, graph.insert(read_node(onnx.parser.parse_node(node), graph)))
+    assert "y" not in graph.types
+
+
+def test_before_version_four_an_unread_initializer_is_no_input_either() -> None:
+    model = model_of(
+        '<ir_version: 3, opset_import: ["" : 8]>'
+        "agraph (float[2] x, float[2] w) => (float[2] y) { y = Tanh(x) }"
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2, np.float32), "w"))
+    graph = read_model(model)
+    resolve(graph)
+    assert (graph.inputs, list(graph.initializers)) == (["x"], [])
+
+
+def test_a_scan_says_how_many_of_its_inputs_it_goes_through() -> None:
+    """A file may say anything: no number makes it longer than its inputs are."""
+    for number in (-(2**62), 2**62):
+        graph = graph_of(
+            f"agraph (float[3] h, float[7,5] x) => () {{ t, u = Scan <num_scan_inputs = {number},"
+            " body = b (float[] a, float[] e) => (float[] f, float[] g)"
+            " { f = Tanh(a) g = Tanh(e) }> (h, x) }"
+        )
+        resolve(graph)
+        assert {"t", "u"} <= graph.types.keys()
+
+
+def test_a_scan_of_batches_has_no_known_shapes() -> None:
+    graph = graph_of(
+        '<ir_version: 4, opset_import: ["" : 8]>'
+        "agraph (float[2,3] h, float[2,7,5] x) => () { t, u = Scan <num_scan_inputs = 1,"
+        " body = b (float[3] a, float[5] e) => (float[3] f, float[5] g)"
+        " { f = Tanh(a) g = Tanh(e) }> ( , h, x) }"
+    )
+    resolve(graph)
+    assert not {"t", "u"} & graph.types.keys()
+
+
+def test_elements_of_shapes_stay_few_and_small() -> None:
+    """Doubling and squaring again and again must not take memory; numbers wrap as C++'s do."""
+    doubled = " ".join(f"a{n + 1} = Concat<axis = 0>(a{n}, a{n})" for n in range(40))
+    squared = " ".join(f"b{n + 1} = Mul(b{n}, b{n})" for n in range(40))
+    graph = graph_of(
+        f"agraph (float[3,7] x) => () {{ a0 = Shape(x) {doubled} b0 = Shape(x) {squared} }}"
+    )
+    resolve(graph)
+    values = graph.shape_values
+    assert max(len(value.elements) for value in values.values()) == 4096
+    assert values["b40"].elements == tuple(
+        (pow(n, 2**40, 2**64) + 2**63) % 2**64 - 2**63 for n in (3, 7)
+    )

@@ -1,0 +1,203 @@
+"""A session in the making, and the process that has run it: weights on their way to the kernels."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from onnxmem.runtimes.onnxruntime.process import (
+    Baseline,
+    LoadTerms,
+    MadeWeight,
+    Making,
+    PackedWeight,
+    ProcessTerms,
+    Region,
+    StoredWeight,
+    load_peak_bytes,
+    process_bytes,
+)
+from onnxmem.runtimes.onnxruntime.process.loading import Loading
+
+MIB = 1 << 20
+BARE = Baseline(
+    process_bytes=0,
+    library_bytes=0,
+    running_bytes=0,
+    session_bytes=0,
+    node_bytes=0,
+    weight_bytes=0,
+    kept_ends=0,
+    mmap_threshold_bytes=128 << 10,
+)
+"""Nothing but weights and regions."""
+
+
+def pages(size_bytes: int) -> int:
+    return -(-size_bytes // 4096) * 4096
+
+
+EMPTY = LoadTerms(file_bytes=0, num_nodes=0, stored=(), baseline=BARE)
+
+
+def loading_of(*stored: StoredWeight, **terms: Any) -> Loading:  # noqa: ANN401 - LoadTerms' fields
+    return Loading(replace(EMPTY, stored=stored, **terms)).run()
+
+
+def own(name: str, size_bytes: int) -> StoredWeight:
+    return StoredWeight(name, size_bytes, is_external=False)
+
+
+def external(name: str, size_bytes: int) -> StoredWeight:
+    return StoredWeight(name, size_bytes, is_external=True)
+
+
+# A weight's way
+
+
+def test_a_weight_of_the_file_is_held_twice_while_it_becomes_a_tensor() -> None:
+    loading = loading_of(own("w", 3_000_017), kept=frozenset("w"))
+    assert loading.peak_bytes == 2 * pages(3_000_017)
+    assert loading.resident_bytes == pages(3_000_017)
+
+
+def test_of_two_weights_one_is_held_twice_at_a_time() -> None:
+    loading = loading_of(own("v", 3_000_017), own("w", 2_000_003), kept=frozenset("vw"))
+    assert loading.peak_bytes == 2 * pages(3_000_017) + pages(2_000_003)
+
+
+def test_the_file_is_read_through_a_buffer_of_4_mib_at_most() -> None:
+    assert loading_of(file_bytes=1_000_003).peak_bytes == pages(1_000_003)
+    assert loading_of(file_bytes=64_000_031).peak_bytes == pages(4 * MIB)
+
+
+def test_a_weight_of_over_50_mb_is_read_into_a_string_that_doubles() -> None:
+    loading = loading_of(own("w", 120_000_007), kept=frozenset("w"))
+    # 100 MB are copied into room for 200 MB, of which 20 MB are written afterwards; then the tensor
+    assert loading.peak_bytes == 2 * pages(120_000_007)
+    assert loading.resident_bytes == pages(120_000_007)
+    grown = loading_of(own("w", 60_000_011))
+    assert grown.peak_bytes == 2 * pages(60_000_011)
+
+
+def test_external_weights_take_nothing_until_a_kernel_reads_them() -> None:
+    assert loading_of(external("w", 3_000_017), kept=frozenset("w")).peak_bytes == 0
+
+
+def test_an_external_weight_is_resident_beside_its_packed_copy_and_then_dropped() -> None:
+    packed = (PackedWeight("w", 3_000_017, 4_000_037),)
+    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=packed)
+    assert loading.peak_bytes == pages(3_000_017) + pages(4_000_037)
+    assert loading.resident_bytes == pages(4_000_037)
+
+
+def test_a_weight_that_others_read_too_stays_when_it_is_packed() -> None:
+    packed = (PackedWeight("w", 3_000_017, 4_000_037, is_last=False),)
+    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=packed)
+    assert loading.resident_bytes == pages(3_000_017) + pages(4_000_037)
+
+
+def test_a_packed_copy_that_another_kernel_has_is_dropped_again() -> None:
+    first = PackedWeight("w", 3_000_017, 40_000_003, is_last=False)
+    second = replace(first, is_kept=False, is_last=True)
+    loading = loading_of(external("w", 3_000_017), kept=frozenset("w"), packed=(first, second))
+    assert loading.peak_bytes == pages(3_000_017) + 2 * pages(40_000_003)
+    assert loading.resident_bytes == pages(40_000_003)
+
+
+def test_a_weight_packed_into_the_arena_counts_there() -> None:
+    packed = (PackedWeight("w", 3_000_017, 4_000_037, is_reserved=False),)
+    loading = loading_of(
+        external("w", 3_000_017), packed=packed, regions=(Region(32 * MIB, 4_000_037),)
+    )
+    assert loading.resident_bytes == pages(4_000_037) + pages(MIB)
+
+
+@pytest.mark.parametrize(
+    ("making", "copies", "results"),
+    [(Making.FOLDED, 1, 1), (Making.FUSED, 1, 2), (Making.REORDERED, 1, 3)],
+)
+def test_a_new_weight_is_made_with_copies_of_its_source_and_of_itself(
+    making: Making, copies: int, results: int
+) -> None:
+    made = MadeWeight("v", 40_000_003, making, "w", 50_000_017)
+    loading = loading_of(external("w", 50_000_017), made=((made,),), kept=frozenset("v"))
+    assert loading.peak_bytes == copies * pages(50_000_017) + results * pages(40_000_003)
+    assert loading.resident_bytes == pages(40_000_003)
+
+
+def test_what_is_folded_of_a_weight_in_memory_needs_no_copy_and_frees_it_after_the_round() -> None:
+    made = MadeWeight("v", 40_000_003, Making.FOLDED, "w", 50_000_000)
+    loading = loading_of(own("w", 50_000_000), made=((made,),), kept=frozenset("v"))
+    assert loading.peak_bytes == 2 * pages(50_000_000)
+    assert loading.resident_bytes == pages(40_000_003)
+    both = loading_of(own("w", 50_000_000), made=((made,),), kept=frozenset("vw"))
+    assert both.resident_bytes == pages(50_000_000) + pages(40_000_003)
+
+
+def test_a_source_of_a_later_round_is_kept_until_then() -> None:
+    first = MadeWeight("v", 40_000_003, Making.FOLDED, None, 0)
+    second = MadeWeight("u", 34_000_009, Making.FOLDED, "v", 40_000_003)
+    loading = loading_of(made=((first,), (second,)), kept=frozenset("u"))
+    assert loading.peak_bytes == pages(40_000_003) + pages(34_000_009)
+    assert loading.resident_bytes == pages(34_000_009)
+
+
+def test_small_weights_are_part_of_what_each_weight_takes() -> None:
+    known = replace(BARE, weight_bytes=1009, node_bytes=2003, session_bytes=7, library_bytes=11)
+    loading = loading_of(own("b", 512), own("c", 8), num_nodes=3, baseline=known)
+    assert loading.peak_bytes == 2 * 1009 + 3 * 2003 + 7 + 11
+
+
+# The process
+
+
+def test_a_process_is_what_was_before_the_load_the_regions_and_the_pages_read() -> None:
+    known = replace(BARE, process_bytes=1_000_003, running_bytes=101)
+    made = LoadTerms(file_bytes=0, num_nodes=0, stored=(), baseline=known)
+    terms = ProcessTerms(
+        load=made, regions=(Region(64 * MIB, 5_000_011),), mapped_bytes=8192, feed_bytes=13
+    )
+    arena = pages(5_000_011) + pages(2 * MIB)  # a handle of 8 bytes for every 256
+    assert process_bytes(terms) == 1_000_003 + 101 + 8192 + 13 + arena
+
+
+def test_regions_of_the_load_are_counted_once() -> None:
+    region = Region(64 * MIB, 5_000_011)
+    made = LoadTerms(file_bytes=0, num_nodes=0, stored=(), regions=(region,), baseline=BARE)
+    loaded = Loading(made).run().resident_bytes
+    assert process_bytes(ProcessTerms(load=made, regions=(region,))) == loaded
+
+
+def test_a_region_lies_in_a_hole_that_the_load_has_left() -> None:
+    known = replace(BARE, mmap_threshold_bytes=32 * MIB)
+    made = MadeWeight("v", 1_000_003, Making.REORDERED, "w", 1_000_003)
+    load_of = LoadTerms(
+        file_bytes=0,
+        num_nodes=0,
+        stored=(external("w", 1_000_003),),
+        made=((made,),),
+        kept=frozenset("v"),
+        baseline=known,
+    )
+    empty = process_bytes(ProcessTerms(load=load_of, regions=()))
+    full = process_bytes(ProcessTerms(load=load_of, regions=(Region(MIB, MIB),)))
+    assert full - empty < MIB // 4
+
+
+def test_what_is_left_of_weights_of_under_a_kib_is_not_followed() -> None:
+    small = MadeWeight("v", 512, Making.FOLDED, "w", 512)
+    loading = loading_of(own("w", 512), made=((), (small,)), kept=frozenset("v"))
+    assert loading.peak_bytes == loading.resident_bytes == 0
+
+
+def test_the_peak_is_that_of_the_load() -> None:
+    terms = replace(EMPTY, stored=(own("w", 3_000_017),))
+    assert load_peak_bytes(terms) == Loading(terms).run().peak_bytes == 2 * pages(3_000_017)
+
+
+def test_a_weight_in_memory_is_freed_when_its_last_reader_has_packed_it() -> None:
+    packed = (PackedWeight("w", 40_000_003, 50_000_017),)
+    loading = loading_of(own("w", 40_000_003), kept=frozenset("w"), packed=packed)
+    assert loading.peak_bytes == pages(40_000_003) + pages(50_000_017)
+    assert loading.resident_bytes == pages(50_000_017)

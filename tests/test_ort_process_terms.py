@@ -1,0 +1,296 @@
+"""The terms of a process, read off a model's graph and the graph that its session runs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from graphs import graph_of, model_of
+from onnx import numpy_helper
+from session_graphs import session_of
+
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
+from onnxmem.runtimes.onnxruntime.prediction import arena_figures
+from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
+from onnxmem.runtimes.onnxruntime.process import (
+    MEASURED,
+    LoadTerms,
+    MadeWeight,
+    Making,
+    Region,
+    StoredWeight,
+    arena_regions,
+    load_peak_bytes,
+    load_terms,
+    mapped_bytes,
+)
+from onnxmem.runtimes.onnxruntime.process_figures import process_figures
+from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
+
+MIB = 1 << 20
+
+
+def pages(size_bytes: int) -> int:
+    return -(-size_bytes // 4096) * 4096
+
+
+GEMM = """agraph (float[1, 211] x) => (float[1, 307] y) <float[211, 307] w> {
+    [m] y = MatMul(x, w)
+}"""
+
+
+def terms_of(model: str, session: str) -> LoadTerms:
+    optimised = graph_of(session)
+    return load_terms(graph_of(model), optimised, prepacked(optimised), 1009)
+
+
+def test_a_matrix_that_a_kernel_packs_is_read_and_dropped() -> None:
+    terms = terms_of(GEMM, GEMM)
+    assert (terms.file_bytes, terms.num_nodes) == (1009, 1)
+    assert terms.stored == (StoredWeight("w", 4 * 211 * 307, is_external=True),)
+    assert terms.made == ()
+    assert terms.kept == {"w"}
+    (packed,) = terms.packed
+    assert (packed.weight, packed.weight_bytes) == ("w", 4 * 211 * 307)
+    assert packed.is_kept
+    assert packed.is_last
+    assert packed.packed_bytes >= packed.weight_bytes
+
+
+def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pack() -> None:
+    graph = graph_of("""agraph (float[1, 7] x) => (float[1, 7] y, float[1, 7] z) <float[7, 7] w> {
+        [a] a = MatMul(x, w)
+        [b] y = MatMul(a, w)
+        [c] z = Add(x, x)
+    }""")
+    packs = (
+        Prepacked("a", "w", 101, is_reserved=True, drops_original=True),
+        Prepacked("b", "w", 0, is_reserved=True, drops_original=True),
+    )
+    rows = load_terms(graph, graph, packs, 0).packed
+    assert [(row.packed_bytes, row.is_kept, row.is_last) for row in rows] == [
+        (101, True, False),
+        (101, False, True),
+    ]
+    (row,) = load_terms(graph, graph, packs[:1], 0).packed
+    assert not row.is_last
+
+
+def test_nodes_of_the_file_pack_ahead_of_nodes_that_the_optimiser_made() -> None:
+    model = """agraph (float[7] x) => (float[7] y) <float[7, 7] v, float[7, 7] w> {
+        [one] a = MatMul(x, v)
+        [two] y = MatMul(a, w)
+    }"""
+    session = """agraph (float[7] x) => (float[7] y) <float[7, 7] v, float[7, 7] w> {
+        [new] a = MatMul(x, v)
+        [two] y = MatMul(a, w)
+    }"""
+    assert [row.weight for row in terms_of(model, session).packed] == ["w", "v"]
+
+
+def test_a_node_of_constants_that_is_gone_was_folded() -> None:
+    terms = terms_of(
+        """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
+            [t] v = Transpose(w)
+            [m] y = MatMul(x, v)
+        }""",
+        GEMM.replace("w", "v"),
+    )
+    size = 4 * 211 * 307
+    assert terms.made == ((MadeWeight("v", size, Making.FOLDED, "w", size),),)
+    assert terms.kept == {"v"}
+
+
+def test_a_chain_is_folded_node_by_node_and_equal_nodes_once() -> None:
+    terms = terms_of(
+        """agraph (float[5, 3] x) => (float[3, 7] y, float[3, 7] z) <float[7, 5] w> {
+            [n] a = Neg(w)
+            [m] b = Neg(w)
+            [t] c = Transpose(a)
+            [y] y = MatMul(x, c)
+            [z] z = MatMul(x, b)
+        }""",
+        """agraph (float[5, 3] x) => (float[3, 7] y, float[3, 7] z) <float[5, 7] c, float[7, 5] a> {
+            [y] y = MatMul(x, c)
+            [z] z = MatMul(x, a)
+        }""",
+    )
+    assert [row.name for row in terms.made[0]] == ["a", "c"]
+    assert [row.source for row in terms.made[0]] == ["w", None]
+
+
+def test_a_node_that_is_left_was_not_folded() -> None:
+    text = """agraph (float[1, 211] x) => (float[1, 307] y) <float[307, 211] w> {
+        [t] v = Transpose(w)
+        [m] y = MatMul(x, v)
+    }"""
+    assert terms_of(text, text).made == ()
+
+
+CONV = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+    <float[29, 3, 3, 3] w, float[29] s, float[29] b, float[29] m, float[29] v> {
+        [c] c = Conv(x, w)
+        [n] y = BatchNormalization(c, s, b, m, v)
+    }"""
+
+
+def test_a_normalisation_goes_into_the_filter_before_it() -> None:
+    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
+    terms = terms_of(CONV, session)
+    size = 4 * 29 * 27
+    fused = [row for row in terms.made[0] if row.making is Making.FUSED]
+    assert [(row.source, row.size_bytes) for row in fused] == [("w", size)]
+    assert "folded" not in {row.name for row in terms.made[0]}, "it is made once"
+    assert fused[0].name in terms.kept
+
+
+def test_a_filter_in_blocks_of_channels_is_made_of_the_fused_one() -> None:
+    session = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft.nchwc" : 1]>
+    agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+        <float[32, 3, 3, 3] blocked, float[32] bias> {
+            [c] y = com.microsoft.nchwc.Conv(x, blocked, bias)
+        }"""
+    terms = terms_of(CONV, session)
+    (fused,) = (row for row in terms.made[0] if row.making is Making.FUSED)
+    assert terms.made[-1] == (
+        MadeWeight("blocked", 4 * 32 * 27, Making.REORDERED, fused.name, 4 * 29 * 27),
+    )
+    assert fused.name not in terms.kept
+
+
+def test_a_scale_behind_the_normalisation_is_fused_in_a_round_of_its_own() -> None:
+    model = CONV.replace(
+        "y = BatchNormalization(c, s, b, m, v)",
+        "n = BatchNormalization(c, s, b, m, v)\n [k] y = Mul(n, k)",
+    ).replace("float[29] s,", "float[29] s, float[29, 1, 1] k,")
+    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
+    rounds = terms_of(model, session).made
+    fused = [[r.source for r in made if r.making is Making.FUSED] for made in rounds]
+    assert [len(sources) for sources in fused] == [1, 1]
+    assert fused[0] == ["w"]
+
+
+def test_a_filter_whose_output_others_read_stays_as_it_is() -> None:
+    model = CONV.replace("14, 14] y)", "14, 14] y, float[1, 29, 14, 14] r)").replace(
+        "[n]", "[r] r = Relu(c) [n]"
+    )
+    assert terms_of(model, model).made == ()
+
+
+TABLE = """agraph (int64[3] i, float[5] x) => (float[3, 5000] y, float[5000] z)
+    <float[1000, 5000] w, float[5, 5000] u> {
+        [g] y = Gather(w, i)
+        [r] z = MatMul(x, u)
+    }"""
+
+
+def test_runs_read_rows_of_a_table_and_all_of_what_other_kernels_read() -> None:
+    graph = graph_of(TABLE)
+    rows = 3 * pages(4 * 5000)
+    assert mapped_bytes(graph, graph, ()) == rows + pages(4 * 5 * 5000)
+    packed = (Prepacked("r", "u", 101, is_reserved=True, drops_original=True),)
+    assert mapped_bytes(graph, graph, packed) == rows
+
+
+def test_weights_of_the_file_itself_are_not_mapped() -> None:
+    proto = model_of(GEMM)
+    (weight,) = proto.graph.initializer
+    weight.CopyFrom(numpy_helper.from_array(np.ones((211, 307), np.float32), "w"))
+    graph = build(prepare(ModelFile("<text>", proto, 0)), Request()).graph
+    assert mapped_bytes(graph, graph, ()) == 0
+    assert load_terms(graph, graph, (), 0).stored == (
+        StoredWeight("w", 4 * 211 * 307, is_external=False),
+    )
+
+
+def test_an_arena_tells_its_regions_in_their_order() -> None:
+    arena = Arena()
+    arena.allocate(1009)
+    arena.allocate(3 * MIB)
+    assert arena_regions(arena) == (Region(MIB, 1009), Region(4 * MIB, 3 * MIB))
+
+
+def test_rows_that_cannot_be_counted_are_all_rows() -> None:
+    graph = graph_of("""agraph (float[5] x) => (y) <float[1000, 5000] w> {
+        [n] i = NonZero(x)
+        [g] y = Gather(w, i)
+    }""")
+    assert mapped_bytes(graph, graph, ()) == pages(4 * 1000 * 5000)
+
+
+def test_a_bias_behind_the_filter_leaves_it_and_what_scales_it_then_does_not() -> None:
+    model = CONV.replace(
+        "y = BatchNormalization(c, s, b, m, v)", "a = Add(c, k)\n [k] y = Mul(a, k)"
+    ).replace("float[29] s,", "float[29, 1, 1] k, float[29] s,")
+    session = """agraph (float[1, 3, 16, 16] x) => (float[1, 29, 14, 14] y)
+        <float[29, 3, 3, 3] folded, float[29] bias> { [c] y = Conv(x, folded, bias) }"""
+    ((fused,),) = (
+        [r for r in made if r.making is Making.FUSED] for made in terms_of(model, session).made
+    )
+    assert fused.source == "w"
+
+
+def test_a_filter_that_a_run_computes_is_none() -> None:
+    text = """agraph (float[1, 3, 16, 16] x, float[29, 3, 3, 3] w) => (float[1, 29, 14, 14] y) {
+        [c] y = Conv(x, w)
+    }"""
+    assert terms_of(text, text).made == ()
+
+
+def test_weights_that_are_dequantised_stay_where_a_kernel_reads_them_quantised() -> None:
+    model = """agraph (float[1, 211] x) => (float[1, 307] y)
+        <int8[211, 307] w, float s, int8 z> {
+            [d] v = DequantizeLinear(w, s, z)
+            [m] y = MatMul(x, v)
+        }"""
+    taken = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        agraph (float[1, 211] x) => (float[1, 307] y) <int8[211, 307] w, float s, int8 z> {
+            [m] y = com.microsoft.MatMulIntegerToFloat(x, w, s, s, z, z)
+        }"""
+    assert terms_of(model, taken).made == ()
+    ((folded,),) = terms_of(model, GEMM.replace("w", "v")).made
+    assert (folded.name, folded.source, folded.source_bytes) == ("v", "w", 211 * 307)
+
+
+def test_the_shape_of_a_tensor_with_dims_that_are_numbers_is_folded() -> None:
+    terms = terms_of(
+        """agraph (float[5, 3] x, float[15] t) => (float[5, 3] y) {
+            [s] s = Shape(x)
+            [r] y = Reshape(t, s)
+        }""",
+        """agraph (float[5, 3] x, float[15] t) => (float[5, 3] y) <int64[2] s> {
+            [r] y = Reshape(t, s)
+        }""",
+    )
+    assert terms.made == ((MadeWeight("s", 16, Making.FOLDED, None, 0),),)
+
+
+# The two figures
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_the_figures_are_made_of_the_load_the_regions_and_the_feeds(*, packs: bool) -> None:
+    file = ModelFile("<text>", model_of(GEMM), 1009)
+    prepared = prepare(file)
+    bound = build(prepared, Request())
+    session = session_of(GEMM, {"x": (1, 211), "y": (1, 307)}, {"x": (1, 211)})
+    options = SessionOptions(disable_prepacking=not packs)
+    arena, _ = arena_figures(session, options)
+    found = process_figures(ModelAt(file, prepared, bound), session, options, arena)
+    kept = prepacked(session.graph) if packs else ()
+    made = load_terms(bound.graph, session.graph, kept, 1009)
+    assert found.load_peak_bytes == load_peak_bytes(replace(made, regions=arena.loaded_regions))
+    region_bytes = pages(4 * 307) + pages(8 * MIB // 256)
+    weight_bytes = 0 if packs else pages(4 * 211 * 307)
+    packed_bytes = sum(pages(each.size_bytes + 64) for each in kept)
+    expected = sum(
+        (
+            *(MEASURED.process_bytes, MEASURED.library_bytes, MEASURED.running_bytes),
+            *(MEASURED.session_bytes, MEASURED.node_bytes, MEASURED.weight_bytes),
+            *(4 * 211, region_bytes, weight_bytes, packed_bytes),
+        )
+    )
+    assert found.process_bytes == pytest.approx(expected, abs=6 * 4096)

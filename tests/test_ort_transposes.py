@@ -1,0 +1,234 @@
+"""Transposes that meet: which are pushed, and what becomes of them."""
+
+import pytest
+from transposed_graphs import left_of
+
+pytestmark = pytest.mark.measure
+
+IMAGES = """agraph (float[2,3,5,7] x, float[2,3,5,7] x2, float[2,4,5,7] even, float[1,3,1,7] slim,
+  float[2,3,5] flat, float[3,5] flatter, float[2,5,7,3] last, float[2,7,5,3] turned,
+  int64[r] dims, bool k) => ({outputs})
+  <int64[1] one = {{1}}, int64[2] matrix = {{2, 105}}>
+  {{ {body} }}"""
+DYNAMIC = """agraph (float[n,3,h,7] x, float[q] w) => ({outputs})
+  {{ a = Last(x) {body} }}"""
+BRANCHES = (
+    "If (k) <then_branch = t () => (float[2,5,7,3] u) {{ u = Cos({name}) }}, "
+    "else_branch = e () => (float[2,5,7,3] v) {{ v = Sin({name}) }}>"
+)
+OWN = (
+    "y = If (k) <then_branch = t () => (float[2,3,5,7] u) {{ {branch} }}, "
+    "else_branch = e () => (float[2,3,5,7] v) {{ v = Sin(x) }}>"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = Last(x) y = First(a)", "Identity"),
+        ("a = Last(x) y = Last(a)", "Transpose"),
+        ("a = Last(x) b = First(a) y = Softmax(b)", "Softmax"),
+        ("a = Transpose(flat) y = Transpose(a)", "Transpose Transpose"),
+        ("a = Turn(flat) y = Transpose(a)", "Transpose Transpose"),
+        ("b = Softmax(x) a = Last(b) y = First(a)", "Softmax"),
+        ("z = Softmax(x) a = Last(z) y = First(a)", "Softmax Identity"),
+        ("b = Softmax(x) z = Last(b) y = First(z)", "Softmax Transpose"),
+        ("b = Softmax(x) a = Last(b) y = First(a) z = Softmax(b)", "Softmax Softmax"),
+        ("b, z = Split<axis = 1, num_outputs = 2>(even) a = Last(b) y = First(a)", "Split"),
+        ("a = Last(x) b = First(a) y = Softmax(b) z = Softmax(a)", "Transpose Softmax Softmax"),
+        ("a = Flip(flatter) b = Unsqueeze(a, one) y = Swap(b)", "Unsqueeze Transpose"),
+    ],
+)
+def test_two_transposes_cancel_or_become_one(body: str, left: str) -> None:
+    assert left_of(IMAGES, body) == left
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("y = Relu(a)", "Transpose Relu"),
+        ("b = Relu(a) y = First(b)", "Relu"),
+        ("b = Relu(a) y = Other(b)", "Relu Transpose"),
+        ("b = Relu(a) c = Sin(b) d = Exp(c) y = First(d)", "Relu Sin Exp"),
+        ("b = Relu(a) c = Sin(b) y = Other(c)", "Relu Sin Transpose"),
+        (
+            "b = Relu(a) c = LpNormalization(b) y = First(c)",
+            "Transpose Relu LpNormalization Transpose",
+        ),
+        ("b = Relu(a) y = First(b) z = Softmax(a)", "Transpose Softmax Relu"),
+        ("b = Relu(a) y = First(b) z = Sin(a)", "Transpose Sin Relu"),
+        ("b = Relu(a) y = First(b) z = First(b)", "Relu Identity"),
+    ],
+)
+def test_a_transpose_is_pushed_where_it_meets_another(body: str, left: str) -> None:
+    assert left_of(IMAGES, f"a = Last(x) {body}") == left
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("y = First(b) z = Softmax(b)", "Relu Transpose Softmax"),
+        ("y = First(b) z = Sin(b)", "Relu Transpose Sin"),
+        ("y = Other(b) z = Sin(b)", "Transpose Relu Sin Transpose"),
+        ("y = Other(b) z = Other(b)", "Transpose Relu Transpose Transpose"),
+        ("y = First(b) z = Other(b)", "Relu Transpose"),
+        (
+            "c = Sin(b) y = First(c) z = LpNormalization(b)",
+            "Relu Transpose LpNormalization Sin Transpose",
+        ),
+        ("c = Sin(b) y = First(c) z = LpNormalization(c)", "Relu Sin Transpose LpNormalization"),
+        (
+            "c = Sin(b) y = Other(c) z = LpNormalization(b)",
+            "Transpose Relu LpNormalization Sin Transpose",
+        ),
+        (
+            "c = Sin(b) y = Other(c) z = LpNormalization(c)",
+            "Relu Transpose Sin LpNormalization Transpose",
+        ),
+        (
+            "c = ReduceSum(b, one) y = First(c) z = LpNormalization(b)",
+            "Relu Transpose LpNormalization ReduceSum Transpose",
+        ),
+        (
+            "c = ReduceSum<keepdims = 0>(b, one) y = Swap(c) z = LpNormalization(b)",
+            "Transpose Relu LpNormalization ReduceSum Transpose",
+        ),
+        (
+            "c = Sub(last, b) y = First(c) z = LpNormalization(b)",
+            "Relu Transpose LpNormalization Sub Transpose",
+        ),
+        ("y = Shape(b) z = Other(b)", "Relu Transpose"),
+        ("y = Reshape(b, matrix) z = Other(b)", "Transpose Relu Transpose Reshape"),
+    ],
+)
+def test_a_value_with_several_readers_lets_one_cancel_but_none_join(body: str, left: str) -> None:
+    assert left_of(IMAGES, f"a = Last(x) b = Relu(a) {body}") == left
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("z = Relu(a) y = First(z)", "Transpose Relu Transpose"),
+        ("z = Relu(a) y = Other(z)", "Transpose Relu Transpose"),
+        ("z = Relu(a) b = Sin(z) y = First(b)", "Transpose Relu Sin Transpose"),
+        ("b = Relu(a) z = Sin(b) y = First(z)", "Relu Transpose Sin Transpose"),
+        (
+            (
+                "b = Relu(a) z = Sin(b) c = LpNormalization(b) d = Add(c, b) e = First(z) y = "
+                "Softmax(e)"
+            ),
+            "Transpose Relu Sin Transpose Softmax LpNormalization Add",
+        ),
+    ],
+)
+def test_a_graph_output_keeps_its_transpose(body: str, left: str) -> None:
+    assert left_of(IMAGES, f"a = Last(x) {body}") == left
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "left"),
+    [
+        ("a", "y = First(b)", "Transpose If Relu Transpose Sin"),
+        ("a", "y = First(c)", "Transpose If Relu Sin Transpose"),
+        (
+            "a",
+            "d = LpNormalization(b) e = First(c) f = First(d) y = Add(e, f)",
+            "Transpose Relu LpNormalization Sin Add Transpose If",
+        ),
+        ("b", "y = First(b)", "Transpose Relu If Transpose Sin"),
+        ("b", "y = First(c)", "Transpose Relu If Sin Transpose"),
+        (
+            "b",
+            "d = LpNormalization(b) e = First(c) f = First(d) y = Add(e, f)",
+            "Transpose Relu LpNormalization Sin Add Transpose If",
+        ),
+        ("c", "y = First(b)", "Relu Transpose Sin If"),
+        ("c", "y = First(c)", "Relu Transpose Sin If Transpose"),
+        (
+            "c",
+            "d = LpNormalization(b) e = First(c) f = First(d) y = Add(e, f)",
+            "Transpose Relu LpNormalization Sin Add Transpose If",
+        ),
+    ],
+)
+def test_what_a_subgraph_reads_keeps_its_transpose(name: str, body: str, left: str) -> None:
+    assert (
+        left_of(
+            IMAGES, f"a = Last(x) b = Relu(a) c = Sin(b) {body} z = {BRANCHES.format(name=name)}"
+        )
+        == left
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("b, c = Split<axis = 3, num_outputs = 2>(a) y = First(b) z = First(c)", "Split"),
+        (
+            "b, c = Split<axis = 3, num_outputs = 2>(a) y = First(b) z = LpNormalization(c)",
+            "Split Transpose LpNormalization",
+        ),
+        (
+            "b, c = Split<axis = 3, num_outputs = 2>(a) y = Other(b) z = LpNormalization(c)",
+            "Split Transpose LpNormalization Transpose",
+        ),
+        ("b, z = Split<axis = 3, num_outputs = 2>(a) y = First(b)", "Split Transpose"),
+        ("y, z = Split<axis = 3, num_outputs = 2>(a)", "Transpose Split"),
+    ],
+)
+def test_outputs_of_a_split_count_together(body: str, left: str) -> None:
+    assert left_of(IMAGES, f"a = Last(even) {body}") == left
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ("a = Last(slim) y = Relu(a)", "Transpose Relu"),
+        ("b = Reshape(x, dims) a = Last(b) c = Relu(a) y = First(c)", "Reshape Relu"),
+        (
+            "b = Reshape(x, dims) a = Last(b) y = ReduceSum<keepdims = 0>(a, one)",
+            "Reshape Transpose ReduceSum",
+        ),
+        ("a = Last(x) y = ReduceSum<keepdims = 0>(a, one)", "ReduceSum Transpose"),
+        (
+            "b = Reshape(x, dims) a = Last(x) c = Add(a, b) y = First(c)",
+            "Transpose Reshape Add Transpose",
+        ),
+        ("a = Last(x) b = Last(x2) y = Add(a, b)", "Add Transpose"),
+        ("a = Last(x) b = Other(turned) c = Mul(a, b) y = First(c)", "Transpose Mul"),
+        ("a = Last(x) y = Mul(a, a)", "Mul Transpose"),
+    ],
+)
+def test_dims_of_1_cost_nothing_and_unknown_ranks_5(body: str, left: str) -> None:
+    assert left_of(IMAGES, body) == left
+
+
+@pytest.mark.parametrize(
+    ("branch", "left"),
+    [
+        ("a = Last(x) b = Sin(a) u = First(b)", "If"),
+        ("a = Last(x) u = First(a)", "If"),
+        ("a = Last(x) b = LpNormalization(a) u = First(b)", "If"),
+    ],
+)
+def test_a_subgraph_has_transposes_of_its_own(branch: str, left: str) -> None:
+    assert left_of(IMAGES, OWN.format(branch=branch)) == left
+
+
+@pytest.mark.parametrize(
+    ("body", "opset", "left"),
+    [
+        ("y = Shape(a)", 21, "Shape Gather"),
+        ("y = Shape<start = 1>(a)", 21, "Shape Gather"),
+        ("y = Shape<end = 2>(a)", 21, "Shape Gather"),
+        ("y = Shape<start = -2>(a)", 21, "Shape Gather"),
+        ("y = Shape<start = -9, end = 9>(a)", 21, "Shape Gather"),
+        ("y = Shape<start = 1, end = -1>(a)", 21, "Shape Gather"),
+        ("y = Shape<start = 3, end = 1>(a)", 21, "Shape Gather"),
+        ("y = Shape(a)", 13, "Shape Gather"),
+        ("y = Shape(a) z = Softmax(a)", 21, "Shape Gather Transpose Softmax"),
+        ("b = Shape(a) y = Expand(w, b)", 21, "Shape Gather Expand"),
+    ],
+)
+def test_a_shape_is_read_before_the_transpose(body: str, opset: int, left: str) -> None:
+    assert left_of(DYNAMIC, body, opset=opset) == left

@@ -1,0 +1,269 @@
+"""PyTorch's caching allocator, worked by hand from the rules of CUDACachingAllocator.cpp."""
+
+import time
+
+import pytest
+
+from onnxmem.runtimes.torch import CachingAllocator, TorchMemory, TorchSettings, replay
+from onnxmem.runtimes.torch.replaying import Event, run
+from onnxmem.runtimes.torch.rounding import rounded_bytes, segment_bytes
+
+KIB = 2**10
+MIB = 2**20
+
+BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
+EXPANDABLE = TorchSettings(expandable_segments=True, cublas_workspace_bytes=0, context_bytes=0)
+
+
+def after(*events: Event, settings: TorchSettings = BARE) -> CachingAllocator:
+    allocator = CachingAllocator(settings)
+    run(allocator, events)
+    return allocator
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "rounded"),
+    [(1, 512), (511, 512), (512, 512), (513, 1024), (7_919, 8_192), (MIB + 1, MIB + 512)],
+)
+def test_a_block_is_a_multiple_of_512_bytes(size_bytes: int, rounded: int) -> None:
+    assert rounded_bytes(size_bytes) == rounded
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "divisions", "rounded"),
+    [
+        (1_200 * KIB, 4, 1_280 * KIB),  # the source's own example, in KiB
+        (1_024 * KIB, 4, 1_024 * KIB),
+        (2_048, 4, 2_048),  # not above 512 bytes times 4: rounded as ever
+        (2_049, 4, 2_560),
+        (9 * KIB, 5, 10 * KIB),  # 5 divisions count as 4
+        (700, 0, 1_024),
+        (700, 1, 1_024),
+    ],
+)
+def test_or_a_part_of_a_power_of_2(size_bytes: int, divisions: int, rounded: int) -> None:
+    assert rounded_bytes(size_bytes, divisions) == rounded
+
+
+@pytest.mark.parametrize(
+    ("block_bytes", "segment"),
+    [
+        (512, 2 * MIB),
+        (MIB, 2 * MIB),
+        (MIB + 512, 20 * MIB),
+        (10 * MIB - 512, 20 * MIB),
+        (10 * MIB, 10 * MIB),
+        (10 * MIB + 512, 12 * MIB),
+        (101 * MIB, 102 * MIB),
+    ],
+)
+def test_a_segment_is_2_or_20_mib_or_of_the_requests_size(block_bytes: int, segment: int) -> None:
+    assert segment_bytes(block_bytes) == segment
+
+
+def test_small_requests_share_2_mib() -> None:
+    found = after((0, 3), (1, 701 * KIB), (2, 907 * KIB))
+    assert found.allocated_bytes == 512 + 701 * KIB + 907 * KIB
+    assert found.asked_bytes == 3 + 701 * KIB + 907 * KIB
+    assert (found.reserved_bytes, found.num_segments) == (2 * MIB, 1)
+
+
+def test_and_a_second_segment_when_the_first_is_full() -> None:
+    found = after((0, 3), (1, 701 * KIB), (2, 907 * KIB), (3, 443 * KIB))
+    assert (found.reserved_bytes, found.num_segments) == (4 * MIB, 2)
+    # 2048 - 0.5 - 701 - 907 KiB are left of the first, and 2048 - 443 KiB of the second.
+    assert found.inactive_split_bytes == 2 * 2_048 * KIB - 512 - (701 + 907 + 443) * KIB
+
+
+def test_a_rest_of_512_bytes_is_split_off_a_small_block() -> None:
+    found = after((0, MIB), (1, MIB - 512), (2, 3))
+    assert found.allocated_bytes == found.reserved_bytes == 2 * MIB
+
+
+def test_small_and_large_requests_share_nothing() -> None:
+    assert after((0, MIB), (1, 3)).reserved_bytes == 2 * MIB
+    assert after((0, MIB + 1), (1, 3)).reserved_bytes == 22 * MIB
+    assert after((0, 5 * MIB), (1, 3)).reserved_bytes == 22 * MIB
+
+
+def test_requests_below_10_mib_share_20_mib() -> None:
+    found = after((0, 3 * MIB), (1, 7 * MIB), (2, 8 * MIB))
+    assert found.reserved_bytes == 20 * MIB
+    assert found.allocated_bytes == 18 * MIB
+
+
+def test_a_rest_up_to_1_mib_stays_with_a_large_block_and_counts_as_allocated() -> None:
+    found = after((0, 11 * MIB))
+    assert (found.asked_bytes, found.allocated_bytes) == (11 * MIB, 12 * MIB)
+    assert found.inactive_split_bytes == 0
+
+
+def test_a_larger_rest_is_split_off() -> None:
+    found = after((0, 11 * MIB - 512))
+    assert found.allocated_bytes == 11 * MIB - 512
+    assert found.inactive_split_bytes == MIB + 512
+
+
+def test_the_best_fit_is_taken() -> None:
+    # Holes of 5 and 3 MiB, each with a live block above it; 3 MiB fit the second exactly.
+    made: list[Event] = [(0, 5 * MIB), (1, 2 * MIB), (2, 3 * MIB), (3, 9 * MIB)]
+    found = after(*made, (0, -5 * MIB), (2, -3 * MIB), (4, 3 * MIB), (5, 5 * MIB))
+    assert found.reserved_bytes == 20 * MIB
+    assert found.allocated_bytes == 19 * MIB + 1 * MIB  # block 3 kept the last MiB
+
+
+def test_the_lower_of_two_equal_holes_is_taken() -> None:
+    # Were it the upper hole, its neighbour 9 MiB could not grow with it to 13 MiB.
+    made: list[Event] = [(0, 4 * MIB), (1, 2 * MIB), (2, 4 * MIB), (3, 9 * MIB)]
+    found = after(*made, (0, -1), (2, -1), (4, 4 * MIB), (3, -1), (5, 14 * MIB))
+    assert found.reserved_bytes == 20 * MIB
+
+
+def test_neighbours_merge_when_they_are_freed() -> None:
+    made: list[Event] = [(0, 3 * MIB), (1, 7 * MIB), (2, 9 * MIB)]
+    freed: list[Event] = [(0, -1), (2, -1), (1, -1)]
+    found = after(*made, *freed, (3, 20 * MIB))
+    assert (found.reserved_bytes, found.num_segments) == (20 * MIB, 1)
+
+
+def test_segments_do_not_merge() -> None:
+    found = after((0, 10 * MIB), (1, 12 * MIB), (0, -1), (1, -1), (2, 22 * MIB))
+    assert (found.reserved_bytes, found.num_segments) == (44 * MIB, 3)
+
+
+def test_a_freed_segment_is_kept() -> None:
+    found = after((0, 37 * MIB), (0, -37 * MIB))
+    assert (found.allocated_bytes, found.reserved_bytes) == (0, 38 * MIB)
+    assert found.inactive_split_bytes == 0
+
+
+def test_a_split_limit_keeps_large_blocks_whole() -> None:
+    limited = TorchSettings(max_split_bytes=30 * MIB)
+    made: list[Event] = [(0, 58 * MIB), (0, -1), (1, 16 * MIB)]
+    assert after(*made).reserved_bytes == 58 * MIB
+    # A small request takes none of a block above the limit, nor does one 20 MiB below it in size.
+    assert after(*made, settings=limited).reserved_bytes == (58 + 16) * MIB
+    assert after(*made[:2], (1, 38 * MIB), settings=limited).reserved_bytes == (58 + 38) * MIB
+    near = after(*made[:2], (1, 40 * MIB), settings=limited)
+    assert (near.reserved_bytes, near.allocated_bytes) == (58 * MIB, 58 * MIB)
+
+
+def test_and_is_above_the_segments_that_are_shared() -> None:
+    with pytest.raises(ValueError, match="above 20971520, not 20971520"):
+        TorchSettings(max_split_bytes=20 * MIB)
+
+
+def test_an_expandable_segment_maps_20_mib_pages_at_its_end() -> None:
+    found = after((0, 13 * MIB), (1, 11 * MIB), settings=EXPANDABLE)
+    assert (found.reserved_bytes, found.num_segments) == (40 * MIB, 1)
+    assert found.allocated_bytes == 24 * MIB  # what is above 512 bytes is split off
+
+
+def test_and_2_mib_pages_for_small_requests() -> None:
+    found = after((0, 701 * KIB), (1, 907 * KIB), (2, 443 * KIB), settings=EXPANDABLE)
+    # The third lies across the two pages.
+    assert (found.reserved_bytes, found.num_segments) == (4 * MIB, 1)
+
+
+def test_only_the_missing_pages_are_mapped() -> None:
+    # 20 MiB hold 13 + 7 free; 45 more need 38 above, so 2 pages: native takes 46 beside 14.
+    made: list[Event] = [(0, 13 * MIB), (1, 45 * MIB)]
+    assert after(*made, settings=EXPANDABLE).reserved_bytes == 60 * MIB
+    assert after(*made).reserved_bytes == (14 + 46) * MIB
+    freed: list[Event] = [*made, (0, -1), (1, -1), (2, 59 * MIB)]
+    assert after(*freed, settings=EXPANDABLE).reserved_bytes == 60 * MIB
+    assert after(*freed).reserved_bytes == 120 * MIB
+
+
+def test_a_hole_is_preferred_to_the_end_that_can_grow() -> None:
+    # Free: a hole of 9 MiB, and 6 MiB on top. 5 MiB fit the top best, but it counts as endless:
+    # cut from the hole they leave 4 there and 6 on top.
+    made: list[Event] = [(0, 9 * MIB), (1, 5 * MIB), (0, -1), (2, 5 * MIB)]
+    found = after(*made, (3, 6 * MIB), (4, 4 * MIB), settings=EXPANDABLE)
+    assert (found.reserved_bytes, found.allocated_bytes) == (20 * MIB, 20 * MIB)
+
+
+def test_the_end_grows_from_what_was_freed_below_it() -> None:
+    made: list[Event] = [(0, 4 * MIB), (1, 16 * MIB), (1, -1), (0, -1), (2, 57 * MIB)]
+    assert after(*made, settings=EXPANDABLE).reserved_bytes == 60 * MIB
+
+
+def test_zero_bytes_take_no_block() -> None:
+    allocator = CachingAllocator(BARE)
+    allocator.allocate(0, 0)
+    run(allocator, [(0, 0)])
+    assert allocator.reserved_bytes == 0
+
+
+def test_a_block_is_allocated_once_and_freed_once() -> None:
+    with pytest.raises(ValueError, match="block 5 is allocated twice"):
+        after((5, 3), (5, 3))
+    with pytest.raises(ValueError, match="block 5 is freed and was not allocated"):
+        after((5, 3), (5, -3), (5, -3))
+
+
+def test_a_run_allocates_the_setup_once_and_frees_what_a_step_leaves() -> None:
+    setup = [(0, 11 * MIB)]
+    step = [(1, 23 * MIB), (2, 5 * MIB), (1, -23 * MIB)]
+    found = replay(setup, step, steps=3, settings=BARE)
+    assert found == TorchMemory(
+        asked_peak_bytes=(11 + 23 + 5) * MIB,
+        allocated_peak_bytes=(12 + 24 + 5) * MIB,
+        reserved_peak_bytes=(12 + 24 + 20) * MIB,
+        fragmentation_bytes=15 * MIB,
+        allocated_end_bytes=(12 + 5) * MIB,
+        inactive_split_end_bytes=15 * MIB,
+        num_segments=3,
+        reserved_by_step_bytes=(56 * MIB,) * 3,
+        cublas_workspace_bytes=0,
+        cudnn_workspace_bytes=0,
+        context_bytes=0,
+    )
+    assert found.is_steady
+
+
+def test_later_steps_can_need_more_than_the_first() -> None:
+    # First 17 MiB fit above the 3 in a segment of 20, beside one of 18. From the second step on
+    # the 3 MiB are cut from the 18 as the better fit, and the 18 take the 20.
+    step = [(1, 3 * MIB), (2, 18 * MIB), (3, 17 * MIB)]
+    found = replay([], step, steps=4, settings=BARE)
+    assert found.reserved_by_step_bytes == (38 * MIB, 56 * MIB, 56 * MIB, 56 * MIB)
+    assert found.is_steady
+    assert replay([], step, settings=EXPANDABLE).reserved_by_step_bytes == (40 * MIB,) * 3
+
+
+def test_a_step_that_frees_a_block_of_setup_leaves_one_in_its_place() -> None:
+    # Gradients that live through the forward pass: freed before the backward pass makes new ones.
+    setup = [(0, 11 * MIB), (1, 23 * MIB), (2, 37 * MIB)]
+    step = [(3, 5 * MIB), (1, -1), (2, -1), (4, 37 * MIB), (5, 23 * MIB)]
+    found = replay(setup, step, steps=3, settings=BARE)
+    assert found.asked_peak_bytes == (11 + 23 + 37 + 5) * MIB
+    assert found.reserved_by_step_bytes == ((12 + 24 + 38 + 20) * MIB,) * 3
+    with pytest.raises(ValueError, match="block 1 is freed and was not allocated"):
+        replay(setup, step[:-1], steps=2, settings=BARE)
+
+
+def test_one_step_is_not_known_to_be_steady() -> None:
+    assert not replay([], [(0, 3)], steps=1, settings=BARE).is_steady
+
+
+def test_workspaces_are_taken_from_the_allocator_and_the_context_is_not() -> None:
+    settings = TorchSettings(cudnn_workspace_bytes=31 * MIB, context_bytes=401 * MIB)
+    found = replay([], [], settings=settings)
+    assert found.cublas_workspace_bytes == 2 * 8_519_680
+    assert found.allocated_peak_bytes == 2 * 8_519_680 + 32 * MIB
+    assert found.reserved_peak_bytes == (20 + 32) * MIB
+    assert found.total_bytes == (20 + 32 + 401) * MIB
+
+
+def test_a_hundred_thousand_events_take_about_a_second() -> None:
+    events = [(number, 512 * (number % 4_999 + 1)) for number in range(50_000)]
+    freed = [(number, -size_bytes) for number, size_bytes in events]
+    start = time.perf_counter()
+    for settings in (BARE, EXPANDABLE):
+        # Each block is freed a thousand allocations later.
+        order = [*events[:1_000]]
+        for place in range(49_000):
+            order += (freed[place], events[place + 1_000])
+        replay([], order, steps=1, settings=settings)
+    assert time.perf_counter() - start < 10  # twice 99,000 events, on a busy machine

@@ -1,0 +1,58 @@
+"""Graphs with Transposes for tests, in short, and what the optimisers leave of them.
+
+``Last`` stands for the Transpose of images to channels last, ``First`` for the one back; ``Other``,
+``Turn``, ``Swap`` and ``Flip`` bring dims into other orders.
+"""
+
+import re
+from collections.abc import Iterator
+
+import onnx
+import onnx.helper
+import onnx.numpy_helper
+from optimised_graphs import BLOCK, assert_alike, by_onnxruntime, filled, parsed
+
+from onnxmem.model import ModelFile, prepare
+from onnxmem.runtimes.onnxruntime.optimiser import optimised
+
+ORDERS = {
+    "Last": [0, 2, 3, 1],
+    "First": [0, 3, 1, 2],
+    "Other": [0, 2, 1, 3],
+    "Turn": [2, 0, 1],
+    "Swap": [0, 2, 1],
+    "Flip": [1, 0],
+}
+_SMALL = 50
+"""Elements of a constant that is compared in value."""
+_INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
+
+
+def left_of(graph: str, body: str, level: str = "basic", opset: int = 21) -> str:
+    """The types of the nodes that both optimisers leave, in the order of execution.
+
+    :param graph: inputs and weights with places for ``outputs`` (y, and z where the body makes it)
+        and ``body``.
+    :raises AssertionError: the graphs differ, or the integers that their nodes read.
+    """
+    outputs = "y, z" if re.search(r"\bz( =|, )", body) else "y"
+    text = graph.format(outputs=outputs, body=body)
+    for name, order in ORDERS.items():
+        text = re.sub(rf"\b{name}\(", f"Transpose<perm = {order}>(", text)
+    real = by_onnxruntime(filled(parsed(text, opset)), level, {})
+    prepared = prepare(ModelFile("<text>", parsed(text, opset), 0)).proto
+    ours = optimised(prepared, level, channel_block=BLOCK)
+    assert_alike(real, ours)
+    assert sorted(integers_read(real.graph)) == sorted(integers_read(ours.graph))
+    return " ".join(node.op_type for node in ours.graph.node)
+
+
+def integers_read(graph: onnx.GraphProto) -> Iterator[tuple[str, int, list[int]]]:
+    """Operator, place and elements of each small integer constant that a node reads."""
+    known = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in _INTEGERS}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name in known:
+                values = onnx.numpy_helper.to_array(known[name])
+                if values.size < _SMALL:
+                    yield node.op_type, place, values.ravel().tolist()
