@@ -10,12 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError
+from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis, analyze
 
-__all__ = ["Analysis", "OnnxmemError", "Settings", "__version__", "analyze"]
+__all__ = ["Analysis", "OnnxmemError", "Recipe", "Settings", "__version__", "analyze"]
 
 __version__ = "0.1.0"
 

@@ -17,7 +17,9 @@ from onnxmem.measure.settings import MeasureSettings
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, ModelFile, ModelSource, Prepared, Request, load, prepare
 from onnxmem.model.parameters import Parameters
+from onnxmem.recipe import Recipe
 from onnxmem.runtimes import LEVELS, RuntimeMemory, optimised_file, runtime_memories
+from onnxmem.runtimes.torch import TorchMemory, TorchSettings, replay
 from onnxmem.settings import Settings
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
@@ -48,6 +50,8 @@ class Analysis:
     """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
     overhead."""
     training: TrainingMemory | None
+    torch: TorchMemory | None
+    """What PyTorch's allocator on CUDA makes of the training step."""
     rules_of_thumb: RulesOfThumb
     compute: Compute
     batch_law: BatchLaw | None
@@ -124,6 +128,23 @@ class Question:
         except BackendUnavailableError as fault:
             return Finding("measure_no_backend", str(fault))
 
+    def torch_memory(self, training: TrainingMemory | None) -> TorchMemory | None:
+        """Replay the step's allocations; ``None`` where no training is asked for."""
+        if training is None:
+            return None
+        defaults, asked = TorchSettings(), self.settings
+        cublas_bytes = defaults.cublas_workspace_bytes if training.multiplies_matrices else 0
+        settings = TorchSettings(
+            expandable_segments=asked.expandable_segments,
+            cublas_workspace_bytes=cublas_bytes,
+            cudnn_workspace_bytes=asked.cuda_workspace_bytes or defaults.cudnn_workspace_bytes,
+            context_bytes=defaults.context_bytes
+            if asked.cuda_context_bytes is None
+            else asked.cuda_context_bytes,
+        )
+        sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
+        return replay(sizes[:held], sizes[held:], settings=settings)
+
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
         terms = self.terms()
@@ -143,6 +164,7 @@ class Question:
         asked = runtime_memories(self.source, terms.bound, self.settings, fed)
         found = (
             *(*terms.bound.findings, *self.remarks),
+            *(terms.training.findings if terms.training else ()),
             *model_findings(graph, terms.parameters, train=settings.train),
             *(each for each in asked if isinstance(each, Finding)),
             *_findings_of(measured),
@@ -159,6 +181,7 @@ class Question:
             activations=terms.activations,
             total_bytes=terms.total_bytes,
             training=terms.training,
+            torch=self.torch_memory(terms.training),
             rules_of_thumb=rules_of_thumb(size),
             compute=arithmetic,
             batch_law=limits.total_law(),
@@ -182,6 +205,18 @@ def _findings_of(measured: Measurement | Finding | None) -> tuple[Finding, ...]:
     return (measured,) if isinstance(measured, Finding) else measured.findings
 
 
+def _recipe(
+    recipe: Recipe, optimizer: str | None, precision: str | None, loss: str | None
+) -> Recipe:
+    """A recipe with those of its fields that are named by themselves."""
+    return replace(
+        recipe,
+        optimizer=optimizer or recipe.optimizer,
+        precision=precision or recipe.precision,
+        loss=loss or recipe.loss,
+    )
+
+
 def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     source: ModelSource,
     *,
@@ -190,9 +225,10 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     values: Mapping[str, GivenValue] | None = None,
     train: bool = False,
-    optimizer: str = "adam",
-    precision: str = "fp32",
-    loss: str = "cross-entropy",
+    optimizer: str | None = None,
+    precision: str | None = None,
+    loss: str | None = None,
+    recipe: Recipe | None = None,
     budget_bytes: int | None = None,
     runtimes: tuple[str, ...] = (),
     graph: str | None = None,
@@ -200,6 +236,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     fixed_dims: bool = False,
     cuda_context_bytes: int | None = None,
     cuda_workspace_bytes: int | None = None,
+    expandable_segments: bool = False,
     asks_onnxruntime: bool = True,
 ) -> Analysis:
     """Say how much memory a model takes, from its file alone.
@@ -218,9 +255,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         shapes=shapes or {},
         values=read_values(values or {}),
         train=train,
-        optimizer=optimizer,
-        precision=precision,
-        loss=loss,
+        recipe=_recipe(recipe or Recipe(), optimizer, precision, loss),
         budget_bytes=budget_bytes,
         runtimes=runtimes,
         graph=graph,
@@ -228,6 +263,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         fixed_dims=fixed_dims,
         cuda_context_bytes=cuda_context_bytes,
         cuda_workspace_bytes=cuda_workspace_bytes,
+        expandable_segments=expandable_segments,
         asks_onnxruntime=asks_onnxruntime,
     )
     file = load(source)

@@ -4,7 +4,7 @@
 integers, ``None`` is unknown or does not apply, and every key is in every row.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.capacity import BatchLaw, BatchLimit
@@ -15,7 +15,9 @@ from onnxmem.layers import Layer, layers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measured import measured_row, predicted_by
 from onnxmem.memory import ActivationMemory
+from onnxmem.recipe import Recipe
 from onnxmem.runtimes import RuntimeMemory
+from onnxmem.runtimes.torch import TorchMemory
 from onnxmem.settings import Settings
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import RulesOfThumb
@@ -32,6 +34,10 @@ KEYS: Final = (
     *("layers", "findings"),
 )
 """Of every row, in order."""
+
+
+_MOST_LIVE = 50
+"""Blocks at the peak of a training step that a row lists, the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "batch_law": _law(analysis.batch_law),
         "activations": _activations(analysis.activations),
         "total_bytes": analysis.total_bytes,
-        "training": _training(analysis.training),
+        "training": _training(analysis.training, analysis.torch),
         "training_law": _law(analysis.training_law),
         "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
         "runtime": next(map(_runtime, analysis.runtimes), None),
@@ -88,9 +94,10 @@ def _settings(settings: Settings) -> Row:
         "dims": dict(settings.dims),
         "shapes": {name: list(shape) for name, shape in settings.shapes.items()},
         "train": settings.train,
-        "optimizer": settings.optimizer,
-        "precision": settings.precision,
-        "loss": settings.loss,
+        "optimizer": settings.recipe.optimizer,
+        "precision": settings.recipe.precision,
+        "loss": settings.recipe.loss,
+        "values": {name: list(value) for name, value in settings.values.items()},
         "runtime": next(iter(settings.runtimes), None),
         "graph": settings.graph or "raw",
         "fixed_dims": settings.fixed_dims,
@@ -121,11 +128,12 @@ def _activations(memory: ActivationMemory) -> Row:
     }
 
 
-def _training(training: TrainingMemory | None) -> Row | None:
+def _training(training: TrainingMemory | None, torch: TorchMemory | None) -> Row | None:
     if training is None:
         return None
     return {
         "optimizer": training.recipe.optimizer,
+        "recipe": recipe_row(training.recipe),
         "weight_bytes": training.weight_bytes,
         "buffer_bytes": training.buffer_bytes,
         "gradient_bytes": training.gradient_bytes,
@@ -136,7 +144,40 @@ def _training(training: TrainingMemory | None) -> Row | None:
         "backward_peak_bytes": training.backward_peak_bytes,
         "optimizer_peak_bytes": training.optimizer_peak_bytes,
         "peak_bytes": training.peak_bytes,
-        "peak_phase": training.peak_phase,
+        "peak_phase": training.peak_phase.value,
+        "peak_node": training.peak_node and printable(training.peak_node),
+        "live_by_kind": {kind.value: size for kind, size in training.live_by_kind().items()},
+        "live_at_peak": [
+            {"tensor": printable(block.label), "kind": block.kind.value, "bytes": block.size_bytes}
+            for block in training.live_at_peak()[:_MOST_LIVE]
+        ],
+        "checkpoints": [
+            {
+                "schedule": option.schedule,
+                "peak_bytes": option.peak_bytes,
+                "extra_flops": option.extra_flops,
+            }
+            for option in training.checkpoints
+        ],
+        "cuda": torch and _torch(torch),
+    }
+
+
+def recipe_row(recipe: Recipe) -> Row:
+    """What is asked of the training, field by field."""
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _torch(memory: TorchMemory) -> Row:
+    return {
+        "allocated_bytes": memory.allocated_peak_bytes,
+        "reserved_bytes": memory.reserved_peak_bytes,
+        "fragmentation_bytes": memory.fragmentation_bytes,
+        "cublas_workspace_bytes": memory.cublas_workspace_bytes,
+        "cudnn_workspace_bytes": memory.cudnn_workspace_bytes,
+        "context_bytes": memory.context_bytes,
+        "total_bytes": memory.total_bytes,
     }
 
 

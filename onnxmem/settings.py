@@ -9,17 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.errors import UsageError
+from onnxmem.recipe import Recipe
 from onnxmem.values import Values, check_values
 
-OPTIMIZERS: Final = (
-    *("sgd", "momentum", "nesterov"),
-    *("rmsprop", "rmsprop-momentum", "rmsprop-centered", "rmsprop-centered-momentum"),
-    *("adagrad", "adadelta", "adam", "adam-amsgrad", "adamw", "adamw-amsgrad"),
-    *("adamax", "nadam", "radam", "rprop", "asgd", "muon", "adafactor"),
-    *("lion", "lamb", "adam8bit"),
-)
-PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16", "fp16-master", "bf16-master")
-LOSSES: Final = ("cross-entropy", "mse", "none")
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
@@ -36,9 +28,8 @@ class Settings:
     values: Mapping[str, Values] = field(default_factory=dict)
     """Elements of small inputs, one standing for all: they decide what a run does."""
     train: bool = False
-    optimizer: str = "adam"
-    precision: str = "fp32"
-    loss: str = "cross-entropy"
+    recipe: Recipe = field(default_factory=Recipe)
+    """How it is trained, where that is asked for."""
     budget_bytes: int | None = None
     runtimes: tuple[str, ...] = ()
     """Runtimes whose own memory is predicted."""
@@ -52,6 +43,8 @@ class Settings:
     """Of the CUDA context; ``None``: an assumption that is printed."""
     cuda_workspace_bytes: int | None = None
     """Of cuDNN's convolutions; ``None``: unknown."""
+    expandable_segments: bool = False
+    """Whether PyTorch's allocator on CUDA grows its segments page by page."""
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
 
@@ -63,9 +56,6 @@ class Settings:
         self._check_numbers()
         check_values(self.values)
         for what, name, known in (
-            ("optimizer", self.optimizer, OPTIMIZERS),
-            ("precision", self.precision, PRECISIONS),
-            ("loss", self.loss, LOSSES),
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from onnxmem.memory import ActivationMemory, activation_memory
 from onnxmem.model import BoundModel, ModelFile, Prepared, Request, Tensor, build
 from onnxmem.model.parameters import Parameters, parameters
-from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
 from onnxmem.training import TrainingMemory, training_memory
@@ -49,8 +48,7 @@ def terms_of(prepared: Prepared, asked: Settings) -> Terms:
     found = parameters(graph)
     training = None
     if asked.train:
-        recipe = Recipe(optimizer=asked.optimizer, precision=asked.precision, loss=asked.loss)
-        training = training_memory(graph, recipe)
+        training = training_memory(graph, asked.recipe)
     return Terms(
         bound=bound,
         parameters=found,

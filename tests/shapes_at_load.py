@@ -46,7 +46,7 @@ def by_onnxruntime(text: str, level: str, dims: Mapping[str, int] | None = None)
         options.optimized_model_filepath = str(path)
         model = filled(parsed(text, 21)).SerializeToString()
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        placed = reader.shapes_at_load(path)
+        placed = reader.shapes_at_load(path.read_bytes())
     shapes = (pair for values in placed.values() for pair in values.items())
     return {name: None if found is None else tuple(found) for name, found in shapes}
 

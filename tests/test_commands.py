@@ -16,7 +16,7 @@ from models_on_disk import MYSTERY, write_model
 from predicted_runtimes import runtime_of
 
 import onnxmem
-from onnxmem import settings, training
+from onnxmem import recipe, training
 from onnxmem.commands import analyze as command
 from onnxmem.commands import main
 from onnxmem.findings import Finding
@@ -291,7 +291,7 @@ def test_what_is_asked_of_runtimes_reaches_the_analysis(monkeypatch: pytest.Monk
         "cuda_workspace_bytes": 5,
         "asks_onnxruntime": False,
     }
-    defaults = settings.Settings()
+    defaults = onnxmem.Settings()
     assert second == {name: getattr(defaults, name) for name in second}
 
 
@@ -337,9 +337,9 @@ def test_the_version(flag: str, capsys: Capture) -> None:
 
 
 def test_the_command_line_offers_what_training_knows() -> None:
-    assert tuple(training.OPTIMIZERS) == settings.OPTIMIZERS
-    assert tuple(training.PRECISIONS) == settings.PRECISIONS
-    assert tuple(training.LOSSES) == settings.LOSSES
+    assert tuple(training.OPTIMIZERS) == recipe.OPTIMIZERS
+    assert tuple(training.PRECISIONS) == recipe.PRECISIONS
+    assert tuple(training.LOSSES) == recipe.LOSSES
 
 
 @pytest.mark.parametrize(

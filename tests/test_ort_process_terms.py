@@ -66,7 +66,7 @@ def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pac
     }""")
     packs = (
         Prepacked("a", "w", 101, is_reserved=True, drops_original=True),
-        Prepacked("b", "w", 0, is_reserved=True, drops_original=True),
+        Prepacked("b", "w", 0, is_reserved=True, drops_original=True, passing_bytes=101),
     )
     rows = load_terms(graph, graph, packs, 0).packed
     assert [(row.packed_bytes, row.is_kept, row.is_last) for row in rows] == [

@@ -199,7 +199,7 @@ def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatc
         seen.append(packs)
         return small
 
-    monkeypatch.setattr(packing, "prepacked", lambda _: packed)
+    monkeypatch.setattr(packing, "prepacked", lambda *_: packed)
     monkeypatch.setattr(packing, "initializer_reserves", reserves)
     made = packing.packing(graph, SessionOptions(), CPU)
     assert made == Packing((101, 107, 13), (103,))

@@ -264,6 +264,7 @@ def test_what_onnxruntime_saves_is_the_graph(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text(json.dumps(shapes))
+        (folder / "contents.json").write_text("{}")
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     asked = answering(monkeypatch, save)
@@ -295,6 +296,7 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text("{}")
+        (folder / "contents.json").write_text("{}")
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     answering(monkeypatch, save)
@@ -448,7 +450,7 @@ def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
         "y/then_branch/t/else_branch": {"s": ["N", 7], "x": ["N", 7]},
         "y/else_branch": {"d": ["N", 7], "e": ["N", 7], "x": ["N", 7]},
     }
-    assert not (tmp_path / "shapes.ort").exists()
+    assert not (tmp_path / "own.ort").exists()
 
 
 @pytest.mark.measure

@@ -7,6 +7,7 @@ import pytest
 from onnxmem import Settings, analyze
 from onnxmem.commands.measure_options import LEVELS as OFFERED
 from onnxmem.errors import UsageError
+from onnxmem.recipe import OPTIMIZERS, PRECISIONS
 from onnxmem.runtimes import LEVELS
 from onnxmem.runtimes.onnxruntime.memory import KERNELS
 from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
@@ -18,13 +19,12 @@ from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
         (
             {"optimizer": "nope"},
             (
-                "optimizer 'nope' is not known; choose one of sgd, momentum, nesterov, rmsprop, "
-                "adagrad, adam, adamw, lion, lamb, adafactor, adam8bit"
+                f"optimizer 'nope' is not known; choose one of {', '.join(OPTIMIZERS)}"
             ),
         ),
         (
             {"precision": "fp7"},
-            "precision 'fp7' is not known; choose one of fp32, mixed-fp16, mixed-bf16, bf16",
+            f"precision 'fp7' is not known; choose one of {', '.join(PRECISIONS)}",
         ),
         ({"loss": "l3"}, "loss 'l3' is not known; choose one of cross-entropy, mse, none"),
         ({"batch": "3"}, "'3' is no whole number; a batch, a dim and a size are"),

@@ -1,19 +1,26 @@
-"""Predicted against measured: prints the README's accuracy table, in Markdown.
+"""Predicted against measured: prints the README's tables of training, in Markdown.
 
 Usage: python tools/accuracy.py
 
-The measured side lies in ``tests/data/training/truth.json``: live bytes of one steady training step
-of 17 native PyTorch networks at two batches each. The predicted side is worked out here, from
-the ONNX files beside it.
+The measured side lies in ``tests/data/training`` (17 networks) and ``tests/data/training_new`` (16
+that were made when the code was done, each in three exports): live bytes of one steady training
+step of the native PyTorch network. The predicted side is worked out here, from the ONNX files
+beside them.
 """
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import onnxmem
+from onnxmem import Recipe
+from onnxmem.training import TrainingMemory
+from onnxmem.training.rules_of_thumb import FORMULAS, RulesOfThumb
 
-DATA = Path(__file__).parent.parent / "tests" / "data" / "training"
+TESTS = Path(__file__).parent.parent / "tests" / "data"
+GIVEN, NEW = TESTS / "training", TESTS / "training_new"
 OPTIMIZERS = ("sgd", "momentum", "adam")
 TERMS = {
     "weights": "weight_bytes",
@@ -21,49 +28,143 @@ TERMS = {
     "saved activations": "saved_activation_bytes",
     "inputs and targets": "input_bytes",
     "optimizer state": "optimizer_state_bytes",
+    "peak of the backward phase": "backward_peak_bytes",
+    "peak of the optimizer phase": "optimizer_peak_bytes",
     "peak of the step": "peak_bytes",
+}
+EXPORTERS = {
+    "legacy": "`dynamo=False`, `training=TRAINING`",
+    "dynamo_plain": "`dynamo=True`, `optimize=False`",
+    "dynamo": "`dynamo=True`, with `--assume-batchnorm` where the finding says so",
 }
 
 
-def errors_percent() -> dict[str, list[float]]:
-    """The error of each term on every row: 34 rows by 3 optimizers."""
-    found: dict[str, list[float]] = {term: [] for term in TERMS}
-    for row in json.loads((DATA / "truth.json").read_text())["rows"]:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured step, and the analysis of its file."""
+
+    network: str
+    exporter: str
+    measured: dict[str, int]
+    analysis: onnxmem.Analysis
+
+    @property
+    def training(self) -> TrainingMemory:
+        """The predicted step."""
+        if self.analysis.training is None:
+            raise ValueError(self.network)
+        return self.analysis.training
+
+    @property
+    def error_percent(self) -> float:
+        """Of the step's peak."""
+        return 100 * (self.training.peak_bytes / self.measured["peak_bytes"] - 1)
+
+
+def given_rows() -> Iterator[Row]:
+    """34 rows by 3 optimizers."""
+    for row in _rows(GIVEN):
         for optimizer in OPTIMIZERS:
-            for term, error in _row_errors(row, optimizer):
-                found[term].append(error)
-    return found
+            recipe = Recipe(optimizer=optimizer)
+            yield _analysed(row, GIVEN / row["file"], "legacy", recipe)
 
 
-def _row_errors(row: dict[str, object], optimizer: str) -> Iterator[tuple[str, float]]:
-    path = DATA / str(row["file"])
-    batch = row["batch"]
-    measured = {**row, **_mapping(row[optimizer])}
-    analysis = onnxmem.analyze(path, batch=int(str(batch)), train=True, optimizer=optimizer)
-    for term, key in TERMS.items():
-        predicted, truth = getattr(analysis.training, key), int(str(measured[key]))
-        if truth:
-            yield term, 100 * (predicted / truth - 1)
+def new_rows() -> Iterator[Row]:
+    """Each row by exporter and optimizer; attention as a GPU runs it, where that was measured."""
+    rows = _rows(NEW)
+    fused = {row["model"] for row in rows if row["attention"] == "efficient"}
+    for row in rows:
+        if row["model"] in fused and row["attention"] == "math":
+            continue
+        for exporter, file in row["files"].items():
+            for optimizer in OPTIMIZERS:
+                recipe = Recipe(optimizer=optimizer, loss=row["loss"])
+                yield _analysed(row, NEW / file, exporter, recipe)
 
 
-def _mapping(value: object) -> dict[str, object]:
-    return dict(value) if isinstance(value, dict) else {}
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return list(json.loads((folder / "truth.json").read_text())["rows"])
 
 
-def table() -> str:
-    """The table in Markdown."""
+def _analysed(row: dict[str, Any], path: Path, exporter: str, recipe: Recipe) -> Row:
+    analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
+    if any(finding.code == "folded_batchnorm" for finding in analysis.findings):
+        recipe = replace(recipe, assume_batchnorm=True)
+        analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
+    measured = {**row, **row[recipe.optimizer]}
+    return Row(row["model"], exporter, measured, analysis)
+
+
+def terms_table(rows: list[Row]) -> str:
+    """Each term of a step, over all rows."""
     lines = [
         "| term of a training step | rows | exact | median error | largest error |",
         "|---|---|---|---|---|",
     ]
-    for term, errors in errors_percent().items():
-        sizes = sorted(map(abs, errors))
-        exact = sum(size == 0 for size in sizes)
-        median, largest = sizes[len(sizes) // 2], sizes[-1]
-        cells = (term, len(sizes), exact, f"{median:.2f} %", f"{largest:.2f} %")
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    for term, key in TERMS.items():
+        pairs = ((getattr(row.training, key), row.measured[key]) for row in rows)
+        errors = [100 * (ours / truth - 1) for ours, truth in pairs if truth]
+        lines.append(_line(term, errors))
     return "\n".join(lines)
 
 
+def methods_table(rows: list[Row]) -> str:
+    """The step's peak by onnxmem and by the rules of thumb."""
+    lines = [
+        "| peak of the step by | rows | exact | median error | largest error |",
+        "|---|---|---|---|---|",
+        _line("onnxmem", [row.error_percent for row in rows]),
+    ]
+    for rule in fields(RulesOfThumb):
+        errors = [_rule_error(row, rule.name) for row in rows]
+        known = [error for error in errors if error is not None]
+        lines.append(_line(FORMULAS[rule.name], known))
+    return "\n".join(lines)
+
+
+def _rule_error(row: Row, name: str) -> float | None:
+    num_bytes: int | None = getattr(row.analysis.rules_of_thumb, name)
+    return None if num_bytes is None else 100 * (num_bytes / row.measured["peak_bytes"] - 1)
+
+
+def exporters_table(rows: list[Row]) -> str:
+    """The step's peak on the new networks, by exporter."""
+    lines = ["| export | rows | exact | median error | largest error |", "|---|---|---|---|---|"]
+    for exporter, how in EXPORTERS.items():
+        errors = [row.error_percent for row in rows if row.exporter == exporter]
+        lines.append(_line(how, errors))
+    return "\n".join(lines)
+
+
+def exceptions(rows: list[Row]) -> str:
+    """The networks of which some row is off by more than 1 %, and the worst of each export."""
+    worst: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key = (row.network, row.exporter)
+        worst[key] = max(worst.get(key, 0.0), row.error_percent, key=abs)
+    return "\n".join(
+        f"{name}, {e}: {err:+.2f} %" for (name, e), err in worst.items() if abs(err) > 1
+    )
+
+
+def _line(name: str, errors: list[float]) -> str:
+    sizes = sorted(map(abs, errors))
+    exact = sum(size == 0 for size in sizes)
+    median, largest = sizes[len(sizes) // 2], sizes[-1]
+    return f"| {name} | {len(sizes)} | {exact} | {median:.2f} % | {largest:.2f} % |"
+
+
+def tables() -> dict[str, str]:
+    """The tables by the names of their places in the README."""
+    given, new = list(given_rows()), list(new_rows())
+    return {
+        "accuracy": terms_table(given),
+        "methods": methods_table([*given, *new]),
+        "exporters": exporters_table(new),
+        "more than 1 % off": exceptions([*given, *new]),
+    }
+
+
 if __name__ == "__main__":
-    print(table())
+    for name, text in tables().items():
+        print(f"<!-- {name} -->\n{text}\n")

@@ -7,7 +7,9 @@ from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.training_options import recipe_from
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
+from onnxmem.recipe import Recipe
 from onnxmem.report.colour import coloured
 from onnxmem.report.contract import as_json
 from onnxmem.report.layers import render_layers
@@ -27,13 +29,14 @@ def run(arguments: Namespace) -> int:
 
 def _entries(arguments: Namespace, codes: list[int]) -> Iterator[Analysis | Failure]:
     """One entry at a time: a catalogue of models need not be in memory together."""
+    recipe = recipe_from(arguments)
     for path in arguments.models:
-        entry, code = _entry(path, arguments)
+        entry, code = _entry(path, arguments, recipe)
         codes.append(code)
         yield entry
 
 
-def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
+def _entry(path: str, arguments: Namespace, recipe: Recipe) -> tuple[Analysis | Failure, int]:
     try:
         analysis = analyze(
             path,
@@ -42,9 +45,7 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
             shapes=dict(arguments.shapes),
             values=dict(arguments.values),
             train=arguments.train,
-            optimizer=arguments.optimizer,
-            precision=arguments.precision,
-            loss=arguments.loss,
+            recipe=recipe,
             budget_bytes=arguments.budget_bytes,
             runtimes=tuple(dict.fromkeys(arguments.runtimes)),
             graph=arguments.graph,
@@ -52,6 +53,7 @@ def _entry(path: str, arguments: Namespace) -> tuple[Analysis | Failure, int]:
             fixed_dims=arguments.fixed_dims,
             cuda_context_bytes=arguments.cuda_context_bytes,
             cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+            expandable_segments=arguments.expandable_segments,
             asks_onnxruntime=not arguments.emulate_optimiser,
         )
     except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone

@@ -7,8 +7,9 @@ from typing import Final, NoReturn
 
 from onnxmem import __version__
 from onnxmem.commands.measure_options import add_measure_options
+from onnxmem.commands.training_options import add_training_options
 from onnxmem.errors import UsageError
-from onnxmem.settings import BACKENDS, GRAPHS, LOSSES, OPTIMIZERS, PRECISIONS, RUNTIMES, Settings
+from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
 from onnxmem.units import parse_size
 from onnxmem.values import Values, parse_values
 
@@ -48,7 +49,7 @@ def _analyze_parser() -> ArgumentParser:
         allow_abbrev=False,
     )
     _add_model_options(parser)
-    _add_training_options(parser)
+    add_training_options(parser)
     _add_runtime_options(parser)
     _add_measuring_option(parser)
     _add_budget_options(parser)
@@ -91,19 +92,6 @@ def _add_model_options(parser: ArgumentParser) -> None:
     )
 
 
-def _add_training_options(parser: ArgumentParser) -> None:
-    defaults = Settings()
-    training = parser.add_argument_group("training")
-    training.add_argument("--train", action="store_true", help="work out a training step too")
-    for name, choices, default in (
-        ("--optimizer", OPTIMIZERS, defaults.optimizer),
-        ("--precision", PRECISIONS, defaults.precision),
-        ("--loss", LOSSES, defaults.loss),
-    ):
-        listed = f"{', '.join(choices)} (default: {default})"
-        training.add_argument(name, choices=choices, default=default, metavar="NAME", help=listed)
-
-
 def _add_runtime_options(parser: ArgumentParser) -> None:
     runtime = parser.add_argument_group("runtime")
     runtime.add_argument(
@@ -132,6 +120,11 @@ def _add_runtime_options(parser: ArgumentParser) -> None:
             metavar="SIZE",
             help=f"{what}, in place of what is assumed",
         )
+    runtime.add_argument(
+        "--expandable-segments",
+        action="store_true",
+        help="PyTorch's allocator on CUDA grows its segments, for a training step",
+    )
     runtime.add_argument(
         "--emulate-optimiser",
         action="store_true",

@@ -4,15 +4,22 @@ Sums are printed as lines that add up to the byte, and every name from the model
 """
 
 from collections import Counter
+from dataclasses import fields
 
 from onnxmem.analysis import Analysis
 from onnxmem.compute import Compute
 from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
+from onnxmem.recipe import Recipe
 from onnxmem.report.budget import budget_section
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.runtime import runtime_sections
-from onnxmem.report.training import rules_section, training_section
+from onnxmem.report.training import (
+    checkpoint_section,
+    cuda_section,
+    rules_section,
+    training_section,
+)
 from onnxmem.units import format_bytes, format_count, plural
 
 _LIVE_SHOWN = 8
@@ -30,7 +37,9 @@ def render(analysis: Analysis) -> str:
         _activations_section(analysis),
         _live_section(analysis.activations),
         *runtime_sections(analysis),
-        training_section(analysis.training, analysis.training_law),
+        training_section(analysis),
+        cuda_section(analysis),
+        checkpoint_section(analysis),
         budget_section(analysis),
         rules_section(analysis),
         _compute_section(analysis.compute),
@@ -58,12 +67,7 @@ def _head(analysis: Analysis) -> list[str]:
 def _assumptions(analysis: Analysis) -> list[str]:
     settings = analysis.settings
     symbols = analysis.question.prepared.batch_symbols
-    training = (
-        "training",
-        f"optimizer {settings.optimizer}",
-        f"precision {settings.precision}",
-        f"loss {settings.loss}",
-    )
+    training = ("training", *_recipe(settings.recipe))
     stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
     return [
         *(training if settings.train else ("inference",)),
@@ -77,6 +81,23 @@ def _assumptions(analysis: Analysis) -> list[str]:
         f"graph {settings.graph or 'raw'}",
         *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
     ]
+
+
+def _recipe(recipe: Recipe) -> list[str]:
+    """The three that every step has, and what else is not the default."""
+    defaults = Recipe()
+    named = ("optimizer", "precision", "loss")
+    others = [field.name for field in fields(Recipe) if field.name not in named]
+    changed = [name for name in others if getattr(recipe, name) != getattr(defaults, name)]
+    return [_said(name, getattr(recipe, name)) for name in (*named, *changed)]
+
+
+def _said(name: str, value: object) -> str:
+    words = name.replace("_", " ")
+    if value is True:
+        return words
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"{words} {shortened(text)}"
 
 
 def _dims(dims: tuple[int, ...]) -> str:

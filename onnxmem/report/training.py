@@ -1,58 +1,99 @@
 """The training step in the text report: its terms as a sum, and the rules of thumb beside it."""
 
+from collections.abc import Mapping
 from dataclasses import fields
+from types import MappingProxyType
 
 from onnxmem.analysis import Analysis
-from onnxmem.capacity import BatchLaw
+from onnxmem.escaping import shortened
 from onnxmem.report.lines import fact, figure, law_text
+from onnxmem.runtimes.torch import TorchMemory
 from onnxmem.training import TrainingMemory
+from onnxmem.training.heap import Kind
 from onnxmem.training.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.units import format_bytes
 
 
-def training_section(training: TrainingMemory | None, law: BatchLaw | None) -> list[str]:
-    """The peak of a step as a sum of what is live then; empty where no training is asked for."""
+def training_section(analysis: Analysis) -> list[str]:
+    """The peak of a step as the sum of what is live then; empty where no training is asked for."""
+    training = analysis.training
     if training is None:
         return []
-    phase = f", in its {training.peak_phase} phase" if training.peak_phase else ""
-    lines = [figure("TRAIN", training.peak_bytes, f"peak of one step{phase}")]
-    terms = _terms(training)
-    lines += [figure(f"  {label}", num_bytes, remark) for label, num_bytes, remark in terms]
-    if training.peak_bytes is not None:
-        rest_bytes = training.peak_bytes - sum(num_bytes or 0 for _, num_bytes, _ in terms)
-        lines += _rest(training, rest_bytes)
+    remark = f"peak of one step, in its {training.peak_phase.value} phase"
+    lines = [figure("TRAIN", training.peak_bytes, remark)]
+    by_kind = training.live_by_kind()
+    lines += [figure(f"  {kind.value}", size, _REMARKS[kind]) for kind, size in by_kind.items()]
+    if training.peak_node is not None:
+        lines.append(fact("  at", shortened(training.peak_node)))
     lines.append(fact("  by phase", _phases(training)))
-    lines.append(fact("", "each a sum of terms, an estimate of when they are live together"))
-    if law is not None:
-        lines.append(fact("  formula", law_text(law)))
+    saved = format_bytes(training.saved_activation_bytes)
+    lines.append(fact("  kept", f"{saved} of activations from forward to backward"))
+    if analysis.training_law is not None:
+        lines.append(fact("  formula", law_text(analysis.training_law)))
+    return [*lines, *_largest(training)]
+
+
+def cuda_section(analysis: Analysis) -> list[str]:
+    """What PyTorch's allocator makes of the step on a GPU; empty where no training is asked for."""
+    return [] if analysis.torch is None else _torch(analysis.torch)
+
+
+def checkpoint_section(analysis: Analysis) -> list[str]:
+    """The ways of checkpointing, where the best is asked for."""
+    return [] if analysis.training is None else _checkpoints(analysis.training)
+
+
+_REMARKS: Mapping[Kind, str] = MappingProxyType(
+    {
+        Kind.WEIGHT: "trained",
+        Kind.BUFFER: "held, not trained",
+        Kind.STATE: "of the optimizer",
+        Kind.INPUT: "",
+        Kind.ACTIVATION: "kept for the way back, outputs, loss",
+        Kind.GRADIENT: "of weights, as far as made by then",
+        Kind.ACTIVATION_GRADIENT: "on their way back",
+        Kind.TEMPORARY: "of one operator, or of the optimizer's step",
+    }
+)
+
+_MOST_LISTED = 6
+
+
+def _torch(memory: TorchMemory) -> list[str]:
+    """What PyTorch's allocator makes of it on a GPU, and what lies beside."""
+    lines = [figure("ON CUDA", memory.total_bytes, "reserved, and the CUDA context")]
+    terms = (
+        ("  reserved", memory.reserved_peak_bytes, "max_memory_reserved, in three steps"),
+        ("  allocated", memory.allocated_peak_bytes, "max_memory_allocated"),
+        ("  context", memory.context_bytes, "assumed; --cuda-context"),
+    )
+    lines += [figure(label, size, remark) for label, size, remark in terms]
+    cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are in it"
+    lines.append(fact("", f"not measured on a GPU yet; {cublas}"))
     return lines
 
 
-def _terms(training: TrainingMemory) -> list[tuple[str, int | None, str]]:
-    """The terms of the step by name, live at its peak or not."""
-    return [
-        ("weights", training.weight_bytes, "trained"),
-        ("buffers", training.buffer_bytes, "held, not trained"),
-        ("optimizer state", training.optimizer_state_bytes, training.recipe.optimizer),
-        ("gradients", training.gradient_bytes, "of the weights"),
-        ("saved activations", training.saved_activation_bytes, "for the backward pass"),
-        ("inputs, targets", training.input_bytes, ""),
-    ]
-
-
-def _rest(training: TrainingMemory, rest_bytes: int) -> list[str]:
-    """What the named terms leave of the peak, above or below it."""
-    if rest_bytes == 0:
+def _checkpoints(training: TrainingMemory) -> list[str]:
+    """The ways of checkpointing that nothing beats both in bytes and in FLOPs."""
+    if not training.checkpoints:
         return []
-    if rest_bytes < 0:
-        return [
-            figure("  not live at the peak", rest_bytes, "of the above: freed, or not yet made")
-        ]
-    what = {
-        "optimizer": "outputs, and what the optimizer makes and frees",
-        "backward": "gradients of activations, outputs, work space",
-    }
-    return [figure("  others live", rest_bytes, what.get(training.peak_phase or "", ""))]
+    lines = ["CHECKPOINTS                       each beats the one above in bytes, for more FLOPs"]
+    for option in training.checkpoints:
+        flops = f"+ {option.extra_flops / 1e9:,.3g} GFLOPs a step, {option.schedule}"
+        lines.append(figure("  peak", option.peak_bytes, flops))
+    return lines
+
+
+def _largest(training: TrainingMemory) -> list[str]:
+    """The largest tensors alive at the peak."""
+    largest = training.live_at_peak()[:_MOST_LISTED]
+    return [
+        "  largest of them",
+        *(
+            figure("", block.size_bytes, f"{shortened(block.label)} ({block.kind.value})")
+            for block in largest
+        ),
+    ]
 
 
 def _phases(training: TrainingMemory) -> str:

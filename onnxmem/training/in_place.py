@@ -5,7 +5,8 @@ from collections.abc import Mapping
 
 from onnxmem.model import Graph
 
-_IN_PLACE = frozenset({"Celu", "Elu", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Tanh"})
+_KEEPING_OUTPUT = frozenset({"Relu", "Sigmoid", "Tanh"})
+_IN_PLACE = _KEEPING_OUTPUT | frozenset({"Celu", "Elu", "LeakyRelu", "Selu"})
 
 
 def in_place_activations(graph: Graph) -> Mapping[str, str]:
@@ -27,3 +28,16 @@ def in_place_activations(graph: Graph) -> Mapping[str, str]:
             if outputs.isdisjoint(maker.operator.outputs) and not maker.operator.autograd_view:
                 found[node.name] = data
     return found
+
+
+def inputs_kept_in_vain(graph: Graph) -> tuple[str, ...]:
+    """Name the activations that keep their input, and in place would keep their output alone.
+
+    ReLU, Sigmoid and Tanh keep their output either way: in place they save nothing that is kept.
+    """
+    may_be = in_place_activations(graph)
+    return tuple(
+        node.name
+        for node in graph.nodes
+        if node.name in may_be and node.onnx_op not in _KEEPING_OUTPUT
+    )

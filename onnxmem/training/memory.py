@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from onnxmem.findings import Finding
 from onnxmem.recipe import Recipe
-from onnxmem.training.heap import Block, Phase, StepTrace
+from onnxmem.training.heap import Block, Kind, Phase, StepTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class TrainingMemory:
     """Graph inputs and the loss's targets."""
     trace: StepTrace
     """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
+    multiplies_matrices: bool = False
+    """Whether cuBLAS runs, which takes a workspace."""
     checkpoints: tuple[CheckpointOption, ...] = ()
     """Where the best is asked for: those that nothing beats both in bytes and in FLOPs."""
     assumed_nodes: tuple[str, ...] = ()
@@ -72,6 +74,13 @@ class TrainingMemory:
     def peak_node(self) -> str | None:
         """The node at which the peak is reached; ``None`` in the optimizer."""
         return self.trace.peaks[self.peak_phase].node or None
+
+    def live_by_kind(self) -> dict[Kind, int]:
+        """Bytes alive at the peak, by what they hold; kinds that hold none are left out."""
+        found = dict.fromkeys(Kind, 0)
+        for block in self.live_at_peak():
+            found[block.kind] += block.size_bytes
+        return {kind: size for kind, size in found.items() if size}
 
     def live_at_peak(self) -> tuple[Block, ...]:
         """What is alive at the peak, largest first."""

@@ -10,6 +10,7 @@ from onnxmem.recipe import Recipe
 from onnxmem.training.adapters import with_adapters
 from onnxmem.training.assumptions import folded_convolutions, with_batchnorm, with_dropout
 from onnxmem.training.composites import as_run
+from onnxmem.training.in_place import inputs_kept_in_vain
 from onnxmem.units import plural
 
 
@@ -32,6 +33,8 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
         graph = with_batchnorm(graph)
     if recipe.assume_dropout:
         graph = with_dropout(graph)
+    if not recipe.in_place_activations and (kept := inputs_kept_in_vain(graph)):
+        findings.append(_in_place_finding(kept))
     graph = as_run(graph, fused_attention=recipe.attention == "fused")
     found = parameters(graph)
     if recipe.freeze:
@@ -49,6 +52,14 @@ def _folded_finding(names: list[str]) -> Finding:
         "optimize=False, or say --assume-batchnorm"
     )
     return Finding("folded_batchnorm", text, names[0])
+
+
+def _in_place_finding(names: tuple[str, ...]) -> Finding:
+    text = (
+        f"{plural(len(names), 'activation')} taken to keep an input that one in place would write "
+        f"over: {listed(names)}; if the network has inplace=True, say --in-place-activations"
+    )
+    return Finding("activations_out_of_place", text, names[0])
 
 
 def _no_match(pattern: str) -> str:

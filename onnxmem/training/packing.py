@@ -27,7 +27,7 @@ def packed_weights(graph: Graph, parameters: Parameters) -> Mapping[str, tuple[s
     found: dict[str, tuple[str, ...]] = {}
     for node in graph.nodes:
         if node.onnx_op in _RECURRENT:
-            for name in node.inputs[_WEIGHTS_AT]:
+            for name in filter(None, node.inputs[_WEIGHTS_AT]):
                 found.update(_unpacked(graph, makers, trained, name))
     return found
 

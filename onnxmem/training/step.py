@@ -16,6 +16,7 @@ from onnxmem.training.checkpointing import Schedule, candidates, every, keep_all
 from onnxmem.training.heap import Block, Heap, Kind, Phase
 from onnxmem.training.holdings import Holdings
 from onnxmem.training.losses import loss_named
+from onnxmem.training.matmul import is_product
 from onnxmem.training.memory import CheckpointOption, TrainingMemory
 from onnxmem.training.network import Network, network_of
 from onnxmem.training.passes import Passes
@@ -88,7 +89,7 @@ class _Step:
         passes = Passes(self.tape, heap, schedule)
         gathered = self._gather(heap)
         passes.run_forward()
-        losses.run_forward(heap)
+        losses.run_forward(heap, self.tape.reached)
         _release(heap, gathered)
         saved_bytes = heap.live_bytes - held_bytes
         if recipe.accumulate == 1:
@@ -114,6 +115,9 @@ class _Step:
             saved_activation_bytes=saved_bytes,
             input_bytes=sum_known((*inputs, losses.target_bytes())),
             trace=heap.trace(),
+            multiplies_matrices=any(
+                is_product(node) or node.onnx_op in {"Einsum", "Gemm"} for node in graph.nodes
+            ),
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
             findings=self.network.findings,

@@ -60,7 +60,7 @@ def is_identity(graph: Graph, node: Node) -> bool:
     """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
     if node.onnx_op == "Dropout":
         return node.operator.saved_extra_bytes(graph.call(node)) == 0
-    if node.onnx_op == "Cast" and node.reads and node.writes:
+    if node.onnx_op in {"Cast", "CastLike"} and node.reads and node.writes:
         source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
         return source is not None and source == result
     if node.onnx_op == "Slice":

@@ -57,14 +57,15 @@ class OutputLosses:
         """Bytes of the targets that the caller hands in."""
         return sum_known(self.loss.target_bytes(self.operand(name)) for name in self.outputs)
 
-    def run_forward(self, heap: Heap) -> None:
-        """Compute the losses: what they keep, and their values."""
+    def run_forward(self, heap: Heap, reached: frozenset[str]) -> None:
+        """Compute the losses: what they keep where a gradient is required, and their values."""
         for name in self.outputs:
             heap.node = f"loss of {name}"
+            is_trained = name in reached
             saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
-            if saved_bytes:
+            if saved_bytes and is_trained:
                 self.saved[name] = heap.allocate(heap.node, Kind.ACTIVATION, saved_bytes)
-            if self.loss.has_weight_sum:
+            if self.loss.has_weight_sum and is_trained:
                 self.weight_sums[name] = self._number(heap, "sum of the class weights")
             if self.loss.has_value:
                 size_bytes = self.loss.value_bytes(self.operand(name)) or 0

@@ -4,7 +4,8 @@ Usage: python tools/onnxruntime/accuracy.py [FOLDER] [--emulated] [--held-out] [
 
 Without ``FOLDER``: the models of ``models/`` and the ``light_*`` ones of the onnx package; its
 table is in the README. With the ``FOLDER`` of ``corpus.py``: those of packages too. Predictions
-start from the model's own file. ``--emulated``: as where onnxruntime is not installed.
+start from the model's own file, and know the small integer inputs that it was fed with.
+``--emulated``: as where onnxruntime is not installed.
 ``--held-out``: the models that no rule was made on. ``--details``: every setting that is not exact,
 with its figures.
 """
@@ -21,7 +22,8 @@ from typing import Any
 import onnx
 
 from onnxmem.measure.options import SessionOptions
-from onnxmem.model import Request, build, load, prepare
+from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.given_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
@@ -30,6 +32,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
+from onnxmem.values import Values
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "models"
@@ -125,7 +128,8 @@ def _of_model(
             key = (opening, measured["batch"] if opening.fixed_dims else None)
             if key not in made:
                 made[key] = optimised_model(ModelAt(file, prepared, bound), opening)
-            session = session_graph(made[key], bound.binding.shapes)
+            values = values_of(fed, bound.graph)
+            session = session_graph(made[key], bound.binding.shapes, values)
             options = SessionOptions(enable_mem_reuse=measured["reuse"])
             figures, unknown = arena_figures(session, options)
         except Exception as fault:  # noqa: BLE001 - a fault is a result of its own here
@@ -150,6 +154,13 @@ def request_of(fed: Mapping[str, Any], batch: int | None) -> Request:
         for name, dims in fed.get("shapes", {}).items()
     }
     return Request(batch, symbols, shapes)
+
+
+def values_of(fed: Mapping[str, Any], graph: Graph) -> dict[str, Values]:
+    """The elements of small inputs that a model was fed with: 1, where nothing else is said."""
+    given = {name: (value,) for name, value in fed.get("values", {}).items()}
+    tensors = (graph.tensors[name] for name in graph.inputs)
+    return {tensor.name: (1,) for tensor in tensors if may_be_setting(tensor)} | given
 
 
 def setting_of(row: Mapping[str, Any]) -> str:

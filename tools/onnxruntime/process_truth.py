@@ -1,13 +1,13 @@
 """Holds the predicted load peak and process against what ``truth.py`` measured.
 
-Usage: python tools/onnxruntime/process_truth.py FOLDER... [--out FILE.json]
+Usage: python tools/onnxruntime/process_truth.py FOLDER... [--details]
        python tools/onnxruntime/process_truth.py constants
 
 Each ``FOLDER`` holds a corpus and its records. The session's graph is the one that onnxruntime left
 there, so that only the rules of the process and of the arena are judged. The process before, and
 the largest array that its feeds freed, are those of the measured process; all other constants are
-the package's. ``--out`` keeps every setting's figures, and the terms of one setting of each model.
-``constants`` measures, in fresh processes, those constants that need no model.
+the package's. ``--details`` lists the settings that are off by more than 10 %. ``constants``
+measures, in fresh processes, those constants that need no model.
 """
 
 import argparse
@@ -15,11 +15,10 @@ import ctypes
 import hashlib
 import inspect
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,12 @@ from typing import Any
 import corpus
 import onnx
 import session_run
+from accuracy import values_of
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, load, prepare
+from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.process import (
@@ -44,6 +45,7 @@ from onnxmem.runtimes.onnxruntime.process import (
 )
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 FLOOR_BYTES = 64 << 20
 """Smaller figures are not judged: the process before is as large."""
@@ -64,22 +66,20 @@ class Row:
     process_predicted: int
     is_arena_exact: bool
     """The arena's regions are predicted to the byte."""
-    terms: ProcessTerms
 
 
 def main() -> None:
-    """Print the table, and write the data of the tests."""
+    """Print the table, or the constants."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folders", nargs="+")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--details", action="store_true")
     asked = parser.parse_args()
     if asked.folders == ["constants"]:
         return print(json.dumps(constants(), indent=1))
     rows = [row for folder in asked.folders for row in compared(Path(folder))]
-    print(table(rows))
-    if asked.out:
-        asked.out.write_text(json.dumps(packed(rows), separators=(",", ":")))
-    return None
+    for line in details(rows) if asked.details else ():
+        print(line)
+    return print(table(rows))
 
 
 def compared(folder: Path) -> Iterator[Row]:
@@ -100,40 +100,38 @@ def in_other_third(name: str) -> bool:
 
 
 def table(rows: Iterable[Row]) -> str:
-    """Errors in percent, of figures over 64 MiB."""
+    """Errors in percent, of figures over 64 MiB; the largest with its sign."""
     known = list(rows)
     parts = (
         ("two thirds", [row for row in known if not row.is_held_out]),
-        ("other third, held out", [row for row in known if row.is_held_out]),
+        ("others, held out", [row for row in known if row.is_held_out]),
         ("all", known),
         ("all, arena's regions exact", [row for row in known if row.is_arena_exact]),
     )
-    lines = ["| figure | models | settings | within 10 % | min | median | max |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    head = "| figure | models | settings | within 10 % | median | 90th percentile | largest |"
+    lines = [head, "|---|---|---|---|---|---|---|"]
     for figure in ("load", "process"):
         for name, chosen in parts:
-            errors = [error for row in chosen if (error := _error(row, figure)) is not None]
+            found = (_error(row, figure) for row in chosen)
+            errors = sorted((error for error in found if error is not None), key=abs)
             if errors:
                 near = 100 * sum(abs(error) <= NEAR_PERCENT for error in errors) / len(errors)
-                spread = (min(errors), statistics.median(errors), max(errors))
-                figures = " | ".join(f"{error:+.1f} %" for error in spread)
-                lines.append(f"| {figure} | {name} | {len(errors)} | {near:.1f} % | {figures} |")
+                middle, ninth = (abs(errors[int(part * (len(errors) - 1))]) for part in (0.5, 0.9))
+                lines.append(
+                    f"| {figure} | {name} | {len(errors)} | {near:.1f} % "
+                    f"| {middle:.1f} % | {ninth:.1f} % | {errors[-1]:+.1f} % |"
+                )
     return "\n".join(lines)
 
 
-def packed(rows: Iterable[Row]) -> dict[str, Any]:
-    """The rows as plain data; terms of the last setting of each model that keeps its symbols."""
-    known = list(rows)
-    last = {row.model: row for row in known if row.setting.startswith("sym_all")}
-    return {
-        "keys": [field.name for field in fields(Row) if field.name != "terms"],
-        "rows": [_figures(row) for row in known],
-        "terms": {
-            row.model: {"setting": row.setting, **_plain(row.terms)}
-            for row in last.values()
-            if max(row.load_measured, row.process_measured) > FLOOR_BYTES
-        },
-    }
+def details(rows: Iterable[Row]) -> Iterator[str]:
+    """The figures that are further off, setting by setting."""
+    for row in rows:
+        for figure in ("load", "process"):
+            error = _error(row, figure)
+            if error is not None and abs(error) > NEAR_PERCENT:
+                remark = "" if row.is_arena_exact else ", the arena's regions are not exact"
+                yield f"{row.model} {row.setting} {figure} {error:+.1f} %{remark}"
 
 
 def constants() -> dict[str, int]:
@@ -184,7 +182,6 @@ def _row(here: Path, *, is_held_out: bool) -> Row:
         process_measured=measured["rss_bytes_run_3"],
         process_predicted=process_bytes(terms),
         is_arena_exact=held_bytes == figures["held_steady_bytes"],
-        terms=terms,
     )
 
 
@@ -193,7 +190,7 @@ def _terms(here: Path, request: Mapping[str, Any], before: int) -> tuple[Process
     path = Path(request["model"])
     shapes = {name: tuple(dims) for name, (_, dims) in request["shapes"].items()}
     graph = build(prepare(load(path)), Request(shapes=shapes)).graph
-    session = session_graph(_optimised(here, request), shapes)
+    session = session_graph(_optimised(here, request), shapes, values_of(request, graph))
     options = SessionOptions(level=request["level"], enable_mem_reuse=request["reuse"])
     arena, _ = arena_figures(session, options)
     kept = prepacked(session.graph)
@@ -219,9 +216,12 @@ def _optimised(here: Path, request: Mapping[str, Any]) -> OptimisedModel:
         for place, values in plain.items()
     }
     proto = load(here / "opt.onnx").proto
-    is_changed = _nodes(proto) != _nodes(onnx.load(request["model"], load_external_data=False))
-    in_order = is_changed or request["level"] != "off"
-    return OptimisedModel(proto, shapes, in_order, request["level"], "onnxruntime")
+    before, after = _nodes(load(request["model"]).proto), _nodes(proto)
+    kept = frozenset(place for place, nodes in after.items() if before.get(place) == nodes)
+    is_changed = len(kept) < len(after)
+    return OptimisedModel(
+        proto, shapes, is_changed, request["level"], "onnxruntime", in_file_order=kept
+    )
 
 
 def _baseline(request: Mapping[str, Any], process_bytes: int) -> Baseline:
@@ -234,8 +234,16 @@ def _baseline(request: Mapping[str, Any], process_bytes: int) -> Baseline:
     return replace(MEASURED, process_bytes=process_bytes, mmap_threshold_bytes=threshold)
 
 
-def _nodes(model: onnx.ModelProto) -> list[tuple[str, ...]]:
-    return [(node.op_type, *node.input, "", *node.output) for node in model.graph.node]
+def _nodes(model: onnx.ModelProto) -> dict[str, list[tuple[str, list[str], list[str]]]]:
+    """What each graph runs, by its place, as ``saving.py`` compares it."""
+    return {
+        place: [
+            (node.op_type, list(node.input), list(node.output))
+            for node in graph.node
+            if onnx_op(node) != "Constant"
+        ]
+        for place, graph in placed_graphs(model.graph)
+    }
 
 
 def _error(row: Row, figure: str) -> float | None:
@@ -245,43 +253,6 @@ def _error(row: Row, figure: str) -> float | None:
         else (row.process_measured, row.process_predicted)
     )
     return 100 * (predicted / measured - 1) if measured > FLOOR_BYTES else None
-
-
-def _figures(row: Row) -> list[str | int]:
-    values = (getattr(row, field.name) for field in fields(row) if field.name != "terms")
-    return [int(value) if isinstance(value, bool) else value for value in values]
-
-
-def _plain(terms: ProcessTerms) -> dict[str, Any]:
-    """Terms as numbers: weights by their place, external ones below zero."""
-    made = terms.load
-    places = {each.name: place for place, each in enumerate(made.stored)}
-    for each in (each for level in made.made for each in level):
-        places.setdefault(each.name, len(places))
-    for name in sorted({*made.kept, *(each.weight for each in made.packed)}):
-        places.setdefault(name, len(places))
-    return {
-        "file": made.file_bytes,
-        "nodes": made.num_nodes,
-        "stored": [-e.size_bytes if e.is_external else e.size_bytes for e in made.stored],
-        "made": [[_made(each, places) for each in level] for level in made.made],
-        "kept": sorted(places[name] for name in made.kept),
-        "packed": [
-            [places[e.weight], e.weight_bytes, e.packed_bytes, e.is_reserved, e.is_kept, e.is_last]
-            for e in made.packed
-        ],
-        "regions": [[each.size_bytes, each.touched_bytes] for each in terms.regions],
-        "loaded_regions": len(made.regions),
-        "mapped": terms.mapped_bytes,
-        "feeds": terms.feed_bytes,
-        "before": made.baseline.process_bytes,
-        "threshold": made.baseline.mmap_threshold_bytes,
-    }
-
-
-def _made(each: Any, places: Mapping[str, int]) -> list[Any]:  # noqa: ANN401 - a MadeWeight
-    source = None if each.source is None else places[each.source]
-    return [places[each.name], each.size_bytes, each.making.value, source, each.source_bytes]
 
 
 def _lines(path: str) -> list[str]:

@@ -1,6 +1,8 @@
 """Measure a step of many small networks, an operator or two each, and export each in three ways.
 
-    PYTHONPATH=tools python tools/training/operators.py     # to tests/data/training_operators.json.gz
+    PYTHONPATH=tools python tools/training/operators.py
+
+writes tests/data/training_operators.json.gz.
 
 Sizes are distinct primes, so that a wrong term cannot hide behind another.
 """
@@ -58,7 +60,12 @@ def _images(function: Function, channels: int = CHANNELS) -> Callable[[], nn.Mod
 
 def _made(make: Callable[[], nn.Module], around: Callable[..., Any], *more: int) -> Any:  # noqa: ANN401
     """The network around a module that is made anew with it."""
-    return lambda: around(make(), *more)()
+
+    def build() -> nn.Module:
+        network: nn.Module = around(make(), *more)()
+        return network
+
+    return build
 
 
 def _row_input(batch: int) -> Tensors:

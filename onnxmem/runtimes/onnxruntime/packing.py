@@ -1,6 +1,9 @@
 """What of the weights lies in the arena before the first node runs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
+from types import MappingProxyType
 
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph
@@ -17,10 +20,19 @@ class Packing:
     """Held beside the regions, each byte for byte."""
     allocated_bytes: tuple[int, ...]
     """Requested like any buffer, in this order: their regions stay."""
+    passing_bytes: int = 0
+    """By how much more is reserved while a kernel packs what an earlier one has packed."""
 
 
-def packing(graph: Graph, options: SessionOptions, kernels: Kernels) -> Packing:
+def packing(
+    graph: Graph,
+    options: SessionOptions,
+    kernels: Kernels,
+    contents: Mapping[str, str] = MappingProxyType({}),
+) -> Packing:
     """What a session's arena holds of the weights once it is loaded.
+
+    ``contents``: what weights of equal bytes have in common, by name.
 
     On CUDA all of them: in one reserved block where the memory pattern is on, else each requested
     apart (``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``; read in the
@@ -31,10 +43,16 @@ def packing(graph: Graph, options: SessionOptions, kernels: Kernels) -> Packing:
         if options.enable_mem_pattern:
             return Packing((sum(map(rounded_up, sizes)),), ())
         return Packing((), sizes)
-    packed = () if options.disable_prepacking else prepacked(graph)
+    packed = () if options.disable_prepacking else prepacked(graph, contents)
     small = initializer_reserves(graph, packed)
-    reserved = (
-        *(each.size_bytes for each in packed if each.is_reserved),
-        *(each.size_bytes for each in small),
+    reserved = tuple(each for each in packed if each.is_reserved)
+    sizes = tuple(each.size_bytes for each in reserved)
+    held = accumulate(sizes)
+    most = max(
+        (now + each.passing_bytes for now, each in zip(held, reserved, strict=True)), default=0
     )
-    return Packing(reserved, tuple(each.size_bytes for each in packed if not each.is_reserved))
+    return Packing(
+        reserved_bytes=(*sizes, *(each.size_bytes for each in small)),
+        allocated_bytes=tuple(each.size_bytes for each in packed if not each.is_reserved),
+        passing_bytes=max(most - sum(sizes), 0),
+    )

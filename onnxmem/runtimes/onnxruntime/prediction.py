@@ -22,7 +22,7 @@ from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
-from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
+from onnxmem.runtimes.onnxruntime.process import MEASURED, Region, arena_regions
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 
@@ -162,14 +162,14 @@ def _replayed(
         session_graph.graph,
         Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
     )
-    packed = packing(session_graph.graph, options, kernels)
+    packed = packing(session_graph.graph, options, kernels, session_graph.contents)
     opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
     # A kernel that may not pack beforehand packs while it runs.
     constants = {} if options.disable_prepacking else initializers(session_graph.graph)
     rules = _Rules(kernels, opsets, constants)
     course = session_graph.course
     loaded = partial(Session, made, scratch=rules.of, course=course)
-    first = loaded(_loaded_arena(packed, options), uses_pattern=False)
+    first = loaded(_loaded_arena(packed, options, kernels), uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     loaded_regions = arena_regions(first.arena)
     nodes = first.run()
@@ -182,9 +182,11 @@ def _replayed(
         left.bounds,
         session_graph.deciding,
     )
-    traced = loaded(_loaded_arena(packed, options))
+    traced = loaded(_loaded_arena(packed, options, kernels))
     traced.run()
-    steady = loaded(_loaded_arena(packed, options), uses_pattern=options.enable_mem_pattern)
+    steady = loaded(
+        _loaded_arena(packed, options, kernels), uses_pattern=options.enable_mem_pattern
+    )
     resident_bytes = 0
     for _ in range(STEADY_RUNS):
         steady.run()
@@ -222,14 +224,17 @@ def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:
     return arena.touched_bytes - allocated_bytes
 
 
-def _loaded_arena(packed: Packing, options: SessionOptions) -> Arena:
+def _loaded_arena(packed: Packing, options: SessionOptions, kernels: Kernels) -> Arena:
     """The arena of a session before its first run."""
     given = ArenaOptions(doubles=options.arena_extend_strategy == "kNextPowerOfTwo")
     if options.gpu_mem_limit_bytes is not None:
         given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
+    if kernels.provider == "cpu":
+        given = replace(given, mapped_from_bytes=MEASURED.mmap_threshold_bytes)
     arena = Arena(given)
     for size in packed.reserved_bytes:
         arena.reserve(size)
+    arena.in_use_peak_bytes += packed.passing_bytes
     for size in packed.allocated_bytes:
         arena.allocate(size)
     return arena

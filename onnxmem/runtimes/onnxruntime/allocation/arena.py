@@ -43,6 +43,9 @@ class ArenaOptions:
     """``max_power_of_two_extend_bytes``."""
     limit_bytes: int = _NO_LIMIT
     """``gpu_mem_limit``."""
+    mapped_from_bytes: int | None = None
+    """Regions of this size and more get pages of their own from the C library, and Linux puts each
+    mapping below the last one; smaller ones, or without it all, stand in the order of making."""
 
 
 @dataclass(slots=True, eq=False)
@@ -167,9 +170,14 @@ class Arena:
         self._num_regions += 1
         self.regions[number] = size
         self.held_bytes += size
-        chunk = Chunk(number << _REGION_BITS, size, number)
+        chunk = Chunk(self._region_address(number, size), size, number)
         self._chunks[chunk.address] = chunk
         return chunk
+
+    def _region_address(self, number: int, size_bytes: int) -> int:
+        mapped_from = self.options.mapped_from_bytes
+        is_mapped = mapped_from is not None and size_bytes >= mapped_from
+        return (_FIRST_MAPPED - number if is_mapped else number) << _REGION_BITS
 
     def _next_region_bytes(self, rounded: int) -> int:
         """Double until the request fits; a region that fitted at once doubles the next one."""
@@ -207,7 +215,9 @@ class Arena:
 
 
 _REGION_BITS: Final = 48
-"""Addresses of regions stand in the order in which the regions were made."""
+"""A region's address is no real one, but stands in the order of the real ones."""
+_FIRST_MAPPED: Final = 1 << 24
+"""Above the heap, and above as many regions as may follow."""
 
 
 def _rounded_up(size_bytes: int) -> int:

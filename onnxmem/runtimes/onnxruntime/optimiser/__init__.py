@@ -45,8 +45,8 @@ def optimised(
 def planner_shapes(model: onnx.ModelProto, *, channel_block: int = 16) -> dict[str, Dims | None]:
     """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
 
-    A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept and
-    filled up: the symbol that it states for an inner value outlives an override of the input's.
+    A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept
+    and filled up: the symbol that it states for an inner value outlives an override of the input's.
     Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
 
     :param model: a model, optimised or not; its own shape statements count.

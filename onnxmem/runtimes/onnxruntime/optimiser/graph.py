@@ -77,6 +77,8 @@ class Graph:
     types: dict[str, ValueType] = field(default_factory=dict)
     shape_values: dict[str, "ShapeValue"] = field(default_factory=dict)
     """Elements that data propagation found, by value."""
+    contents: dict[object, int] = field(default_factory=dict)
+    """Of the outermost graph: numbers of what constants may hold (``contents.py``)."""
     makers: dict[str, Node] = field(default_factory=dict)
     _readers: dict[str, dict[int, Node]] = field(default_factory=dict)
     _arrays: dict[str, Array | None] = field(default_factory=dict)

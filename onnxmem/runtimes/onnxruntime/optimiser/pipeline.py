@@ -158,10 +158,8 @@ def optimise(graph: Graph, level: str, dims: Mapping[str, int], block: int) -> N
     if separate_units(graph):
         resolve(graph)
     override = Pass(bound_dims(dims))
-    if level == "off":
-        run_level(graph, (override,))
-    else:
-        run_level(graph, (*BASIC_BEFORE, override, *BASIC_AFTER))
+    before, after = ((), ()) if level == "off" else (BASIC_BEFORE, BASIC_AFTER)
+    run_level(graph, (*before, override, *after))
     inline_functions(graph)
     for _ in range(_MAX_STEPS):
         if level in {"extended", "all"}:

@@ -115,7 +115,7 @@ def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueTyp
 
 
 def _as_inferred(inferred: ValueType | None) -> ValueType | None:
-    """Of sequences, maps and optionals onnxruntime keeps the type that it infers, not its shapes."""
+    """Of sequences, maps and optionals onnxruntime keeps the inferred type without its shapes."""
     if not isinstance(inferred, onnx.TypeProto):
         return inferred
     bare = onnx.TypeProto()

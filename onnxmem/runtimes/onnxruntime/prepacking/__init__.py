@@ -5,8 +5,9 @@ is dropped when all its readers have. An initializer of up to 127 bytes is copie
 larger one, and one in an external file, stays where the file's reader put it, outside.
 
 Kernels of one operator share one copy of equal packed bytes, where they hand them over to be kept;
-tensors of different names are taken to differ. An initializer that the file lists as a graph input
-is packed by no kernel where a caller may override it: that isn't known here.
+tensors of different names are taken to differ where it isn't known that they are equal. An
+initializer that the file lists as a graph input is packed by no kernel where a caller may override
+it: that isn't known here.
 
 Sources: session_state.cc, PrepackConstantInitializedTensors; session_state_utils.cc,
 SaveInitializedTensors; tensorprotoutils.h, kSmallTensorExternalDataThreshold. Verified on
@@ -53,6 +54,8 @@ class Prepacked:
     is_reserved: bool
     """Beside the arena's regions; else like any buffer, whose region stays."""
     drops_original: bool
+    passing_bytes: int = 0
+    """What it packs only to find that an earlier copy serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,12 @@ def _join(families: Iterable[Iterable[Rule]]) -> Mapping[tuple[str, str], Rule]:
 RULES = _join((floats.RULES, integers.RULES))
 
 
-def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
+def prepacked(
+    graph: Graph, contents: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Prepacked, ...]:
     """What the kernels of a graph and its subgraphs pack, in the order of the nodes.
+
+    ``contents``: what weights of equal bytes have in common, by name.
 
     A kernel in a subgraph packs weights of its own graph and of the one right around it, and of
     none further out (session_state.cc: the walk ends at the first parent that knows the name).
@@ -89,11 +96,19 @@ def prepacked(graph: Graph) -> tuple[Prepacked, ...]:
         known = {name: constants[name] for name in own if name in constants}
         for packed in _packs(graph, node, site_of(graph, node, known)):
             weight = node.inputs[packed.place]
-            key = (node.op_type, graph.tensors[weight].storage_key, packed.size_bytes)
-            size_bytes = 0 if packed.is_shared and key in kept else packed.size_bytes
+            content = contents.get(weight, graph.tensors[weight].storage_key)
+            key = (node.op_type, content, packed.size_bytes)
+            is_there = packed.is_shared and key in kept
             kept.add(key)
             made.append(
-                Prepacked(node.name, weight, size_bytes, packed.is_reserved, packed.drops_original)
+                Prepacked(
+                    node=node.name,
+                    weight=weight,
+                    size_bytes=0 if is_there else packed.size_bytes,
+                    is_reserved=packed.is_reserved,
+                    drops_original=packed.drops_original,
+                    passing_bytes=packed.size_bytes if is_there else 0,
+                )
             )
     return tuple(made)
 

@@ -87,14 +87,13 @@ def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iter
     """In the order of node indices: the file's nodes as it has them, then those that are new."""
     places = {node.name: place for place, node in enumerate(model.all_nodes())}
     readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
-    sizes = {each.weight: each.size_bytes for each in packed if each.size_bytes}
     seen: Counter[str] = Counter()
     for each in sorted(packed, key=lambda each: places.get(each.node, len(places))):
         seen[each.weight] += each.drops_original
         yield PackedWeight(
             each.weight,
             session.tensors[each.weight].size_bytes or 0,
-            sizes.get(each.weight, 0),
+            each.size_bytes or each.passing_bytes,
             is_reserved=each.is_reserved,
             is_kept=each.size_bytes > 0,
             is_last=each.drops_original and seen[each.weight] == readers[each.weight],

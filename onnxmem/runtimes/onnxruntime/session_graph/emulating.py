@@ -7,7 +7,12 @@ import onnx
 from onnxmem.model import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
+from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    OptimisedModel,
+    PlacedContents,
+    PlacedShapes,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 
@@ -19,8 +24,14 @@ def emulated(
     ``dims`` are numbers for symbols, as free-dimension overrides give them.
     """
     model = optimised(prepared.proto, level, dims=dims, channel_block=channel_block)
-    shapes = _placed_shapes(model.graph)
-    return OptimisedModel(model, shapes, True, level, "onnxmem")  # noqa: FBT003 - a field
+    return OptimisedModel(
+        proto=model,
+        shapes=_placed_shapes(model.graph),
+        is_in_running_order=True,
+        level=level,
+        optimiser="onnxmem",
+        contents=_placed_contents(model.graph),
+    )
 
 
 def unoptimised(prepared: Prepared, level: str) -> OptimisedModel:
@@ -37,6 +48,18 @@ def _placed_shapes(main: onnx.GraphProto) -> PlacedShapes:
         place: {
             value.name: _load_shape(value.type)
             for value in (*graph.value_info, *graph.output, *graph.input)
+        }
+        for place, graph in placed_graphs(main)
+    }
+
+
+def _placed_contents(main: onnx.GraphProto) -> PlacedContents:
+    """What constants of equal elements have in common, by the place of their graph."""
+    return {
+        place: {
+            tensor.name: content
+            for tensor in graph.initializer
+            if (content := content_of(tensor)) is not None
         }
         for place, graph in placed_graphs(main)
     }

@@ -1,10 +1,11 @@
-"""The child's side: the shapes that onnxruntime plans with, read out of a file in its own format.
+"""The child's side: what onnxruntime plans with, read out of a file in its own format.
 
-A session saves them there for every value of its graph: exactly what its planner saw.
+A session saves the shapes there of every value of its graph, exactly as its planner saw them, and
+the constants with their elements, those that it has folded too.
 """
 
+import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 
 from onnxruntime.tools.ort_format_model.ort_flatbuffers_py import fbs
 from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.DimensionValueType import (
@@ -21,15 +22,48 @@ from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TypeInfoValue imp
 _Dims = list[int | str | None] | None
 
 
-def shapes_at_load(path: Path) -> dict[str, dict[str, _Dims]]:
+_HEAD_BYTES = 4096
+"""Constants that differ do so here, but for few."""
+
+
+def shapes_at_load(saved: bytes) -> dict[str, dict[str, _Dims]]:
     """The dims of every value by the place of its graph and its name (``PlacedShapes``)."""
-    session = InferenceSession.GetRootAs(path.read_bytes(), 0)
-    return dict(_graphs(session.Model().Graph(), ""))
+    return {
+        place: {
+            _text(value.Name()): _dims(value.Type())
+            for value in (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
+        }
+        for place, graph in _saved_graphs(saved)
+    }
 
 
-def _graphs(graph: "fbs.Graph.Graph", place: str) -> Iterator[tuple[str, dict[str, _Dims]]]:
-    values = (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
-    yield place, {_text(value.Name()): _dims(value.Type()) for value in values}
+def contents_at_load(saved: bytes) -> dict[str, dict[str, str]]:
+    """What constants of equal elements have in common, by place and name (``PlacedContents``).
+
+    Those whose elements no other constant of their type and dims has are left out.
+    """
+    alike: dict[tuple[object, ...], list[tuple[str, fbs.Tensor.Tensor]]] = {}
+    for place, graph in _saved_graphs(saved):
+        for index in range(graph.InitializersLength()):
+            tensor = graph.Initializers(index)
+            if tensor.RawDataLength():
+                dims = tuple(tensor.Dims(axis) for axis in range(tensor.DimsLength()))
+                head = tensor.RawDataAsNumpy()[:_HEAD_BYTES].tobytes()
+                alike.setdefault((tensor.DataType(), dims, head), []).append((place, tensor))
+    found: dict[str, dict[str, str]] = {}
+    for (kind, shape, _), tensors in alike.items():
+        for place, tensor in tensors if len(tensors) > 1 else ():
+            digest = hashlib.sha256(tensor.RawDataAsNumpy()).hexdigest()
+            found.setdefault(place, {})[_text(tensor.Name())] = f"{kind} {shape} {digest}"
+    return found
+
+
+def _saved_graphs(saved: bytes) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
+    return _graphs(InferenceSession.GetRootAs(saved, 0).Model().Graph(), "")
+
+
+def _graphs(graph: "fbs.Graph.Graph", place: str) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
+    yield place, graph
     for node in (graph.Nodes(index) for index in range(graph.NodesLength())):
         for attribute in (node.Attributes(index) for index in range(node.AttributesLength())):
             if (body := attribute.G()) is not None:

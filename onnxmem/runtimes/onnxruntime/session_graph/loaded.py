@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 import onnx
 
@@ -23,6 +24,9 @@ from onnxmem.values import Values
 
 PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
 """Shapes at load by the place of their graph (``placing``), then by name."""
+PlacedContents = Mapping[str, Mapping[str, str]]
+"""By place and name: what constants of equal bytes have in common; of others, names tell."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class OptimisedModel:
     findings: tuple[Finding, ...] = ()
     in_file_order: frozenset[str] = frozenset()
     """Places of the graphs that stand in the order of the file where others do not."""
+    contents: PlacedContents = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,8 @@ class SessionGraph:
     """What a run does that the plan leaves open."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the inputs whose values would decide what the course does not, by the node."""
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """What weights of equal bytes have in common, by name, as far as it is known."""
 
 
 def session_graph(
@@ -76,10 +83,11 @@ def session_graph(
     graph = read_graph(shaped.proto, shaped.assumed)
     graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
     shapes = dict(_scoped(graph, optimised.shapes, "", ""))
+    contents = dict(_scoped(graph, optimised.contents, "", ""))
     known = given_values(graph, values)
     course = rehearsed(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
-    return SessionGraph(graph, shapes, optimised, course, deciding)
+    return SessionGraph(graph, shapes, optimised, course, deciding, contents)
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
@@ -132,12 +140,12 @@ def drop_doubled_constants(model: onnx.ModelProto) -> None:
 
 
 def _scoped(
-    graph: Graph, shapes: PlacedShapes, place: str, prefix: str
-) -> Iterator[tuple[str, LoadShape | None]]:
-    """Shapes by the names that the records give to tensors."""
-    for name, shape in shapes.get(place, {}).items():
-        yield prefix + name, shape
+    graph: Graph, known: Mapping[str, Mapping[str, _T]], place: str, prefix: str
+) -> Iterator[tuple[str, _T]]:
+    """What is known of tensors, by the names that the records give them."""
+    for name, each in known.get(place, {}).items():
+        yield prefix + name, each
     for node in graph.nodes:
         for attribute, body in node.subgraphs:
             here = body_place(place, prefix, node, attribute)
-            yield from _scoped(body, shapes, here, body_prefix(node, attribute, body))
+            yield from _scoped(body, known, here, body_prefix(node, attribute, body))

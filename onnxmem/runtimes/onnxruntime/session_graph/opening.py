@@ -108,16 +108,20 @@ def _saved(
     if isinstance(reply, ChildFault):
         message = without_noise(reply.message).replace(str(model.path), given.file.path)
         return _fault(replace(reply, message=message))
-    shapes = json.loads((folder / "shapes.json").read_text(encoding="utf-8"))
+    shapes, contents = (
+        json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("shapes", "contents")
+    )
     proto = load(folder / "optimised.onnx").proto
     return OptimisedModel(
         proto,
-        _placed(shapes) or {"": planner_shapes(proto)},
+        _placed(shapes) or {"": planner_shapes(proto, channel_block=opening.channel_block)},
         bool(reply["changed"]),
         opening.level,
         f"onnxruntime {reply['version']}",
         () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
+        contents,
     )
 
 

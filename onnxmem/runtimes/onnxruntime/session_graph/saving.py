@@ -16,7 +16,10 @@ import onnxruntime as ort
 
 from onnxmem.children import JSON
 from onnxmem.model.traversal import onnx_op
-from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import shapes_at_load
+from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import (
+    contents_at_load,
+    shapes_at_load,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 _LEVELS: Final = {
@@ -35,7 +38,7 @@ _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 def save_optimised(
     model: str, folder: str, level: str, overrides: Mapping[str, int], weight_bytes: int
 ) -> dict[str, JSON]:
-    """Write ``optimised.onnx`` and ``shapes.json`` into ``folder``.
+    """Write ``optimised.onnx``, ``shapes.json`` and ``contents.json`` into ``folder``.
 
     Comes back: ``version`` of onnxruntime, ``changed``: whether any node differs from the file's,
     and ``in_file_order``: the places of the graphs in which none does. A graph in which nothing was
@@ -51,10 +54,12 @@ def save_optimised(
             f"session.optimized_model_external_initializers_{key}", value
         )
     ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    shapes = {}
+    saved = None
     if weight_bytes < _MOST_IN_OWN_FORMAT:
-        shapes = _shapes(model, Path(folder, "shapes.ort"), _options(level, overrides))
-    Path(folder, "shapes.json").write_text(json.dumps(shapes), encoding="utf-8")
+        saved = _in_own_format(model, Path(folder, "own.ort"), _options(level, overrides))
+    for name, read in (("shapes", shapes_at_load), ("contents", contents_at_load)):
+        plain = {} if saved is None else read(saved)
+        Path(folder, f"{name}.json").write_text(json.dumps(plain), encoding="utf-8")
     before, after = _nodes(model), _nodes(str(target))
     kept: list[JSON] = [place for place, nodes in after.items() if before.get(place) == nodes]
     changed = len(kept) < len(after)
@@ -73,12 +78,12 @@ def _options(level: str, overrides: Mapping[str, int]) -> ort.SessionOptions:
     return options
 
 
-def _shapes(model: str, target: Path, options: ort.SessionOptions) -> dict[str, JSON]:
+def _in_own_format(model: str, target: Path, options: ort.SessionOptions) -> bytes:
     options.optimized_model_filepath = str(target)
     options.add_session_config_entry("session.save_model_format", "ORT")
     try:
         ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        return {place: dict(values) for place, values in shapes_at_load(target).items()}
+        return target.read_bytes()
     finally:
         target.unlink(missing_ok=True)
 

@@ -38,10 +38,7 @@ def transform_conv(layout: Layout, node: Node) -> None:
         layout.filters[key] = add_absent(graph, graph.fresh_name("reorder"), FLOAT, shape)
     inputs = [node.inputs[0], layout.filters[key], *node.inputs[2:]]
     if bias and padded != dims[0]:
-        if bias not in layout.biases:
-            name = graph.fresh_name("reorder")
-            layout.biases[bias] = add_absent(graph, name, FLOAT, [padded])
-        inputs[_BIAS] = layout.biases[bias]
+        inputs[_BIAS] = _padded_bias(layout, bias, padded)
     made = _blocked_node(layout, node, "Conv", inputs)
     if is_depthwise_like and reads_blocks:
         put(made, "group", padded)
@@ -52,6 +49,13 @@ def transform_conv(layout: Layout, node: Node) -> None:
         if before is not None:
             origins = window_origins(node, before, origins, dims[2:])
     layout.record(node, made, dims[0], origins)
+
+
+def _padded_bias(layout: Layout, bias: str, size: int) -> str:
+    if bias not in layout.biases:
+        name = layout.graph.fresh_name("reorder")
+        layout.biases[bias] = add_absent(layout.graph, name, FLOAT, [size])
+    return layout.biases[bias]
 
 
 def _form(layout: Layout, node: Node, dims: Sequence[int]) -> tuple[bool, int, bool] | None:

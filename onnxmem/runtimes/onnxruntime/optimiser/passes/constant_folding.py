@@ -13,6 +13,7 @@ import onnx.numpy_helper
 
 from onnxmem.model.constants import Array
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer
+from onnxmem.runtimes.onnxruntime.optimiser.contents import mark_folded
 from onnxmem.runtimes.onnxruntime.optimiser.evaluating import MAX_ELEMENTS, evaluated
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
@@ -58,6 +59,8 @@ def _fold(graph: Graph, node: Node) -> bool:
     graph.remove(node)
     for tensor in made:
         graph.add_initializer(tensor)
+    if not all(tensor.raw_data for tensor in made):
+        mark_folded(graph, node)
     return True
 
 

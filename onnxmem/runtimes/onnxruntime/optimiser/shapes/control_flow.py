@@ -33,11 +33,9 @@ def control_flow_types(
             node.bodies["body"].types[name] = merged
     for body in node.bodies.values():
         resolve(body)
-    rule = {"If": _if, "Loop": _loop, "Scan": _scan}.get(node.op_type)
-    outputs = [] if rule is None else rule(graph, node)
     return {
         name: known
-        for name, known in zip(node.outputs, outputs, strict=False)
+        for name, known in zip(node.outputs, _put_out(graph, node), strict=False)
         if name and known is not None
     }
 
@@ -96,7 +94,15 @@ def _length(graph: Graph, node: Node) -> Dim:
     return next((n for n in found if isinstance(n, int)), found[0] if found else None)
 
 
-def _if(graph: Graph, node: Node) -> list[ValueType | None]:
+def _put_out(graph: Graph, node: Node) -> list[ValueType | None]:
+    if node.op_type == "If":
+        return _if(node)
+    if node.op_type == "Loop":
+        return _loop(node)
+    return _scan(node, _length(graph, node)) if node.op_type == "Scan" else []
+
+
+def _if(node: Node) -> list[ValueType | None]:
     branches = list(node.bodies.values())
     ends = [[branch.type_of(name) for name in branch.outputs] for branch in branches]
     return [_common(*pair) for pair in zip(*ends, strict=False)] if len(ends) > 1 else []
@@ -110,7 +116,7 @@ def _common(one: ValueType | None, other: ValueType | None) -> ValueType | None:
     return TensorType(one.elem_type, common_dims(one.dims, other.dims))
 
 
-def _loop(graph: Graph, node: Node) -> list[ValueType | None]:
+def _loop(node: Node) -> list[ValueType | None]:
     body = node.bodies["body"]
     num_carried = len(node.inputs) - _FIRST_CARRIED
     made = [body.type_of(name) for name in body.outputs[1:]]
@@ -118,12 +124,12 @@ def _loop(graph: Graph, node: Node) -> list[ValueType | None]:
     return [*carried, *(_stacked(known, 0, None) for known in made[num_carried:])]
 
 
-def _scan(graph: Graph, node: Node) -> list[ValueType | None]:
+def _scan(node: Node, length: Dim) -> list[ValueType | None]:
     """Of a Scan without a batch: its first version had one, and is left out."""
     body = node.bodies["body"]
     if node.since_version == _SCAN_OF_BATCHES:
         return []
-    num_states, length = _num_states(node), _length(graph, node)
+    num_states = _num_states(node)
     made = [body.type_of(name) for name in body.outputs]
     pairs = zip(made[num_states:], _scan_axes(node, "output"), strict=False)
     return [*made[:num_states], *(_stacked(known, axis, length) for known, axis in pairs)]

@@ -2,8 +2,8 @@
 
 Source: onnx's ``PartialDataPropagationFunction`` of each operator, and
 onnxruntime/core/graph/data_propagation/, which adds scalars and Div to them. Constants have no part
-but as the index of a Gather: measured on onnxruntime 1.31.1. A value of which every element is known
-counts as a constant in the inference of the nodes that read it; of others nothing is kept.
+but as the index of a Gather: measured on onnxruntime 1.31.1. A value of which every element is
+known counts as a constant in the inference of the nodes that read it; of others nothing is kept.
 """
 
 from collections.abc import Callable, Mapping

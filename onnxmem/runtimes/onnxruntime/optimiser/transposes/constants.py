@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import put
+from onnxmem.runtimes.onnxruntime.optimiser.contents import forget_content
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_array, add_node
 from onnxmem.runtimes.onnxruntime.optimiser.transposes.dequantised import (
@@ -120,4 +121,5 @@ def _redim(graph: Graph, name: str, dims: Sequence[int]) -> None:
     made.CopyFrom(graph.initializers[name])
     del made.dims[:]
     made.dims.extend(dims)
+    forget_content(made)
     graph.add_initializer(made)

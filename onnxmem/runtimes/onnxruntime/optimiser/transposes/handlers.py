@@ -141,9 +141,9 @@ _BROADCAST = Handler(_push_broadcast, _no_scalars)
 _REDUCTION = Handler(push_reduction)
 
 _UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu "
-    "HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Neg Not Reciprocal Relu Round Selu "
-    "Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
+    "Abs Acos Acosh Asin Asinh Atan Atanh Cast CastLike Ceil Celu Clip Cos Cosh Elu Erf Exp Floor "
+    "Gelu HardSigmoid HardSwish Identity IsInf IsNaN LeakyRelu Log Neg Not Reciprocal Relu Round "
+    "Selu Shrink Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Tan Tanh ThresholdedRelu"
 )
 _ELEMENTWISE = (
     "Add And BitShift Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or "

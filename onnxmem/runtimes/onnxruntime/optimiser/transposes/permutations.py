@@ -12,7 +12,7 @@ Order = tuple[int, ...]
 
 
 def order_of(node: Node | None) -> Order | None:
-    """The order that a Transpose brings dims into; ``None`` where it states none, and for others."""
+    """The order that a Transpose brings dims into; ``None`` if it states none, and of others."""
     if node is None or node.op_type != "Transpose" or node.domain:
         return None
     order = integers(node, "perm")

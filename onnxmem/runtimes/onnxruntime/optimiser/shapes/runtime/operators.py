@@ -151,6 +151,7 @@ _TYPE_FROM: Final[Mapping[str, int]] = {
     "QAttention": 3,
     "QLinearConcat": 1,
     "QLinearWhere": 1,
+    "QuantizeLinear": 2,
 }
 """The input whose element type the first output has, where that is not the first."""
 

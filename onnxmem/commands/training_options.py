@@ -1,0 +1,94 @@
+"""The flags that say how a model is trained."""
+
+from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from dataclasses import fields
+from typing import Any
+
+from onnxmem.recipe import (
+    ATTENTIONS,
+    LOSSES,
+    OPTIMIZER_FORMS,
+    OPTIMIZERS,
+    PRECISIONS,
+    SHARDINGS,
+    ZERO_GRADS,
+    Recipe,
+)
+
+
+def add_training_options(parser: ArgumentParser) -> None:
+    """Add the flags of a training step; each is a field of ``Recipe``."""
+    group = parser.add_argument_group("training")
+    group.add_argument("--train", action="store_true", help="work out a training step too")
+    _add_choices(group)
+    group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
+    group.add_argument(
+        "--loss-output",
+        dest="outputs",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output that a loss reads (repeatable; default: every floating one)",
+    )
+    group.add_argument(
+        "--freeze",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="parameters that are not trained, as in 'encoder.*' (repeatable)",
+    )
+    group.add_argument(
+        "--lora-rank", type=int, metavar="R", help="train low-rank adapters of linear layers alone"
+    )
+    group.add_argument(
+        "--accumulate", type=int, default=1, metavar="K", help="passes before the optimizer steps"
+    )
+    group.add_argument(
+        "--checkpoint",
+        default="none",
+        metavar="HOW",
+        help="compute activations again: none, sqrt, every=K or best (default: none)",
+    )
+    group.add_argument(
+        "--world", type=int, default=1, metavar="N", help="ranks that share the training"
+    )
+    _add_switches(group)
+
+
+def _add_choices(group: _ArgumentGroup) -> None:
+    defaults = Recipe()
+    for name, choices in (
+        ("optimizer", OPTIMIZERS),
+        ("optimizer_form", OPTIMIZER_FORMS),
+        ("precision", PRECISIONS),
+        ("loss", LOSSES),
+        ("attention", ATTENTIONS),
+        ("zero_grad", ZERO_GRADS),
+        ("shard", SHARDINGS),
+    ):
+        default = getattr(defaults, name)
+        listed = f"{', '.join(choices)} (default: {default})"
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, choices=choices, default=default, metavar="NAME", help=listed)
+
+
+def _add_switches(group: _ArgumentGroup) -> None:
+    for name, what in (
+        ("first_step", "the first step, before the optimizer has state"),
+        ("in_place_activations", "activations write over their input where autograd allows it"),
+        ("assume_batchnorm", "put back the BatchNormalization that an export folded away"),
+        ("assume_dropout", "put back the Dropout that an export left out"),
+    ):
+        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
+
+
+def recipe_from(arguments: Namespace) -> Recipe:
+    """What the flags say of the training.
+
+    :raises UsageError: a count or a way of checkpointing that is none.
+    """
+    given: dict[str, Any] = {}
+    for each in fields(Recipe):
+        value = getattr(arguments, each.name)
+        given[each.name] = tuple(value) if isinstance(value, list) else value
+    return Recipe(**given)

@@ -1,0 +1,185 @@
+"""The forward pass: when storages appear, and with which reader they go."""
+
+import pytest
+from training_steps import happenings, sizes, step
+
+from onnxmem.model import Node
+from onnxmem.ops import lookup
+from onnxmem.training import TrainingMemory
+from onnxmem.training.heap import Phase
+from onnxmem.training.in_place import in_place_activations
+
+
+def forward(found: TrainingMemory) -> list[str]:
+    return happenings(found, Phase.FORWARD)
+
+
+def test_a_storage_goes_with_its_last_reader() -> None:
+    """Nothing is trained, so nothing is kept; ``b`` is read again by the last node."""
+    found = step("""
+        agraph (float[2,3] x) => (float[2,3] y) {
+            a = Exp(x)
+            b = Tanh(a)
+            c = Exp(b)
+            y = Add(b, c)
+        }""")
+    assert forward(found) == ["+a", "+b", "-a", "+c", "+y", "-b", "-c"]
+    assert found.forward_peak_bytes == 4 * 6 * (1 + 3)
+    assert found.saved_activation_bytes == 4 * 6
+
+
+def test_what_nobody_reads_goes_at_once() -> None:
+    found = step("agraph (float[2,3] x) => (float[2,3] y) { dead = Tanh(x)  y = Exp(x) }")
+    assert forward(found) == ["+dead", "-dead", "+y"]
+
+
+def test_a_view_holds_its_storage() -> None:
+    """``h`` is read last by the reshape, whose result is read on."""
+    found = step("""
+        agraph (float[2,3] x) => (float[6] y) <int64[1] s = {6}> {
+            h = Exp(x)
+            v = Reshape(h, s)
+            t = Tanh(v)
+            y = Exp(t)
+        }""")
+    assert forward(found) == ["+h", "+t", "-h", "+y", "-t"]
+
+
+def test_an_output_is_held_to_the_end_and_so_is_what_it_looks_into() -> None:
+    found = step("""
+        agraph (float[2,3] x) => (float[2,1] y)
+        <int64[1] from = {0}, int64[1] to = {1}, int64[1] axis = {1}> {
+            h = Exp(x)
+            y = Slice(h, from, to, axis)
+        }""")
+    assert forward(found) == ["+h"]
+    assert found.saved_activation_bytes == 4 * 6
+
+
+def test_a_mask_that_only_the_backward_pass_reads_is_no_storage() -> None:
+    """It is kept aside: a byte an element."""
+    found = step("""
+        agraph (float[2,3] x) => (float[2,5] y)
+        <float[3,5] w, float ratio = {0.5}, bool on = {1}> {
+            h = MatMul(x, w)
+            y, mask = Dropout(h, ratio, on)
+        }""")
+    assert forward(found) == ["+h", "+y", "+kept by Dropout_1", "-h"]
+    assert sizes(found)["kept by Dropout_1"] == [10]
+
+
+def test_a_mask_that_is_read_is_a_storage_too() -> None:
+    found = step("""
+        agraph (float[2,3] x) => (float[2,5] y, bool[2,5] mask)
+        <float[3,5] w, float ratio = {0.5}, bool on = {1}> {
+            h = MatMul(x, w)
+            y, mask = Dropout(h, ratio, on)
+        }""")
+    assert "+mask" in forward(found)
+
+
+def test_shapes_and_what_constants_give_take_nothing() -> None:
+    found = step("""
+        agraph (float[2,3] x) => (float[2,3] y) <float two = {2.0}, int64[1] wide = {3}> {
+            shape = Shape(x)
+            row = Expand(two, wide)
+            turned = Exp(row)
+            h = Mul(x, turned)
+            y = Reshape(h, shape)
+        }""")
+    assert forward(found) == ["+h"]
+
+
+def test_random_numbers_are_made_in_the_step() -> None:
+    found = step("""
+        agraph (float[2,3] x) => (float[2,3] y) {
+            noise = RandomNormal <shape = [2, 3]> ()
+            y = Add(x, noise)
+        }""")
+    assert forward(found) == ["+noise", "+y", "-noise"]
+
+
+def test_a_product_makes_a_copy_of_what_it_cannot_fold() -> None:
+    """The right operand alone asks for a gradient, which reads the left one: its copy is kept."""
+    text = """
+        agraph (float[2,3,5,7] x) => (float[2,5,3,11] y) <float[2,5,7,11] w> {
+            t = Transpose <perm = [0, 2, 1, 3]> (x)
+            y = MatMul(t, w)
+        }"""
+    found = step(text)
+    assert forward(found) == ["+y", "+t as MatMul_1 reads it"]
+    assert found.saved_activation_bytes == 4 * (2 * 5 * 3 * 11 + 2 * 3 * 5 * 7)
+
+
+def test_a_copy_that_no_formula_reads_is_gone_with_the_product() -> None:
+    found = step("""
+        agraph (float[2,3,5,7] x) => (float[2,5,3,11] y) <float[2,3,5,7] g, float[2,5,7,11] c> {
+            h = Mul(x, g)
+            t = Transpose <perm = [0, 2, 1, 3]> (h)
+            e = Mul(c, c)
+            y = MatMul(t, e)
+        }""", freeze=("c",))
+    assert forward(found)[-4:] == ["+t as MatMul_3 reads it", "-t as MatMul_3 reads it", "-h", "-e"]
+
+
+def test_the_loss_is_the_end_of_the_pass() -> None:
+    """Cross-entropy keeps the log-probabilities and the sum of weights; the loop holds its value"""
+    found = step(
+        "agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> { y = MatMul(x, w) }",
+        loss="cross-entropy",
+    )
+    assert forward(found) == [
+        *("+y", "+loss of y", "+sum of the class weights, loss of y"),
+        "+value of the loss of y",
+    ]
+    assert found.forward_peak_bytes == 4 * (6 + 15 + 10 + 10 + 1 + 1) + 2 * 8
+
+
+IN_PLACE = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {{
+        h = MatMul(x, w)
+        {between}
+        r = {op_type}({data})
+        y = MatMul(r, v)
+    }}"""
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "LeakyRelu", "Elu", "Selu", "Celu", "Sigmoid", "Tanh"])
+def test_an_activation_in_place_writes_over_its_input(op_type: str) -> None:
+    text = IN_PLACE.format(op_type=op_type, data="h", between="")
+    found = step(text, in_place_activations=True)
+    assert forward(found) == ["+h", "+y"]
+    assert found.saved_activation_bytes == 4 * (10 + 14)
+    assert found.saved_activation_bytes < 1 + (step(text).saved_activation_bytes or 0)
+
+
+@pytest.mark.parametrize("op_type", ["Gelu", "Softplus", "Clip"])
+def test_other_activations_gain_nothing_in_place(op_type: str) -> None:
+    text = IN_PLACE.format(op_type=op_type, data="h", between="")
+    assert step(text, in_place_activations=True).trace == step(text).trace
+
+
+@pytest.mark.parametrize(
+    ("between", "data", "why"),
+    [
+        ("a = Exp(h)", "a", "Exp reads its output in its own formula"),
+        ("a = Reshape(h, s)", "a", "a view of what something else may read"),
+        ("a = Add(h, h)  b = Exp(a)  z = Neg(b)", "a", "read twice"),
+    ],
+)
+def test_what_is_still_needed_is_not_written_over(between: str, data: str, why: str) -> None:
+    text = IN_PLACE.format(op_type="Relu", data=data, between=between)
+    text = text.replace("float[5,7] v>", "float[5,7] v, int64[2] s = {2, 5}>")
+    assert step(text, in_place_activations=True).trace == step(text).trace, why
+
+
+def test_an_input_of_the_graph_is_not_written_over() -> None:
+    text = "agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
+    assert step(text, in_place_activations=True).trace == step(text).trace
+
+
+def test_nodes_without_inputs_are_no_activations() -> None:
+    """A node that reads nothing at all is looked at like any other."""
+    node = Node("n", "Relu", "", (), ("y",), lookup("Relu"))
+    graph = type("G", (), {"nodes": (node,), "outputs": ("y",)})()
+    assert in_place_activations(graph) == {}
