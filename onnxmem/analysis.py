@@ -31,6 +31,11 @@ from onnxmem.training.rules_of_thumb import (
 )
 from onnxmem.values import GivenValue, read_values
 
+_STEPS = 2
+"""Training steps that PyTorch's allocator is replayed for: no network's third asked for more
+than its second.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Analysis:
@@ -143,7 +148,7 @@ class Question:
             else asked.cuda_context_bytes,
         )
         sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
-        return replay(sizes[:held], sizes[held:], settings=settings)
+        return replay(sizes[:held], sizes[held:], steps=_STEPS, settings=settings)
 
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""

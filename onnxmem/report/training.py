@@ -63,7 +63,7 @@ def _torch(memory: TorchMemory) -> list[str]:
     """What PyTorch's allocator makes of it on a GPU, and what lies beside."""
     lines = [figure("ON CUDA", memory.total_bytes, "reserved, and the CUDA context")]
     terms = (
-        ("  reserved", memory.reserved_peak_bytes, "max_memory_reserved, in three steps"),
+        ("  reserved", memory.reserved_peak_bytes, "max_memory_reserved, in two steps"),
         ("  allocated", memory.allocated_peak_bytes, "max_memory_allocated"),
         ("  context", memory.context_bytes, "assumed; --cuda-context"),
     )

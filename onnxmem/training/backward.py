@@ -17,7 +17,6 @@ from onnxmem.training.forward import Storages
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.making import input_gradients
 from onnxmem.training.recurrent import layer_gradients
-from onnxmem.training.recurrent_layer import layer_of
 from onnxmem.training.strides import is_row_major, like
 from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
@@ -76,7 +75,7 @@ class Backward:
         self, node: Node, arrived: dict[str, GradientTensor]
     ) -> list[tuple[str, GradientTensor]]:
         """Make the gradients of a node's inputs, and let go of its outputs'."""
-        layer = layer_of(node.onnx_op, self.tape.call(node))
+        layer = self.tape.layer(node)
         if layer is None:
             return input_gradients(self.tape, self.gradients, node, arrived)
         own = self.storages.own[node.name]

@@ -6,11 +6,11 @@ before its backward pass it runs again, as ``torch.utils.checkpoint`` does (Chen
 again: its backward pass comes at once.
 
 The units of which segments are made are the stretches between points at which one tensor alone
-goes on, such as a residual block; where long skips leave few such points, points with more tensors
-count.
+goes on, such as a residual block, each with a convolution or a matrix product at least; where long
+skips leave few such points, points with more tensors count.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
@@ -107,8 +107,21 @@ def units(tape: Tape) -> Sequence[tuple[Node, ...]]:
         cuts = []
     nodes = tape.graph.nodes
     ends = [end for end in cuts if end < len(nodes)]
-    starts = [0, *ends]
-    return [nodes[start:end] for start, end in zip(starts, [*ends, len(nodes)], strict=True)]
+    stretches = zip([0, *ends], [*ends, len(nodes)], strict=True)
+    return _joined(nodes[start:end] for start, end in stretches)
+
+
+def _joined(stretches: Iterable[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
+    """Join each stretch without a product to the one before, the first ones to the one behind."""
+    found: list[tuple[Node, ...]] = []
+    for stretch in stretches:
+        has_product = any(node.op_type in _PRODUCTS for node in stretch)
+        is_begun = bool(found) and any(node.op_type in _PRODUCTS for node in found[-1])
+        if found and not (has_product and is_begun):
+            found[-1] += stretch
+        else:
+            found.append(stretch)
+    return found
 
 
 def _crossing_counts(tape: Tape) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Node
-from onnxmem.ops.spec import Gradient, Made
+from onnxmem.ops.spec import Gradient, Made, nothing
 from onnxmem.training.matmul import is_product
 from onnxmem.training.products import matmul_gradients
 from onnxmem.training.storages import axes_order, is_identity
@@ -60,7 +60,7 @@ def input_gradients(
 def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> list[Asked]:
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
     first = next(iter(arrived.values()))
-    operator, call = node.operator, tape.call(node)
+    operator = node.operator
     slots = [(name, operator.input_name(place)) for place, name in enumerate(node.inputs)]
     slots += [(name, None) for name in node.outer_reads]
     wanted = [
@@ -82,8 +82,10 @@ def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> lis
                 tape.views[name].strides,
                 tape.bits(name),
                 first,
-                gradient.temporary_bytes(call),
-                _reduced_axes(tape, node),
+                0
+                if gradient.temporary_bytes is nothing
+                else gradient.temporary_bytes(tape.call(node)),
+                _reduced_axes(tape, node) if gradient.made is Made.EXPANDED else None,
             )
         )
     return found

@@ -50,6 +50,11 @@ class Layer:
         return self.gates_bytes + parts_bytes + joined_bytes
 
 
+def is_recurrent(op_type: str) -> bool:
+    """Whether an operator is a recurrent layer."""
+    return op_type in _GATES
+
+
 def layer_of(op_type: str, call: Call) -> Layer | None:
     """Read the sizes of a recurrent node; ``None`` where it is none or one is unknown."""
     data, recurrence = call.input_at(0), call.input_at(2)

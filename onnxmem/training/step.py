@@ -88,7 +88,9 @@ class _Step:
         held_bytes = heap.live_bytes
         passes = Passes(self.tape, heap, schedule)
         gathered = self._gather(heap)
+        before = self._outputs_before(heap)
         passes.run_forward()
+        _release(heap, before)
         losses.run_forward(heap, self.tape.reached)
         _release(heap, gathered)
         saved_bytes = heap.live_bytes - held_bytes
@@ -148,6 +150,16 @@ class _Step:
         if recipe.accumulate == 1 and recipe.zero_grad == "start":
             return ()
         return _allocate(heap, self.holdings.gradient_blocks())
+
+    def _outputs_before(self, heap: Heap) -> tuple[int, ...]:
+        """Allocate the outputs of the pass before, which a loop holds until it has new ones."""
+        if self.holdings.recipe.accumulate == 1:
+            return ()
+        sizes = ((name, self.tape.size_bytes(name) or 0) for name in self.network.graph.outputs)
+        return _allocate(
+            heap,
+            (Block(f"{name} of the pass before", Kind.ACTIVATION, size) for name, size in sizes),
+        )
 
     def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
         """Allocate the largest unit's parameters where ranks hold parts of them."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
-from onnxmem.ops.spec import Call, Operand, Saved, known_dims
+from onnxmem.ops.spec import Call, Operand, Saved, known_dims, nothing
 from onnxmem.training.constants import constant_tensors
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
 from onnxmem.training.matmul import copied_elements, is_product
 from onnxmem.training.packing import packed_weights
 from onnxmem.training.precision import Precision
-from onnxmem.training.recurrent_layer import Layer, layer_of
+from onnxmem.training.recurrent_layer import Layer, is_recurrent, layer_of
 from onnxmem.training.storages import View, is_identity, views
 from onnxmem.training.strides import Dims, is_row_major
 
@@ -77,6 +77,10 @@ class Tape:
             for names in (node.inputs, node.outputs)
         )
         return Call(inputs, outputs, node.attributes)
+
+    def layer(self, node: Node) -> Layer | None:
+        """The sizes of a recurrent node; ``None`` where it is none or one is unknown."""
+        return layer_of(node.onnx_op, self.call(node)) if is_recurrent(node.onnx_op) else None
 
     def makes_storage(self, name: str) -> bool:
         """Whether a node that writes a tensor allocates: it is no view and no constant."""
@@ -143,7 +147,7 @@ class _Ledger:
             return Kept()
         if node.operator is UNKNOWN or node.subgraphs:
             return self._everything(node)
-        layer = layer_of(node.onnx_op, self._call(node))
+        layer = layer_of(node.onnx_op, self._call(node)) if is_recurrent(node.onnx_op) else None
         if layer is not None:
             return self._layer(node, layer)
         names = tuple(dict.fromkeys(_saved(node, self.reached)))
@@ -152,8 +156,12 @@ class _Ledger:
             self._storages(name for name in names if name not in found),
             tuple(found[name] for name in names if name in found),
             tuple(copy for name, copy in found.items() if name not in names),
-            node.operator.saved_extra_bytes(self._call(node)),
+            self._extra_bytes(node),
         )
+
+    def _extra_bytes(self, node: Node) -> int | None:
+        formula = node.operator.saved_extra_bytes
+        return 0 if formula is nothing else formula(self._call(node))
 
     def _layer(self, node: Node, layer: Layer) -> Kept:
         """What a recurrent layer keeps: X or copies of it, the first states and each step's."""

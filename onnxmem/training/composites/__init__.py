@@ -3,6 +3,8 @@
 What the framework's one operator keeps counts, not what its pieces would.
 """
 
+from collections.abc import Callable, Iterator
+
 from onnxmem.model import Graph
 from onnxmem.training.composites.activations import (
     clamps,
@@ -17,12 +19,29 @@ from onnxmem.training.composites.dropout import dropouts
 from onnxmem.training.composites.layout import rolls, sequences, unbinds
 from onnxmem.training.composites.linear import linears
 from onnxmem.training.composites.norms import group_norms, layer_norms
-from onnxmem.training.composites.rewriting import Sight, with_cast_numbers, with_matches
+from onnxmem.training.composites.rewriting import Match, Sight, with_cast_numbers, with_matches
 
-_FINDERS = (
-    *(sequences, unbinds, rolls, dropouts, layer_norms, group_norms),
-    *(linears, clamps, gelus, tanh_gelus, gated, softpluses, rsqrts),
+_Finder = Callable[[Sight], Iterator[Match]]
+
+_FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
+    (frozenset({"SplitToSequence"}), sequences),
+    (frozenset({"Slice", "Squeeze"}), unbinds),
+    (frozenset({"Slice", "Concat"}), rolls),
+    (frozenset({"Less", "Mul"}), dropouts),
+    (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
+    (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
+    (frozenset({"MatMul", "Add"}), linears),
+    (frozenset({"Min", "Max"}), clamps),
+    (frozenset({"Erf"}), gelus),
+    (frozenset({"Tanh", "Mul"}), tanh_gelus),
+    (frozenset({"Sigmoid", "Mul"}), gated),
+    (frozenset({"Softplus", "Mul"}), gated),
+    (frozenset({"Softplus", "Where"}), softpluses),
+    (frozenset({"Sqrt"}), rsqrts),
 )
+"""In order; each with the operators without which there is nothing to find."""
+
+_ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
 
 
 def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
@@ -30,7 +49,10 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
 
     Without ``fused_attention`` the framework's attention runs as the products that the file holds.
     """
-    graph = with_cast_numbers(graph)
-    for find in (*_FINDERS, attentions) if fused_attention else _FINDERS:
-        graph = with_matches(graph, find(Sight.of(graph)))
-    return graph
+    sight = Sight.of(with_cast_numbers(graph))
+    present = {node.onnx_op for node in graph.nodes}
+    for needed, find in (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS:
+        if needed <= present:
+            found = with_matches(sight.graph, find(sight))
+            sight = sight if found is sight.graph else Sight.of(found)
+    return sight.graph
