@@ -78,12 +78,12 @@ def _is_dropped(graph: Graph, node: Node, reader: Node) -> bool:
     if node.onnx_op in {"Relu", "Gelu", "Tanh", "Flatten"}:
         return reader.onnx_op == "Gemm"
     is_linear = node.onnx_op in {"Gemm", "MatMul", "Add"}
-    shapes = [graph.tensors[name].shape for name in (*reader.inputs, node.outputs[0])]
+    shapes = [graph.tensors[name].shape for name in (*reader.reads, node.outputs[0])]
     is_residual = reader.onnx_op == "Add" and len(set(shapes)) == 1
     return is_linear and is_residual and _is_layer(graph, node)
 
 
 def _is_layer(graph: Graph, node: Node) -> bool:
     """Whether a node is the end of a linear layer: its last operand is a weight."""
-    roles = {graph.tensors[name].role for name in node.inputs}
+    roles = {graph.tensors[name].role for name in node.reads}
     return len(roles) > 1 and "weight" in {role.value for role in roles}

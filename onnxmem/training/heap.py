@@ -109,6 +109,7 @@ class Heap:
     def begin_step(self) -> None:
         """Count what is allocated so far as held before the step, and through it."""
         self._num_held_events = len(self._events)
+        self.enter(Phase.FORWARD)
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase: what is alive now counts in its peak."""

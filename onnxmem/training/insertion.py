@@ -50,7 +50,8 @@ class Insertion:
     def drop_input(self, node: Node, place: int) -> None:
         """Leave a node's inputs from a place on out, and the weights that they are."""
         for name in node.inputs[place:]:
-            self.tensors.pop(name, None)
+            if name and self.tensors[name].role is Role.WEIGHT:
+                self.tensors.pop(name, None)
         self.shortened[node.name] = place
 
     def take_over(self, name: str, by: str) -> None:
