@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from onnxmem.model.dtypes import DType
 from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.tables import Readers, is_table, readers_of
+from onnxmem.model.tables import Readers, is_table, is_wide, readers_of
 
 _LAYOUT = frozenset(
     {
@@ -144,7 +144,8 @@ class _Search:
         if weight.dtype is None or not weight.dtype.is_floating:
             return False
         if node.onnx_op not in _LITERAL_OPERANDS:
-            return True
+            # A matrix that is multiplied is a layer's, a vector may be one of frequencies
+            return node.onnx_op != "MatMul" or is_wide(weight) or not is_table(weight, self.readers)
         producer = self.producers.get(weight.name)
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None

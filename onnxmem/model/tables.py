@@ -32,10 +32,14 @@ def readers_of(graph: Graph) -> Readers:
     return {name: tuple(nodes) for name, nodes in found.items()}
 
 
+def is_wide(weight: Tensor) -> bool:
+    """Whether more than one axis of a weight has more than one element."""
+    return sum(dim != 1 for dim in weight.shape or ()) > 1
+
+
 def is_table(weight: Tensor, readers: Readers) -> bool:
     """Whether a weight is a mask or a table of frequencies."""
-    is_wide = sum(dim != 1 for dim in weight.shape or ()) > 1
-    if is_wide and _reaches(weight.name, readers, _TO_SCORES, frozenset({"Softmax"})):
+    if is_wide(weight) and _reaches(weight.name, readers, _TO_SCORES, frozenset({"Softmax"})):
         return True
     return _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"}))
 
