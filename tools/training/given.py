@@ -7,13 +7,16 @@ python tools/training/given.py resnet18 --trace trace  # and trace/resnet18.json
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from given_sequences import LanguageModel, VisionTransformer
-from given_vision import MobileNetV2, ResNet18, alexnet, mlp, vgg
+from given_dense import DenseNet121, SqueezeNet, UNet
+from given_gated import ConvNextLike, EfficientNetB0, InstanceNormMix
+from given_sequences import BertBase, LanguageModel, VisionTransformer
+from given_vision import BasicBlock, Bottleneck, MobileNetV2, ResNet, alexnet, mlp, vgg
 from live_bytes import Trace
 from settings import OPTIMIZERS, Network, Settings, Tensors
 from step import measure
@@ -31,16 +34,16 @@ def image(batch: int) -> Tensors:
     return (torch.zeros(batch, 3, 224, 224),)
 
 
+def _image_of(size: int) -> Callable[[int], Tensors]:
+    return lambda batch: (torch.zeros(batch, 3, size, size),)
+
+
 def _features(batch: int) -> Tensors:
     return (torch.zeros(batch, 1000),)
 
 
-def _tokens(batch: int) -> Tensors:
-    return (torch.zeros(batch, 64, dtype=torch.int64),)
-
-
-def _long_tokens(batch: int) -> Tensors:
-    return (torch.zeros(batch, 256, dtype=torch.int64),)
+def _tokens(length: int) -> Callable[[int], Tensors]:
+    return lambda batch: (torch.zeros(batch, length, dtype=torch.int64),)
 
 
 NETWORKS = (
@@ -48,11 +51,19 @@ NETWORKS = (
     Network("alexnet", alexnet, image, (32, 128)),
     Network("vgg16", lambda: vgg((2, 2, 3, 3, 3)), image, (8, 64)),
     Network("vgg19", lambda: vgg((2, 2, 4, 4, 4)), image, (8, 64)),
-    Network("resnet18", ResNet18, image, (16, 128)),
+    Network("resnet18", lambda: ResNet(BasicBlock, (2, 2, 2, 2), 1), image, (16, 128)),
+    Network("resnet50", lambda: ResNet(Bottleneck, (3, 4, 6, 3), 4), image, (8, 64)),
     Network("mobilenetv2", MobileNetV2, image, (16, 128)),
-    Network("gpt2_small", lambda: LanguageModel(50257, 256, 768, 12, 12), _long_tokens, (2, 8)),
-    Network("tiny_transformer", lambda: LanguageModel(1000, 64, 128, 4, 2), _tokens, (8, 64)),
+    Network("densenet121", DenseNet121, image, (8, 64)),
+    Network("efficientnet_b0", EfficientNetB0, image, (8, 64)),
+    Network("unet", UNet, _image_of(256), (1, 8)),
+    Network("bert_base", BertBase, _tokens(128), (8, 32)),
+    Network("gpt2_small", lambda: LanguageModel(50257, 256, 768, 12, 12), _tokens(256), (2, 8)),
+    Network("tiny_transformer", lambda: LanguageModel(1000, 64, 128, 4, 2), _tokens(64), (8, 64)),
+    Network("squeezenet", SqueezeNet, image, (16, 128)),
     Network("vit_tiny", VisionTransformer, image, (16, 128)),
+    Network("instnorm_mix", InstanceNormMix, _image_of(64), (16, 128)),
+    Network("convnext_t_like", ConvNextLike, image, (8, 64)),
 )
 
 

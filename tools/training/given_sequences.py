@@ -17,6 +17,7 @@ class Attention(nn.Module):
     def __init__(self, width: int, num_heads: int, dropout: float, length: int | None) -> None:
         super().__init__()
         self.num_heads = num_heads
+        self.head_width = width // num_heads  # computed here, it is a constant of the graph
         self.q = nn.Linear(width, width)
         self.k = nn.Linear(width, width)
         self.v = nn.Linear(width, width)
@@ -29,11 +30,11 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
-        head = width // self.num_heads
-        q = self.q(x).view(batch, length, self.num_heads, head).transpose(1, 2)
-        k = self.k(x).view(batch, length, self.num_heads, head).transpose(1, 2)
-        v = self.v(x).view(batch, length, self.num_heads, head).transpose(1, 2)
-        a = q @ k.transpose(-2, -1) / math.sqrt(head)
+        heads = (batch, length, self.num_heads, self.head_width)
+        q = self.q(x).view(heads).transpose(1, 2)
+        k = self.k(x).view(heads).transpose(1, 2)
+        v = self.v(x).view(heads).transpose(1, 2)
+        a = q @ k.transpose(-2, -1) / math.sqrt(self.head_width)
         if self.mask is not None:
             a = a.masked_fill(self.mask, -1e9)
         a = self.drop(a.softmax(-1))
@@ -78,6 +79,43 @@ class LanguageModel(nn.Module):
         h = self.dr(self.we(x) + self.pe)
         h = self.bl(h)
         logits: torch.Tensor = self.head(self.ln(h)).flatten(0, 1)
+        return logits
+
+
+class PostNormBlock(nn.Module):
+    """As `Block`, but each sum is normalised instead of what is added to it."""
+
+    def __init__(self, width: int, num_heads: int, dropout: float) -> None:
+        super().__init__()
+        self.at = Attention(width, num_heads, dropout, None)
+        self.n1 = nn.LayerNorm(width)
+        self.n2 = nn.LayerNorm(width)
+        self.f1 = nn.Linear(width, 4 * width)
+        self.f2 = nn.Linear(4 * width, width)
+        self.act = nn.GELU()
+        self.d1 = nn.Dropout(dropout)
+        self.d2 = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.n1(x + self.d1(self.at(x)))
+        return self.n2(x + self.d2(self.f2(self.act(self.f1(x)))))
+
+
+class BertBase(nn.Module):
+    """Tokens in, two classes out, read off the first position; no pooler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.we = nn.Embedding(30522, 768)
+        self.pe = nn.Parameter(torch.zeros(1, 128, 768))
+        self.ln = nn.LayerNorm(768)
+        self.dr = nn.Dropout(0.1)
+        self.bl = nn.Sequential(*(PostNormBlock(768, 12, 0.1) for _ in range(12)))
+        self.cls = nn.Linear(768, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.dr(self.ln(self.we(x) + self.pe))
+        logits: torch.Tensor = self.cls(self.bl(h)[:, 0])
         return logits
 
 

@@ -3,6 +3,8 @@
 # mypy: disable-error-code="no-any-return"
 # ruff: noqa: D102  # what `forward` computes is its class docstring
 
+from collections import OrderedDict
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -33,7 +35,7 @@ def mlp() -> nn.Module:
     layers: list[nn.Module] = []
     for num_in, num_out in pairwise(sizes):
         layers += [nn.Linear(num_in, num_out), nn.ReLU()]
-    return nn.Sequential(*layers, nn.Linear(100, 10))
+    return nn.Sequential(OrderedDict(f=nn.Sequential(*layers, nn.Linear(100, 10))))
 
 
 def alexnet() -> nn.Module:
@@ -97,10 +99,46 @@ class BasicBlock(nn.Module):
         return activated
 
 
-class ResNet18(nn.Module):
-    """Eight basic blocks."""
+class Bottleneck(nn.Module):
+    """A 3x3 convolution between two 1x1 ones, the last four times as wide, and a shortcut."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_in: int, width: int, stride: int) -> None:
+        super().__init__()
+        num_out = 4 * width
+        self.conv1 = nn.Conv2d(num_in, width, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, num_out, 1, bias=False)
+        self.bn3 = nn.BatchNorm2d(num_out)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = None
+        if num_in != num_out:
+            self.downsample = nn.Sequential(
+                nn.Conv2d(num_in, num_out, 1, stride, bias=False), nn.BatchNorm2d(num_out)
+            )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        identity = x
+        out = self.relu(self.bn1(self.conv1(x)))
+        out = self.relu(self.bn2(self.conv2(out)))
+        out = self.bn3(self.conv3(out))
+        if self.downsample is not None:
+            identity = self.downsample(x)
+        out += identity
+        activated: torch.Tensor = self.relu(out)
+        return activated
+
+
+class ResNet(nn.Module):
+    """ResNet (He and others, 2016): a stem, then `depths` blocks of each of four widths."""
+
+    def __init__(
+        self,
+        block: Callable[[int, int, int], nn.Module],
+        depths: tuple[int, ...],
+        expansion: int,
+    ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
             nn.Conv2d(3, 64, 7, 2, 3, bias=False),
@@ -110,13 +148,14 @@ class ResNet18(nn.Module):
         )
         blocks = []
         num_in = 64
-        for width in (64, 128, 256, 512):
-            for stride in (1 if width == num_in else 2, 1):
-                blocks.append(BasicBlock(num_in, width, stride))
-                num_in = width
+        for width, depth in zip((64, 128, 256, 512), depths, strict=True):
+            for index in range(depth):
+                stride = 2 if index == 0 and width > 64 else 1  # noqa: PLR2004  # the stem's width
+                blocks.append(block(num_in, width, stride))
+                num_in = width * expansion
         self.body = nn.Sequential(*blocks)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(512, 1000)
+        self.fc = nn.Linear(num_in, 1000)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.fc(torch.flatten(self.avgpool(self.body(self.stem(x))), 1))

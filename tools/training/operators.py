@@ -50,10 +50,6 @@ def _rows(function: Function, width: int = WIDTH) -> Callable[[], nn.Module]:
     return lambda: _Around(nn.Linear(11, WIDTH), function, nn.Linear(width, 3))
 
 
-def _vectors(function: Function, width: int = WIDTH) -> Callable[[], nn.Module]:
-    return lambda: _Around(nn.Linear(11, WIDTH), function, nn.Linear(width, 3))
-
-
 def _images(function: Function, channels: int = CHANNELS) -> Callable[[], nn.Module]:
     return lambda: _Around(nn.Conv2d(2, CHANNELS, 1), function, nn.Conv2d(channels, 3, 1))
 
@@ -231,8 +227,8 @@ OF_ROWS: dict[str, Callable[[], nn.Module]] = {
 }
 
 OF_VECTORS: dict[str, Callable[[], nn.Module]] = {
-    "linear_of_vectors": _made(lambda: nn.Linear(WIDTH, 13), _vectors, 13),
-    "batch_norm_of_vectors": _made(lambda: nn.BatchNorm1d(WIDTH), _vectors),
+    "linear_of_vectors": _made(lambda: nn.Linear(WIDTH, 13), _rows, 13),
+    "batch_norm_of_vectors": _made(lambda: nn.BatchNorm1d(WIDTH), _rows),
 }
 
 OF_IMAGES: dict[str, Callable[[], nn.Module]] = {
