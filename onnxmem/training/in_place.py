@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from onnxmem.model import Graph
+from onnxmem.training.constants import data_reads
 
 _KEEPING_OUTPUT = frozenset({"Relu", "Sigmoid", "Tanh"})
 _IN_PLACE = _KEEPING_OUTPUT | frozenset({"Celu", "Elu", "LeakyRelu", "Selu"})
@@ -16,7 +17,7 @@ def in_place_activations(graph: Graph) -> Mapping[str, str]:
     what is overwritten in its own, and nothing else may read it. (Clip and the like keep a copy of
     their input when they run in place: nothing is gained.)
     """
-    reads = Counter(name for node in graph.nodes for name in node.reads)
+    reads = Counter(name for node in graph.nodes for name in data_reads(node))
     reads.update(graph.outputs)
     makers = {name: node for node in graph.nodes for name in node.writes}
     found: dict[str, str] = {}

@@ -33,9 +33,9 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
         graph = with_batchnorm(graph)
     if recipe.assume_dropout:
         graph = with_dropout(graph)
+    graph = as_run(graph, fused_attention=recipe.attention == "fused")
     if not recipe.in_place_activations and (kept := inputs_kept_in_vain(graph)):
         findings.append(_in_place_finding(kept))
-    graph = as_run(graph, fused_attention=recipe.attention == "fused")
     found = parameters(graph)
     if recipe.freeze:
         found, missed = _frozen(found, recipe.freeze)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from onnxmem.model import Graph
 from onnxmem.training.composites.activations import (
     clamps,
+    elus,
     gated,
     gelus,
     rsqrts,
@@ -27,11 +28,12 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"SplitToSequence"}), sequences),
     (frozenset({"Slice", "Squeeze"}), unbinds),
     (frozenset({"Slice", "Concat"}), rolls),
-    (frozenset({"Less", "Mul"}), dropouts),
+    (frozenset({"Mul"}), dropouts),
     (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
     (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
     (frozenset({"MatMul", "Add"}), linears),
     (frozenset({"Min", "Max"}), clamps),
+    (frozenset({"Elu", "Mul"}), elus),
     (frozenset({"Erf"}), gelus),
     (frozenset({"Tanh", "Mul"}), tanh_gelus),
     (frozenset({"Sigmoid", "Mul"}), gated),

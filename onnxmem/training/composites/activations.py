@@ -86,6 +86,18 @@ def softpluses(sight: Sight) -> Iterator[Match]:
         yield Match(nodes, lookup("Softplus"), (data,))
 
 
+def elus(sight: Sight) -> Iterator[Match]:
+    """Find an Elu between factors of 1, as ``torch.export`` writes its scales out."""
+    for node in sight.graph.nodes:
+        before = None if node.onnx_op != "Elu" else sight.maker(node.inputs[0], "Mul")
+        data = None if before is None else sight.scaled(before, 1)
+        after = sight.readers.get(node.outputs[0])
+        if before is None or data is None or after is None or sight.reads[node.outputs[0]] != 1:
+            continue
+        if sight.scaled(after, 1) == node.outputs[0]:
+            yield Match((before, node, after), node.operator, (data,))
+
+
 def clamps(sight: Sight) -> Iterator[Match]:
     """Find ``Min(Max(x, low), high)`` by two numbers."""
     for node in sight.graph.nodes:

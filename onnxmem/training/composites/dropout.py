@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from onnxmem.model import Node
 from onnxmem.ops import lookup
 from onnxmem.training.composites.rewriting import Match, Sight
+from onnxmem.training.constants import data_reads
 
 _RANDOM = ("RandomUniformLike", "RandomUniform", "Bernoulli")
 _STEPS = ("Cast", "CastLike", "Div", "Mul", "Less", "LessOrEqual", "Greater", "Not")
@@ -29,7 +30,7 @@ def _mask(sight: Sight, name: str) -> tuple[Node, ...]:
         nodes.insert(0, maker)
         if maker.onnx_op in _RANDOM:
             return tuple(nodes)
-        data = [text for text in maker.inputs if sight.number(text) is None]
+        data = [text for text in data_reads(maker) if sight.number(text) is None]
         if len(data) != 1:
             return ()
         name = data[0]

@@ -54,5 +54,7 @@ def rolls(sight: Sight) -> Iterator[Match]:
         end, start = makers
         if end is None or start is None or end.inputs[0] != start.inputs[0]:
             continue
-        if sight.dims(node.outputs[0]) == sight.dims(end.inputs[0]) is not None:
+        # Of a weight it is a layer's gates put in another order
+        is_moved = sight.dims(node.outputs[0]) == sight.dims(end.inputs[0]) is not None
+        if is_moved and not sight.is_weight(end.inputs[0]):
             yield Match((end, start, node), ROLL, end.inputs[:1])
