@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import graph_of, model_of
+from in_process import work_here
 from session_graphs import session_of
 
 from onnxmem import analyze
@@ -495,10 +496,11 @@ CASES: Mapping[str, tuple[str, Mapping[str, Values]]] = {
 @pytest.mark.parametrize("graph", ["raw", "ort-all"])
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_is_foretold_with_the_values_that_it_is_fed(
-    name: str, graph: str, tmp_path: Path
+    name: str, graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Node by node, and what the arena holds once patterns are learnt."""
     pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
     text, values = CASES[name]
     onnx.save(model_of(text), tmp_path / "m.onnx")
     options = SessionOptions(level="off" if graph == "raw" else "all")

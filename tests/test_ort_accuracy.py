@@ -36,20 +36,23 @@ def test_the_figures_are_as_exact_as_promised(tool: ModuleType) -> None:
     rows = list(tool.compared(some(tool.read_truth(tool.TRUTH)), None))
     assert len(rows) > 50
     peaks = [row.error("requested_peak_bytes") for row in rows]
-    assert sum(error == 0 for error in peaks) >= 0.95 * len(peaks)
+    assert sum(error == 0 for error in peaks) >= 0.98 * len(peaks)
     assert all(abs(error) <= 5 for error in peaks)
     for name in ("held_bytes", "held_steady_bytes", "in_use_peak_bytes"):
         near = [abs(row.error(name)) <= 5 for row in rows]
-        assert sum(near) >= 0.9 * len(near), name
+        assert sum(near) >= 0.95 * len(near), name
 
 
 def test_without_onnxruntime_the_peak_is_near(tool: ModuleType) -> None:
     rows = list(tool.compared(some(tool.read_truth(tool.TRUTH)), None, emulated=True))
-    near = [abs(row.error("requested_peak_bytes")) <= 10 for row in rows]
-    assert sum(near) >= 0.8 * len(near)
+    errors = [abs(row.error("requested_peak_bytes")) for row in rows]
+    assert sum(error <= 10 for error in errors) >= 0.98 * len(errors)
+    assert sum(error == 0 for error in errors) >= 0.95 * len(errors)
 
 
-@pytest.mark.parametrize("marker", ["runtime accuracy", "emulated accuracy", "advice"])
+@pytest.mark.parametrize(
+    "marker", ["runtime accuracy", "emulated accuracy", "process accuracy", "advice"]
+)
 def test_the_readme_has_a_table(marker: str) -> None:
     table = README.split(f"<!-- {marker} -->\n", 1)[1].split("\n\n", 1)[0]
     assert len(table.splitlines()) > 5

@@ -150,6 +150,39 @@ def test_of_equal_chunks_the_one_of_the_lowest_address_serves() -> None:
     assert taken(arena, 1024).address == second.address
 
 
+def addresses_of_regions(sizes: Iterable[int], mapped_from_bytes: int | None) -> list[int]:
+    arena = Arena(ArenaOptions(doubles=False, mapped_from_bytes=mapped_from_bytes))
+    return [taken(arena, size).address for size in sizes]
+
+
+def test_regions_stand_in_the_order_of_making() -> None:
+    found = addresses_of_regions((2048, 512, 1024), None)
+    assert found == sorted(found)
+
+
+def test_mapped_regions_stand_below_one_another_and_above_the_others() -> None:
+    first, small, second, smaller, third = addresses_of_regions((2048, 1792, 8192, 256, 2048), 2048)
+    assert small < smaller < third < second < first
+
+
+def test_of_equal_chunks_in_mapped_regions_the_last_one_serves() -> None:
+    arena = Arena(ArenaOptions(doubles=False, mapped_from_bytes=1024))
+    chunks = [taken(arena, 1024) for _ in range(3)]
+    for chunk in chunks:
+        arena.free(chunk)
+    assert [taken(arena, 1024).region for _ in chunks] == [2, 1, 0]
+
+
+def test_of_equal_chunks_that_of_the_heap_serves_before_a_mapped_one() -> None:
+    arena = Arena(ArenaOptions(initial_bytes=1024, max_dead_bytes=256, mapped_from_bytes=2048))
+    first, second, third = taken(arena, 1024), taken(arena, 1024), taken(arena, 1024)
+    assert region_sizes(arena) == [1024, 2048]
+    assert (second.region, third.region) == (1, 1)
+    for chunk in (second, first):
+        arena.free(chunk)
+    assert [taken(arena, 1024).region for _ in range(2)] == [0, 1]
+
+
 def test_a_new_region_is_made_though_the_free_bytes_of_all_would_do() -> None:
     arena = Arena(SAME_AS_REQUESTED)
     for chunk in [taken(arena, 1024), taken(arena, 1024)]:
@@ -347,12 +380,18 @@ class Naive:
             self.regions[self.made] = [(self._new_region(rounded), None)]
             free = [(self.regions[self.made][0][0], self.made, 0)]
             self.made += 1
-        piece, number, place = min(free)
+        piece, number, place = min(free, key=lambda it: (it[0], self._address(it[1]), it[2]))
         rest = piece - rounded
         if piece >= 2 * rounded or rest >= self.options.max_dead_bytes:
             self.regions[number][place : place + 1] = [(rounded, user), (rest, None)]
         else:
             self.regions[number][place] = (piece, user)
+
+    def _address(self, number: int) -> tuple[bool, int]:
+        """The heap's regions upwards, above them the mapped ones downwards."""
+        size, mapped_from = sum(p for p, _ in self.regions[number]), self.options.mapped_from_bytes
+        is_mapped = mapped_from is not None and size >= mapped_from
+        return is_mapped, -number if is_mapped else number
 
     def _new_region(self, rounded: int) -> int:
         if not self.options.doubles:
@@ -401,6 +440,7 @@ OPTIONS = st.builds(
     initial_bytes=st.sampled_from((1024, MIB)),
     max_dead_bytes=st.sampled_from((1024, 128 * MIB)),
     max_growth_bytes=st.sampled_from((2 * MIB, 1024 * MIB)),
+    mapped_from_bytes=st.sampled_from((None, 2048, 4 * MIB)),
 )
 STEPS = st.lists(st.one_of(SIZES, st.integers(-6, 0)), max_size=60)
 """A size to allocate; a negative number frees the chunk so far from the end; 0 shrinks."""

@@ -1,9 +1,11 @@
 """Runs of a plan in the arena: node by node, with and without the pattern, bodies and scratch."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from graphs import graph_of, model_of
+from in_process import work_here
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
@@ -483,8 +485,11 @@ MEASURED = {
 
 @pytest.mark.measure
 @pytest.mark.parametrize("name", MEASURED)
-def test_it_is_what_onnxruntime_takes(name: str) -> None:
+def test_it_is_what_onnxruntime_takes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
     text = MEASURED[name]
     settings = MeasureSettings(options=SessionOptions(level="off"), runs=3)
     found = measure(model_of(text), settings=settings)

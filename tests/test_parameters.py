@@ -1,8 +1,9 @@
 """Which weights count as parameters, by who reads them and how the file makes them."""
 
 import pytest
-from graphs import graph_of
+from graphs import graph_of, model_of
 
+from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.model.parameters import Parameters, parameters
 
 
@@ -53,7 +54,19 @@ def test_a_literal_of_arithmetic_is_no_parameter() -> None:
             y = Mul(tripled, gain)
         }""")
     assert found.trained == ("gain",)
-    assert found.buffers == ("scalar", "single")
+    assert found.buffers == ()
+
+
+def test_a_list_that_no_layer_reads_is_held() -> None:
+    """Arithmetic trains the one; of the other, numbers to compare with, no gradient is taken."""
+    found = of("""
+        agraph (float[2,3] x) => (float[2,3] y)
+        <float[3] gains = {1.0, 2.0, 3.0}, float[3] limits = {1.0, 2.0, 3.0}> {
+            a = Mul(x, gains)
+            b = Greater(a, limits)
+            y = Where(b, a, x)
+        }""")
+    assert (found.trained, found.buffers) == (("gains",), ("limits",))
 
 
 @pytest.mark.parametrize(
@@ -145,4 +158,109 @@ def test_the_gates_of_a_recurrent_layer_are_found_behind_slices_and_joins() -> N
             wide = Concat <axis = 2> (gates, gates)
             y = GRU <hidden_size = 2> (x, wide, r)
         }""")
+    assert found.trained == ("w",)
+
+
+def named(name: str, body: str) -> Parameters:
+    """Parameters of a node that reads a weight of three elements, by whatever name."""
+    model = model_of(f"agraph (float[2,3] x) => (float y) <float[3] w = {{1, 2, 3}}> {{ {body} }}")
+    model.graph.initializer[0].name = name
+    for node in model.graph.node:
+        node.input[:] = [name if text == "w" else text for text in node.input]
+    return parameters(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("val_12", "encoder/val_3", "onnx::Mul_7", "12", "c_lifted_tensor_0"),
+        *("mul", "mul_3", "sin_1", "slice_2", "unsqueeze", "arange_default", "_to_copy_5"),
+        "/layer/Constant_4_output_0",
+    ],
+)
+def test_names_that_an_exporter_makes_up_are_no_parameters_of_arithmetic(name: str) -> None:
+    """It has worked the value out itself; short ones are numbers of the program, not buffers."""
+    assert named(name, "y = Mul(x, w)") == Parameters((), (), (), 0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["gain", "layer.weight", "encoder/gain", "mulch", "multiply_3", "0.bias", "values_12"],
+)
+def test_other_names_are_parameters(name: str) -> None:
+    assert named(name, "y = Mul(x, w)") == Parameters((name,), (), (), 3)
+
+
+def test_a_layers_own_slot_holds_parameters_whatever_their_name() -> None:
+    assert named("onnx::MatMul_7", "y = MatMul(x, w)").trained == ("onnx::MatMul_7",)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "a = Add(x, m)",
+        "t = Reshape(m, s)  a = Add(t, x)",
+        "c = Cast <to = 1> (m)  b = Add(x, c)  a = Identity(b)",
+    ],
+)
+def test_a_mask_of_scores_is_not_trained(way: str) -> None:
+    """What is added right before a softmax, over two axes."""
+    text = f"""
+        agraph (float[2,5,5] x) => (float[2,5,5] y) <float[1,5,5] m, int64[2] s = {{5, 5}}> {{
+            {way}
+            y = Softmax <axis = -1> (a)
+        }}"""
+    found = of(text)
+    assert (found.trained, found.buffers) == ((), ("m",))
+
+
+@pytest.mark.parametrize(
+    ("shape", "rest"),
+    [
+        ("1,5", "a = Add(x, m)  y = Softmax <axis = -1> (a)"),  # a bias of the last layer
+        ("5,5", "a = Add(x, m)  e = Exp(a)  y = Softmax <axis = -1> (e)"),
+        ("5,5", "a = Mul(x, m)  y = Softmax <axis = -1> (a)"),
+        ("5,5", "y = Add(x, m)"),
+    ],
+)
+def test_what_does_not_mask_scores_is_trained(shape: str, rest: str) -> None:
+    """A vector, what goes on otherwise, a factor, and what no softmax reads."""
+    found = of(f"agraph (float[2,5,5] x) => (float[2,5,5] y) <float[{shape}] m> {{ {rest} }}")
+    assert found.trained == ("m",)
+
+
+@pytest.mark.parametrize("end", ["Sin", "Cos"])
+@pytest.mark.parametrize(
+    "way", ["a = Mul(x, f)", "m = Reshape(f, s)  b = Mul(m, x)  a = Concat <axis = 0> (b, b)"]
+)
+def test_a_table_of_frequencies_is_not_trained(way: str, end: str) -> None:
+    text = f"""
+        agraph (float[5,1] x) => (float y) <float[7] f, int64[2] s = {{1, 7}}> {{
+            {way}
+            y = {end}(a)
+        }}"""
+    assert of(text).trained == ()
+
+
+def test_a_network_that_takes_the_sine_of_its_layers_is_trained() -> None:
+    """Beyond a curve, a sum or a layer's own slot nothing is a table of angles."""
+    found = of("""
+        agraph (float[5,3] x) => (float[5,3] y) <float[3,3] w, float[3] g, float[3] b> {
+            h = MatMul(x, w)
+            k = Mul(h, g)
+            a = Add(k, b)
+            y = Sin(a)
+        }""")
+    assert found.trained == ("w", "g", "b")
+
+
+def test_readers_are_followed_so_far_only() -> None:
+    """Beyond 64 nodes it is no table: the search ends."""
+    moves = "  ".join(f"h{n + 1} = Identity(h{n})" for n in range(70))
+    found = of(f"""
+        agraph (float[5] x) => (float[5] y) <float[5] w> {{
+            h0 = Mul(x, w)
+            {moves}
+            y = Sin(h70)
+        }}""")
     assert found.trained == ("w",)

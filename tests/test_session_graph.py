@@ -264,7 +264,8 @@ def test_what_onnxruntime_saves_is_the_graph(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text(json.dumps(shapes))
-        (folder / "contents.json").write_text("{}")
+        for name in ("contents", "indices"):
+            (folder / f"{name}.json").write_text("{}")
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     asked = answering(monkeypatch, save)
@@ -296,7 +297,8 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
         folder = Path(arguments["folder"])
         shutil.copy(path, folder / "optimised.onnx")
         (folder / "shapes.json").write_text("{}")
-        (folder / "contents.json").write_text("{}")
+        for name in ("contents", "indices"):
+            (folder / f"{name}.json").write_text("{}")
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     answering(monkeypatch, save)

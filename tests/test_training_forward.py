@@ -112,18 +112,21 @@ def test_a_product_makes_a_copy_of_what_it_cannot_fold() -> None:
 
 
 def test_a_copy_that_no_formula_reads_is_gone_with_the_product() -> None:
-    found = step("""
+    """The right operand is a constant: no gradient of it is asked for."""
+    text = """
         agraph (float[2,3,5,7] x) => (float[2,5,3,11] y) <float[2,3,5,7] g, float[2,5,7,11] c> {
             h = Mul(x, g)
             t = Transpose <perm = [0, 2, 1, 3]> (h)
-            e = Mul(c, c)
-            y = MatMul(t, e)
-        }""", freeze=("c",))
-    assert forward(found)[-4:] == ["+t as MatMul_3 reads it", "-t as MatMul_3 reads it", "-h", "-e"]
+            y = MatMul(t, c)
+        }"""
+    copy = "t as MatMul_2 reads it"
+    found = step(text, freeze=("c",))
+    assert forward(found) == ["+h", "+y", f"+{copy}", f"-{copy}", "-h"]
+    assert sizes(found)[copy] == [4 * 2 * 3 * 5 * 7]
 
 
 def test_the_loss_is_the_end_of_the_pass() -> None:
-    """Cross-entropy keeps the log-probabilities and the sum of weights; the loop holds its value"""
+    """Cross-entropy keeps log-probabilities and the sum of weights; the loop holds its value."""
     found = step(
         "agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> { y = MatMul(x, w) }",
         loss="cross-entropy",
@@ -176,6 +179,23 @@ def test_what_is_still_needed_is_not_written_over(between: str, data: str, why: 
 def test_an_input_of_the_graph_is_not_written_over() -> None:
     text = "agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
     assert step(text, in_place_activations=True).trace == step(text).trace
+
+
+@pytest.mark.parametrize(
+    ("op_type", "is_said"),
+    [("Elu", True), ("LeakyRelu", True), ("Selu", True), ("Relu", False), ("Tanh", False)],
+)
+def test_inputs_that_in_place_would_not_be_kept_are_said(op_type: str, *, is_said: bool) -> None:
+    """ReLU and the like keep their output either way: there is nothing to say of saved bytes."""
+    text = IN_PLACE.format(op_type=op_type, data="h", between="")
+    found = step(text)
+    codes = [finding.code for finding in found.findings]
+    assert codes == ["activations_out_of_place"] * is_said
+    in_place = step(text, in_place_activations=True)
+    assert in_place.findings == ()
+    saved, saved_in_place = found.saved_activation_bytes, in_place.saved_activation_bytes
+    assert saved is not None
+    assert saved_in_place == saved - 40 * is_said
 
 
 def test_nodes_without_inputs_are_no_activations() -> None:

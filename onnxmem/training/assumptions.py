@@ -1,6 +1,6 @@
 """What an inference export leaves out and a training run has: BatchNormalization and Dropout.
 
-Exporters fold a BatchNormalization into the convolution before it, even in training mode, and drop
+Exporters fold a BatchNormalization into the layer before it, even in training mode, and drop
 Dropout. Where a reader says that they were there, they are put back where networks have them.
 """
 
@@ -12,32 +12,33 @@ from onnxmem.training.insertion import Insertion, Part
 
 _FOLDED_OUTPUT = re.compile(r"(^|/)getitem(_\d+)?$")
 """How torch.export names the output of a normalisation, which the folded convolution inherits."""
-_FOLDED_WEIGHT = re.compile(r"(^|/)onnx::Conv_\d+$")
+_FOLDED_WEIGHT = re.compile(r"(^|/)onnx::(Conv|ConvTranspose)_\d+$")
 """How the older exporter names a weight that it has changed."""
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
+_FOLDED_INTO = _CONVOLUTIONS | {"Gemm"}
 _RATIO = 0.5
 """Any but 0: the mask is as large whatever the ratio."""
 
 
-def folded_convolutions(graph: Graph) -> tuple[Node, ...]:
-    """The convolutions that bear the trace of a BatchNormalization folded into them."""
+def folded_layers(graph: Graph) -> tuple[Node, ...]:
+    """The layers that bear the trace of a BatchNormalization folded into them."""
     return tuple(
         node
         for node in graph.nodes
-        if node.onnx_op in _CONVOLUTIONS
+        if node.onnx_op in _FOLDED_INTO
         and (_FOLDED_OUTPUT.search(node.outputs[0]) or _FOLDED_WEIGHT.search(node.inputs[1]))
     )
 
 
 def with_batchnorm(graph: Graph) -> Graph:
-    """Put a BatchNormalization behind each folded convolution; without traces, behind each one."""
+    """Put a BatchNormalization behind each folded layer; without traces, behind convolutions."""
     insertion = Insertion(graph)
     all_with_bias = (
         node
         for node in graph.nodes
         if node.onnx_op in _CONVOLUTIONS and len(node.inputs) > 2  # noqa: PLR2004
     )
-    for node in folded_convolutions(graph) or all_with_bias:
+    for node in folded_layers(graph) or all_with_bias:
         output = node.outputs[0]
         dims = known_dims(graph.tensors[output].shape)
         if dims is None:

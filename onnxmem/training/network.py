@@ -8,7 +8,7 @@ from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.recipe import Recipe
 from onnxmem.training.adapters import with_adapters
-from onnxmem.training.assumptions import folded_convolutions, with_batchnorm, with_dropout
+from onnxmem.training.assumptions import folded_layers, with_batchnorm, with_dropout
 from onnxmem.training.composites import as_run
 from onnxmem.training.in_place import inputs_kept_in_vain
 from onnxmem.units import plural
@@ -26,7 +26,7 @@ class Network:
 def network_of(graph: Graph, recipe: Recipe) -> Network:
     """Read a graph as the framework trains it by a recipe."""
     findings: list[Finding] = []
-    folded = folded_convolutions(graph)
+    folded = folded_layers(graph)
     if folded and not recipe.assume_batchnorm:
         findings.append(_folded_finding([node.name for node in folded]))
     if recipe.assume_batchnorm:
@@ -47,7 +47,7 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
 
 def _folded_finding(names: list[str]) -> Finding:
     text = (
-        f"{plural(len(names), 'convolution')} with the trace of a BatchNormalization that the "
+        f"{plural(len(names), 'layer')} with the trace of a BatchNormalization that the "
         f"export folded away: {listed(names)}; training it keeps 15 to 50 % more: export with "
         "optimize=False, or say --assume-batchnorm"
     )

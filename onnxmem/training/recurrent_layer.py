@@ -63,7 +63,7 @@ def layer_of(op_type: str, call: Call) -> Layer | None:
     read, matrix = known_dims(data.shape), known_dims(recurrence.shape)
     if read is None or matrix is None or {len(read), len(matrix)} != {_RANK}:
         return None
-    steps, samples, _ = read
+    steps, samples = (read[1], read[0]) if call.attributes.get("layout") else read[:2]
     hidden_bytes = samples * matrix[2] * data.bits // 8
     return Layer(
         num_steps=steps,

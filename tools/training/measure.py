@@ -1,7 +1,8 @@
 """Measure one training step of any network here, with every switch.
 
-PYTHONPATH=tools python tools/training/measure.py resnet18 --optimizer adam
-PYTHONPATH=tools python tools/training/measure.py gpt2_small --checkpoint bl.0 bl.1 bl.2 --trace step.jsonl
+export PYTHONPATH=tools
+python tools/training/measure.py resnet18 --optimizer adam --zero-grad backward
+python tools/training/measure.py gpt2_small --checkpoint bl.0 bl.1 --trace step.jsonl
 """
 
 import argparse

@@ -68,8 +68,14 @@ def _open_nodes(
             left_out |= made
 
 
+_WRONG_TYPES = frozenset({"QGemm"})
+"""onnxruntime's operators of which the library takes the type of the scale for the result's."""
+
+
 def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) -> bool:
     """Whether the library can be asked about an operator and its operands."""
+    if node.op_type in _WRONG_TYPES:
+        return False
     operator, operands = onnx_op(node), node.input[1:]
     if operator in _WRONG_WITHOUT_CONSTANTS:
         return values.keys() >= {*operands} and not has_odd_parts(node)

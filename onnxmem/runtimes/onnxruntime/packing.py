@@ -1,15 +1,19 @@
 """What of the weights lies in the arena before the first node runs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from types import MappingProxyType
 
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph
 from onnxmem.runtimes.onnxruntime.allocation.kernels import Kernels
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
-from onnxmem.runtimes.onnxruntime.prepacking import initializer_reserves, prepacked
+from onnxmem.runtimes.onnxruntime.prepacking import (
+    Prepacked,
+    SessionFacts,
+    initializer_reserves,
+    prepacked,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +26,17 @@ class Packing:
     """Requested like any buffer, in this order: their regions stay."""
     passing_bytes: int = 0
     """By how much more is reserved while a kernel packs what an earlier one has packed."""
+    turned: tuple[tuple[int, int], ...] = ()
+    """Requests that are freed at once: how many of the allocated ones precede, and bytes."""
 
 
 def packing(
     graph: Graph,
     options: SessionOptions,
     kernels: Kernels,
-    contents: Mapping[str, str] = MappingProxyType({}),
+    facts: SessionFacts | None = None,
 ) -> Packing:
     """What a session's arena holds of the weights once it is loaded.
-
-    ``contents``: what weights of equal bytes have in common, by name.
 
     On CUDA all of them: in one reserved block where the memory pattern is on, else each requested
     apart (``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``; read in the
@@ -43,7 +47,7 @@ def packing(
         if options.enable_mem_pattern:
             return Packing((sum(map(rounded_up, sizes)),), ())
         return Packing((), sizes)
-    packed = () if options.disable_prepacking else prepacked(graph, contents)
+    packed = () if options.disable_prepacking else prepacked(graph, facts or SessionFacts())
     small = initializer_reserves(graph, packed)
     reserved = tuple(each for each in packed if each.is_reserved)
     sizes = tuple(each.size_bytes for each in reserved)
@@ -55,4 +59,13 @@ def packing(
         reserved_bytes=(*sizes, *(each.size_bytes for each in small)),
         allocated_bytes=tuple(each.size_bytes for each in packed if not each.is_reserved),
         passing_bytes=max(most - sum(sizes), 0),
+        turned=tuple(_turned(packed)),
     )
+
+
+def _turned(packed: Iterable[Prepacked]) -> Iterator[tuple[int, int]]:
+    num_allocated = 0
+    for each in packed:
+        if each.turned_bytes:
+            yield num_allocated, each.turned_bytes
+        num_allocated += not each.is_reserved

@@ -162,7 +162,7 @@ def _replayed(
         session_graph.graph,
         Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
     )
-    packed = packing(session_graph.graph, options, kernels, session_graph.contents)
+    packed = packing(session_graph.graph, options, kernels, session_graph.facts)
     opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
     # A kernel that may not pack beforehand packs while it runs.
     constants = {} if options.disable_prepacking else initializers(session_graph.graph)
@@ -235,6 +235,8 @@ def _loaded_arena(packed: Packing, options: SessionOptions, kernels: Kernels) ->
     for size in packed.reserved_bytes:
         arena.reserve(size)
     arena.in_use_peak_bytes += packed.passing_bytes
-    for size in packed.allocated_bytes:
+    for place, size in enumerate((*packed.allocated_bytes, 0)):
+        for turned_bytes in (each for before, each in packed.turned if before == place):
+            arena.free(arena.allocate(turned_bytes))
         arena.allocate(size)
     return arena

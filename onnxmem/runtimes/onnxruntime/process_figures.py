@@ -30,7 +30,7 @@ def process_figures(
 ) -> ProcessFigures:
     """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
     graph = model.bound.graph
-    packed = () if options.disable_prepacking else prepacked(session.graph, session.contents)
+    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
     load = load_terms(graph, session.graph, packed, model.file.file_bytes)
     load = replace(load, regions=arena.loaded_regions)
     terms = ProcessTerms(

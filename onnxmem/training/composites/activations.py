@@ -78,6 +78,8 @@ def softpluses(sight: Sight) -> Iterator[Match]:
         softplus = sight.maker(smooth if divided is None else divided.inputs[0], "Softplus")
         if greater is None or softplus is None or greater.inputs[0] != softplus.inputs[0]:
             continue
+        if not sight.is_number(greater.inputs[1]):
+            continue
         scaling = sight.maker(softplus.inputs[0], "Mul", reads=2)
         if data not in (softplus.inputs if scaling is None else scaling.inputs):
             continue

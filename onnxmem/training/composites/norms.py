@@ -16,6 +16,8 @@ def layer_norms(sight: Sight) -> Iterator[Match]:
         if found is None:
             continue
         data, nodes = found
+        if not _is_over_the_last_axes(sight, data, nodes):
+            continue
         operands, rest = _gain_and_shift(sight, division.outputs[0])
         axis = {"axis": -1}
         yield Match(
@@ -43,6 +45,25 @@ def _centred_over_deviation(sight: Sight, division: Node) -> tuple[str, tuple[No
     if squaring.inputs[0] != centred or mean.inputs[0] != centring.inputs[0]:
         return None
     return mean.inputs[0], (mean, centring, squaring, variance, added, root)
+
+
+def _is_over_the_last_axes(sight: Sight, data: str, nodes: tuple[Node, ...]) -> bool:
+    """Whether both means are taken over the same last axes, as the framework's layer norm does."""
+    dims = sight.dims(data)
+    means = [node for node in nodes if node.onnx_op == "ReduceMean"]
+    if dims is None:
+        return False
+    found = {tuple(sorted(axis % len(dims) for axis in _axes(sight, mean))) for mean in means}
+    return len(found) == 1 and next(iter(found)) in {
+        tuple(range(first, len(dims))) for first in range(len(dims))
+    }
+
+
+def _axes(sight: Sight, reduction: Node) -> tuple[int, ...]:
+    given = reduction.attributes.get("axes")
+    if given is None and len(reduction.inputs) > 1:
+        given = sight.graph.values.get(reduction.inputs[1])
+    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else ()
 
 
 def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:

@@ -103,6 +103,10 @@ def write_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
+INDEX = "onnxmem.index"
+"""Of a node's ``metadata_props``: its number, which tells in what order kernels pack weights."""
+
+
 def write_graph(graph: Graph) -> onnx.GraphProto:
     """Write one graph with the types that are known of its values."""
     proto = onnx.GraphProto(name=graph.name)
@@ -110,7 +114,9 @@ def write_graph(graph: Graph) -> onnx.GraphProto:
     proto.output.extend(_values(graph, graph.outputs))
     proto.initializer.extend(graph.initializers.values())
     order = execution_order(graph)
-    proto.node.extend(write_node(node) for node in order)
+    for node in order:
+        proto.node.append(write_node(node))
+        proto.node[-1].metadata_props.add(key=INDEX, value=str(node.index))
     ends = {*graph.inputs, *graph.outputs}
     made = [name for node in order for name in node.outputs if name and name not in ends]
     proto.value_info.extend(_values(graph, [name for name in made if name in graph.types]))

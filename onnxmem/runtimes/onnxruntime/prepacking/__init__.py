@@ -15,6 +15,7 @@ onnxruntime 1.31.1 on an AVX-512 machine; ``onnxmem.runtimes.onnxruntime.mlas`` 
 the processor. The memory pattern changes nothing.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from types import MappingProxyType
 from onnxmem.model import Graph, Node
 from onnxmem.runtimes.onnxruntime.kernel_use import Site, UnknownError, Use
 from onnxmem.runtimes.onnxruntime.prepacking import floats, integers
-from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule
+from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule, SessionFacts
 from onnxmem.runtimes.onnxruntime.sites import initializers, site_of
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "UNKNOWN",
     "Prepacked",
     "Reserve",
+    "SessionFacts",
     "initializer_reserves",
     "initializers",
     "prepacked",
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _SMALL_BYTES = 127
+_NOTHING_MORE = SessionFacts()
 
 UNKNOWN = frozenset({("com.microsoft", "QMoE")})
 """Operators whose kernels pack their weights in a way that is not known."""
@@ -56,6 +59,8 @@ class Prepacked:
     drops_original: bool
     passing_bytes: int = 0
     """What it packs only to find that an earlier copy serves."""
+    turned_bytes: int = 0
+    """Asked of the arena while it packs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +83,8 @@ def _join(families: Iterable[Iterable[Rule]]) -> Mapping[tuple[str, str], Rule]:
 RULES = _join((floats.RULES, integers.RULES))
 
 
-def prepacked(
-    graph: Graph, contents: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Prepacked, ...]:
-    """What the kernels of a graph and its subgraphs pack, in the order of the nodes.
-
-    ``contents``: what weights of equal bytes have in common, by name.
+def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepacked, ...]:
+    """What the kernels of a graph and its subgraphs pack, in the order in which they do.
 
     A kernel in a subgraph packs weights of its own graph and of the one right around it, and of
     none further out (session_state.cc: the walk ends at the first parent that knows the name).
@@ -91,12 +92,12 @@ def prepacked(
     constants = initializers(graph)
     kept: set[tuple[str, str, int]] = set()
     made = []
-    for node, beyond in _with_names_beyond(graph, frozenset(), frozenset()):
+    for node, beyond in _in_packing_order(graph, facts):
         own = (name for name in node.inputs if name not in beyond)
         known = {name: constants[name] for name in own if name in constants}
         for packed in _packs(graph, node, site_of(graph, node, known)):
             weight = node.inputs[packed.place]
-            content = contents.get(weight, graph.tensors[weight].storage_key)
+            content = facts.contents.get(weight, graph.tensors[weight].storage_key)
             key = (node.op_type, content, packed.size_bytes)
             is_there = packed.is_shared and key in kept
             kept.add(key)
@@ -108,23 +109,34 @@ def prepacked(
                     is_reserved=packed.is_reserved,
                     drops_original=packed.drops_original,
                     passing_bytes=packed.size_bytes if is_there else 0,
+                    turned_bytes=packed.turned_bytes,
                 )
             )
     return tuple(made)
 
 
-def _with_names_beyond(
-    graph: Graph, outer: frozenset[str], beyond: frozenset[str]
+def _in_packing_order(
+    graph: Graph,
+    facts: SessionFacts,
+    outer: frozenset[str] = frozenset(),
+    beyond: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[Node, frozenset[str]]]:
     """Each node, and what its graph reads of graphs further out than the one around it.
 
-    ``outer`` is what the graph reads of all that are around it.
+    ``outer`` is what the graph reads of all that are around it. Nodes whose number isn't known come
+    last, as those do that the optimiser has made.
     """
-    for node in graph.nodes:
+
+    def index(node: Node) -> int:
+        return facts.indices.get(next(iter(node.writes), ""), sys.maxsize)
+
+    nodes = sorted(graph.nodes, key=index)
+    for node in nodes:
         yield node, beyond
+    for node in nodes:
         for _, body in node.subgraphs:
             read = frozenset(node.outer_reads)
-            yield from _with_names_beyond(body, read, read & outer)
+            yield from _in_packing_order(body, facts, read, read & outer)
 
 
 def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tuple[Reserve, ...]:

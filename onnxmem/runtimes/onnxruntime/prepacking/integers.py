@@ -32,8 +32,10 @@ def _matrix(place: int) -> Packs:
             return
         if packs_weight(is_input_signed=use.type(0) == "int8"):
             rows, columns = use.dims(place)
-            depth, width = (columns, rows) if use.integer("transB", 0) else (rows, columns)
-            yield Packed(place, _panels(use, place, depth, width))
+            is_turned = use.integer("transB", 0) != 0
+            depth, width = (columns, rows) if is_turned else (rows, columns)
+            turned_bytes = rows * columns if is_turned else 0
+            yield Packed(place, _panels(use, place, depth, width), turned_bytes=turned_bytes)
 
     return packs
 

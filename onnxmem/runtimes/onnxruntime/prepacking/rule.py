@@ -1,7 +1,7 @@
 """What a kernel makes of its constant inputs when the session is made, as plain values."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from onnxmem.runtimes.onnxruntime.kernel_use import Use
 
@@ -16,11 +16,24 @@ class Packed:
     """Beside the arena's regions; else like any buffer, whose region stays."""
     drops_original: bool = True
     """The kernel needs the initializer no more."""
+    turned_bytes: int = 0
+    """What the kernel asks of the arena for a transposed copy, and frees when it has packed."""
     is_shared: bool = True
     """Kernels of one operator share packed bytes that are equal: they hand them over to be kept."""
 
 
 Packs = Callable[[Use], Iterator[Packed]]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What a session's graph doesn't say by itself."""
+
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """What weights of equal bytes have in common, by name, as far as it is known."""
+    indices: Mapping[str, int] = field(default_factory=dict)
+    """onnxruntime's numbers of nodes, by the name of their first output: kernels pack in this
+    order, which is the file's, nodes that the optimiser has made after all others."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from onnxmem.model import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of
+from onnxmem.runtimes.onnxruntime.optimiser.reading import INDEX
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
     PlacedContents,
+    PlacedIndices,
     PlacedShapes,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
@@ -31,6 +33,7 @@ def emulated(
         level=level,
         optimiser="onnxmem",
         contents=_placed_contents(model.graph),
+        indices=_placed_indices(model.graph),
     )
 
 
@@ -60,6 +63,19 @@ def _placed_contents(main: onnx.GraphProto) -> PlacedContents:
             tensor.name: content
             for tensor in graph.initializer
             if (content := content_of(tensor)) is not None
+        }
+        for place, graph in placed_graphs(main)
+    }
+
+
+def _placed_indices(main: onnx.GraphProto) -> PlacedIndices:
+    """The numbers of the nodes, by the place of their graph and their first output."""
+    return {
+        place: {
+            next(filter(None, node.output), ""): int(entry.value)
+            for node in graph.node
+            for entry in node.metadata_props
+            if entry.key == INDEX
         }
         for place, graph in placed_graphs(main)
     }

@@ -58,6 +58,19 @@ def contents_at_load(saved: bytes) -> dict[str, dict[str, str]]:
     return found
 
 
+def indices_at_load(saved: bytes) -> dict[str, dict[str, int]]:
+    """The numbers of the nodes, by the place of their graph and their first output."""
+    return {
+        place: {
+            next(
+                filter(None, (_text(node.Outputs(at)) for at in range(node.OutputsLength()))), ""
+            ): (node.Index())
+            for node in (graph.Nodes(index) for index in range(graph.NodesLength()))
+        }
+        for place, graph in _saved_graphs(saved)
+    }
+
+
 def _saved_graphs(saved: bytes) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
     return _graphs(InferenceSession.GetRootAs(saved, 0).Model().Graph(), "")
 

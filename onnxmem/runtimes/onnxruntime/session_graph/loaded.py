@@ -17,6 +17,7 @@ from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
 from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes
+from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts
 from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
 from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import rehearsed
@@ -26,6 +27,8 @@ PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
 """Shapes at load by the place of their graph (``placing``), then by name."""
 PlacedContents = Mapping[str, Mapping[str, str]]
 """By place and name: what constants of equal bytes have in common; of others, names tell."""
+PlacedIndices = Mapping[str, Mapping[str, int]]
+"""onnxruntime's numbers of nodes, by the place of their graph and their first output."""
 _T = TypeVar("_T")
 
 
@@ -47,6 +50,7 @@ class OptimisedModel:
     in_file_order: frozenset[str] = frozenset()
     """Places of the graphs that stand in the order of the file where others do not."""
     contents: PlacedContents = field(default_factory=dict)
+    indices: PlacedIndices = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,7 @@ class SessionGraph:
     """What a run does that the plan leaves open."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the inputs whose values would decide what the course does not, by the node."""
-    contents: Mapping[str, str] = field(default_factory=dict)
-    """What weights of equal bytes have in common, by name, as far as it is known."""
+    facts: SessionFacts = field(default_factory=SessionFacts)
 
 
 def session_graph(
@@ -83,11 +86,14 @@ def session_graph(
     graph = read_graph(shaped.proto, shaped.assumed)
     graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
     shapes = dict(_scoped(graph, optimised.shapes, "", ""))
-    contents = dict(_scoped(graph, optimised.contents, "", ""))
+    facts = SessionFacts(
+        dict(_scoped(graph, optimised.contents, "", "")),
+        dict(_scoped(graph, optimised.indices, "", "")),
+    )
     known = given_values(graph, values)
     course = rehearsed(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
-    return SessionGraph(graph, shapes, optimised, course, deciding, contents)
+    return SessionGraph(graph, shapes, optimised, course, deciding, facts)
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:

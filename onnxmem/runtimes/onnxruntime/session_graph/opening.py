@@ -108,9 +108,9 @@ def _saved(
     if isinstance(reply, ChildFault):
         message = without_noise(reply.message).replace(str(model.path), given.file.path)
         return _fault(replace(reply, message=message))
-    shapes, contents = (
+    shapes, contents, indices = (
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("shapes", "contents")
+        for name in ("shapes", "contents", "indices")
     )
     proto = load(folder / "optimised.onnx").proto
     return OptimisedModel(
@@ -122,6 +122,7 @@ def _saved(
         () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
         contents,
+        indices,
     )
 
 

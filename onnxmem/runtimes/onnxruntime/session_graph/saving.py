@@ -7,7 +7,7 @@ the null device, and the second is removed as soon as it is read.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from onnxmem.children import JSON
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import (
     contents_at_load,
+    indices_at_load,
     shapes_at_load,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
@@ -28,6 +29,12 @@ _LEVELS: Final = {
     "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
+_READ: Final[tuple[tuple[str, Callable[[bytes], Mapping[str, object]]], ...]] = (
+    ("shapes", shapes_at_load),
+    ("contents", contents_at_load),
+    ("indices", indices_at_load),
+)
+"""What comes of the graph in onnxruntime's own format, as files of these names."""
 _WEIGHTS: Final = "weights"
 _INLINE_BYTES: Final = "1024"
 _QUIET: Final = 4
@@ -38,7 +45,7 @@ _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 def save_optimised(
     model: str, folder: str, level: str, overrides: Mapping[str, int], weight_bytes: int
 ) -> dict[str, JSON]:
-    """Write ``optimised.onnx``, ``shapes.json`` and ``contents.json`` into ``folder``.
+    """Write ``optimised.onnx`` and the files of ``_READ`` into ``folder``.
 
     Comes back: ``version`` of onnxruntime, ``changed``: whether any node differs from the file's,
     and ``in_file_order``: the places of the graphs in which none does. A graph in which nothing was
@@ -57,7 +64,7 @@ def save_optimised(
     saved = None
     if weight_bytes < _MOST_IN_OWN_FORMAT:
         saved = _in_own_format(model, Path(folder, "own.ort"), _options(level, overrides))
-    for name, read in (("shapes", shapes_at_load), ("contents", contents_at_load)):
+    for name, read in _READ:
         plain = {} if saved is None else read(saved)
         Path(folder, f"{name}.json").write_text(json.dumps(plain), encoding="utf-8")
     before, after = _nodes(model), _nodes(str(target))

@@ -1,0 +1,41 @@
+"""Work of children done in the tests' own process, where what a process takes is not at stake.
+
+A child starts Python and imports onnxruntime; a session of a small graph takes milliseconds.
+"""
+
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from onnxmem.children import JSON, ChildLimits
+
+_CALLERS = (
+    "onnxmem.measure.measuring",
+    "onnxmem.measure.model_on_disk",
+    "onnxmem.runtimes.onnxruntime.session_graph.opening",
+)
+
+
+def work_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Measure, and ask onnxruntime for its graph, without children; files go to ``folder``."""
+    monkeypatch.chdir(folder)
+    for name in _CALLERS:
+        monkeypatch.setattr(f"{name}.run_in_child", _run_here)
+
+
+def _run_here(
+    function: str, arguments: Mapping[str, JSON], limits: ChildLimits | None = None
+) -> dict[str, JSON]:
+    assert limits is not None
+    module, _, name = function.partition(":")
+    work = getattr(importlib.import_module(module), name)
+    return _over_the_wire(work(**_over_the_wire(dict(arguments))))
+
+
+def _over_the_wire(given: dict[str, JSON]) -> dict[str, JSON]:
+    """As a child gets and gives it."""
+    return cast("dict[str, JSON]", json.loads(json.dumps(given)))

@@ -1,0 +1,223 @@
+"""What kernels pack once or in passing, and in what order: equal weights, transposed ones."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from graphs import graph_of, model_of
+from in_process import work_here
+from onnx import numpy_helper
+
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import measure
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import ModelFile, Request, load, prepare
+from onnxmem.runtimes import RuntimeQuestion, predict
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU
+from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_content
+from onnxmem.runtimes.onnxruntime.packing import packing
+from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
+from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+
+PACKED = 4 * 7 * 16
+"""Bytes of a packed float[7,11]: panels of 16 columns."""
+PRODUCTS = """agraph (float[5,7] x) => (y, z, s) <float[7,11] u, float[7,11] v, float[7,11] w> {
+    y = MatMul(x, u)  z = MatMul(x, v)  s = Gemm(x, w)
+}"""
+
+
+def test_a_weight_that_equals_an_earlier_one_of_its_operator_is_packed_in_passing() -> None:
+    graph = graph_of(PRODUCTS)
+    found = prepacked(graph, SessionFacts(dict.fromkeys("uvw", "same")))
+    assert [(each.size_bytes, each.passing_bytes) for each in found] == [
+        (PACKED, 0),
+        (0, PACKED),
+        (PACKED, 0),
+    ]
+    assert [
+        each.size_bytes for each in prepacked(graph, SessionFacts({"u": "one", "v": "other"}))
+    ] == [PACKED] * 3
+
+
+def test_what_is_packed_in_passing_stands_beside_what_is_packed_till_then() -> None:
+    graph = graph_of(PRODUCTS.replace("Gemm", "MatMul"))
+
+    def passing_bytes(*equal: str) -> int:
+        made = packing(graph, SessionOptions(), CPU, SessionFacts(dict.fromkeys(equal, "same")))
+        assert sum(made.reserved_bytes) == (3 - len(equal[1:])) * PACKED
+        return made.passing_bytes
+
+    assert passing_bytes() == 0
+    assert passing_bytes("u", "v") == 0  # what comes after takes as much, and stays
+    assert passing_bytes("u", "w") == PACKED
+
+
+def test_kernels_pack_in_the_order_of_their_numbers_and_those_without_come_last() -> None:
+    graph = graph_of(PRODUCTS)
+    assert [each.weight for each in prepacked(graph)] == ["u", "v", "w"]
+    numbered = SessionFacts(dict.fromkeys("uvw", "same"), {"s": 2, "z": 1})
+    found = prepacked(graph, numbered)
+    assert [(each.weight, each.size_bytes) for each in found] == [
+        ("v", PACKED),
+        ("w", PACKED),
+        ("u", 0),
+    ]
+
+
+def test_kernels_of_a_graph_pack_before_those_of_its_subgraphs() -> None:
+    text = """agraph (float[5,7] x, bool c) => (y, z) <float[7,11] u, float[7,11] v> {
+        y = If(c) <
+            then_branch = one () => (t) { t = MatMul(x, u) },
+            else_branch = two () => (e) { e = Sin(x) }
+        >
+        z = MatMul(x, v)
+    }"""
+    assert [each.weight for each in prepacked(graph_of(text))] == ["v", "u"]
+
+
+TURNED_GEMM = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+agraph (uint8[3,5] a, float s, uint8 p) => (y) <uint8[IN,OUT] b, float t = {0.5}, uint8 q = {3}> {
+    y = com.microsoft.QGemm <transB = TURN> (a, s, p, b, t, q)
+}"""
+
+
+@pytest.mark.parametrize(("turn", "dims"), [(0, ("5", "7")), (1, ("7", "5"))])
+def test_a_matrix_in_8_bits_is_transposed_in_the_arena(turn: int, dims: tuple[str, str]) -> None:
+    text = TURNED_GEMM.replace("TURN", str(turn)).replace("IN,OUT", ",".join(dims))
+    made = packing(graph_of(text), SessionOptions(), CPU)
+    assert made.turned == ((0, 35),) * turn
+    assert made.allocated_bytes == ()
+
+
+BRANCHES = """agraph (float[5,7] x, bool c) => (y) <float[11,7] v, float[11,7] w> {
+    y = If(c) <
+        then_branch = one () => (t) { a = THEN  p = MatMul(x, a)  t = Exp(p) },
+        else_branch = two () => (e) { b = ELSE  q = MatMul(x, b)  e = Neg(q) }
+    >
+}"""
+TURNED = "Transpose <perm = [1, 0]> (w)"
+
+
+def of_branches(then: str, other: str) -> str:
+    return BRANCHES.replace("THEN", then).replace("ELSE", other)
+
+
+@pytest.mark.parametrize(
+    ("then", "other", "are_equal"),
+    [
+        (TURNED, TURNED, True),
+        (TURNED, TURNED.replace("w", "v"), False),
+        ("Transpose(w)", TURNED, False),  # equal, but not by what they say
+        ("Reshape(w, s)", "Reshape(w, r)", True),
+        ("Reshape(w, s)", "Reshape(v, r)", False),
+    ],
+)
+def test_what_branches_fold_of_the_same_constants_is_equal(
+    then: str, other: str, *, are_equal: bool
+) -> None:
+    numbers = ", int64[2] s = {7, 11}, int64[2] r = {7, 11}> {"
+    text = of_branches(then, other).replace("> {", numbers, 1)
+    found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, 16).contents
+    one, two = found["y/then_branch"], found["y/else_branch"]
+    assert (one["a"] == two["b"]) is are_equal
+
+
+def test_chains_of_folded_constants_are_followed() -> None:
+    halves = ("Concat <axis = 1> (h, v)", "Concat <axis = 1> (g, v)", "Concat <axis = 1> (v, g)")
+    heads = [f"{name} = Transpose(w)" for name in "hg"]
+    contents = []
+    for first, second in ((halves[0], halves[1]), (halves[0], halves[2])):
+        text = of_branches(first, second).replace("a = Concat", f"{heads[0]}  a = Concat")
+        text = text.replace("b = Concat", f"{heads[1]}  b = Concat").replace("[11,7]", "[7,7]")
+        found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, 16).contents
+        contents.append((found["y/then_branch"]["a"], found["y/else_branch"]["b"]))
+    assert [one == two for one, two in contents] == [True, False]
+
+
+def test_elements_at_hand_tell_and_absent_ones_do_not() -> None:
+    one, two, wide = (
+        numpy_helper.from_array(np.array(values, np.float32).reshape(shape), name)
+        for name, values, shape in (
+            ("a", [3, 5], (2,)),
+            ("b", [3, 5], (2,)),
+            ("c", [3, 5], (1, 2)),
+        )
+    )
+    assert content_of(one) == content_of(two) != content_of(wide)
+    absent = onnx.TensorProto(name="d", data_type=1, dims=[2])
+    texts = numpy_helper.from_array(np.array(["q"], object), "e")
+    assert content_of(absent) is content_of(texts) is None
+
+
+def test_a_constant_that_is_changed_in_place_is_no_more_what_was_folded() -> None:
+    tensor = onnx.TensorProto(name="a", data_type=1, dims=[7, 7])
+    tensor.metadata_props.add(key="mine", value="kept")
+    tensor.metadata_props.add(key="onnxmem.content", value="3")
+    assert content_of(tensor) is not None
+    forget_content(tensor)
+    assert content_of(tensor) is None
+    assert [entry.key for entry in tensor.metadata_props] == ["mine"]
+
+
+# Beside onnxruntime
+
+
+CHAIN = """agraph (float[5,67] x) => (y) <float[67,67] u, float[67,67] v, float[67,67] w> {
+    a = MatMul(x, u)  b = MatMul(a, v)  y = MatMul(b, w)
+}"""
+
+
+def with_twin(name: str) -> onnx.ModelProto:
+    """Three weights of the file, one of which is the first again."""
+    model = model_of(CHAIN)
+    noise = np.random.default_rng(0)
+    first = noise.random((67, 67), np.float32)
+    for tensor in model.graph.initializer:
+        is_first = tensor.name in {"u", name}
+        values = first if is_first else noise.random((67, 67), np.float32)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return model
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("asks_onnxruntime", [True, False])
+def test_onnxruntime_packs_what_branches_fold_alike_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
+) -> None:
+    pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
+    holds(tmp_path, model_of(of_branches(TURNED, TURNED)), asks_onnxruntime=asks_onnxruntime)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("asks_onnxruntime", [True, False])
+def test_the_copy_of_a_transposed_matrix_leaves_its_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_onnxruntime: bool
+) -> None:
+    """It is of more bytes than the first region would have, and all later ones follow from that."""
+    pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
+    model = model_of(TURNED_GEMM.replace("TURN", "1").replace("IN,OUT", "1031,2053"))
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 2053
+    holds(tmp_path, model, asks_onnxruntime=asks_onnxruntime)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("name", ["v", "w"])
+def test_onnxruntime_packs_equal_weights_of_the_file_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
+    holds(tmp_path, with_twin(name), asks_onnxruntime=True)
+
+
+def holds(folder: Path, model: onnx.ModelProto, *, asks_onnxruntime: bool) -> None:
+    onnx.save(model, folder / "m.onnx")
+    found = measure(folder / "m.onnx", Request())
+    assert isinstance(found, Measurement)
+    question = RuntimeQuestion(asks_onnxruntime=asks_onnxruntime, values=found.fed)
+    told = predict(load(folder / "m.onnx"), Request(), question).arena
+    for figure in ("base_bytes", "in_use_peak_bytes", "held_bytes", "held_steady_bytes"):
+        assert getattr(told, figure) == getattr(found, figure), figure

@@ -1,0 +1,279 @@
+"""Normalisations, attention, Dropout, linear layers and moves that exporters write out."""
+
+import pytest
+from training_steps import network, run_as
+
+NORM = """
+    agraph (float[2,5,7] x, float[2,5,7] v) => ({outputs})
+    <float[7] g, float[7] b, float eps = {{0.00001}}, float two = {{2.0}},
+     int64[1] last = {{-1}}> {{
+        {body}
+    }}"""
+CENTRED = "m = ReduceMean(x, last)  c = Sub(x, m)"
+DEVIATION = "q = Pow(c, two)  u = ReduceMean(q, last)  e = Add(u, eps)  s = Sqrt(e)"
+OUT = "float[2,5,7] y"
+
+
+def norm(body: str, outputs: str = OUT) -> list[str]:
+    return run_as(NORM.format(body=body, outputs=outputs))
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "y = Div(c, s)",
+        "n = Div(c, s)  y = Mul(n, g)",
+        "n = Div(c, s)  k = Mul(n, g)  y = Add(k, b)",
+        "n = Div(c, s)  k = Mul(g, n)  y = Add(b, k)",
+    ],
+)
+@pytest.mark.parametrize("square", ["q = Pow(c, two)", "q = Mul(c, c)"])
+def test_a_layer_norm_with_gain_and_shift_or_without(square: str, rest: str) -> None:
+    deviation = DEVIATION.replace("q = Pow(c, two)", square)
+    assert norm(f"{CENTRED}  {deviation}  {rest}") == ["LayerNormalization"]
+
+
+@pytest.mark.parametrize("shift", ["k = Mul(n, g)  y = Add(k, v)", "k = Mul(n, g)  y = Mul(k, b)"])
+def test_what_is_no_shift_by_a_weight_follows_the_norm(shift: str) -> None:
+    found = norm(f"{CENTRED}  {DEVIATION}  n = Div(c, s)  {shift}")
+    assert found[0] == "LayerNormalization"
+    assert len(found) == 2
+
+
+def test_a_norm_whose_result_is_read_twice_has_no_gain() -> None:
+    body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, n)"
+    assert norm(body) == ["LayerNormalization", "Mul", "Add"]
+
+
+def test_a_norm_keeps_its_input_and_two_numbers_a_row() -> None:
+    """The last of its nodes gives the name, the gain and shift stand in the layer's slots."""
+    body = f"{CENTRED}  {DEVIATION}  n = Div(c, s)  k = Mul(n, g)  y = Add(k, b)"
+    found = network(NORM.format(body=body, outputs=OUT))
+    assert found.graph.nodes[-1].inputs == ("x", "g", "b")
+    assert found.parameters.trained == ("g", "b")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{CENTRED}  {DEVIATION}  y = Mul(c, s)",
+        (
+            f"{CENTRED}  q = Pow(v, two)  u = ReduceMean(q, last)  e = Add(u, eps)  s = Sqrt(e)"
+            "  y = Div(c, s)"
+        ),
+        f"m = ReduceMean(v, last)  c = Sub(x, m)  {DEVIATION}  y = Div(c, s)",
+        f"m = ReduceMax(x, last)  c = Sub(x, m)  {DEVIATION}  y = Div(c, s)",
+        f"m = ReduceMean(x, last)  c = Add(x, m)  {DEVIATION}  y = Div(c, s)",
+        f"{CENTRED}  {DEVIATION.replace('ReduceMean', 'ReduceSum')}  y = Div(c, s)",
+        f"{CENTRED}  {DEVIATION.replace('Sqrt', 'Exp')}  y = Div(c, s)",
+        f"{CENTRED}  {DEVIATION.replace('Add', 'Sub')}  y = Div(c, s)",
+        f"{CENTRED}  {DEVIATION.replace('Pow', 'Add')}  y = Div(c, s)",
+        f"{CENTRED}  {DEVIATION}  n = Div(c, s)  y = Add(n, s)",
+        "y = Div(x, v)",
+    ],
+)
+def test_no_layer_norm(body: str) -> None:
+    assert "LayerNormalization" not in norm(body)
+
+
+GROUP = """
+    agraph (float[2,6,5,7] x, float[2,6,5,7] v) => (float[2,6,5,7] y)
+    <int64[3] groups = {{0, 3, -1}}, int64[4] back = {{2, 6, 5, 7}}, float[3] one, float[3] zero,
+     float[6,1,1] g, float[6,1,1] b> {{
+        {body}
+    }}"""
+GROUPED = "r = Reshape(x, groups)  i = InstanceNormalization(r, one, zero)  s = Reshape(i, back)"
+
+
+def test_a_group_norm() -> None:
+    body = f"{GROUPED}  k = Mul(s, g)  y = Add(k, b)"
+    found = network(GROUP.format(body=body))
+    (node,) = found.graph.nodes
+    assert (node.op_type, node.inputs) == ("GroupNormalization", ("x", "g", "b"))
+    assert node.attributes == {"num_groups": 3}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{GROUPED}  y = Mul(s, g)",
+        f"{GROUPED}  k = Mul(s, v)  y = Add(k, b)",
+        (
+            "r = Reshape(x, groups)  i = InstanceNormalization(r, one, zero)  s = Exp(i)"
+            "  k = Reshape(s, back)  y = Add(k, b)"
+        ),
+        (
+            f"e = Exp(x)  {GROUPED.replace('Reshape(x, groups)', 'Flatten(e)')}"
+            "  k = Mul(s, g)  y = Add(k, b)"
+        ),
+        f"{GROUPED.replace('back', 'groups')}  k = Mul(r, s)  y = Reshape(k, back)",
+        f"{GROUPED.replace('back', 'groups')}  k = Mul(s, g)  a = Add(k, b)  y = Reshape(a, back)",
+    ],
+)
+def test_no_group_norm(body: str) -> None:
+    assert "GroupNormalization" not in run_as(GROUP.format(body=body))
+
+
+RANDOM = """
+    agraph (float[2,5,7] x, float[2,5,7] v, float[7] row) => (float[2,5,7] y)
+    <float keep = {{0.5}}, float[7] w> {{
+        {body}
+    }}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        (
+            "r = RandomUniformLike(x)  l = Less(r, keep)  c = Cast <to = 1> (l)  m = Div(c, keep)"
+            "  y = Mul(x, m)"
+        ),
+        (
+            "r = RandomUniformLike(x)  l = Greater(r, keep)  n = Not(l)  c = CastLike(n, x)"
+            "  m = Mul(c, keep)  y = Mul(m, x)"
+        ),
+        "h = Add(x, keep)  r = Bernoulli(h)  y = Mul(x, r)",
+        (
+            "r = RandomUniform <shape = [2, 5, 7]> ()  l = LessOrEqual(r, keep)"
+            "  c = CastLike(l, keep)  y = Mul(x, c)"
+        ),
+    ],
+)
+def test_dropout_by_random_numbers(body: str) -> None:
+    assert run_as(RANDOM.format(body=body))[-1] == "Dropout"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "l = Less(v, keep)  c = Cast <to = 1> (l)  y = Mul(x, c)",
+        "r = RandomUniformLike(x)  l = Less(r, v)  c = Cast <to = 1> (l)  y = Mul(x, c)",
+        "r = RandomUniformLike(row)  l = Less(r, keep)  c = Cast <to = 1> (l)  y = Mul(x, c)",
+        (
+            "r = RandomUniformLike(x)  l = Less(r, keep)  c = Cast <to = 1> (l)  m = Mul(x, c)"
+            "  y = Add(m, c)"
+        ),
+        "r = RandomUniformLike(x)  l = Less(r, keep)  c = Cast <to = 1> (l)  y = Add(x, c)",
+    ],
+)
+def test_no_dropout(body: str) -> None:
+    """Not random, a limit that varies, a row of numbers for all, read again, or added."""
+    assert "Dropout" not in run_as(RANDOM.format(body=body))
+
+
+LINEAR = """
+    agraph (float[2,5,7] x, float[11] v, float[2,7,11] z) => (float[2,5,11] y)
+    <float[7,11] w, float[11] b, float[5,11] table, float[11,7] t, int64[1] flat = {{-1}}> {{
+        {body}
+    }}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "m = MatMul(x, w)  y = Add(m, b)",
+        "m = MatMul(x, w)  y = Add(b, m)",
+        "m = MatMul(x, w)  c = Reshape(b, flat)  y = Add(m, c)",
+    ],
+)
+def test_a_linear_layer_is_a_product_and_a_bias(body: str) -> None:
+    assert run_as(LINEAR.format(body=body))[-1] == "linear"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "m = MatMul(x, w)  y = Add(m, v)",
+        "m = MatMul(x, w)  y = Add(m, table)",
+        "m = MatMul(x, z)  y = Add(m, b)",
+        "m = MatMul(x, w)  a = Add(m, b)  y = Add(a, m)",
+        "m = MatMul(x, w)  e = Exp(b)  y = Add(m, e)",
+    ],
+)
+def test_no_linear_layer(body: str) -> None:
+    """The bias is no weight, or no vector, or what it is added to no layer's own product."""
+    assert "linear" not in run_as(LINEAR.format(body=body))
+
+
+MOVES = """
+    agraph (float[2,6,7] x, float[2,6,7] v) => ({outputs})
+    <int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] two = {{2}}, int64[1] six = {{6}}> {{
+        {body}
+    }}"""
+END = "a = Slice(x, two, six, one)"
+START = "b = Slice(x, zero, two, one)"
+
+
+def moved(body: str, outputs: str) -> list[str]:
+    return run_as(MOVES.format(body=body, outputs=outputs))
+
+
+def test_a_roll_puts_the_end_before_the_start() -> None:
+    body = f"{END}  {START}  y = Concat <axis = 1> (a, b)"
+    assert moved(body, "float[2,6,7] y") == ["roll"]
+
+
+@pytest.mark.parametrize(
+    ("body", "outputs"),
+    [
+        (f"{END}  b = Slice(v, zero, two, one)  y = Concat <axis = 1> (a, b)", "float[2,6,7] y"),
+        (f"{END}  {END.replace('a =', 'b =')}  y = Concat <axis = 1> (a, b)", "float[2,8,7] y"),
+        (f"{END}  b = Exp(x)  y = Concat <axis = 1> (a, b)", "float[2,10,7] y"),
+        (f"{END}  {START}  y = Concat <axis = 1> (a, b, a)", "float[2,10,7] y"),
+    ],
+)
+def test_no_roll(body: str, outputs: str) -> None:
+    assert "roll" not in moved(body, outputs)
+
+
+PIECES = "a = Slice(t, zero, one, zero)  b = Slice(t, one, two, zero)"
+UNBOUND = "c = Squeeze(a, zero)  d = Squeeze(b, zero)  y = Add(c, d)"
+
+
+def test_slices_of_one_axis_are_an_unbind() -> None:
+    """They appear together, as views, in the place of the first."""
+    body = f"t = Exp(x)  {PIECES}  {UNBOUND}"
+    assert moved(body, "float[6,7] y") == ["Exp", "Split", "Squeeze", "Squeeze", "Add"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "rest"),
+    [
+        (PIECES.replace("one, two", "zero, two"), UNBOUND),
+        (PIECES, UNBOUND.replace("Squeeze(b, zero)", "ReduceSum <keepdims = 0> (b, zero)")),
+        ("a = Slice(t, zero, one, zero)", "y = Squeeze(a, zero)"),
+        ("s = Split <axis = 0, num_outputs = 1> (t)  a = Slice(s, zero, one)", "y = Squeeze(a)"),
+    ],
+)
+def test_no_unbind(pieces: str, rest: str) -> None:
+    """A wider piece, one that is not squeezed, a single one, and one without axes."""
+    before = len(moved(f"t = Exp(x)  {pieces}  {rest}", "float y"))
+    assert "Slice" in moved(f"t = Exp(x)  {pieces}  {rest}", "float y")
+    assert before >= 3
+
+
+@pytest.mark.parametrize("readers", ["y = Add(a, b)", "y = Identity(a)"])
+def test_a_sequence_of_which_pieces_are_taken_is_a_split(readers: str) -> None:
+    body = "q = SplitToSequence <axis = 0> (x, s)  a = SequenceAt(q, zero)  b = SequenceAt(q, one)"
+    text = f"""
+        agraph (float[2,6,7] x) => (float[1,6,7] y)
+        <int64 s = {{1}}, int64 zero = {{0}}, int64 one = {{1}}> {{ {body}  {readers} }}"""
+    found = network(text).graph
+    split = found.nodes[0]
+    assert (split.op_type, split.outputs, dict(split.attributes)) == (
+        "Split",
+        ("a", "b"),
+        {"axis": 0},
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "q = SplitToSequence <axis = 0> (x, s)  n = SequenceLength(q)  y = Cast <to = 1> (n)",
+        "q = SplitToSequence <axis = 0> (x, s)  y = Exp(x)",
+    ],
+)
+def test_a_sequence_that_is_read_otherwise_stays(body: str) -> None:
+    text = f"agraph (float[2,6,7] x) => (float y) <int64 s = {{1}}> {{ {body} }}"
+    assert run_as(text)[0] == "SplitToSequence"

@@ -1,0 +1,144 @@
+"""What a recipe trains: frozen parameters, and low-rank adapters in their place."""
+
+import pytest
+from training_steps import happenings, network, run_as, sizes, step
+
+TWO = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] encoder_w, float[5,7] head_w> {
+        h = MatMul(x, encoder_w)
+        r = Relu(h)
+        y = MatMul(r, head_w)
+    }"""
+
+
+def test_frozen_parameters_are_held_and_get_no_gradient() -> None:
+    """Nothing before the head is kept, and the backward pass ends there."""
+    found = step(TWO, freeze=("encoder*",), optimizer="adam")
+    assert found.weight_bytes == found.gradient_bytes == 4 * 35
+    assert found.buffer_bytes == 4 * 15
+    assert found.optimizer_state_bytes == 8 * 35 + 4
+    assert happenings(found) == ["+gradient of y", "+gradient of head_w", "-gradient of y", "-r"]
+    assert found.findings == ()
+
+
+def test_a_frozen_head_lets_gradients_through() -> None:
+    found = step(TWO, freeze=("head_w",))
+    assert happenings(found) == [
+        *("+gradient of y", "+gradient of r", "-gradient of y"),
+        *("+gradient of h", "-gradient of r", "-r"),
+        *("+gradient of encoder_w", "-gradient of h"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "trained"),
+    [
+        (("*",), ()),
+        (("encoder?w",), ("head_w",)),
+        (("[eh]*_w",), ()),
+        (("ENCODER*",), ("encoder_w", "head_w")),
+        (("encoder_w", "head*"), ()),
+    ],
+)
+def test_patterns_are_a_shells(patterns: tuple[str, ...], trained: tuple[str, ...]) -> None:
+    found = network(TWO, freeze=patterns).parameters
+    assert found.trained == trained
+    assert set(found.trained) | set(found.buffers) == {"encoder_w", "head_w"}
+
+
+def test_a_pattern_that_fits_nothing_is_said() -> None:
+    findings = network(TWO, freeze=("encoder*", "decoder*", "x")).findings
+    assert [(each.code, each.message.split(":")[0]) for each in findings] == [
+        ("freeze_matches_nothing", "--freeze 'decoder*'"),
+        ("freeze_matches_nothing", "--freeze 'x'"),
+    ]
+
+
+def test_a_network_that_is_frozen_whole_has_no_backward_pass() -> None:
+    found = step(TWO, freeze=("*",), optimizer="adam")
+    assert (found.gradient_bytes, found.optimizer_state_bytes, found.weight_bytes) == (0, 0, 0)
+    assert "+gradient of head_w" not in happenings(found)
+    assert found.saved_activation_bytes == 4 * 14
+
+
+def test_adapters_are_trained_beside_frozen_matrices() -> None:
+    """Of rank 2, for each of two layers: [in, 2] and [2, out]."""
+    found = step(TWO, lora_rank=2, optimizer="adam")
+    count = (3 + 5) * 2 + (5 + 7) * 2
+    assert found.weight_bytes == found.gradient_bytes == 4 * count
+    assert found.optimizer_state_bytes == 8 * count + 4 * 4
+    assert found.buffer_bytes == 4 * (15 + 35)
+    assert network(TWO, lora_rank=2).parameters.num_parameters == count
+
+
+def test_an_adapter_runs_beside_its_layer() -> None:
+    """Down, up, scaled and added; what reads the layer reads the sum."""
+    graph = network(TWO, lora_rank=2).graph
+    beside = ["MatMul", "MatMul", "MatMul", "Mul", "Add"]
+    assert [node.op_type for node in graph.nodes] == [*beside, "Relu", *beside]
+    relu = graph.nodes[5]
+    assert relu.inputs == ("MatMul_0/Add_3_output",)
+    assert graph.outputs == ("MatMul_2/Add_3_output",)
+    assert graph.tensors["MatMul_0/MatMul_0_output"].shape == (2, 2)
+
+
+def test_the_last_adapters_steps_by_hand() -> None:
+    """Its factors' gradients come back through the scaled product; the layer's own way stops."""
+    text = "agraph (float[2,3] x) => (float[2,7] y) <float[3,7] w> { y = MatMul(x, w) }"
+    found = step(text, lora_rank=1)
+    assert sizes(found)["gradient of MatMul_0/lora_A"] == [4 * 3]
+    assert sizes(found)["gradient of MatMul_0/lora_B"] == [4 * 7]
+    assert "gradient of w" not in sizes(found)
+    # what A makes, for B's gradient; the scale is a number, and x is held anyway
+    assert found.saved_activation_bytes == 4 * (2 + 14)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes", "wide", "narrow"),
+    [
+        ("y = Gemm(x, w, b)", "float[3,7] w, float[7] b", 3, 7),
+        ("y = Gemm <transB = 1> (x, w, b)", "float[7,3] w, float[7] b", 3, 7),
+        ("t = Transpose <perm = [1, 0]> (w)  y = MatMul(x, t)", "float[7,3] w", 3, 7),
+        ("m = MatMul(x, w)  y = Add(m, b)", "float[3,7] w, float[7] b", 3, 7),
+    ],
+)
+def test_each_form_of_a_linear_layer_has_an_adapter(
+    layer: str, shapes: str, wide: int, narrow: int
+) -> None:
+    text = f"agraph (float[2,3] x) => (float[2,7] y) <{shapes}> {{ {layer} }}"
+    found = network(text, lora_rank=5)
+    names = found.parameters.trained
+    dims = [found.graph.tensors[name].shape for name in names]
+    assert dims == [(wide, 5), (5, narrow)]
+
+
+@pytest.mark.parametrize(
+    ("layer", "shapes"),
+    [
+        ("t = Transpose(x)  y = Gemm <transA = 1> (t, w)", "float[3,7] w"),
+        ("y = MatMul(x, w)", "float[5,3,7] w"),
+        ("y = Mul(x, w)", "float[2,3] w"),
+        ("e = Exp(w)  y = MatMul(x, e)", "float[3,7] w"),
+    ],
+)
+def test_what_is_no_linear_layer_has_no_adapter(layer: str, shapes: str) -> None:
+    text = f"agraph (float[2,3] x) => (float y) <{shapes}> {{ {layer} }}"
+    found = network(text, lora_rank=2)
+    assert found.parameters.trained == ()
+    assert found.parameters.buffers == ("w",)
+    assert "Add" not in run_as(text, lora_rank=2)
+
+
+def test_frozen_layers_have_no_adapter() -> None:
+    """Patterns say which matrices are left as they are."""
+    found = network(TWO, lora_rank=2, freeze=("encoder*",))
+    assert found.parameters.trained == ("MatMul_2/lora_A", "MatMul_2/lora_B")
+    assert set(found.parameters.buffers) == {"encoder_w", "head_w"}
+
+
+def test_a_layer_that_is_turned_and_frozen_in_one() -> None:
+    """A larger rank trains more, and never less is held."""
+    small, large = (step(TWO, lora_rank=rank) for rank in (1, 3))
+    assert small.weight_bytes * 3 == large.weight_bytes
+    assert small.buffer_bytes == large.buffer_bytes
+    assert small.peak_bytes < large.peak_bytes
