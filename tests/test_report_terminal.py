@@ -136,7 +136,7 @@ def _exact_bytes(text: str, heading: str, until: str) -> tuple[int, int]:
     start = next(place for place, line in enumerate(lines) if line.startswith(heading))
     figures = []
     for line in lines[start:]:
-        if not line or line.strip().startswith(until):
+        if not line or line.strip().startswith((until, "by phase")):
             break
         found = re.search(r"(-?[\d,]+) B(?: |$)", line[34:])
         figures.append(int(found[1].replace(",", "")) if found else 0)

@@ -18,9 +18,7 @@ from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
     [
         (
             {"optimizer": "nope"},
-            (
-                f"optimizer 'nope' is not known; choose one of {', '.join(OPTIMIZERS)}"
-            ),
+            (f"optimizer 'nope' is not known; choose one of {', '.join(OPTIMIZERS)}"),
         ),
         (
             {"precision": "fp7"},

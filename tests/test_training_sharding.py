@@ -108,9 +108,11 @@ def test_masters_are_part_of_the_state(precision: str) -> None:
     assert wider == [share(2 * count) for count in COUNTS]
 
 
-def test_copies_of_mixed_precision_are_cut_with_the_weights() -> None:
+def test_copies_of_mixed_precision_are_whole() -> None:
+    """They are made of the gathered weights, and kept by the layers."""
     found = sharded("zero3", precision="mixed-bf16")
-    assert found.weight_bytes == shares(4) + shares(2)
+    assert found.weight_bytes == shares(4)
+    assert sizes(found)["copy of a"] == [2 * COUNTS[0]]
 
 
 def test_gradients_that_are_added_up_are_the_rank_s_share() -> None:

@@ -70,8 +70,8 @@ def _sampling_flops(call: Call) -> int | None:
 CONVOLUTION_MACS = convolution_macs()
 CONVOLUTION_FLOPS = multiply_add(CONVOLUTION_MACS, if_input(2, one_per_element))
 CONVOLUTION_SAVED = (
-    Saved("X", if_grad="W"),  # dW = X correlated with dY
-    Saved("W", if_grad="X"),  # dX = dY convolved with W, transposed
+    Saved("X"),  # dW = X correlated with dY
+    Saved("W"),  # dX = dY convolved with W, transposed
 )
 
 OPS = (

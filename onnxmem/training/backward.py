@@ -85,7 +85,11 @@ class Backward:
         return made
 
     def hand_over(self, name: str, tensor: GradientTensor) -> None:
-        """Give a gradient to whoever made the tensor, or to the parameter."""
+        """Give a gradient to whoever made the tensor, or to the parameter.
+
+        That of a loss in a wider type than its output is cast on the way.
+        """
+        tensor = self.gradients.cast(f"gradient of {name}", tensor, self.tape.bits(name))
         is_leaf = self._is_leaf(name)
         key = self._leaf(name) if is_leaf else name
         held = self.waiting.get(key)

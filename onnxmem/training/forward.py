@@ -26,15 +26,43 @@ class Storages:
     blocks: dict[str, int] = field(default_factory=dict)
     own: dict[str, list[int]] = field(default_factory=dict)
     """Blocks that one node keeps for itself, by node: masks, statistics, copies of operands."""
+    cached: tuple[str, ...] = ()
+    """Copies of parameters that autocast holds until it ends, behind the loss."""
+    callers: dict[str, str] = field(default_factory=dict)
+    """Autocast's casts by the nodes that they are made for."""
+    arguments: dict[str, list[str]] = field(default_factory=dict)
+    """What was cast for a node that is still to run: its caller holds it."""
 
     @classmethod
     def before(
         cls, tape: Tape, heap: Heap, nodes: Iterable[Node], outputs: Iterable[str] = ()
     ) -> "Storages":
-        """The storages before some nodes run; ``outputs`` are held after their last reader."""
+        """The storages before some nodes run; ``outputs`` are held after their last reader.
+
+        So are the copies that autocast caches, where the nodes are a whole network with outputs.
+        """
+        nodes, held = tuple(nodes), tuple(outputs)
+        callers = {node.name: tape.callers.get(node.name, "") for node in nodes}
+        callers = {cast: caller for cast, caller in callers.items() if caller in callers}
+        cached = tuple(sorted(tape.cached)) if held else ()
         reads = Counter(name for node in nodes for name in data_reads(node))
-        reads.update(outputs)
-        return cls(tape, heap, reads)
+        reads.update((*held, *cached))
+        return cls(tape, heap, reads, cached=cached, callers=callers)
+
+    def read_by(self, node: Node) -> tuple[str, ...]:
+        """Name the tensors that are read when a node is done, each as often as it is."""
+        reads = data_reads(node)
+        if node.name in self.callers:
+            self.arguments.setdefault(self.callers[node.name], []).extend(reads)
+            return ()
+        return (*reads, *self.arguments.pop(node.name, ()))
+
+    def leave_autocast(self) -> None:
+        """Let go of the copies that autocast holds."""
+        for name in self.cached:
+            self.reads_left[name] -= 1
+            if not self.reads_left[name]:
+                self.release(name)
 
     def write(self, name: str) -> None:
         """Allocate what a node writes, with one reference; a view takes one more of its storage."""
@@ -94,7 +122,7 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
-        for name in data_reads(node):
+        for name in storages.read_by(node):
             reads_left[name] -= 1
             if not reads_left[name]:
                 storages.release(name)

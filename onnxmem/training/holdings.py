@@ -53,13 +53,9 @@ class Holdings:
         return self._held(name, self.precision.weight_bits).size_bytes or 0
 
     def weight_blocks(self) -> Iterable[Block]:
-        """The trained parameters, and the copies that layers read in mixed precision."""
+        """The trained parameters."""
         for name in self.parameters.trained:
             yield Block(name, Kind.WEIGHT, self.share(self.whole_bytes(name), 3))
-        bits = self.precision.weight_copy_bits
-        for name in self.parameters.trained if bits else ():
-            size_bytes = self._held(name, bits).size_bytes or 0
-            yield Block(f"copy of {name}", Kind.WEIGHT, self.share(size_bytes, 3))
 
     def buffer_blocks(self) -> Iterable[Block]:
         """What is held and not trained, BatchNormalization's batch counters too."""

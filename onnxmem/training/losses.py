@@ -27,6 +27,10 @@ class Loss:
     name: str
     saved_bytes: Callable[[Operand], int | None]
     """Kept for the backward pass; the output itself is held anyway."""
+    keeps_output: bool = False
+    """Whether the formula reads the output, and so keeps a copy that was cast for it."""
+    reads_half: bool = False
+    """Whether a GPU's kernel reads float16 where it writes float32, and makes its gradient."""
     gradients_on_the_way: int = 0
     """Gradients as large as the output that are made before the output's own, one from another."""
     has_weight_sum: bool = False
@@ -66,6 +70,7 @@ _ALL = (
     Loss(
         name="cross-entropy",
         saved_bytes=_output_bytes,
+        reads_half=True,
         has_weight_sum=True,
         gradients_on_the_way=1,  # of the log-probabilities
         target_bytes=_label_bytes,
@@ -75,6 +80,7 @@ _ALL = (
     Loss(
         name="mse",
         saved_bytes=_nothing,
+        keeps_output=True,
         # The kernel squares the differences into what it then takes the mean into
         value_bytes=_output_bytes,
         target_bytes=_output_bytes,

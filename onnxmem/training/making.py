@@ -35,6 +35,16 @@ class Asked:
         """What the gradient is of."""
         return f"gradient of {self.name}"
 
+    @property
+    def kernel_bits(self) -> int:
+        """Of what a kernel writes that reads operands of several types: the wider one's."""
+        if self.node.onnx_op in _TO_INPUT_TYPE or not self.bits:
+            return self.bits
+        return max(self.bits, self.arrived.bits)
+
+
+_TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
+"""Operators whose backward kernels read one type and write the other."""
 
 Passing = list[GradientTensor]
 """Gradients that are alive until the node is done."""
@@ -45,16 +55,20 @@ def input_gradients(
 ) -> list[tuple[str, GradientTensor]]:
     """Make the gradients of a node's inputs, and let go of its outputs'.
 
-    Later inputs come first, as in PyTorch's generated code.
+    Later inputs come first, as in PyTorch's generated code. Then the engine casts each to the type
+    of its input (``validate_outputs`` of torch/csrc/autograd/engine.cpp).
     """
     if is_product(node) and (products := matmul_gradients(tape, heap, node, arrived)):
         return products
     missing = _missing_pieces(tape, heap, node, arrived)
     passing: Passing = []
-    made = [(asked.name, _make(heap, asked, passing)) for asked in _asked(tape, node, arrived)]
-    for tensor in (*passing, *missing, *arrived.values()):
+    made = [(asked, _make(heap, asked, passing)) for asked in _asked(tape, node, arrived)]
+    for tensor in passing:
         heap.drop(tensor)
-    return made
+    cast = [(each.name, heap.cast(each.label, tensor, each.bits)) for each, tensor in made]
+    for tensor in (*missing, *arrived.values()):
+        heap.drop(tensor)
+    return cast
 
 
 def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> list[Asked]:
@@ -116,7 +130,7 @@ def _make(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
 
 
 def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    made = _like_input(heap, asked)
+    made = _like_input(heap, asked, asked.kernel_bits)
     heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
     return made
 
@@ -125,16 +139,16 @@ def _product(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTens
     wide = asked.arrived.dims
     if wide is None or wide == asked.dims:
         return _new(heap, asked, passing)
-    full = heap.make(f"{asked.label}, not yet summed", wide, asked.bits)
+    full = heap.make(f"{asked.label}, not yet summed", wide, asked.arrived.bits)
     heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
     passing.append(full)
-    return _like_input(heap, asked)
+    return _like_input(heap, asked, asked.arrived.bits)
 
 
 def _same(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
     if asked.arrived.dims == asked.dims:
         return heap.share(asked.arrived)
-    return _like_input(heap, asked)
+    return _like_input(heap, asked, asked.arrived.bits)
 
 
 def _reshaped(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
@@ -174,10 +188,10 @@ def _expanded_strides(asked: Asked) -> Strides | None:
     return tuple(0 if axis in gone else next(left) for axis in range(len(dims)))
 
 
-def _like_input(heap: GradientHeap, asked: Asked) -> GradientTensor:
+def _like_input(heap: GradientHeap, asked: Asked, bits: int) -> GradientTensor:
     follows = asked.node.operator.keeps_strides and asked.dims is not None
     strides = like(asked.dims, asked.strides) if follows and asked.dims is not None else None
-    return heap.make(asked.label, asked.dims, asked.bits, strides)
+    return heap.make(asked.label, asked.dims, bits, strides)
 
 
 _MAKERS: Mapping[Made, Callable[[GradientHeap, Asked, Passing], GradientTensor]] = MappingProxyType(

@@ -4,12 +4,12 @@ A precision speaks of floating elements of at most 32 bits, whatever the file st
 integers and truth values keep their size.
 
 - ``fp32``: everything float32.
-- ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it. Weights, gradients and optimizer
-  state are float32; the 16-bit copies of weights and graph inputs that the layers read are kept
-  from forward to backward. Saved activations take 2 bytes. What autocast leaves in float32 (softmax
-  and the normalisations, on CUDA) is counted at 2 bytes too, so a transformer takes somewhat more;
-  the loss is counted in float32. Embeddings and normalisation weights, of which autocast makes no
-  copy, are counted as if it did. The scaler's few bytes are left out.
+- ``mixed-fp16``, ``mixed-bf16``: as PyTorch's autocast does it on a GPU. Weights, gradients and
+  optimizer state are float32. Each operator's list (``autocast.py``) decides what its operands are
+  cast to: products read 16 bits, softmax, the normalisations and the loss float32, all else what
+  it is given. One 16-bit copy of each parameter that products read is held through the forward
+  pass and the loss, and then as long as a backward formula reads it; a parameter's gradient is
+  made in 16 bits and cast. The scaler's few bytes are left out.
 - ``bf16``: weights, gradients, state and activations all bfloat16, no float32 master copy.
 - ``fp16-master``, ``bf16-master``: weights, gradients and activations of 16 bits, and an optimizer
   that keeps a float32 copy of the weights, with float32 state, and steps that one: Apex O2,
@@ -18,8 +18,9 @@ integers and truth values keep their size.
   gone after it; DeepSpeed's ``FP16_Optimizer`` flattens its own, for a moment with the copies too.
   Gradients that are added up in float32 from pass to pass are no part of this: 20 bytes then.
 
-Per parameter with Adam, without activations, between forward and backward: 16 bytes, 18 with the
-copies, 8, and 16; with masters 18 while the optimizer steps, and its temporaries.
+Per parameter with Adam, without activations, between forward and backward: 16 bytes, in mixed
+precision up to 2 more for its copy, 8, and 16; with masters 18 while the optimizer steps, and its
+temporaries.
 """
 
 from collections.abc import Mapping
@@ -40,12 +41,15 @@ class Precision:
     name: str
     weight_bits: int
     """Of parameters and floating buffers and their gradients."""
-    weight_copy_bits: int
-    """Of the copies of parameters that forward and backward read; 0 where there are none."""
     activation_bits: int
+    """Of what no cast of autocast changes."""
     loss_bits: int
     master_bits: int = 0
     """Of the copy of the parameters that the optimizer steps; 0 where it steps the weights."""
+    autocast: DType | None = None
+    """The type that autocast lowers to, where it is on."""
+    autocast_device: str = "cuda"
+    """Whose lists autocast goes by: a key of ``autocast.LISTS``."""
     source: str
 
     @property
@@ -67,7 +71,6 @@ _ALL = (
     Precision(
         name="fp32",
         weight_bits=32,
-        weight_copy_bits=0,
         activation_bits=32,
         loss_bits=32,
         source="one type throughout",
@@ -75,23 +78,22 @@ _ALL = (
     Precision(
         name="mixed-fp16",
         weight_bits=32,
-        weight_copy_bits=16,
-        activation_bits=16,
+        activation_bits=32,
         loss_bits=32,
+        autocast=DType.FLOAT16,
         source=_AUTOCAST,
     ),
     Precision(
         name="mixed-bf16",
         weight_bits=32,
-        weight_copy_bits=16,
-        activation_bits=16,
+        activation_bits=32,
         loss_bits=32,
+        autocast=DType.BFLOAT16,
         source=_AUTOCAST,
     ),
     Precision(
         name="bf16",
         weight_bits=16,
-        weight_copy_bits=0,
         activation_bits=16,
         loss_bits=16,
         source="one type throughout",
@@ -99,7 +101,6 @@ _ALL = (
     Precision(
         name="fp16-master",
         weight_bits=16,
-        weight_copy_bits=0,
         activation_bits=16,
         loss_bits=32,
         master_bits=32,
@@ -108,7 +109,6 @@ _ALL = (
     Precision(
         name="bf16-master",
         weight_bits=16,
-        weight_copy_bits=0,
         activation_bits=16,
         loss_bits=32,
         master_bits=32,

@@ -91,7 +91,8 @@ class _Step:
         before = self._outputs_before(heap)
         passes.run_forward()
         _release(heap, before)
-        losses.run_forward(heap, self.tape.reached)
+        losses.run_forward(heap, self.tape)
+        passes.storages.leave_autocast()
         _release(heap, gathered)
         saved_bytes = heap.live_bytes - held_bytes
         if recipe.accumulate == 1:

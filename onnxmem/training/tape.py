@@ -5,13 +5,15 @@ makes besides: a mask, indices, statistics. Graph inputs and weights are held an
 nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
 from onnxmem.ops.spec import Call, Operand, Saved, known_dims, nothing
+from onnxmem.training.autocast import LISTS
+from onnxmem.training.casting import Autocast, CastGraph, with_casts
 from onnxmem.training.constants import constant_tensors
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
 from onnxmem.training.matmul import copied_elements, is_product
@@ -57,6 +59,10 @@ class Tape:
     """What a framework works out before the step: it takes no memory in it."""
     packed: Mapping[str, tuple[str, ...]]
     """Weights that nodes put together, by the parameters that the framework reads instead."""
+    cached: frozenset[str]
+    """The parameters' copies that autocast holds as long as it is on."""
+    callers: Mapping[str, str]
+    """Autocast's casts by the nodes that they are made for."""
 
     def dims(self, name: str) -> Dims | None:
         """The dims of a tensor, if all are known."""
@@ -83,8 +89,9 @@ class Tape:
         return layer_of(node.onnx_op, self.call(node)) if is_recurrent(node.onnx_op) else None
 
     def makes_storage(self, name: str) -> bool:
-        """Whether a node that writes a tensor allocates: it is no view and no constant."""
-        return self.views[name].storage == name and self.allocates(name)
+        """Whether a node that writes a tensor allocates what goes on: no view, constant or copy."""
+        is_own = self.views[name].storage == name and name not in self.cached
+        return is_own and self.allocates(name)
 
     def allocates(self, storage: str) -> bool:
         """Whether a storage is allocated by a node of the step."""
@@ -104,17 +111,17 @@ def tape_of(
 
     ``in_place``: activations write over their input where autograd allows it.
     """
+    constants = constant_tensors(graph, parameters)
+    run = _as_run(graph, parameters, precision, constants)
+    graph, packed = run.graph, run.packed
     reached = requiring_gradient(graph, parameters)
-    packed = packed_weights(graph, parameters)
     way_back = tuple(
         node
         for node in backward_nodes(graph, reached, outputs)
         if not packed.keys() >= set(node.writes)
     )
-    constants = constant_tensors(graph, parameters)
-    ledger = _Ledger(
-        graph, precision, reached, views(graph, in_place=in_place), constants | packed.keys()
-    )
+    looks = views(graph, in_place=in_place)
+    ledger = _Ledger(graph, precision, reached, looks, constants | packed.keys(), packed)
     for node in way_back:
         ledger.kept[node.name] = ledger.keep(node)
     return Tape(
@@ -128,7 +135,26 @@ def tape_of(
         assumed_nodes=tuple(ledger.assumed),
         constants=constants,
         packed=packed,
+        cached=run.cached,
+        callers=run.callers,
     )
+
+
+def _as_run(
+    graph: Graph, parameters: Parameters, precision: Precision, constants: frozenset[str]
+) -> CastGraph:
+    """The graph with the casts that the precision makes, if it makes any."""
+    packed = packed_weights(graph, parameters)
+    if precision.autocast is None:
+        return CastGraph(graph, frozenset(), {}, packed)
+    autocast = Autocast(
+        low=precision.autocast,
+        lists=LISTS[precision.autocast_device],
+        trained=frozenset(graph.tensors[name].storage_key for name in parameters.trained),
+        constants=constants,
+        packed=packed,
+    )
+    return with_casts(graph, autocast)
 
 
 @dataclass(slots=True)
@@ -138,6 +164,7 @@ class _Ledger:
     reached: frozenset[str]
     views: Mapping[str, View]
     constants: frozenset[str]
+    packed: Mapping[str, tuple[str, ...]]
     kept: dict[str, Kept] = field(default_factory=dict)
     assumed: list[str] = field(default_factory=list)
 
@@ -164,31 +191,28 @@ class _Ledger:
         return 0 if formula is nothing else formula(self._call(node))
 
     def _layer(self, node: Node, layer: Layer) -> Kept:
-        """What a recurrent layer keeps: X or copies of it, the first states and each step's."""
+        """What a recurrent layer keeps: X or copies of it, the first states and each step's.
+
+        Its matrices too, where they are copies that autocast made.
+        """
         data = node.inputs[0]
         dims, strides = known_dims(self.graph.tensors[data].shape), self.views[data].strides
         copies_input = dims is not None and not is_row_major(dims, strides)
         passing_bytes = layer.passing_bytes(writes_output=bool(node.outputs[0]))
+        matrices = (each for name in node.inputs[1:3] for each in self.packed.get(name, (name,)))
         return Kept(
-            self._storages(iter(() if copies_input else (data,))),
+            self._storages((*(() if copies_input else (data,)), *matrices)),
             layer.blocks_of(node.name, copies_input=copies_input),
             ((f"gates of {node.name}", passing_bytes),),
         )
 
-    def _storages(self, names: Iterator[str]) -> tuple[str, ...]:
+    def _storages(self, names: Iterable[str]) -> tuple[str, ...]:
         storages = (self.views[name].storage for name in names)
         return tuple(dict.fromkeys(name for name in storages if self._is_kept(name)))
 
     def _is_kept(self, storage: str) -> bool:
-        tensor = self.graph.tensors[storage]
-        is_made = tensor.role is Role.ACTIVATION and storage not in self.constants
-        return is_made or self._is_cast(tensor)
-
-    def _is_cast(self, tensor: Tensor) -> bool:
-        """Whether layers read a 16-bit copy of a graph input, and keep the copy."""
-        is_floating = tensor.dtype is not None and tensor.dtype.is_floating
-        has_copies = self.precision.weight_copy_bits > 0
-        return tensor.role is Role.INPUT and is_floating and has_copies
+        is_made = self.graph.tensors[storage].role is Role.ACTIVATION
+        return is_made and storage not in self.constants
 
     def _everything(self, node: Node) -> Kept:
         """Keep every floating tensor that a node reads or makes, and all that its bodies make."""
@@ -236,9 +260,10 @@ class _Ledger:
 
 def _operand(graph: Graph, precision: Precision, name: str) -> Operand:
     tensor = graph.tensors[name]
-    return precision.held(
-        tensor.operand(graph.values.get(name)), tensor.dtype, precision.activation_bits
-    )
+    operand = tensor.operand(graph.values.get(name))
+    if precision.autocast is not None:
+        return operand
+    return precision.held(operand, tensor.dtype, precision.activation_bits)
 
 
 def _saved(node: Node, reached: frozenset[str]) -> Iterator[str]:

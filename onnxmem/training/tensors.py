@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import prod
 
 from onnxmem.training.heap import Heap, Kind
-from onnxmem.training.strides import Dims, Strides, contiguous, is_dense, reshaped
+from onnxmem.training.strides import Dims, Strides, contiguous, is_dense, like, reshaped
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +55,15 @@ class GradientHeap:
         if strides is None:
             return self.make(label, dims, tensor.bits)
         return self.view(tensor, dims, strides)
+
+    def cast(self, label: str, tensor: GradientTensor, bits: int) -> GradientTensor:
+        """Hand on a tensor of so many bits, or make one and let go of the other; 0 is unknown."""
+        if not bits or not tensor.bits or tensor.bits == bits:
+            return tensor
+        strides = None if tensor.dims is None else like(tensor.dims, tensor.strides)
+        made = self.make(label, tensor.dims, bits, strides)
+        self.drop(tensor)
+        return made
 
     def drop(self, tensor: GradientTensor) -> None:
         """One holder less; the last lets go of the block."""

@@ -4,13 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxmem.errors import UsageError
-from onnxmem.model import Graph
+from onnxmem.model import DType, Graph
 from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.sums import sum_known
 from onnxmem.training.backward import Backward
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.losses import Loss
 from onnxmem.training.precision import Precision
+from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientTensor
 
 
@@ -57,11 +58,12 @@ class OutputLosses:
         """Bytes of the targets that the caller hands in."""
         return sum_known(self.loss.target_bytes(self.operand(name)) for name in self.outputs)
 
-    def run_forward(self, heap: Heap, reached: frozenset[str]) -> None:
+    def run_forward(self, heap: Heap, tape: Tape) -> None:
         """Compute the losses: what they keep where a gradient is required, and their values."""
         for name in self.outputs:
             heap.node = f"loss of {name}"
-            is_trained = name in reached
+            is_trained = name in tape.reached
+            cast = self._cast(heap, tape, name)
             saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
             if saved_bytes and is_trained:
                 self.saved[name] = heap.allocate(heap.node, Kind.ACTIVATION, saved_bytes)
@@ -70,6 +72,27 @@ class OutputLosses:
             if self.loss.has_value:
                 size_bytes = self.loss.value_bytes(self.operand(name)) or 0
                 heap.allocate(f"value of the {heap.node}", Kind.ACTIVATION, size_bytes)
+            if cast is not None and self.loss.keeps_output and is_trained:
+                self.saved[name] = cast
+            elif cast is not None:
+                heap.release(cast)
+
+    def _cast(self, heap: Heap, tape: Tape, name: str) -> int | None:
+        """Cast an output to the loss's type, as autocast does; ``None``: it makes no copy."""
+        bits = self.precision.loss_bits
+        if self.precision.autocast is None or not 0 < tape.bits(name) < bits:
+            return None
+        if self._gradient_bits(tape, name) < bits:
+            return None
+        size_bytes = self.operand(name).size_bytes or 0
+        return heap.allocate(f"{name} as its loss reads it", Kind.ACTIVATION, size_bytes)
+
+    def _gradient_bits(self, tape: Tape, name: str) -> int:
+        """Of the output's gradient as the loss makes it: the output's own where it casts none."""
+        is_half = self.precision.autocast is DType.FLOAT16
+        if not self.loss.has_value or (is_half and self.loss.reads_half):
+            return tape.bits(name)
+        return self.operand(name).bits or 0
 
     def run_backward(self, backward: Backward) -> int | None:
         """Start the gradients of the outputs.
@@ -92,7 +115,8 @@ class OutputLosses:
             before.append(gradients.make(f"gradient inside the {heap.node}", dims, bits))
             if name in self.weight_sums:
                 heap.release(self.weight_sums.pop(name))
-        made = gradients.make(f"gradient of {name}", dims, bits)
+        own_bits = self._gradient_bits(backward.tape, name)
+        made = gradients.make(f"gradient of {name}", dims, own_bits)
         for tensor in before:
             gradients.drop(tensor)
         if name in self.saved:
