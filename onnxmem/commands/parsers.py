@@ -1,17 +1,20 @@
 """The flags of every command; nothing here is slow to import."""
 
-from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
 from onnxmem import __version__
+from onnxmem.commands.check_options import check_parser
+from onnxmem.commands.devices_options import devices_parser
+from onnxmem.commands.diff_options import diff_parser
+from onnxmem.commands.fit_options import fit_parser
 from onnxmem.commands.measure_options import add_measure_options
+from onnxmem.commands.model_options import add_model_options, size
 from onnxmem.commands.training_options import add_training_options
 from onnxmem.errors import UsageError
 from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
-from onnxmem.units import parse_size
-from onnxmem.values import Values, parse_values
 
 DEFAULT: Final = "analyze"
 """The command where none is named: ``onnxmem model.onnx``."""
@@ -21,14 +24,15 @@ commands:
   onnxmem [analyze] MODEL...   what a model takes (this help)
   onnxmem measure MODEL...     run it in onnxruntime and say what it took
   onnxmem advise MODEL...      settings of onnxruntime that take less on this model
+  onnxmem check PATH...        hold models against budgets, for CI
+  onnxmem diff A [B]           what changed between two models, settings or points in time
+  onnxmem fit MODEL...         whether it fits a device, the largest batch, what limits it
+  onnxmem devices [NAME...]    devices, and how fast a model can be on them
   onnxmem schema               print the JSON Schema of --json
 
-exit codes: 0 ok, 2 wrong usage or no such file, 3 a model could not be analysed (with --strict:
-or only in part), 70 a fault of onnxmem, 130 interrupted
+exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a model could not be
+analysed (with --strict: or only in part), 70 a fault of onnxmem, 130 interrupted
 """
-
-_MAX_DIGITS = 18
-"""Of a dim: larger numbers are no size of anything."""
 
 
 class _Parser(ArgumentParser):
@@ -48,7 +52,7 @@ def _analyze_parser() -> ArgumentParser:
         formatter_class=RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    _add_model_options(parser)
+    add_model_options(parser)
     add_training_options(parser)
     _add_runtime_options(parser)
     _add_measuring_option(parser)
@@ -56,40 +60,6 @@ def _analyze_parser() -> ArgumentParser:
     _add_report_options(parser)
     _add_output_options(parser)
     return parser
-
-
-def _add_model_options(parser: ArgumentParser) -> None:
-    model = parser.add_argument_group("model")
-    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
-    model.add_argument("--batch", type=_dim, metavar="N", help="samples at once")
-    model.add_argument(
-        "--dim",
-        dest="dims",
-        type=_named_dim,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="a number for a symbolic dim (repeatable)",
-    )
-    model.add_argument(
-        "--shape",
-        dest="shapes",
-        type=_named_shape,
-        action="append",
-        default=[],
-        metavar="INPUT:1,3,224,224",
-        help="the whole shape of an input (repeatable)",
-    )
-    model.add_argument(
-        "--value",
-        dest="values",
-        type=_named_value,
-        action="append",
-        default=[],
-        metavar="INPUT=16000",
-        help="what a small input holds, where it decides what a runtime does (repeatable; lists "
-        "with commas)",
-    )
 
 
 def _add_runtime_options(parser: ArgumentParser) -> None:
@@ -116,7 +86,7 @@ def _add_runtime_options(parser: ArgumentParser) -> None:
         runtime.add_argument(
             f"--cuda-{flag}",
             dest=f"cuda_{flag}_bytes",
-            type=_size,
+            type=size,
             metavar="SIZE",
             help=f"{what}, in place of what is assumed",
         )
@@ -144,7 +114,7 @@ def _add_budget_options(parser: ArgumentParser) -> None:
     budget.add_argument(
         "--budget",
         dest="budget_bytes",
-        type=_size,
+        type=size,
         metavar="SIZE",
         help="find the largest batch that fits, as in 24GiB or 512MiB",
     )
@@ -180,7 +150,7 @@ def _measure_parser() -> ArgumentParser:
         description="Run a model in onnxruntime, in a process of its own, and say what it took.",
         allow_abbrev=False,
     )
-    _add_model_options(parser)
+    add_model_options(parser)
     add_measure_options(parser)
     _add_report_options(parser)
     _add_output_options(parser)
@@ -194,7 +164,7 @@ def _advise_parser() -> ArgumentParser:
         description="Work out which settings of a session of onnxruntime take less on a model.",
         allow_abbrev=False,
     )
-    _add_model_options(parser)
+    add_model_options(parser)
     _add_runtime_options(parser)
     _add_output_options(parser)
     return parser
@@ -208,56 +178,15 @@ def _schema_parser() -> ArgumentParser:
     )
 
 
-def _dim(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and text.strip("0")):
-        message = f"{text!r} is no positive number"
-        raise ArgumentTypeError(message)
-    if len(text) > _MAX_DIGITS:
-        message = f"{text!r} is larger than any size"
-        raise ArgumentTypeError(message)
-    return int(text)
-
-
-def _named_dim(text: str) -> tuple[str, int]:
-    name, equals, number = text.rpartition("=")
-    if not (name and equals):
-        message = f"{text!r} is not NAME=N, as in seq_len=512"
-        raise ArgumentTypeError(message)
-    return name, _dim(number)
-
-
-def _named_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Split at the last colon: an input's name may hold others."""
-    name, colon, dims = text.rpartition(":")
-    if not (name and colon):
-        message = f"{text!r} is not INPUT:1,3,224,224"
-        raise ArgumentTypeError(message)
-    return name, tuple(_dim(dim.strip()) for dim in dims.split(",")) if dims else ()
-
-
-def _named_value(text: str) -> tuple[str, Values]:
-    name, equals, value = text.rpartition("=")
-    if not (name and equals):
-        message = f"{text!r} is not INPUT=VALUE, as in sr=16000"
-        raise ArgumentTypeError(message)
-    try:
-        return name, parse_values(value)
-    except UsageError as fault:
-        raise ArgumentTypeError(str(fault)) from None
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except UsageError as fault:
-        raise ArgumentTypeError(str(fault)) from None
-
-
 PARSERS: Final[Mapping[str, Callable[[], ArgumentParser]]] = MappingProxyType(
     {
         DEFAULT: _analyze_parser,
         "measure": _measure_parser,
         "advise": _advise_parser,
+        "check": lambda: check_parser(_Parser),
+        "diff": lambda: diff_parser(_Parser),
+        "fit": lambda: fit_parser(_Parser),
+        "devices": lambda: devices_parser(_Parser),
         "schema": _schema_parser,
     }
 )

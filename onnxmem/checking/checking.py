@@ -1,0 +1,114 @@
+"""Hold models against budgets, one model after another."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from onnxmem.analysis import Analysis
+from onnxmem.checking import figures
+from onnxmem.checking.baseline import Baseline
+from onnxmem.checking.budgets import Budget
+from onnxmem.checking.paths import relative_path
+from onnxmem.checking.verdicts import Check, CheckedModel, Figure, Known, held, held_growth, unknown
+from onnxmem.rows import Failure
+
+Analyse = Callable[[str, Budget], Analysis | Failure]
+"""Analyse a model at a budget's setting; a failure is told elsewhere."""
+_NO_BASELINE: Final = (
+    "there is no baseline to grow from; name one with --baseline FILE or baseline = FILE"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """The budgets, and what they are held with."""
+
+    budgets: tuple[Budget, ...]
+    folder: Path
+    """From which the budgets' patterns are told."""
+    analyse: Analyse
+    baseline: Baseline | None = None
+
+    def check(self, paths: Iterable[str]) -> Iterator[CheckedModel]:
+        """Check models one at a time: a catalogue of them need not be in memory together."""
+        for path in paths:
+            place = relative_path(path, self.folder)
+            budgets = [budget for budget in self.budgets if budget.covers(place)]
+            yield CheckedModel(path, tuple(self._checks(path, budgets)))
+
+    def unmatched(self, paths: Iterable[str]) -> tuple[Budget, ...]:
+        """The budgets that are of none of the models."""
+        places = [relative_path(path, self.folder) for path in paths]
+        return tuple(b for b in self.budgets if not any(map(b.covers, places)))
+
+    def _checks(self, path: str, budgets: Iterable[Budget]) -> Iterator[Check]:
+        analyses: list[tuple[Budget, Analysis | Failure]] = []
+        for budget in budgets:
+            question = _question(budget)
+            found = next((a for asked, a in analyses if asked == question), None)
+            if found is None:
+                found = self.analyse(path, budget)
+                analyses.append((question, found))
+            yield from self._held(budget, found)
+
+    def _held(self, budget: Budget, found: Analysis | Failure) -> Iterator[Check]:
+        if isinstance(found, Failure):
+            reason = f"{found.code}: {found.message}"
+            yield from (unknown(budget, figure, reason) for figure in _asked(budget))
+            return
+        for figure, limit_bytes in _limits(budget):
+            check = held(budget, figure, _known(found, figure), limit_bytes)
+            yield replace(check, batch=found.settings.batch)
+        for figure in _growths(budget):
+            known = _known(found, figure)
+            check = held_growth(budget, figure, known, self._before(found, figure))
+            yield replace(check, batch=found.settings.batch)
+
+    def _before(self, analysis: Analysis, figure: Figure) -> int | str:
+        if self.baseline is None:
+            return _NO_BASELINE
+        if figure is Figure.PEAK_GROWTH:
+            return self.baseline.peak_bytes(analysis)
+        return self.baseline.training_bytes(analysis)
+
+
+def _question(budget: Budget) -> Budget:
+    """What a budget asks of an analysis, less its name and limits."""
+    return Budget(
+        name="",
+        batch=budget.batch,
+        dims=budget.dims,
+        shapes=budget.shapes,
+        train=budget.trains,
+        recipe=budget.recipe,
+    )
+
+
+def _limits(budget: Budget) -> Iterator[tuple[Figure, int]]:
+    for figure, limit_bytes in (
+        (Figure.PEAK, budget.peak_bytes),
+        (Figure.WEIGHTS, budget.weight_bytes),
+        (Figure.TRAINING, budget.training_bytes),
+    ):
+        if limit_bytes is not None:
+            yield figure, limit_bytes
+
+
+def _growths(budget: Budget) -> Iterator[Figure]:
+    if budget.growth is not None:
+        yield Figure.PEAK_GROWTH
+        if budget.trains:
+            yield Figure.TRAINING_GROWTH
+
+
+def _asked(budget: Budget) -> Iterator[Figure]:
+    yield from (figure for figure, _ in _limits(budget))
+    yield from _growths(budget)
+
+
+def _known(analysis: Analysis, figure: Figure) -> Known:
+    if figure is Figure.WEIGHTS:
+        return figures.weights(analysis)
+    is_of_running = figure in {Figure.PEAK, Figure.PEAK_GROWTH}
+    return figures.peak(analysis) if is_of_running else figures.training(analysis)

@@ -1,0 +1,64 @@
+"""The figures of an analysis as a gate sees them: with every reason not to rely on them."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from onnxmem.analysis import Analysis
+from onnxmem.checking.verdicts import Held, Known
+from onnxmem.findings import listed
+
+_MOST_HELD: Final = 5
+"""Blocks named at a peak."""
+_GUESSED: Final = ("unbound_dims", "overridden_batch")
+"""Findings on dims that nobody chose: the figure is of another question than the budget's."""
+
+
+def peak(analysis: Analysis) -> Known:
+    """Weights, inputs and in-place peak."""
+    live = ((each.tensor, each.size_bytes) for each in analysis.activations.live_at_peak)
+    return _known(analysis, analysis.total_bytes, analysis.activations.peak_node, live)
+
+
+def weights(analysis: Analysis) -> Known:
+    """All weights: they depend on no dim."""
+    left_out = [w.name for w in analysis.graph.weights() if w.size_bytes is None]
+    doubt = f"weights of unknown size: {listed(left_out)}" if left_out else ""
+    return Known(analysis.weight_bytes, is_lower_bound=bool(left_out), doubt=doubt)
+
+
+def training(analysis: Analysis) -> Known:
+    """The peak of a training step."""
+    step = analysis.training
+    if step is None:
+        return Known(None, doubt="no training step was worked out")
+    live = ((block.label, block.size_bytes) for block in step.live_at_peak()[:_MOST_HELD])
+    return _known(analysis, step.peak_bytes, step.peak_node, live)
+
+
+def _known(
+    analysis: Analysis,
+    size_bytes: int | None,
+    node: str | None,
+    live: Iterable[tuple[str, int]],
+) -> Known:
+    doubts = tuple(_doubts(analysis))
+    left_out = analysis.coverage.unknown_tensors
+    return Known(
+        size_bytes,
+        # A figure of other dims bounds nothing; one that leaves tensors out is a lower bound.
+        is_lower_bound=bool(left_out) and len(doubts) == 1,
+        doubt="; ".join(doubts) or ("" if size_bytes is not None else "nothing is known of it"),
+        node=node,
+        largest=tuple(Held(*each) for each in live)[:_MOST_HELD],
+    )
+
+
+def _doubts(analysis: Analysis) -> Iterable[str]:
+    left_out = analysis.coverage.unknown_tensors
+    if left_out:
+        yield f"tensors of unknown size: {listed(left_out)}; the figure is a lower bound"
+    guessed = [f.message for f in analysis.findings if f.code in _GUESSED]
+    if not analysis.follows_batch:
+        fixed = [f.message for f in analysis.findings if f.code == "batch_fixed"]
+        guessed += fixed or ["the graph does not follow the batch"]
+    yield from guessed

@@ -1,0 +1,204 @@
+"""``onnxmem check PATH...``: models against budgets; what is unknown does not pass."""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from onnxmem.analysis import Analysis, analyze
+from onnxmem.checking import (
+    Analyse,
+    Baseline,
+    Budget,
+    Checkup,
+    Configuration,
+    Gate,
+    Outcome,
+    find_configuration,
+    model_paths,
+    models_below,
+    read_baseline,
+    read_configuration,
+    read_growth,
+    relative_path,
+)
+from onnxmem.commands.answers import refuse_two_answers
+from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.open_recipe import named_fields
+from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_OK,
+    EXIT_UNANALYSED,
+    MissingFileError,
+    UsageError,
+    worst_exit_code,
+)
+from onnxmem.escaping import shortened
+from onnxmem.recipe import Recipe
+from onnxmem.report.check import FORMATS
+from onnxmem.rows import Failure
+
+_EXIT_CODES: Final = {
+    Outcome.FITS: EXIT_OK,
+    Outcome.OVER: EXIT_GATE_FAILED,
+    Outcome.UNKNOWN: EXIT_UNANALYSED,
+}
+
+
+def run(arguments: Namespace) -> int:
+    """Check every model, then write what came out in each format asked for."""
+    refuse_two_answers(arguments)
+    files = [arguments.output, *(file for _, file in arguments.also)]
+    named = model_paths(arguments.models)
+    for file in files:
+        check_output(file, named, force=arguments.force)
+    configuration = _configuration(arguments)
+    codes: list[int] = []
+    gate = Gate(
+        configuration.budgets,
+        configuration.folder,
+        _analyse_with(codes),
+        _baseline(arguments, configuration),
+    )
+    paths = named or _paths_of(configuration)
+    checkup = Checkup(
+        tuple(gate.check(paths)),
+        () if named else gate.unmatched(paths),
+        allows_uncovered=arguments.allow_uncovered,
+    )
+    codes += _missing(checkup)
+    _write(checkup, arguments)
+    return worst_exit_code([*codes, *_codes(checkup)])
+
+
+def _codes(checkup: Checkup) -> Iterator[int]:
+    counts = checkup.counts()
+    return (code for outcome, code in _EXIT_CODES.items() if counts[outcome])
+
+
+def _missing(checkup: Checkup) -> Iterator[int]:
+    """Tell of models that are not there and that no budget is of, which nobody tried to read."""
+    for model in checkup.uncovered():
+        if not os.path.lexists(model.path):
+            error = MissingFileError("no such file; check the path")
+            yield tell(fault_of(error), path=model.path)
+
+
+def _configuration(arguments: Namespace) -> Configuration:
+    """The budgets in force: those of flags, those of ``--config``, else those found upwards."""
+    given = _budget_of_flags(arguments)
+    found = None
+    if arguments.config is not None:
+        found = read_configuration(arguments.config)
+    elif given is None:
+        found = find_configuration(Path.cwd())
+    budgets = () if found is None else tuple(_at_flags(b, arguments) for b in found.budgets)
+    if given is not None:
+        budgets = (given, *budgets)
+    if not budgets:
+        where = "no budget" if found is None else f"{shortened(found.file)}: no budget"
+        message = f"{where}: write [[tool.onnxmem.budgets]] or pass --budget-peak SIZE"
+        raise UsageError(message)
+    if given is not None and not arguments.models and found is None:
+        message = "no model is named; name files or folders to hold against these budgets"
+        raise UsageError(message)
+    if found is None:
+        return Configuration("", Path.cwd(), budgets)
+    return replace(found, budgets=budgets)
+
+
+def _budget_of_flags(arguments: Namespace) -> Budget | None:
+    """The budget that flags give; ``None`` where they give none."""
+    growth = None if arguments.max_growth is None else read_growth(arguments.max_growth)
+    limits = (arguments.budget_peak, arguments.budget_weights, arguments.budget_training, growth)
+    if all(limit is None for limit in limits):
+        return None
+    return Budget(
+        name="command line",
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        train=arguments.train,
+        recipe=Recipe(**named_fields(arguments)),
+        peak_bytes=arguments.budget_peak,
+        weight_bytes=arguments.budget_weights,
+        training_bytes=arguments.budget_training,
+        growth=growth,
+    )
+
+
+def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
+    """A budget of a file at the setting of the command line, which wins."""
+    return replace(
+        budget,
+        batch=arguments.batch or budget.batch,
+        dims={**budget.dims, **dict(arguments.dims)},
+        shapes={**budget.shapes, **dict(arguments.shapes)},
+        train=arguments.train or budget.train,
+        recipe=replace(budget.recipe, **named_fields(arguments)),
+    )
+
+
+def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | None:
+    file = arguments.baseline
+    if file is None and configuration.baseline is not None:
+        file = os.path.relpath(configuration.baseline)
+    return None if file is None else read_baseline(file, configuration.folder)
+
+
+def _paths_of(configuration: Configuration) -> tuple[str, ...]:
+    """The models below the configuration's folder that some budget is of."""
+    folder = configuration.folder
+    return tuple(
+        os.path.relpath(path)
+        for path in models_below(folder)
+        if any(budget.covers(relative_path(path, folder)) for budget in configuration.budgets)
+    )
+
+
+def _analyse_with(codes: list[int]) -> Analyse:
+    """Analyse at a budget's setting; a fault of any kind is this model's alone."""
+
+    def analyse(path: str, budget: Budget) -> Analysis | Failure:
+        try:
+            return _analysis(path, budget)
+        except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
+            fault = fault_of(error)
+            codes.append(tell(fault, error, path))
+            return Failure(path, fault.code, fault.message)
+
+    return analyse
+
+
+def _analysis(path: str, budget: Budget) -> Analysis:
+    found = analyze(
+        path,
+        batch=budget.batch,
+        dims=budget.dims,
+        shapes=budget.shapes,
+        train=budget.trains,
+        recipe=budget.recipe,
+    )
+    batch = found.settings.batch
+    if budget.batch is None and batch is not None:
+        # A batch that nobody names is 1, or what the file says; saying so tells it from other
+        # dims that nobody names, of which a gate must not guess.
+        return found.at(batch=batch) if _has_unbound_dims(found) else found
+    return found
+
+
+def _has_unbound_dims(analysis: Analysis) -> bool:
+    return any(finding.code == "unbound_dims" for finding in analysis.findings)
+
+
+def _write(checkup: Checkup, arguments: Namespace) -> None:
+    for name, file in arguments.also:
+        write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
+    text = FORMATS[arguments.format](checkup)
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)

@@ -1,0 +1,53 @@
+"""The flags of ``onnxmem diff``; nothing here is slow to import."""
+
+from argparse import ArgumentParser
+
+from onnxmem import __version__
+from onnxmem.commands.model_options import add_model_options, dim, named_dim, named_shape
+from onnxmem.commands.open_recipe import add_open_training_options
+from onnxmem.recipe import OPTIMIZERS, PRECISIONS
+
+
+def diff_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
+    """Make the parser of ``onnxmem diff``."""
+    parser = parser_type(
+        prog="onnxmem diff",
+        usage="onnxmem diff A [B] [options]",
+        description="Say what changed between two models, two settings (--b-batch 8), or a report "
+        "saved by onnxmem MODEL --json -o FILE and a model now.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    add_open_training_options(parser)
+    _add_own_options(parser)
+    _add_output(parser)
+    return parser
+
+
+def _add_own_options(parser: ArgumentParser) -> None:
+    own = parser.add_argument_group("setting of B, where it differs from A's")
+    own.add_argument("--b-batch", type=dim, metavar="N")
+    for flag, kind, shown in (
+        ("dim", named_dim, "NAME=N"),
+        ("shape", named_shape, "INPUT:1,3,224,224"),
+    ):
+        own.add_argument(
+            f"--b-{flag}", dest=f"b_{flag}s", type=kind, action="append", default=[], metavar=shown
+        )
+    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME")
+    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME")
+    own.add_argument("--b-checkpoint", metavar="HOW")
+
+
+def _add_output(parser: ArgumentParser) -> None:
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--fail-on-growth",
+        metavar="PERCENT",
+        help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
+    )
+    output.add_argument("--json", action="store_true", help="write JSON instead of text")
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument("--force", action="store_true", help="overwrite the file")
+    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
+    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")

@@ -1,0 +1,180 @@
+"""``onnxmem fit MODEL... --device NAME|SIZE``: whether it fits, and how far it goes."""
+
+import json
+from argparse import Namespace
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.analysis import Question
+from onnxmem.commands.answers import refuse_two_answers
+from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.training_options import recipe_from
+from onnxmem.devices import Catalogue, Device, DeviceError, catalogue
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
+from onnxmem.escaping import printable, shortened
+from onnxmem.fitting import Fleet, Setup, basis_for, fit, question_of, rank
+from onnxmem.report.colour import coloured
+from onnxmem.report.devices import ranking_rows, render_ranking
+from onnxmem.report.fit import Place, answer_row, render_answer
+from onnxmem.rows import Row
+from onnxmem.settings import Settings
+from onnxmem.units import parse_size
+
+SCHEMA: Final = "onnxmem.fit"
+SCHEMA_VERSION: Final = "1.0"
+_CODES: Final = {True: EXIT_OK, False: EXIT_GATE_FAILED, None: EXIT_UNANALYSED}
+
+
+def run(arguments: Namespace) -> int:
+    """Hold the models, all together, against one device or against every device."""
+    check_output(arguments.output, arguments.models, force=arguments.force)
+    refuse_two_answers(arguments)
+    place = None if arguments.which_device else _place(arguments)
+    own = catalogue(arguments.devices_file) if place is None else None
+    settings, free = _settings(arguments), _free_dim(arguments)
+    path = None
+    try:
+        questions = []
+        for path in arguments.models:
+            questions.append(question_of(path, settings))  # noqa: PERF401 - a fault names its path
+        path = arguments.models[0] if len(arguments.models) == 1 else None
+        if place is None:
+            verdict, text, row = _ranked(questions, own or catalogue(), arguments)
+        else:
+            verdict, text, row = _answered(questions, place, free, arguments)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the fault of a model, told as such
+        fault = fault_of(error)
+        if arguments.json:
+            told: Row = {"code": fault.code, "message": printable(fault.message)}
+            _write(_document(arguments, {"status": "error", "error": told}), arguments)
+        return tell(fault, error, path)
+    _write(_document(arguments, row) if arguments.json else text, arguments)
+    return _CODES[verdict]
+
+
+def _answered(
+    questions: list[Question], place: Place, free: str | None, arguments: Namespace
+) -> tuple[bool | None, str, Row]:
+    device, train = place.device, arguments.train
+    kind = None if device is None else device.kind
+    setup = Setup(
+        memory_bytes=place.memory_bytes,
+        reserve_bytes=arguments.reserve_bytes,
+        flash_bytes=None if device is None else device.flash_bytes,
+        basis=basis_for(kind, train=train, runtime=arguments.runtime),
+        is_asked=arguments.runtime is not None,
+        fleet=_fleet(arguments),
+        dim=free,
+    )
+    answer = fit(questions, setup)
+    return (
+        answer.verdict,
+        render_answer(answer, place, questions),
+        {"error": None, **answer_row(answer, place)},
+    )
+
+
+def _ranked(
+    questions: list[Question], devices: Catalogue, arguments: Namespace
+) -> tuple[bool | None, str, Row]:
+    setup = Setup(
+        memory_bytes=0,
+        reserve_bytes=arguments.reserve_bytes,
+        is_asked=arguments.runtime is not None,
+        fleet=_fleet(arguments),
+    )
+    ranked = rank(questions, devices.devices, setup, arguments.runtime)
+    verdicts = {each.verdict for each in ranked}
+    verdict = True if True in verdicts else None if None in verdicts else False
+    status = "partial" if None in verdicts else "ok"
+    row: Row = {"status": status, "error": None, "fits": verdict, "devices": ranking_rows(ranked)}
+    return verdict, render_ranking(ranked, questions), row
+
+
+def _place(arguments: Namespace) -> Place:
+    """The device, or a size alone.
+
+    :raises UsageError: none is named, or what is named is neither.
+    """
+    name = arguments.device
+    if name is None:
+        message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
+        raise UsageError(message)
+    devices = catalogue(arguments.devices_file)
+    device: Device | None = devices.get(name)
+    if device is not None:
+        return Place(device.name, device.limit_bytes, device)
+    try:
+        size_bytes = None if name.strip().isdigit() else parse_size(name)
+    except UsageError:
+        size_bytes = None
+    if size_bytes is not None:
+        return Place(shortened(name), size_bytes, None)
+    try:
+        devices.find(name)
+    except DeviceError as fault:
+        message = f"{fault}; or give a size, as in 24GiB"
+        raise DeviceError(message) from fault
+    raise AssertionError(name)
+
+
+def _free_dim(arguments: Namespace) -> str | None:
+    """The one dim whose largest number is sought, where it is not the batch.
+
+    :raises UsageError: there are several, or one on every device.
+    """
+    free = [name for name, number in arguments.dims if number is None]
+    if len(set(free)) > 1:
+        message = f"one dim at a time can be free: --dim {shortened(free[0])}=? is given already"
+        raise UsageError(message)
+    if free and arguments.which_device:
+        message = "--which-device ranks at one size: give the dim a number"
+        raise UsageError(message)
+    return free[0] if free else None
+
+
+def _fleet(arguments: Namespace) -> Fleet:
+    if arguments.train and arguments.share_weights:
+        message = "--share-weights: trainings share no weights"
+        raise UsageError(message)
+    return Fleet(instances=arguments.instances, shares_weights=arguments.share_weights)
+
+
+def _settings(arguments: Namespace) -> Settings:
+    return Settings(
+        batch=arguments.batch,
+        dims={name: number for name, number in arguments.dims if number is not None},
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        train=arguments.train,
+        recipe=recipe_from(arguments),
+        fixed_dims=arguments.fixed_dims,
+        cuda_context_bytes=arguments.cuda_context_bytes,
+        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+        expandable_segments=arguments.expandable_segments,
+        asks_onnxruntime=arguments.ask_onnxruntime,
+    )
+
+
+def _document(arguments: Namespace, row: Row) -> str:
+    document = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "onnxmem", "version": __version__},
+        "models": [printable(path) for path in arguments.models],
+        **row,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _write(text: str, arguments: Namespace) -> None:
+    to_file = arguments.output is not None
+    if not arguments.json and wants_colour(arguments.color, to_file=to_file):
+        text = coloured(text)
+    if to_file:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+    else:
+        write_stdout(text)

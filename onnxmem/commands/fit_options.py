@@ -1,0 +1,113 @@
+"""The flags of ``onnxmem fit``; nothing here is slow to import."""
+
+from argparse import ArgumentParser, RawDescriptionHelpFormatter, _ArgumentGroup
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.commands.model_options import add_model_options, dim, named_dim, size
+from onnxmem.commands.training_options import add_training_options
+from onnxmem.settings import RUNTIMES
+
+_EPILOG: Final = """\
+exit codes: 0 fits, 1 does not, 2 wrong usage or no such file, 3 unknown, or known in part alone
+"""
+
+
+def fit_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
+    """Make the parser of ``onnxmem fit``."""
+    parser = parser_type(
+        prog="onnxmem fit",
+        usage="onnxmem fit MODEL... --device NAME|SIZE [options]",
+        description="Say whether models fit a device, how far they go on it, and what limits them.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_device(parser)
+    add_model_options(parser, named_dim_or_question)
+    _add_runtime(parser)
+    add_training_options(parser)
+    add_output_options(parser)
+    return parser
+
+
+def named_dim_or_question(text: str) -> tuple[str, int | None]:
+    """Read ``NAME=N``, or ``NAME=?`` for the dim whose largest number is sought."""
+    name, equals, number = text.rpartition("=")
+    if name and equals and number == "?":
+        return name, None
+    return named_dim(text)
+
+
+def _add_device(parser: ArgumentParser) -> None:
+    device = parser.add_argument_group("device")
+    device.add_argument("--device", metavar="NAME|SIZE", help="as in 'RTX 4090' or 24GiB")
+    device.add_argument(
+        "--which-device", action="store_true", help="rank all devices, the smallest that fits first"
+    )
+    add_devices_file(device)
+    device.add_argument(
+        "--reserve",
+        dest="reserve_bytes",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="memory to keep free",
+    )
+    device.add_argument(
+        "--instances", type=dim, default=1, metavar="N", help="of each model (default: 1)"
+    )
+    device.add_argument(
+        "--share-weights", action="store_true", help="instances of a model have its weights once"
+    )
+
+
+def add_devices_file(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add the flag of a user's own devices."""
+    parser.add_argument(
+        "--devices", dest="devices_file", metavar="FILE", help="a TOML file of more devices"
+    )
+
+
+def _add_runtime(parser: ArgumentParser) -> None:
+    runtime = parser.add_argument_group("runtime")
+    runtime.add_argument(
+        "--runtime",
+        choices=("none", *RUNTIMES),
+        help="whose figure counts (default: the device's; none: weights + inputs + peak)",
+    )
+    runtime.add_argument(
+        "--ask-onnxruntime",
+        action="store_true",
+        help="ask it for its graph, which takes seconds; else its optimiser is emulated",
+    )
+    runtime.add_argument("--fixed-dims", action="store_true", help="dims are numbers at load")
+    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
+        runtime.add_argument(
+            f"--cuda-{flag}",
+            dest=f"cuda_{flag}_bytes",
+            type=size,
+            metavar="SIZE",
+            help=f"{what}, in place of what is assumed",
+        )
+    runtime.add_argument(
+        "--expandable-segments",
+        action="store_true",
+        help="PyTorch's allocator on CUDA grows its segments, for a training step",
+    )
+
+
+def add_output_options(parser: ArgumentParser) -> None:
+    """Add where and how the result is written."""
+    output = parser.add_argument_group("output")
+    output.add_argument("--json", action="store_true", help="write JSON instead of text")
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument("--force", action="store_true", help="overwrite the file")
+    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
+    output.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
+    )
+    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")

@@ -1,0 +1,34 @@
+"""Whether a model fits a device, the largest that does, and what limits it."""
+
+from onnxmem.fitting.answering import Answer, Row, Setup, fit
+from onnxmem.fitting.holding import (
+    BASES,
+    Basis,
+    Fleet,
+    Held,
+    NoFigureError,
+    basis_for,
+    combined,
+    question_of,
+)
+from onnxmem.fitting.ranking import Ranked, rank
+from onnxmem.fitting.searching import Reach, largest_fitting
+
+__all__ = [
+    "BASES",
+    "Answer",
+    "Basis",
+    "Fleet",
+    "Held",
+    "NoFigureError",
+    "Ranked",
+    "Reach",
+    "Row",
+    "Setup",
+    "basis_for",
+    "combined",
+    "fit",
+    "largest_fitting",
+    "question_of",
+    "rank",
+]

@@ -1,0 +1,245 @@
+"""What is held against a device's memory: which figure of a model, and what of it is shared.
+
+1. Training on a GPU: what PyTorch's caching allocator reserves, and the CUDA context, which is an
+   assumption. Training elsewhere: the peak of the step, for no allocator of a CPU is modelled.
+2. Running: what onnxruntime takes on the CPU (its whole process) or on CUDA (its arena after three
+   runs, the context, and cuDNN's workspace where it is given), or weights + inputs + in-place peak.
+3. On a microcontroller: inputs + in-place peak, weights being in flash.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from onnxmem.analysis import Question
+from onnxmem.errors import OnnxmemError
+from onnxmem.fitting.sessions import SessionMemory, Sessions
+from onnxmem.model import load, prepare
+from onnxmem.model.files import ModelSource
+from onnxmem.model.given_values import GivenValueError
+from onnxmem.runtimes.onnxruntime.process import MEASURED
+from onnxmem.settings import Settings
+from onnxmem.sums import sum_known
+from onnxmem.terms import Terms
+
+_LISTED: Final = 3
+"""Tensors that are named where a size is limited."""
+
+
+class NoFigureError(OnnxmemError):
+    """The figure that was asked for cannot be had of this model."""
+
+    code: ClassVar[str] = "no_figure"
+
+
+class Basis(StrEnum):
+    """The figure that is held against memory."""
+
+    TORCH = "pytorch-cuda"
+    STEP = "training-peak"
+    ORT_CPU = "ort-cpu"
+    ORT_CUDA = "ort-cuda"
+    TOTAL = "total"
+    MCU = "activations"
+
+
+BASES: Final[Mapping[Basis, str]] = MappingProxyType(
+    {
+        Basis.TORCH: "reserved by PyTorch's allocator on CUDA, and the CUDA context",
+        Basis.STEP: "peak of the training step; no allocator of this device is modelled",
+        Basis.ORT_CPU: "process_bytes of onnxruntime on CPU: the whole process",
+        Basis.ORT_CUDA: "arena of onnxruntime on CUDA after three runs, and the CUDA context",
+        Basis.TOTAL: "weights + inputs + in-place peak; no runtime's overhead is in it",
+        Basis.MCU: "inputs + in-place peak in RAM; weights are taken to lie in flash",
+    }
+)
+"""What each is, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a device must have for one instance of a model, in bytes."""
+
+    total_bytes: int
+    context_bytes: int = 0
+    """Of that: of CUDA itself, an assumption."""
+    common_bytes: int = 0
+    """Of that: once, however many instances one process serves: the process, or its context."""
+    shared_bytes: int = 0
+    """Of that: what instances of one model can have in common, its weights."""
+    weight_bytes: int | None = None
+    """Of the file."""
+    is_whole: bool = True
+    """False: something is left out, and the total is a lower bound."""
+    phase: str | None = None
+    """Of a training step, in which the most is alive."""
+    node: str | None = None
+    """At which the most is alive."""
+    tensors: tuple[tuple[str, int], ...] = ()
+    """The largest that are alive there."""
+
+    @property
+    def own_bytes(self) -> int:
+        """What every instance has to itself."""
+        return self.total_bytes - self.common_bytes - self.shared_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How many of each model there are, and whether they share weights."""
+
+    instances: int = 1
+    shares_weights: bool = False
+
+    def bytes_of(self, held: Sequence[Held]) -> int:
+        """All instances of all models together, as one server's process; trainings are apart."""
+        return max((each.common_bytes for each in held), default=0) + sum(
+            self.instances * each.own_bytes
+            + each.shared_bytes * (1 if self.shares_weights else self.instances)
+            for each in held
+        )
+
+    def largest(self, held: Sequence[Held], limit_bytes: int) -> int | None:
+        """The largest number of instances of each; ``None`` where one more takes nothing."""
+        one, two = (replace(self, instances=count).bytes_of(held) for count in (1, 2))
+        if one > limit_bytes:
+            return 0
+        return None if two == one else 1 + (limit_bytes - one) // (two - one)
+
+
+def combined(held: Sequence[Held], fleet: Fleet) -> Held:
+    """Several models as one: the node and the tensors are those of the largest."""
+    largest = max(held, key=lambda each: each.total_bytes)
+    return replace(
+        largest,
+        total_bytes=fleet.bytes_of(held),
+        context_bytes=max(each.context_bytes for each in held),
+        common_bytes=max(each.common_bytes for each in held),
+        shared_bytes=sum(each.shared_bytes for each in held),
+        weight_bytes=sum_known(each.weight_bytes for each in held),
+        is_whole=all(each.is_whole for each in held),
+    )
+
+
+def basis_for(kind: str | None, *, train: bool, runtime: str | None) -> Basis:
+    """Choose the figure for a kind of device; ``None`` is a bare size.
+
+    >>> basis_for("cpu", train=False, runtime=None).value
+    'ort-cpu'
+    """
+    if train:
+        return Basis.STEP if kind in {"cpu", "mcu"} else Basis.TORCH
+    if runtime is not None:
+        return Basis.TOTAL if runtime == "none" else Basis(runtime)
+    by_kind = {"cuda": Basis.ORT_CUDA, "cpu": Basis.ORT_CPU, "mcu": Basis.MCU}
+    return by_kind.get(kind or "", Basis.TOTAL)
+
+
+def question_of(source: ModelSource, settings: Settings) -> Question:
+    """Read a model and what is asked of it; nothing is worked out yet.
+
+    :raises OnnxmemError: the model cannot be read.
+    """
+    file = load(source)
+    return Question(file, prepare(file), settings, file)
+
+
+def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) -> Held:
+    """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
+
+    :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
+    """
+    terms = question.terms()
+    if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+        held = _session(question, terms, basis, sessions or Sessions())
+    else:
+        held = _READERS[basis](question, terms)
+    return replace(held, weight_bytes=terms.weight_bytes)
+
+
+def _torch(question: Question, terms: Terms) -> Held:
+    training = _step(question, terms)
+    memory = question.torch_memory(terms.training)
+    if memory is None:
+        message = "no training is asked for"
+        raise NoFigureError(message)
+    return replace(training, total_bytes=memory.total_bytes, context_bytes=memory.context_bytes)
+
+
+def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+    training = terms.training
+    if training is None:
+        message = "no training is asked for"
+        raise NoFigureError(message)
+    live = training.live_at_peak()[:_LISTED]
+    return Held(
+        total_bytes=training.peak_bytes,
+        is_whole=terms.is_whole,
+        phase=training.peak_phase.value,
+        node=training.peak_node,
+        tensors=tuple((block.label, block.size_bytes) for block in live),
+    )
+
+
+def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+    memory, num_bytes = terms.activations, terms.total_bytes
+    if num_bytes is None:
+        message = "no tensor's size is known"
+        raise NoFigureError(message)
+    live = memory.live_at_peak[:_LISTED]
+    return Held(
+        total_bytes=num_bytes,
+        shared_bytes=terms.weight_bytes or 0,
+        is_whole=terms.is_whole,
+        node=memory.peak_node,
+        tensors=tuple((each.tensor, each.size_bytes) for each in live),
+    )
+
+
+def _mcu(question: Question, terms: Terms) -> Held:
+    held = _total(question, terms)
+    return replace(held, total_bytes=held.total_bytes - held.shared_bytes, shared_bytes=0)
+
+
+def _session(question: Question, terms: Terms, basis: Basis, sessions: Sessions) -> Held:
+    """A session's figure; sessions of one process can share weights that no arena holds."""
+    held = _total(question, terms)
+    try:
+        memory = sessions.memory(question, terms.bound, basis.value)
+    except GivenValueError:
+        raise
+    except OnnxmemError as fault:
+        raise NoFigureError(str(fault)) from fault
+    num_bytes, common_bytes = _of_session(memory)
+    own_bytes = memory.arena.resident_peak_bytes + memory.workspace_bytes
+    peak = memory.arena.peak_node
+    return replace(
+        held,
+        total_bytes=num_bytes,
+        context_bytes=memory.context_bytes,
+        common_bytes=common_bytes,
+        shared_bytes=max(min(held.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
+        node=held.node if peak is None else peak.name,
+        is_whole=held.is_whole and memory.is_whole,
+    )
+
+
+def _of_session(memory: SessionMemory) -> tuple[int, int]:
+    """All of it, and what is there once however many sessions there are."""
+    if memory.process_bytes is None:
+        arena_bytes = memory.arena.held_steady_bytes + memory.workspace_bytes
+        return arena_bytes + memory.context_bytes, memory.context_bytes
+    before = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
+    return memory.process_bytes, min(before, memory.process_bytes)
+
+
+_READERS: Final[Mapping[Basis, Callable[[Question, Terms], Held]]] = MappingProxyType(
+    {
+        Basis.TORCH: _torch,
+        Basis.STEP: _step,
+        Basis.TOTAL: _total,
+        Basis.MCU: _mcu,
+    }
+)

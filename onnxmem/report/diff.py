@@ -1,0 +1,209 @@
+"""A difference as text and as JSON (schema ``onnxmem.diff`` 1.0, additive within 1.x)."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.escaping import printable, shortened
+from onnxmem.report.lines import prose
+from onnxmem.rows import Row
+from onnxmem.snapshots import LayerSize, Snapshot
+from onnxmem.units import format_bytes, plural
+
+SCHEMA: Final = "onnxmem.diff"
+SCHEMA_VERSION: Final = "1.0"
+_MOST_ROWS: Final = 12
+"""Blocks and layers that the text lists; JSON has all."""
+_LABELS: Final = {
+    "weights": "WEIGHTS",
+    "inputs": "INPUTS",
+    "activations peak": "ACTIVATIONS, peak",
+    "run": "RUN",
+    "training peak": "TRAIN, peak",
+}
+
+
+def render(difference: Difference) -> str:
+    """Figures, why the peaks moved, layers; the text ends with a newline."""
+    lines = [
+        *_side("A", difference.before),
+        *_side("B", difference.after),
+        "",
+        f"{'':<20}{'A':>12}{'B':>12}{'change':>26}",
+        *(_figure(change) for change in difference.figures),
+        *_why("ACTIVATIONS", "no node", difference.activations),
+        *_why("TRAINING", "the optimizer", difference.training),
+        *_layers(difference),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(difference: Difference) -> str:
+    """Everything, in ASCII: no name can reach a terminal as a command."""
+    layers = difference.layers
+    document = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "onnxmem", "version": __version__},
+        "before": _side_row(difference.before),
+        "after": _side_row(difference.after),
+        "figures": {
+            change.name.replace(" ", "_"): _change(change) for change in difference.figures
+        },
+        "activations": _peak(difference.activations),
+        "training": _peak(difference.training),
+        "layers": None if layers is None else [_layer_change(change) for change in layers],
+        "unchanged_layers": difference.num_same_layers,
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _side(letter: str, side: Snapshot) -> Iterator[str]:
+    batch = "" if side.batch is None else f"  batch {side.batch:,}"
+    step = f"  train {shortened(side.step)}" if side.step else ""
+    saved = "  saved" if side.is_saved else ""
+    partial = "" if side.status == "ok" else "  known in part: figures are lower bounds"
+    yield f"{letter}  {shortened(side.path)}{batch}{step}{saved}{partial}"
+
+
+def _figure(change: Change) -> str:
+    label = _LABELS[change.name]
+    sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
+    if change.change_bytes is None:
+        return f"{label:<20}{sizes}{'unknown':>26}"
+    percent = change.change_percent
+    share = "" if percent is None else f"{percent:+.1f} %"
+    return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>26}{share:>12}".rstrip()
+
+
+def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
+    """The blocks whose bytes sum to the change of a peak; ``elsewhere`` is where no node is."""
+    if change is None or not change.blocks:
+        return
+    yield ""
+    where = _nodes(change, elsewhere)
+    yield from prose(f"WHY THE {label} PEAK MOVED  ", f"{change.change_bytes:+,} B: {where}")
+    for block in change.blocks[:_MOST_ROWS]:
+        kind = f" ({block.kind})" if block.kind else ""
+        yield from prose(
+            f"{f'{block.change_bytes:+,} B':>22}  ",
+            f"{_moved(block.before_bytes, block.after_bytes)}  {shortened(block.name)}{kind}",
+        )
+    rest = change.blocks[_MOST_ROWS:]
+    if rest:
+        rest_bytes = sum(block.change_bytes for block in rest)
+        yield f"{f'{rest_bytes:+,} B':>22}  {plural(len(rest), 'other')}"
+    if change.num_same:
+        yield f"{'+0 B':>22}  {change.num_same:,} alike at both peaks"
+
+
+def _nodes(change: PeakChange, elsewhere: str) -> str:
+    """Where the peaks are."""
+    before, after = (
+        elsewhere if peak.node is None else shortened(peak.node)
+        for peak in (change.before, change.after)
+    )
+    return f"at {after}" if before == after else f"from {before} to {after}"
+
+
+def _moved(before_bytes: int, after_bytes: int) -> str:
+    before = format_bytes(before_bytes) if before_bytes else "none"
+    after = format_bytes(after_bytes) if after_bytes else "none"
+    return f"{before} -> {after}"
+
+
+def _layers(difference: Difference) -> Iterator[str]:
+    yield ""
+    changes = difference.layers
+    if changes is None:
+        yield from prose("LAYERS  ", "unknown: the saved report has none; save it with --layers")
+        return
+    counts = Counter(change.what for change in changes)
+    told = [f"{count:,} {what}" for what, count in sorted(counts.items())]
+    yield f"LAYERS  {', '.join((*told, f'{difference.num_same_layers:,} as before'))}"
+    for change in changes[:_MOST_ROWS]:
+        size = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
+        yield from prose(f"{size:>22}  ", f"{change.what:<8} {_layer_name(change)}")
+    if changes[_MOST_ROWS:]:
+        yield f"{'':>22}  {plural(len(changes) - _MOST_ROWS, 'other')}"
+
+
+def _layer_name(change: LayerChange) -> str:
+    layer = change.after or change.before
+    if layer is None:
+        return ""
+    name = f"{shortened(layer.op_type)} {shortened(layer.node)}"
+    renamed = change.before is not None and change.before.node != layer.node
+    return f"{name} (was {shortened(change.before.node)})" if renamed and change.before else name
+
+
+def _side_row(side: Snapshot) -> Row:
+    return {
+        "path": printable(side.path),
+        "saved": side.is_saved,
+        "status": printable(side.status),
+        "batch": side.batch,
+        "train": printable(side.step) or None,
+        "dims": {printable(name): number for name, number in side.dims.items()},
+    }
+
+
+def _change(change: Change) -> Row:
+    return {
+        "before_bytes": change.before_bytes,
+        "after_bytes": change.after_bytes,
+        "change_bytes": change.change_bytes,
+    }
+
+
+def _peak(change: PeakChange | None) -> Row | None:
+    if change is None:
+        return None
+    return {
+        "change_bytes": change.change_bytes,
+        "peak_node_before": change.before.node and printable(change.before.node),
+        "peak_node_after": change.after.node and printable(change.after.node),
+        "unchanged_tensors": change.num_same,
+        "tensors": [
+            {
+                "tensor": printable(block.name),
+                "kind": block.kind or None,
+                "before_bytes": block.before_bytes,
+                "after_bytes": block.after_bytes,
+                "change_bytes": block.change_bytes,
+            }
+            for block in change.blocks
+        ],
+    }
+
+
+def _layer_change(change: LayerChange) -> Row:
+    return {
+        "what": change.what,
+        "change_bytes": change.change_bytes,
+        "before": _layer(change.before),
+        "after": _layer(change.after),
+    }
+
+
+def _layer(layer: LayerSize | None) -> Row | None:
+    if layer is None:
+        return None
+    return {
+        "node": printable(layer.node),
+        "op_type": printable(layer.op_type),
+        "output_bytes": layer.output_bytes,
+        "weight_bytes": layer.weight_bytes,
+    }
+
+
+def grown_figures(figures: Iterable[Change]) -> str:
+    """What grew, in words, for an error's line."""
+    return ", ".join(
+        f"{change.name} {change.change_bytes or 0:+,} B"
+        + ("" if change.change_percent is None else f" ({change.change_percent:+.1f} %)")
+        for change in figures
+    )

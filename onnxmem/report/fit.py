@@ -1,0 +1,247 @@
+"""Whether a model fits, as text and as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onnxmem.analysis import Question
+from onnxmem.capacity import LARGEST_BATCH
+from onnxmem.devices import Device
+from onnxmem.escaping import printable, shortened
+from onnxmem.fitting import BASES, Answer, Basis, Held, Row
+from onnxmem.report.lines import fact, figure, paragraph, prose
+from onnxmem.rows import Row as JsonRow
+from onnxmem.units import format_bytes, plural
+
+_SAYS = {True: "yes", False: "no", None: "unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What models are held against: a device, or a size alone."""
+
+    name: str
+    memory_bytes: int
+    """What there is to hold bytes against."""
+    device: Device | None
+
+
+def render_answer(answer: Answer, place: Place, questions: Sequence[Question]) -> str:
+    """Write the whole answer; it ends with a newline."""
+    sections = [
+        _head(answer, place, questions),
+        _verdict_section(answer, place),
+        _largest_section(answer),
+        _table_section(answer),
+        _instances_section(answer),
+        _remarks(answer, place),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def answer_row(answer: Answer, place: Place) -> JsonRow:
+    """The answer in JSON; unknown is null."""
+    setup, limit_bytes = answer.setup, answer.setup.limit_bytes
+    verdict = answer.verdict
+    return {
+        "status": "ok" if answer.held.is_whole else "partial",
+        "fits": verdict,
+        "device": None if place.device is None else printable(place.device.name),
+        "memory_bytes": setup.memory_bytes,
+        "reserve_bytes": setup.reserve_bytes,
+        "limit_bytes": limit_bytes,
+        "basis": setup.basis.value,
+        "dim": setup.dim or "batch",
+        "at": answer.asked.number if answer.has_number else None,
+        "dims": {printable(name): number for name, number in answer.dims.items()},
+        "bytes": answer.held.total_bytes,
+        "context_bytes": answer.held.context_bytes,
+        "common_bytes": answer.held.common_bytes,
+        "shared_bytes": answer.held.shared_bytes,
+        "margin_bytes": limit_bytes - answer.held.total_bytes,
+        "largest": _reach_row(answer),
+        "power_of_two": None
+        if answer.power_of_two is None
+        else {
+            **_row(answer.power_of_two, limit_bytes),
+            "is_better_pick": answer.is_power_better,
+        },
+        "table": [_row(row, limit_bytes) for row in answer.table],
+        "instances": {
+            "number": setup.fleet.instances,
+            "share_weights": setup.fleet.shares_weights,
+            "largest": answer.instances if answer.held.is_whole else None,
+        },
+        "remarks": [printable(remark) for remark in answer.remarks],
+    }
+
+
+def _reach_row(answer: Answer) -> JsonRow | None:
+    reach, limiting = answer.reach, answer.limiting
+    if reach is None:
+        return None
+    return {
+        "number": reach.number,
+        "bytes": reach.num_bytes,
+        "over_bytes": reach.over_bytes,
+        "found_by": reach.method,
+        "is_stopped_by_model": reach.is_stopped,
+        "limited_by": None
+        if limiting is None
+        else {
+            "phase": limiting.phase,
+            "node": None if limiting.node is None else printable(limiting.node),
+            "tensors": [
+                {"tensor": printable(name), "bytes": size} for name, size in limiting.tensors
+            ],
+        },
+    }
+
+
+def _row(row: Row, limit_bytes: int) -> JsonRow:
+    return {"number": row.number, "bytes": row.num_bytes, "fits": row.fits(limit_bytes)}
+
+
+def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[str]:
+    settings = questions[0].settings
+    recipe = settings.recipe
+    names = "  ".join(shortened(question.model.path) for question in questions)
+    fleet = answer.setup.fleet
+    symbols = questions[0].prepared.batch_symbols if answer.setup.dim is None else ()
+    training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
+    parts = [
+        *(training if settings.train else ("inference",)),
+        _at(answer) if answer.has_number else "no batch",
+        *(
+            f"{shortened(name)} = {number:,}"
+            for name, number in answer.dims.items()
+            if name != answer.setup.dim and name not in symbols
+        ),
+        *(("its optimiser emulated",) if _is_emulated(answer, questions[0]) else ()),
+        *((f"{fleet.instances:,} instances",) if fleet.instances > 1 else ()),
+        *(("weights shared",) if fleet.shares_weights else ()),
+    ]
+    return [f"{names}  on {shortened(place.name)}", *paragraph("assumes: ", parts)]
+
+
+def _is_emulated(answer: Answer, question: Question) -> bool:
+    is_runtime = answer.setup.basis in {Basis.ORT_CPU, Basis.ORT_CUDA}
+    return is_runtime and not question.settings.asks_onnxruntime
+
+
+def _at(answer: Answer) -> str:
+    return f"{shortened(answer.setup.dim or 'batch')} {answer.asked.number:,}"
+
+
+def _verdict_section(answer: Answer, place: Place) -> list[str]:
+    setup, held = answer.setup, answer.held
+    lines = [
+        fact("FITS", f"{_SAYS[answer.verdict]}: {_margin(answer)}"),
+        figure("  takes", held.total_bytes, BASES[setup.basis], wraps=True),
+    ]
+    if held.context_bytes:
+        lines.append(figure("    context", held.context_bytes, "assumed; --cuda-context"))
+    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(place.device), wraps=True))
+    if setup.reserve_bytes:
+        lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
+    return lines
+
+
+def _margin(answer: Answer) -> str:
+    margin_bytes = answer.setup.limit_bytes - answer.held.total_bytes
+    if margin_bytes < 0:
+        return f"{format_bytes(-margin_bytes)} over"
+    bound = "at most " if answer.verdict is None else ""
+    return f"{bound}{format_bytes(margin_bytes)} free"
+
+
+def _memory_remark(device: Device | None) -> str:
+    if device is None:
+        return "as given"
+    if device.usable_bytes is not None:
+        return f"usable of {format_bytes(device.memory_bytes)}"
+    if device.kind == "mcu":
+        return "as sold"
+    if device.shares_memory:
+        return "as sold; the system takes of it too: --reserve"
+    return "as sold; a driver may keep some back: --reserve"
+
+
+def _largest_section(answer: Answer) -> list[str]:
+    reach, name = answer.reach, shortened(answer.setup.dim or "batch")
+    label = f"LARGEST {name.upper() if answer.setup.dim is None else name}"
+    if reach is None:
+        why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
+        return [fact(label, f"unknown: {why}")]
+    if reach.number is None:
+        return [fact(label, f"no limit: it fits up to {LARGEST_BATCH:,}")]
+    lines = [fact(label, f"{reach.number:,}")]
+    if reach.number:
+        lines.append(figure(f"  at {reach.number:,}", reach.num_bytes, "fits"))
+    beyond = "the model cannot be worked out there" if reach.is_stopped else "does not fit"
+    lines.append(figure(f"  at {reach.number + 1:,}", reach.over_bytes, beyond))
+    if not reach.is_stopped:
+        lines += _limits(answer.limiting)
+    lines += _power(answer)
+    proof = "in full" if reach.number == 0 else "and both evaluated in full"
+    lines.append(fact("  found by", f"{reach.method}, {proof}"))
+    return lines
+
+
+def _limits(limiting: Held | None) -> Iterator[str]:
+    if limiting is None:
+        return
+    parts = [
+        *((f"the {limiting.phase} phase",) if limiting.phase else ()),
+        *((f"at {shortened(limiting.node)}",) if limiting.node else ()),
+    ]
+    yield fact("  limited by", ", ".join(parts) or "weights and inputs")
+    for name, size_bytes in limiting.tensors:
+        yield figure("", size_bytes, shortened(name))
+
+
+def _power(answer: Answer) -> Iterator[str]:
+    power, reach = answer.power_of_two, answer.reach
+    if power is None or reach is None or reach.number is None:
+        return
+    if power.number == reach.number:
+        yield fact("  power of two", "it is one")
+        return
+    share = 100 * (reach.number - power.number) / reach.number
+    pick = "the better pick" if answer.is_power_better else "not the better pick"
+    rule = f"gives up {share:.0f} %: {pick}, by the rule of at most a tenth"
+    yield fact("  power of two", f"{power.number:,} {rule}")
+
+
+def _table_section(answer: Answer) -> list[str]:
+    if not answer.table:
+        return []
+    limit_bytes = answer.setup.limit_bytes
+    lines = [f"EACH {shortened(answer.setup.dim or 'batch')}"]
+    for row in answer.table:
+        fits = _SAYS[row.fits(limit_bytes)]
+        free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
+        lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{fits:<7}{free}"))
+    return lines
+
+
+def _signed(num_bytes: int) -> str:
+    return f"{'+' if num_bytes >= 0 else '-'}{format_bytes(abs(num_bytes))}"
+
+
+def _instances_section(answer: Answer) -> list[str]:
+    fleet = answer.setup.fleet
+    if not answer.held.is_whole:
+        return []
+    count = "no limit" if answer.instances is None else f"{answer.instances:,}"
+    how = "sharing weights" if fleet.shares_weights else "each with its weights"
+    own = f"{plural(fleet.instances, 'instance')} asked for"
+    return [fact("INSTANCES", f"{count} at most, {how}; {own}")]
+
+
+def _remarks(answer: Answer, place: Place) -> list[str]:
+    remarks = list(answer.remarks)
+    if answer.setup.basis is Basis.TORCH and place.device is None:
+        remarks.append("a bare size is taken for a GPU's memory")
+    if answer.setup.basis is Basis.ORT_CUDA:
+        remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
+    return [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]

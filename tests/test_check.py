@@ -1,0 +1,487 @@
+"""The gate: which budgets are of which models, what they come to, and the exit codes.
+
+CONVNET takes 21,416 B of weights, and for each sample 3,072 of input and 8,192 + 2,048 at its peak,
+the MaxPool: 34,728 B at batch 1.
+"""
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from models_on_disk import CONVNET, MYSTERY, write_model
+
+import onnxmem
+from onnxmem.checking import Budget, Checkup, Growth, Outcome, read_growth, read_percent
+from onnxmem.checking.checking import Gate
+from onnxmem.checking.patterns import matches
+from onnxmem.commands import main
+from onnxmem.errors import UsageError
+from onnxmem.rows import Failure
+
+Capture = pytest.CaptureFixture[str]
+PEAK = 34_728
+WEIGHTS = 21_416
+PER_SAMPLE = 13_312
+UNBOUND = """agraph (float[N,S] x) => (float[N,S] y) { y = Exp(x) }"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with models that fit, that do not, and of which nobody knows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edge").mkdir()
+    write_model(tmp_path / "net.onnx")
+    write_model(tmp_path / "edge" / "small.onnx")
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    write_model(tmp_path / "seq.onnx", UNBOUND)
+    (tmp_path / "page.onnx").write_text("<!DOCTYPE html>")
+    return tmp_path
+
+
+def configure(folder: Path, text: str, name: str = "onnxmem.toml") -> None:
+    (folder / name).write_text(text)
+
+
+def outcomes(capsys: Capture) -> dict[tuple[str, str, str], str]:
+    document = json.loads(capsys.readouterr().out)
+    return {
+        (model["path"], check["budget"], check["figure"]): check["outcome"]
+        for model in document["models"]
+        for check in model["checks"]
+    }
+
+
+# Limits.
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        (f"net.onnx --budget-peak {PEAK}", 0),
+        (f"net.onnx --budget-peak {PEAK - 1}", 1),
+        (f"net.onnx --budget-weights {WEIGHTS}", 0),
+        (f"net.onnx --budget-weights {WEIGHTS - 1}", 1),
+        (f"net.onnx --batch 5 --budget-peak {WEIGHTS + 5 * PER_SAMPLE}", 0),
+        (f"net.onnx --batch 5 --budget-peak {WEIGHTS + 5 * PER_SAMPLE - 1}", 1),
+        (f"net.onnx --dim N=5 --budget-peak {WEIGHTS + 5 * PER_SAMPLE - 1}", 1),
+        (f"net.onnx --shape image:5,3,16,16 --budget-peak {WEIGHTS + 5 * PER_SAMPLE - 1}", 1),
+        ("net.onnx --budget-training 1GiB", 0),
+        ("net.onnx --budget-training 1KiB", 1),
+        (". --budget-peak 1GiB", 3),
+        ("edge --budget-peak 1GiB", 0),
+        ("ed*/*.onnx net.onnx --budget-peak 1KiB", 1),
+        ("mystery.onnx --budget-peak 1GiB", 3),
+        ("mystery.onnx --budget-peak 10B", 1),
+        ("mystery.onnx --budget-weights 140B", 0),
+        ("mystery.onnx net.onnx --budget-peak 1KiB --batch 100", 1),
+        ("seq.onnx --budget-peak 1GiB", 3),
+        ("seq.onnx --budget-peak 1GiB --dim S=5", 0),
+        ("seq.onnx --budget-peak 1B --dim S=5", 1),
+        ("seq.onnx --budget-peak 1B", 3),
+        ("page.onnx --budget-peak 1GiB", 3),
+        ("page.onnx net.onnx --budget-peak 1B", 3),
+        ("gone.onnx net.onnx --budget-peak 1B", 2),
+        ("net.onnx --budget-peak 1GiB --baseline edge", 2),
+        ("net.onnx --max-growth 5%", 3),
+        ("net.onnx", 2),
+        ("", 2),
+        ("--budget-peak 1GiB", 2),
+        ("net.onnx --budget-peak 24G", 2),
+        ("net.onnx --max-growth five", 2),
+        ("net.onnx --budget-peak 1KiB --format html", 2),
+        ("net.onnx --budget-peak 1KiB --also html=page.html", 2),
+        ("net.onnx --budget-peak 1GiB -o net.onnx", 2),
+        ("net.onnx --budget-peak 1GiB --also json=net.onnx", 2),
+        ("net.onnx --config gone.toml", 2),
+        ("net.onnx --budget-peak 1GiB --baseline gone.json", 2),
+        ("nowhere/*.onnx --budget-peak 1GiB", 2),
+        ("net.onnx --batch 0 --budget-peak 1GiB", 2),
+        ("net.onnx --dim N=4 --dim N=5 --budget-peak 1GiB", 2),
+    ],
+)
+def test_exit_codes(line: str, code: int) -> None:
+    assert main(["check", *line.split()]) == code
+
+
+def test_what_a_figure_leaves_out_can_make_it_fail_but_never_pass(capsys: Capture) -> None:
+    main("check mystery.onnx --budget-peak 1GiB --format json".split())
+    main("check mystery.onnx --budget-peak 10B --format json".split())
+    first, second = (
+        json.loads(text)["models"][0]["checks"][0]
+        for text in capsys.readouterr().out.replace("}\n{", "}\0{").split("\0")
+    )
+    assert (first["outcome"], second["outcome"]) == ("unknown", "does_not_fit")
+    assert first["is_lower_bound"]
+    assert "'y'" in first["reason"]
+
+
+def test_a_batch_that_a_model_cannot_follow_is_no_lower_bound(folder: Path) -> None:
+    text = "agraph (float[2,3] x, float[5,7] z) => (float[2,3] y) { y = Exp(x) }"
+    write_model(folder / "fixed.onnx", text)
+    assert main("check fixed.onnx --batch 4 --budget-peak 1B".split()) == 3
+
+
+def test_two_budgets_of_one_setting_ask_once(folder: Path) -> None:
+    asked: list[Budget] = []
+
+    def analyse(path: str, budget: Budget) -> onnxmem.Analysis | Failure:
+        asked.append(budget)
+        return Failure(path, "model_file", "no model")
+
+    budgets = (
+        Budget(name="one", peak_bytes=1),
+        Budget(name="two", weight_bytes=1, growth=Growth(size_bytes=0)),
+        Budget(name="three", batch=2, training_bytes=1, growth=Growth(size_bytes=0)),
+    )
+    (model,) = Gate(budgets, folder, analyse).check(["net.onnx"])
+    assert [budget.name for budget in asked] == ["one", "three"]
+    assert [(check.budget, check.figure.value) for check in model.checks] == [
+        ("one", "peak"),
+        ("two", "weights"),
+        ("two", "growth of peak"),
+        ("three", "training peak"),
+        ("three", "growth of peak"),
+        ("three", "growth of training"),
+    ]
+    assert {check.outcome for check in model.checks} == {Outcome.UNKNOWN}
+
+
+def test_nothing_checked_is_nothing_known() -> None:
+    assert Checkup((), (Budget(name="edge", peak_bytes=1),)).outcome is Outcome.UNKNOWN
+
+
+# Which models a budget is of.
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path", "is_of"),
+    [
+        ("**", "a/b/net.onnx", True),
+        ("*", "a/b/net.onnx", True),
+        ("*.onnx", "a/b/net.onnx", True),
+        ("net.onnx", "a/b/net.onnx", True),
+        ("./net.onnx", "net.onnx", True),
+        ("a/*.onnx", "a/net.onnx", True),
+        ("a/*.onnx", "a/b/net.onnx", False),
+        ("a/**/*.onnx", "a/net.onnx", True),
+        ("a/**/*.onnx", "a/b/c/net.onnx", True),
+        ("a/**", "a/b/net.onnx", True),
+        ("a/**", "b/a/net.onnx", False),
+        ("**/b/*.onnx", "a/b/net.onnx", True),
+        ("net?.onnx", "net1.onnx", True),
+        ("net?.onnx", "net.onnx", False),
+        ("net[0-3].onnx", "net2.onnx", True),
+        ("net[!0-3].onnx", "net2.onnx", False),
+        ("net[!0-3].onnx", "net7.onnx", True),
+        ("net[3-0].onnx", "net-.onnx", True),
+        ("net[].onnx", "net[].onnx", True),
+        ("net.onnx", "netXonnx", False),
+        ("n(e+t.onnx", "n(e+t.onnx", True),
+    ],
+)
+def test_patterns(pattern: str, path: str, is_of: bool) -> None:  # noqa: FBT001
+    assert matches(pattern, path) is is_of
+
+
+CONFIG = f"""
+baseline = "before.json"
+[[budgets]]
+name = "edge"
+path = "edge/*.onnx"
+batch = 2
+weights = {WEIGHTS}
+peak = "{WEIGHTS + 2 * PER_SAMPLE} B"
+growth = "5%"
+[[budgets]]
+name = "step"
+path = "net.onnx"
+training = "1KiB"
+recipe = {{ optimizer = "sgd", freeze = ["kernel"] }}
+"""
+
+
+def test_budgets_of_a_file_hold_their_models(folder: Path, capsys: Capture) -> None:
+    configure(folder, CONFIG)
+    main("edge/small.onnx --batch 2 --json -o before.json".split())
+    assert main(["check", "--format", "json"]) == 1
+    assert outcomes(capsys) == {
+        ("edge/small.onnx", "edge", "peak"): "fits",
+        ("edge/small.onnx", "edge", "weights"): "fits",
+        ("edge/small.onnx", "edge", "growth_of_peak"): "fits",
+        ("net.onnx", "step", "training_peak"): "does_not_fit",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pyproject.toml", '[[tool.onnxmem.budgets]]\nname = "own"\npeak = "1KiB"'),
+        ("onnxmem.toml", '[[tool.onnxmem.budgets]]\nname = "own"\npeak = "1KiB"'),
+        ("onnxmem.toml", '[[budgets]]\nname = "own"\npeak = "1KiB"'),
+    ],
+)
+def test_the_nearest_folder_upwards_decides(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, name: str, text: str
+) -> None:
+    configure(folder, text, name)
+    configure(folder / "edge", "[project]\n", "pyproject.toml")
+    monkeypatch.chdir(folder / "edge")
+    assert main(["check", "small.onnx", "../net.onnx", "--format", "json"]) == 1
+    assert outcomes(capsys) == {
+        (path, "own", "peak"): "does_not_fit" for path in ("small.onnx", "../net.onnx")
+    }
+
+
+def test_its_own_file_comes_before_pyproject(folder: Path, capsys: Capture) -> None:
+    configure(folder, '[[tool.onnxmem.budgets]]\npeak = "1KiB"', "pyproject.toml")
+    configure(folder, '[[budgets]]\npeak = "1GiB"\npath = "net.onnx"')
+    assert main(["check"]) == 0
+    assert "  budget 1, batch 1" in capsys.readouterr().out
+
+
+def test_flags_stand_in_for_budgets_and_win_over_their_settings(folder: Path) -> None:
+    configure(folder, f'[[budgets]]\npath = "net.onnx"\nbatch = 2\npeak = {PEAK}')
+    assert main("check net.onnx".split()) == 1
+    assert main("check net.onnx --batch 1".split()) == 0
+    assert main("check net.onnx --budget-peak 1GiB".split()) == 0
+    assert main("check net.onnx --budget-peak 1GiB --config onnxmem.toml".split()) == 1
+
+
+def test_the_recipe_of_flags_wins_field_by_field(folder: Path) -> None:
+    analysis = onnxmem.analyze("net.onnx", train=True, optimizer="sgd", precision="bf16")
+    assert analysis.training is not None
+    limit = analysis.training.peak_bytes
+    configure(
+        folder,
+        f'recipe = {{ precision = "bf16" }}\n[[budgets]]\npath = "net.onnx"\ntraining = {limit}',
+    )
+    assert main(["check"]) == 1
+    assert main(["check", "--optimizer", "sgd"]) == 0
+
+
+def test_a_model_without_a_budget_passes_only_where_that_is_allowed(
+    folder: Path, capsys: Capture
+) -> None:
+    configure(folder, '[[budgets]]\npath = "edge/*"\npeak = "1GiB"')
+    assert main(["check", "net.onnx"]) == 3
+    assert main(["check", "net.onnx", "--allow-uncovered"]) == 0
+    out = capsys.readouterr().out
+    assert "UNKNOWN  1 model, 0 checks: 1 unknown" in out
+    assert "FITS  1 model, 0 checks: nothing was checked" in out
+
+
+def test_a_model_that_is_not_there_is_told_though_no_budget_is_of_it(
+    folder: Path, capsys: Capture
+) -> None:
+    configure(folder, '[[budgets]]\npath = "edge/*"\npeak = "1GiB"')
+    assert main(["check", "gone.onnx", "--allow-uncovered"]) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told == "error: gone.onnx: missing_file: no such file; check the path"
+
+
+def test_a_model_outside_the_folder_goes_by_its_whole_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    configure(folder / "edge", '[[budgets]]\npath = "**/net.onnx"\npeak = "1GiB"')
+    monkeypatch.chdir(folder / "edge")
+    assert main(["check", "../net.onnx"]) == 0
+    assert capsys.readouterr().out.startswith("../net.onnx\n")
+
+
+def test_settings_of_a_file(folder: Path) -> None:
+    """Shapes and dims of a budget stand beside those of the whole file; growth may be bytes."""
+    main("net.onnx --batch 5 --json -o before.json".split())
+    text = """
+    dims = { N = 5, unused = 3 }
+    train = false
+    baseline = "before.json"
+    [[budgets]]
+    path = "net.onnx"
+    dims = { unused = 7 }
+    growth = 0
+    [[budgets]]
+    path = "net.onnx"
+    shapes = { image = [5, 3, 16, 16] }
+    train = true
+    recipe = { weight_decay = true, lora_rank = 2 }
+    peak = %d
+    """
+    configure(folder, text % (WEIGHTS + 5 * PER_SAMPLE))
+    assert main(["check"]) == 0
+    configure(folder, text % (WEIGHTS + 5 * PER_SAMPLE - 1))
+    assert main(["check"]) == 1
+
+
+def test_a_figure_of_which_nothing_is_known_is_unknown(folder: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[N,5] x) => (y) { y = acme.Mystery(x) }"""
+    write_model(folder / "dark.onnx", text)
+    analysis = onnxmem.analyze("dark.onnx")
+    unknown = replace(analysis, total_bytes=None)
+    gate = Gate((Budget(name="b", peak_bytes=1),), folder, lambda *_: unknown)
+    ((check,),) = (model.checks for model in gate.check(["dark.onnx"]))
+    assert (check.outcome, check.over_bytes) == (Outcome.UNKNOWN, None)
+
+
+def test_a_budget_without_a_model_is_unknown(folder: Path, capsys: Capture) -> None:
+    configure(folder, '[[budgets]]\nname = "typo"\npath = "egde/*"\npeak = "1GiB"')
+    assert main(["check"]) == 3
+    assert "budget typo: unknown: no model matches the budget's path egde/*" in (
+        capsys.readouterr().out
+    )
+
+
+# Growth.
+
+
+def test_growth_in_words_and_numbers() -> None:
+    assert read_percent("2.5 %") == read_percent("2.5") == Fraction(5, 2)
+    assert read_growth("5%").limit_bytes(999) == 1048
+    assert read_growth("0.1%").limit_bytes(10**18) == 10**18 + 10**15
+    assert read_growth("1 KiB").limit_bytes(999) == 2023
+    assert [str(read_growth(text)) for text in ("5%", "2.5 %", "1KiB")] == [
+        "5 %",
+        "2.5 %",
+        "1.00 KiB",
+    ]
+    for text in ("five", "5 % more", "-5%", "9" * 10 + "%", "9" * 5000):
+        with pytest.raises(UsageError):
+            read_growth(text)
+
+
+def grown(folder: Path) -> None:
+    """A kernel of 11 channels in place of 8."""
+    text = CONVNET.replace("[8,3,3,3]", "[11,3,3,3]").replace("float[8]", "float[11]")
+    write_model(folder / "net.onnx", text.replace("[10,512]", "[10,704]"))
+
+
+@pytest.mark.parametrize(
+    ("growth", "code"), [("100%", 0), ("34%", 1), ("1MiB", 0), ("1KiB", 1), ("0%", 1)]
+)
+def test_growth_against_a_baseline(folder: Path, growth: str, code: int) -> None:
+    """From 34,728 to 46,544 bytes: 34.02 %."""
+    line = "check net.onnx --baseline before.json --max-growth"
+    assert main("net.onnx --json -o before.json".split()) == 0
+    assert main([*line.split(), "0%"]) == 0
+    grown(folder)
+    assert main([*line.split(), growth]) == code
+
+
+def test_growth_of_a_training_step(folder: Path, capsys: Capture) -> None:
+    assert main("net.onnx --train --optimizer sgd --json -o before.json".split()) == 0
+    line = "check net.onnx --baseline before.json --max-growth 5% --train --format json"
+    assert main([*line.split(), "--optimizer", "sgd"]) == 0
+    assert main(line.split()) == 3
+    grown(folder)
+    assert main([*line.split(), "--optimizer", "sgd"]) == 1
+    out = capsys.readouterr().out
+    assert "another recipe (optimizer sgd, not adam)" in out
+
+
+@pytest.mark.parametrize(
+    ("saved", "line", "reason"),
+    [
+        ("edge/small.onnx", "net.onnx", "has no such model"),
+        ("net.onnx --batch 2", "net.onnx", "another setting (batch 2, not 1)"),
+        ("seq.onnx --dim S=2", "seq.onnx --dim S=3", "another setting (S 2, not 3)"),
+        ("net.onnx", "net.onnx --train", "has no training step"),
+        ("mystery.onnx", "mystery.onnx", "knows it in part only"),
+        ("page.onnx", "page.onnx", "model_file"),
+    ],
+)
+def test_a_baseline_that_says_nothing_of_it_is_unknown(
+    capsys: Capture, saved: str, line: str, reason: str
+) -> None:
+    main([*saved.split(), "--json", "-o", "before.json"])
+    command = f"check {line} --baseline before.json --max-growth 5%"
+    assert main(command.split()) == 3
+    assert reason in " ".join(capsys.readouterr().out.split())
+
+
+def test_one_baseline_holds_several_settings() -> None:
+    main("net.onnx --batch 2 --json -o before.json".split())
+    first = json.loads(Path("before.json").read_text())
+    main("net.onnx --batch 3 --json -o before.json --force".split())
+    both = json.loads(Path("before.json").read_text())
+    both["models"] += first["models"]
+    Path("before.json").write_text(json.dumps(both))
+    line = "check net.onnx --baseline before.json --max-growth 0% --batch"
+    assert [main([*line.split(), batch]) for batch in ("2", "3", "4")] == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"schema": "onnxmem.report"}',
+        '{"schema": "onnxmem.report", "schema_version": "2.0", "models": []}',
+        '{"schema": "onnxmem.report", "schema_version": "1.0", "models": 3}',
+        '{"schema": "onnxmem.report", "schema_version": "1.0", "models": [3]}',
+        '{"schema": "onnxmem.report", "schema_version": "1.0", "models": [{"path": 3}]}',
+        "[" * 100_000,
+        '{"schema": ' + "9" * 5000 + "}",
+    ],
+)
+def test_a_baseline_that_is_none_is_one_clear_line(capsys: Capture, text: str) -> None:
+    Path("before.json").write_text(text)
+    line = "check net.onnx --baseline before.json --max-growth 5%"
+    assert main(line.split()) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("error: saved_report: before.json: ")
+
+
+# Configurations that make no sense.
+
+FAULTS = (
+    "budgets = 3",
+    "budgets = [3]",
+    "[[budgets]]",
+    "[[budgets]]\nname = 3",
+    '[[budgets]]\nname = ""',
+    '[[budgets]]\npeek = "1GiB"',
+    '[[budgets]]\npeak = "24G"',
+    '[[budgets]]\npeak = "' + "9" * 5000 + 'B"',
+    "[[budgets]]\npeak = -1",
+    "[[budgets]]\npeak = 1.5",
+    "[[budgets]]\npeak = true",
+    '[[budgets]]\ngrowth = "much"\n',
+    '[[budgets]]\npeak = 1\nbatch = "8"',
+    "[[budgets]]\npeak = 1\nbatch = 0",
+    "[[budgets]]\npeak = 1\ndims = 3",
+    "[[budgets]]\npeak = 1\ndims = { S = 0 }",
+    "[[budgets]]\npeak = 1\nshapes = { x = 3 }",
+    "[[budgets]]\ngrowth = -1",
+    '[[budgets]]\npeak = 1\ntrain = "yes"',
+    '[[budgets]]\npeak = 1\nrecipe = { optimiser = "sgd" }',
+    '[[budgets]]\npeak = 1\nrecipe = { optimizer = "sdg" }',
+    "[[budgets]]\npeak = 1\nrecipe = { accumulate = true }",
+    '[[budgets]]\npeak = 1\nrecipe = { freeze = "all" }',
+    '[[budgets]]\nname = "a"\npeak = 1\n[[budgets]]\nname = "a"\npeak = 1',
+    'budget = "1GiB"',
+    "tool.onnxmem = 3",
+    "[[budgets]\n",
+    "",
+)
+
+
+def test_the_words_of_every_fault(folder: Path, capsys: Capture) -> None:
+    for text in FAULTS:
+        configure(folder, text)
+        assert main(["check", "net.onnx"]) == 2, text
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == len(FAULTS)
+    assert_golden(told, "check_faults.txt")
+
+
+def test_a_file_that_is_no_text_is_a_fault_too(folder: Path) -> None:
+    (folder / "onnxmem.toml").write_bytes(b"\xff\xfe")
+    assert main(["check"]) == 2
+    (folder / "empty.toml").mkdir()
+    assert main(["check", "--config", "empty.toml"]) == 2
+    configure(folder, "[project]\n", "pyproject.toml")
+    assert main(["check", "--config", "pyproject.toml"]) == 2

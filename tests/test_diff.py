@@ -1,0 +1,343 @@
+"""What changed: figures, layers, and blocks that sum to the change of each peak.
+
+CONVNET takes 21,416 B of weights; for each sample 3,072 of input and 10,240 at its peak.
+"""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
+
+import onnxmem
+from onnxmem.commands import main
+from onnxmem.diffing import diff
+from onnxmem.snapshots import LayerSize, LiveBlock, Peak, Snapshot, snapshot
+
+Capture = pytest.CaptureFixture[str]
+SCHEMA = Draft202012Validator(
+    json.loads((files("onnxmem.report") / "schema" / "diff-1.0.schema.json").read_text())
+)
+WIDER = (
+    CONVNET.replace("[8,3,3,3]", "[11,3,3,3]")
+    .replace("float[8]", "float[11]")
+    .replace("[10,512]", "[10,704]")
+    .replace("[relu] r = Relu(h)", "[relu] r = Relu(h) [extra] q = Exp(r)")
+    .replace("(r)\n    [flat]", "(q)\n    [flat]")
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model, the same with a wider convolution and a layer more, and one known in part."""
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "a.onnx")
+    write_model(tmp_path / "b.onnx", WIDER)
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    (tmp_path / "page.onnx").write_text("<!DOCTYPE html>")
+    return tmp_path
+
+
+def side(**changes: object) -> Snapshot:
+    """A snapshot of nothing, but for what is said."""
+    values: dict[str, object] = {
+        "path": "net.onnx",
+        "is_saved": False,
+        "status": "ok",
+        "batch": 1,
+        "dims": {},
+        "weight_bytes": 7,
+        "inputs_bytes": 3,
+        "total_bytes": 10,
+        "activations": None,
+        "training": None,
+        "layers": (),
+    }
+    return Snapshot(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def peak(blocks: dict[tuple[str, str], int]) -> Peak:
+    live = tuple(LiveBlock(*key, size_bytes=size) for key, size in blocks.items())
+    return Peak(sum(blocks.values()), None, live)
+
+
+# Peaks.
+
+BLOCKS = st.dictionaries(
+    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(("", "weights"))),
+    st.integers(1, 10**15),
+)
+
+
+@given(BLOCKS, BLOCKS)
+def test_the_changes_of_the_blocks_sum_to_the_change_of_the_peak(
+    before: dict[tuple[str, str], int], after: dict[tuple[str, str], int]
+) -> None:
+    difference = diff(side(training=peak(before)), side(training=peak(after)))
+    change = difference.training
+    assert change is not None
+    assert sum(block.change_bytes for block in change.blocks) == change.change_bytes
+    assert change.change_bytes == sum(after.values()) - sum(before.values())
+    both = {key for key in before if before[key] == after.get(key)}
+    assert change.num_same == len(both)
+
+
+@pytest.mark.parametrize("line", ["--batch 3", "--train --batch 3 --optimizer momentum"])
+def test_of_real_models_too_saved_or_not(capsys: Capture, line: str) -> None:
+    """A saved training peak lists the largest blocks only; the rest is summed by kind."""
+    main([*f"a.onnx {line} --json --layers -o".split(), "saved.json"])
+    for a in ("a.onnx", "saved.json"):
+        assert main(["diff", a, "b.onnx", "--json", *line.split()]) == 0
+        document = json.loads(capsys.readouterr().out)
+        SCHEMA.validate(document)
+        for name in ("activations", "training"):
+            figure = document["figures"].get(f"{name}_peak")
+            if document[name] is not None:
+                changes = [tensor["change_bytes"] for tensor in document[name]["tensors"]]
+                assert sum(changes) == document[name]["change_bytes"] == figure["change_bytes"]
+
+
+def test_small_blocks_are_summed_by_kind_where_one_side_is_saved() -> None:
+    few = {(f"t{n}", "activations"): 1000 + n for n in range(60)} | {("w", "weights"): 5}
+    whole, other = peak(few), peak({**few, ("t0", "activations"): 7, ("u", "weights"): 11})
+    saved = whole.abridged(())
+    assert sum(block.size_bytes for block in saved.blocks) == whole.size_bytes
+    assert len(saved.blocks) == 52
+    change = diff(side(training=saved), side(training=other)).training
+    assert change is not None
+    assert (
+        sum(block.change_bytes for block in change.blocks) == change.change_bytes == 7 - 1000 + 11
+    )
+    assert {(block.name, block.kind) for block in change.blocks} <= {
+        ("smaller blocks together", "activations"),
+        ("smaller blocks together", "weights"),
+        ("u", "weights"),
+    }
+
+
+def test_a_saved_peak_adds_up_whatever_its_file_says(folder: Path) -> None:
+    main("a.onnx --json --layers -o saved.json".split())
+    document = json.loads((folder / "saved.json").read_text())
+    document["models"][0]["activations"]["in_place_peak_bytes"] += 17
+    (folder / "saved.json").write_text(json.dumps(document))
+    assert main("diff saved.json a.onnx --json -o diff.json".split()) == 0
+    change = json.loads((folder / "diff.json").read_text())["activations"]
+    assert [(t["tensor"], t["change_bytes"]) for t in change["tensors"]] == [
+        ("smaller blocks together", -17)
+    ]
+
+
+# Layers.
+
+
+def layers(*rows: tuple[str, str, int]) -> tuple[LayerSize, ...]:
+    return tuple(LayerSize(node, op_type, size, 0) for node, op_type, size in rows)
+
+
+def test_layers_are_paired_by_name_then_by_order_within_an_operator() -> None:
+    before = layers(("c1", "Conv", 2), ("x", "Conv", 3), ("y", "Conv", 5), ("r", "Relu", 7))
+    after = layers(("z", "Conv", 3), ("c1", "Conv", 11), ("r", "Exp", 7), ("w", "Conv", 4))
+    difference = diff(side(layers=before), side(layers=after))
+    assert difference.layers is not None
+    told = {
+        (c.what, c.before and c.before.node, c.after and c.after.node, c.change_bytes)
+        for c in difference.layers
+    }
+    assert told == {
+        ("grown", "c1", "c1", 9),
+        ("shrunk", "y", "w", -1),
+        ("removed", "r", None, -7),
+        ("added", None, "r", 7),
+    }
+    assert difference.num_same_layers == 1
+
+
+def test_a_layer_of_unknown_size_changes_by_an_unknown_number() -> None:
+    before, after = (LayerSize("n", "Exp", None, 0),), (LayerSize("n", "Exp", 5, 0),)
+    (change,) = diff(side(layers=before), side(layers=after)).layers or ()
+    assert (change.what, change.change_bytes) == ("changed", None)
+    assert diff(side(layers=before), side(layers=before)).layers == ()
+    (moved,) = (
+        diff(
+            side(layers=(LayerSize("n", "Exp", 5, 2),)), side(layers=(LayerSize("n", "Exp", 2, 5),))
+        ).layers
+        or ()
+    )
+    assert (moved.what, moved.change_bytes) == ("changed", 0)
+
+
+# As a command.
+
+
+def test_two_models(capsys: Capture) -> None:
+    assert main("diff a.onnx b.onnx --batch 2".split()) == 0
+    assert_golden(capsys.readouterr().out, "diff_models.txt")
+
+
+def test_two_settings_of_one_model(capsys: Capture) -> None:
+    line = "diff a.onnx --batch 2 --train --b-batch 3 --b-optimizer sgd"
+    assert main(line.split()) == 0
+    assert_golden(capsys.readouterr().out, "diff_settings.txt")
+
+
+def test_a_saved_report_against_the_model_now(folder: Path, capsys: Capture) -> None:
+    main("a.onnx --batch 2 --train --optimizer sgd --json --layers -o saved.json".split())
+    write_model(folder / "a.onnx", WIDER)
+    assert main("diff saved.json a.onnx".split()) == 0
+    assert_golden(capsys.readouterr().out, "diff_saved.txt")
+
+
+def test_what_is_unknown_on_a_side_is_said(capsys: Capture) -> None:
+    main("a.onnx --train --json -o saved.json".split())
+    assert main("diff saved.json saved.json --fail-on-growth 0".split()) == 0
+    document = json.loads(Path("saved.json").read_text())
+    document["models"][0] |= {"training": None, "total_bytes": None, "activations": None}
+    Path("less.json").write_text(json.dumps(document))
+    capsys.readouterr()
+    assert main("diff saved.json less.json --fail-on-growth 0".split()) == 3
+    out, err = capsys.readouterr()
+    assert "RUN                     33.9 KiB     unknown                   unknown" in out
+    assert "WHY" not in out
+    assert "unknown: growth is unknown: run, training peak" in err
+
+
+def test_the_same_asked_again_is_no_difference(capsys: Capture) -> None:
+    """The setting is the saved one unless flags say otherwise; a batch wins over its symbol."""
+    main("a.onnx --batch 5 --train --precision bf16 --json --layers -o saved.json".split())
+    assert main("diff saved.json a.onnx --json".split()) == 0
+    same = json.loads(capsys.readouterr().out)
+    assert {figure["change_bytes"] for figure in same["figures"].values()} == {0}
+    assert same["layers"] == same["activations"]["tensors"] == same["training"]["tensors"] == []
+    assert main("diff saved.json a.onnx --json --batch 7".split()) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert (other["after"]["batch"], other["figures"]["inputs"]["change_bytes"]) == (7, 2 * 3_072)
+    assert main("diff a.onnx saved.json --json --precision fp32".split()) == 0
+    wider = json.loads(capsys.readouterr().out)
+    assert wider["figures"]["training_peak"]["change_bytes"] < 0
+    main("a.onnx --shape image:5,3,16,16 --json -o shaped.json".split())
+    assert main("diff shaped.json a.onnx --fail-on-growth 0%".split()) == 0
+
+
+def test_without_layers_saved_the_layers_are_unknown(capsys: Capture) -> None:
+    main("a.onnx --json -o saved.json".split())
+    assert main("diff saved.json b.onnx".split()) == 0
+    assert "LAYERS  unknown: the saved report has none" in capsys.readouterr().out
+
+
+def test_a_row_of_several_is_found_by_its_path() -> None:
+    main("a.onnx b.onnx --json -o saved.json".split())
+    assert main("diff saved.json b.onnx --fail-on-growth 0".split()) == 0
+    assert main("diff ./b.onnx saved.json --fail-on-growth 0".split()) == 0
+    assert main("diff saved.json mystery.onnx".split()) == 2
+    assert main("diff saved.json saved.json".split()) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("a.onnx b.onnx --fail-on-growth 100", 0),
+        ("a.onnx b.onnx --fail-on-growth 100%", 0),
+        ("a.onnx b.onnx --fail-on-growth 5", 1),
+        ("b.onnx a.onnx --fail-on-growth 0", 0),
+        ("a.onnx --b-dim N=2 --fail-on-growth 0", 1),
+        ("a.onnx --b-shape image:2,3,16,16 --fail-on-growth 0", 1),
+        ("a.onnx --train --b-precision bf16 --fail-on-growth 0", 0),
+        ("a.onnx --b-checkpoint sqrt --fail-on-growth 0", 3),
+        ("a.onnx mystery.onnx --fail-on-growth 1000", 3),
+        ("a.onnx mystery.onnx", 0),
+        ("a.onnx page.onnx", 3),
+        ("page.onnx gone.onnx", 2),
+        ("a.onnx", 2),
+        ("a.onnx b.onnx a.onnx", 2),
+        ("a.onnx b.onnx --fail-on-growth much", 2),
+        ("a.onnx b.onnx -o a.onnx", 2),
+        ("a.onnx b.onnx --b-optimizer sdg", 2),
+        ("a.onnx --b-checkpoint all", 2),
+        ("a.onnx gone.json", 2),
+        ("a.onnx page.json", 2),
+    ],
+)
+def test_exit_codes(folder: Path, line: str, code: int) -> None:
+    (folder / "page.json").write_text("<!DOCTYPE html>")
+    assert main(["diff", *line.split()]) == code
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("settings", 3),
+        ("total_bytes", "much"),
+        ("total_bytes", -1),
+        ("path", 3),
+        ("layers", [3]),
+        ("training", {"peak_bytes": 5, "recipe": {"optimizer": ["sgd"]}}),
+        ("training", {"peak_bytes": 5, "recipe": {"optimizer": "sdg"}}),
+        ("training", {"peak_bytes": 5, "recipe": {"freeze": [3]}}),
+        ("training", {"peak_bytes": 5, "recipe": {"freeze": "all"}}),
+        ("training", {"peak_bytes": 5, "recipe": {"lora_rank": 2.5}}),
+        ("training", {"peak_bytes": 5, "live_at_peak": [{"bytes": True}]}),
+        ("settings", {"shapes": {"x": 3}}),
+        ("settings", {"dims": {"N": "two"}}),
+    ],
+)
+def test_a_saved_row_that_is_none_is_one_clear_line(
+    folder: Path, capsys: Capture, key: str, value: object
+) -> None:
+    main("a.onnx --json -o saved.json --quiet".split())
+    document = json.loads((folder / "saved.json").read_text())
+    document["models"][0][key] = value
+    (folder / "saved.json").write_text(json.dumps(document))
+    assert main("diff saved.json a.onnx".split()) == 2
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "internal" not in told
+
+
+def test_a_saved_failure_is_no_side() -> None:
+    main("page.onnx --json -o saved.json".split())
+    assert main("diff saved.json a.onnx".split()) == 2
+
+
+def test_a_report_is_known_by_how_it_begins(folder: Path) -> None:
+    main("a.onnx --json -o saved.json".split())
+    (folder / "saved.json").rename(folder / "saved")
+    assert main("diff saved a.onnx --fail-on-growth 0".split()) == 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_no_name_moves_a_cursor_or_forges_a_line(
+    folder: Path, capsys: Capture, flags: list[str]
+) -> None:
+    write_hostile_model(folder / "bad\x1b[2J.onnx")
+    assert main(["diff", "a.onnx", "bad\x1b[2J.onnx", "--train", *flags]) == 0
+    text = capsys.readouterr().out
+    assert text.replace("\n", "").isprintable()
+    assert text.count("\nRUN ") <= 1
+
+
+def test_many_changes_are_counted_in_the_text_and_whole_in_json(
+    folder: Path, capsys: Capture
+) -> None:
+    nodes = "\n".join(f"t{n} = Exp(x)" for n in range(30))
+    joined = ", ".join(f"t{n}" for n in range(30))
+    write_model(
+        folder / "wide.onnx",
+        f"agraph (float[N,7] x) => (float[N,210] y) {{ {nodes} y = Concat <axis = 1> ({joined}) }}",
+    )
+    assert main("diff wide.onnx --b-batch 2".split()) == 0
+    out = capsys.readouterr().out
+    assert "19 others" in out
+    assert main("diff wide.onnx --b-batch 2 --json".split()) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["layers"]) == len(document["activations"]["tensors"]) == 31
+
+
+def test_from_python() -> None:
+    before = snapshot(onnxmem.analyze("a.onnx"))
+    after = snapshot(onnxmem.analyze("a.onnx", batch=2))
+    difference = diff(before, after)
+    assert [change.change_bytes for change in difference.figures] == [0, 3_072, 10_240, 13_312]

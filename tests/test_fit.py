@@ -1,0 +1,384 @@
+"""Whether a model fits: the search, what is held, instances, and the command."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
+from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
+
+from onnxmem.commands import main
+from onnxmem.devices import catalogue
+from onnxmem.fitting import (
+    BASES,
+    Answer,
+    Basis,
+    Fleet,
+    Held,
+    Setup,
+    basis_for,
+    fit,
+    largest_fitting,
+    question_of,
+)
+from onnxmem.fitting.holding import held_by
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+MODELS = Path(__file__).parent.parent / "models"
+LINEAR = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
+"""140 bytes of weights; 20 and 28 a sample."""
+ATTENTION = """agraph (float[B,S,8] q) => (float[B,S,S] y) {
+    t = Transpose <perm = [0, 2, 1]> (q)  y = MatMul(q, t) }"""
+
+
+class Counted:
+    """Bytes by a rule, and the numbers that were asked for."""
+
+    def __init__(self, rule: Callable[[int], int | None]) -> None:
+        self.rule = rule
+        self.asked: list[int] = []
+
+    def __call__(self, number: int) -> int | None:
+        self.asked.append(number)
+        return self.rule(number)
+
+
+# The search.
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5000), st.integers(0, 9), st.integers(0, 10**9))
+def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, limit: int) -> None:
+    def rule(number: int) -> int:
+        return fixed + slope * number + bend * number * number
+
+    bytes_at = Counted(rule)
+    reach = largest_fitting(bytes_at, limit)
+    assert reach is not None
+    assert reach == replace(
+        largest_fitting(rule, limit, by_formula=False) or reach, method=reach.method
+    )
+    if reach.number:
+        assert reach.method == "closed form"
+        assert rule(reach.number) <= limit < rule(reach.number + 1)
+        assert len(bytes_at.asked) <= 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 5000)), min_size=1, max_size=4),
+    st.integers(0, 10**8),
+)
+def test_the_largest_of_several_lines_is_searched_exactly(
+    lines: list[tuple[int, int]], limit: int
+) -> None:
+    def rule(number: int) -> int:
+        return max(fixed + slope * number for fixed, slope in lines)
+
+    found = largest_fitting(rule, limit)
+    bisected = largest_fitting(rule, limit, by_formula=False)
+    assert found is not None
+    assert bisected is not None
+    assert (found.number, found.over_bytes) == (bisected.number, bisected.over_bytes)
+
+
+@given(st.lists(st.integers(0, 40), min_size=300, max_size=300), st.integers(0, 3000))
+def test_bytes_that_rise_and_fall_end_between_one_that_fits_and_one_that_does_not(
+    noise: list[int], limit: int
+) -> None:
+    def rule(number: int) -> int:
+        return 10 * number + (noise[number] if number < 300 else 0)
+
+    reach = largest_fitting(rule, limit, ahead=4)
+    assert reach is not None
+    if reach.number:
+        assert rule(reach.number) <= limit
+        assert all(rule(reach.number + step) > limit for step in range(1, 6))
+    else:
+        assert rule(1) > limit
+
+
+def test_what_cannot_be_worked_out_stops_the_search() -> None:
+    reach = largest_fitting(lambda n: 10 * n if n <= 512 else None, 10**6)
+    assert reach is not None
+    assert (reach.number, reach.over_bytes, reach.is_stopped) == (512, None, True)
+    assert largest_fitting(lambda _: None, 10**6) is None
+
+
+def test_bytes_that_do_not_grow_have_no_limit() -> None:
+    reach = largest_fitting(lambda _: 7, 10)
+    assert reach is not None
+    assert reach.number is None
+
+
+# What is held.
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "runtime", "basis"),
+    [
+        ("cuda", True, None, Basis.TORCH),
+        (None, True, None, Basis.TORCH),
+        ("cpu", True, "ort-cpu", Basis.STEP),
+        ("cuda", False, None, Basis.ORT_CUDA),
+        ("cpu", False, None, Basis.ORT_CPU),
+        ("mcu", False, None, Basis.MCU),
+        ("gpu", False, None, Basis.TOTAL),
+        (None, False, None, Basis.TOTAL),
+        ("cuda", False, "none", Basis.TOTAL),
+        ("cuda", False, "ort-cpu", Basis.ORT_CPU),
+    ],
+)
+def test_the_figure_follows_the_device(
+    kind: str | None,
+    train: bool,  # noqa: FBT001 - parametrised
+    runtime: str | None,
+    basis: Basis,
+) -> None:
+    assert basis_for(kind, train=train, runtime=runtime) is basis
+    assert set(BASES) == set(Basis)
+
+
+def held(basis: Basis, **asked: object) -> Held:
+    settings = Settings(batch=3, asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
+    return held_by(question_of(model_of(LINEAR), settings), basis)
+
+
+def test_the_total_is_the_sum_and_its_weights_can_be_shared() -> None:
+    total = held(Basis.TOTAL)
+    assert total.total_bytes == 140 + 3 * (20 + 28)
+    assert (total.shared_bytes, total.own_bytes) == (140, 144)
+    assert held(Basis.MCU).total_bytes == 144
+
+
+def test_training_counts_the_context() -> None:
+    step, torch = held(Basis.STEP, train=True), held(Basis.TORCH, train=True)
+    assert torch.context_bytes == 512 * 2**20
+    assert torch.total_bytes > step.total_bytes + torch.context_bytes
+    assert torch.common_bytes == 0  # every training is a process of its own
+    own = held(Basis.TORCH, train=True, cuda_context_bytes=1009)
+    assert torch.total_bytes - own.total_bytes == 512 * 2**20 - 1009
+
+
+def test_a_runtime_s_process_or_context_is_there_once() -> None:
+    cpu, cuda = held(Basis.ORT_CPU), held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1)
+    assert cpu.common_bytes > 50_000_000
+    assert cpu.total_bytes > cpu.common_bytes + cpu.shared_bytes
+    assert cuda.common_bytes == cuda.context_bytes == 2**20 + 1
+    workspace = held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1, cuda_workspace_bytes=997)
+    assert workspace.total_bytes == cuda.total_bytes + 997
+
+
+def test_instances_share_a_process_and_where_asked_weights() -> None:
+    one = Held(total_bytes=3 + 5 + 11, common_bytes=3, shared_bytes=5)
+    other = Held(total_bytes=7 + 13 + 17, common_bytes=7, shared_bytes=13)
+    apart, shared = Fleet(instances=2), Fleet(instances=2, shares_weights=True)
+    assert apart.bytes_of([one, other]) == 7 + 2 * (5 + 11) + 2 * (13 + 17)
+    assert shared.bytes_of([one, other]) == 7 + 5 + 2 * 11 + 13 + 2 * 17
+    for fleet in (apart, shared):
+        for limit in range(40, 400):
+            count = fleet.largest([one, other], limit)
+            assert count is not None
+            fits = replace(fleet, instances=count).bytes_of([one, other]) if count else 0
+            assert fits <= limit < replace(fleet, instances=count + 1).bytes_of([one, other])
+
+
+# Answers.
+
+
+def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> Answer:
+    dim = asked.pop("dim", None)
+    settings = Settings(asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
+    setup = Setup(memory_bytes=memory_bytes, dim=dim)  # type: ignore[arg-type]
+    return fit([question_of(model_of(text), settings)], setup)
+
+
+def test_the_largest_batch_and_its_neighbour() -> None:
+    found = answer(batch=3, memory_bytes=140 + 48 * 101 + 47)
+    assert found.verdict is True
+    assert found.reach is not None
+    assert (found.reach.number, found.reach.method) == (101, "closed form")
+    assert found.reach.over_bytes == 140 + 48 * 102
+    assert found.power_of_two is not None
+    assert (found.power_of_two.number, found.is_power_better) == (64, False)
+    assert [row.number for row in found.table] == [1, 3, 8, 16, 32, 64, 101, 102, 128]
+
+
+def test_a_power_of_two_that_gives_up_little_is_the_better_pick() -> None:
+    found = answer(memory_bytes=140 + 48 * 70)
+    assert found.is_power_better
+    assert not answer(memory_bytes=140 + 48 * 64).is_power_better  # it is one already
+
+
+def test_what_is_reserved_is_not_there() -> None:
+    question = question_of(model_of(LINEAR), Settings())
+    setup = Setup(memory_bytes=1000, reserve_bytes=900)
+    assert fit([question], setup).verdict is False
+    assert fit([question], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
+
+
+def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:
+    """The query and its transpose are 32 bytes an element of the sequence, y is 4 x S x S."""
+    found = answer(ATTENTION, batch=1, dim="S", memory_bytes=10**6)
+    assert found.reach is not None
+    assert found.reach.method == "closed form"
+    number = found.reach.number
+    assert number is not None
+    assert 64 * number + 4 * number**2 <= 10**6 < 64 * (number + 1) + 4 * (number + 1) ** 2
+
+
+def test_a_lower_bound_passes_nothing_and_may_fail() -> None:
+    assert answer(MYSTERY).verdict is None
+    assert answer(MYSTERY).reach is None
+    assert answer(MYSTERY, memory_bytes=100).verdict is False
+
+
+def test_weights_that_no_flash_holds_do_not_fit() -> None:
+    setup = Setup(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
+    question = question_of(model_of(LINEAR), Settings())
+    assert fit([question], setup).verdict is False
+    assert fit([question], replace(setup, flash_bytes=140)).verdict is True
+
+
+# The command.
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "net.onnx")
+
+
+def test_training_on_a_gpu(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "rtx 3060", "--train", "--batch", "16"]) == 0
+    assert_golden(capsys.readouterr().out, "fit_train.txt")
+
+
+def test_running_on_a_board_three_times(net: str, capsys: Capture) -> None:
+    flags = ["--device", "raspberry pi 3", "--instances", "3", "--share-weights"]
+    assert main(["fit", net, *flags]) == 0
+    assert_golden(capsys.readouterr().out, "fit_instances.txt")
+
+
+def test_running_on_cuda_and_on_a_controller(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "T4", "--batch", "5", "--cuda-context", "300MiB"]) == 0
+    cuda = capsys.readouterr().out
+    assert main(["fit", net, "--device", "STM32F407", "--reserve", "100KiB"]) == 0
+    assert_golden(cuda + "\n" + capsys.readouterr().out, "fit_devices.txt")
+
+
+def test_the_smallest_devices_that_will_do(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--which-device", "--train", "--batch", "64"]) == 0
+    told = capsys.readouterr().out
+    sizes = [line.split() for line in told.splitlines() if "GiB " in line and "training" in line]
+    assert sizes
+    assert main(["fit", net, "--which-device", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["devices"]) == len(catalogue().devices)
+    fitting = [each["limit_bytes"] for each in document["devices"] if each["fits"]]
+    assert fitting == sorted(fitting)
+    assert main(["fit", net, "--which-device", "--reserve", "4TiB"]) == 1
+
+
+def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    assert main(["fit", net, "--device", "1MiB"]) == 0
+    assert main(["fit", net, "--device", "1KiB"]) == 1
+    assert main(["fit", "mystery.onnx", "--device", "1MiB"]) == 3
+    assert main(["fit", "absent.onnx", "--device", "1MiB"]) == 2
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    assert main(["fit", net, "broken.onnx", "--device", "1MiB", "--json"]) == 3
+    assert "broken.onnx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "name a device or a size"),
+        (["--device", "4090"], "'4090' is not known; near it: RTX 4090"),
+        (["--device", "24G"], "or give a size, as in 24GiB"),
+        (["--device", "1MiB", "--dim", "Z=?"], "--dim Z=?: the model has no such dim"),
+        (["--device", "1MiB", "--dim", "N=?", "--dim", "M=?"], "one dim at a time can be free"),
+        (["--which-device", "--dim", "N=?"], "give the dim a number"),
+        (["--device", "1MiB", "--train", "--share-weights"], "trainings share no weights"),
+        (["--device", "1MiB", "--dim", "N=x"], "'x' is no positive number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    net: str, flags: list[str], told: str, capsys: Capture
+) -> None:
+    assert main(["fit", net, *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_json_holds_the_whole_answer(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "1MiB", "--batch", "2", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["schema"], row["schema_version"]) == ("onnxmem.fit", "1.0")
+    assert row["fits"] is True
+    assert row["margin_bytes"] == row["limit_bytes"] - row["bytes"]
+    largest = row["largest"]
+    assert largest["bytes"] <= row["limit_bytes"] < largest["over_bytes"]
+    assert largest["limited_by"]["node"] == "pool"
+    assert {entry["fits"] for entry in row["table"]} == {True, False}
+
+
+def test_several_models_stand_together(net: str, tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "linear.onnx", LINEAR)
+    sizes = {}
+    for models in ([net], ["linear.onnx"], [net, "linear.onnx"]):
+        assert main(["fit", *models, "--device", "1MiB", "--batch", "2", "--json"]) == 0
+        sizes[len(models), models[-1]] = json.loads(capsys.readouterr().out)["bytes"]
+    assert sizes[2, "linear.onnx"] == sizes[1, net] + sizes[1, "linear.onnx"]
+
+
+def test_names_of_any_kind_stay_names(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / write_hostile_model(tmp_path / "hostile.onnx"))
+    assert main(["fit", path, "--device", HOSTILE]) == 2
+    assert main(["fit", path, "--device", "1MiB"]) == 0
+    captured = capsys.readouterr()
+    assert all(line.isprintable() for line in (captured.out + captured.err).splitlines())
+
+
+# Every model that is shipped.
+
+DEVICES = ("RTX 3060", "Raspberry Pi 4", "Radeon RX 7900 XTX")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("train", [False, True], ids=["run", "train"])
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
+def test_the_largest_batch_of_every_model(
+    path: Path,
+    device: str,
+    train: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """It fits and the next does not, both in full; where a formula said so, bisection agrees."""
+    place = catalogue().find(device)
+    basis = basis_for(place.kind, train=train, runtime=None)
+    question = question_of(path, Settings(train=train, asks_onnxruntime=False))
+    setup = Setup(memory_bytes=place.limit_bytes, basis=basis)
+    found = fit([question], setup)
+
+    def bytes_at(number: int) -> int | None:
+        each = held_by(question.at(number), found.setup.basis)
+        return each.total_bytes if each.is_whole else None
+
+    if found.reach is None:
+        assert not found.held.is_whole
+        return
+    number = found.reach.number
+    assert number is not None
+    here, beyond = bytes_at(number) if number else 0, bytes_at(number + 1)
+    assert here is not None
+    assert beyond is not None
+    assert here <= place.limit_bytes < beyond
+    if basis in {Basis.TOTAL, Basis.STEP}:
+        bisected = largest_fitting(bytes_at, place.limit_bytes, by_formula=False)
+        assert bisected is not None
+        assert bisected.number == number

@@ -1,0 +1,77 @@
+"""The roofline bound, worked out by hand on two layers."""
+
+from dataclasses import replace
+
+from graphs import model_of
+
+from onnxmem.devices import Device
+from onnxmem.fitting import question_of
+from onnxmem.recipe import Recipe
+from onnxmem.roofline import Work, bound, work_of
+from onnxmem.settings import Settings
+
+TWO_LAYERS = """agraph (float[N,5] x) => (float[N,11] y) <float[5,7] v, float[7,11] w> {
+    h = MatMul(x, v)  r = Relu(h)  y = MatMul(r, w) }"""
+SLOW = Device(
+    name="slow", kind="cpu", memory_bytes=1, bandwidth_bytes=1_000, fp32_flops=500, fp16_flops=4_000
+)
+
+
+def work(text: str = TWO_LAYERS, **asked: object) -> Work:
+    settings = Settings(batch=3, **asked)  # type: ignore[arg-type]
+    return work_of(question_of(model_of(text), settings).terms())
+
+
+def test_weights_and_inputs_are_read_once_and_activations_written_too() -> None:
+    """Relu writes over h, so there are two buffers: 3 x 7 and 3 x 11 elements."""
+    found = work()
+    assert found.bytes_moved == 4 * (5 * 7 + 7 * 11 + 3 * 5 + 2 * (3 * 7 + 3 * 11))
+    assert found.flops == 2 * 3 * (5 * 7 + 7 * 11) + 3 * 7
+    assert found.is_whole
+    assert not found.is_half
+
+
+def test_a_step_moves_every_allocation_twice_and_computes_both_ways() -> None:
+    run, step = work(), work(train=True)
+    assert step.flops is not None
+    assert run.flops is not None
+    assert step.flops > 2 * run.flops
+    assert step.bytes_moved is not None
+    # weights, gradients, two moments of adam
+    assert step.bytes_moved > 2 * 4 * 4 * (5 * 7 + 7 * 11)
+
+
+def test_accumulated_passes_compute_as_often() -> None:
+    once, thrice = work(train=True), work(train=True, recipe=Recipe(accumulate=3))
+    assert once.flops is not None
+    assert thrice.flops == 3 * once.flops
+
+
+def test_the_larger_side_is_the_bound() -> None:
+    found = bound(Work(1_000, 3_000, is_half=False, is_whole=True), SLOW)
+    assert (found.compute_seconds, found.memory_seconds) == (2.0, 3.0)
+    assert (found.seconds, found.limited_by) == (3.0, "memory")
+    found = bound(Work(10_000, 3_000, is_half=False, is_whole=True), SLOW)
+    assert (found.seconds, found.limited_by) == (20.0, "compute")
+
+
+def test_narrow_weights_and_precisions_compute_at_the_half_peak() -> None:
+    narrow = TWO_LAYERS.replace("float[", "float16[")
+    assert work(narrow).is_half
+    assert work(train=True, recipe=Recipe(precision="mixed-fp16")).is_half
+    assert bound(Work(8_000, None, is_half=True, is_whole=True), SLOW).seconds == 2.0
+    without = replace(SLOW, fp16_flops=None)
+    assert bound(Work(8_000, None, is_half=True, is_whole=True), without).seconds == 16.0
+
+
+def test_one_side_alone_is_a_bound_of_unknown_cause() -> None:
+    blind = replace(SLOW, fp32_flops=None, fp16_flops=None)
+    found = bound(Work(1_000, 3_000, is_half=False, is_whole=True), blind)
+    assert (found.seconds, found.limited_by) == (3.0, None)
+    nothing = bound(Work(None, None, is_half=False, is_whole=False), SLOW)
+    assert nothing.seconds is None
+
+
+def test_intensity_is_flops_a_byte() -> None:
+    assert Work(6, 3, is_half=False, is_whole=True).flops_per_byte == 2.0
+    assert Work(6, None, is_half=False, is_whole=True).flops_per_byte is None
