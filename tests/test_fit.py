@@ -349,10 +349,20 @@ def test_names_of_any_kind_stay_names(tmp_path: Path, capsys: Capture) -> None:
 DEVICES = ("RTX 3060", "Raspberry Pi 4", "Radeon RX 7900 XTX")
 
 
-@pytest.mark.slow
+PATHS = sorted(MODELS.glob("*.onnx"))
+ONE_EACH = [(path, DEVICES[place % 3]) for place, path in enumerate(PATHS)]
+THE_OTHERS = [(p, device) for p in PATHS for device in DEVICES if (p, device) not in ONE_EACH]
+
+
 @pytest.mark.parametrize("train", [False, True], ids=["run", "train"])
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("path", sorted(MODELS.glob("*.onnx")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ONE_EACH),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in THE_OTHERS),
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
 def test_the_largest_batch_of_every_model(
     path: Path,
     device: str,
