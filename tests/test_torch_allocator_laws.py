@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
@@ -207,6 +207,10 @@ def test_freeing_everything_leaves_the_reserved_bytes(
 def test_a_step_that_is_repeated_comes_to_rest(
     setup: list[Event], step: list[Event], settings: TorchSettings
 ) -> None:
+    """Without a limit to splitting: a segment that was rounded up above it serves no request below
+    it, so that each step takes a new one until memory is out.
+    """
+    assume(settings.max_split_bytes is None)
     found = replay(setup, step, steps=8, settings=settings)
     assert found.reserved_by_step_bytes == tuple(sorted(found.reserved_by_step_bytes))
     assert found.is_steady
