@@ -26,8 +26,8 @@ from onnxmem.checking import (
 )
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import fault_of, tell
-from onnxmem.commands.open_recipe import named_fields
 from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.training_options import named_fields
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

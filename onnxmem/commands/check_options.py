@@ -3,9 +3,9 @@
 from argparse import ArgumentParser, ArgumentTypeError, RawDescriptionHelpFormatter
 from typing import Final
 
-from onnxmem import __version__
-from onnxmem.commands.model_options import dim, named_dim, named_shape, size
-from onnxmem.commands.open_recipe import add_open_training_options
+from onnxmem.commands.model_options import add_dims, add_shapes, dim, size
+from onnxmem.commands.result_options import add_result_options
+from onnxmem.commands.training_options import add_open_training_options
 
 FORMATS: Final = ("text", "json", "markdown", "github", "sarif", "junit")
 
@@ -52,13 +52,8 @@ def _add_models(parser: ArgumentParser) -> None:
         help="files, folders, patterns (default: what the budgets' paths are of)",
     )
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    for flag, dest, kind, what, shown in (
-        ("--dim", "dims", named_dim, "a number for a symbolic dim (repeatable)", "NAME=N"),
-        ("--shape", "shapes", named_shape, "the whole shape of an input", "INPUT:1,3,224,224"),
-    ):
-        model.add_argument(
-            flag, dest=dest, type=kind, action="append", default=[], metavar=shown, help=what
-        )
+    add_dims(model)
+    add_shapes(model)
     model.add_argument(
         "--allow-uncovered", action="store_true", help="let models pass that no budget is of"
     )
@@ -87,7 +82,7 @@ def _add_budgets(parser: ArgumentParser) -> None:
 
 
 def _add_output(parser: ArgumentParser) -> None:
-    output = parser.add_argument_group("output")
+    output = add_result_options(parser)
     output.add_argument("--format", choices=FORMATS, default="text", help="default: text")
     output.add_argument(
         "--also",
@@ -97,10 +92,6 @@ def _add_output(parser: ArgumentParser) -> None:
         metavar="FORMAT=FILE",
         help="write another format to a file, too (repeatable)",
     )
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    output.add_argument("--force", action="store_true", help="overwrite files")
-    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
-    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
 
 
 def _format_and_file(text: str) -> tuple[str, str]:

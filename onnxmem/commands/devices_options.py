@@ -2,8 +2,13 @@
 
 from argparse import ArgumentParser
 
-from onnxmem.commands.fit_options import add_devices_file, add_output_options
-from onnxmem.commands.model_options import dim, named_dim
+from onnxmem.commands.fit_options import add_devices_file
+from onnxmem.commands.model_options import add_dims, dim
+from onnxmem.commands.result_options import (
+    add_colour_option,
+    add_json_option,
+    add_result_options,
+)
 from onnxmem.commands.training_options import add_training_options
 
 
@@ -20,15 +25,9 @@ def devices_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     model = parser.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="bound its time by the roofline")
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    model.add_argument(
-        "--dim",
-        dest="dims",
-        type=named_dim,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="a number for a symbolic dim (repeatable)",
-    )
+    add_dims(model)
     add_training_options(parser)
-    add_output_options(parser)
+    output = add_result_options(parser)
+    add_json_option(output)
+    add_colour_option(output)
     return parser

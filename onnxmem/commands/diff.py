@@ -12,8 +12,8 @@ from onnxmem.analysis import analyze
 from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import Fault, fault_of, tell
-from onnxmem.commands.open_recipe import named_fields
 from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.training_options import named_fields
 from onnxmem.diffing import Change, Difference, diff
 from onnxmem.errors import (
     EXIT_GATE_FAILED,

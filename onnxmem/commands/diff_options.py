@@ -2,9 +2,9 @@
 
 from argparse import ArgumentParser
 
-from onnxmem import __version__
 from onnxmem.commands.model_options import add_model_options, dim, named_dim, named_shape
-from onnxmem.commands.open_recipe import add_open_training_options
+from onnxmem.commands.result_options import add_json_option, add_result_options
+from onnxmem.commands.training_options import add_open_training_options
 from onnxmem.recipe import OPTIMIZERS, PRECISIONS
 
 
@@ -40,14 +40,10 @@ def _add_own_options(parser: ArgumentParser) -> None:
 
 
 def _add_output(parser: ArgumentParser) -> None:
-    output = parser.add_argument_group("output")
+    output = add_result_options(parser)
     output.add_argument(
         "--fail-on-growth",
         metavar="PERCENT",
         help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
     )
-    output.add_argument("--json", action="store_true", help="write JSON instead of text")
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    output.add_argument("--force", action="store_true", help="overwrite the file")
-    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
-    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+    add_json_option(output)

@@ -3,8 +3,13 @@
 from argparse import ArgumentParser, RawDescriptionHelpFormatter, _ArgumentGroup
 from typing import Final
 
-from onnxmem import __version__
 from onnxmem.commands.model_options import add_model_options, dim, named_dim, size
+from onnxmem.commands.result_options import (
+    add_colour_option,
+    add_json_option,
+    add_result_options,
+)
+from onnxmem.commands.runtime_options import add_session_options
 from onnxmem.commands.training_options import add_training_options
 from onnxmem.settings import RUNTIMES
 
@@ -27,7 +32,9 @@ def fit_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     add_model_options(parser, named_dim_or_question)
     _add_runtime(parser)
     add_training_options(parser)
-    add_output_options(parser)
+    output = add_result_options(parser)
+    add_json_option(output)
+    add_colour_option(output)
     return parser
 
 
@@ -81,33 +88,4 @@ def _add_runtime(parser: ArgumentParser) -> None:
         action="store_true",
         help="ask it for its graph, which takes seconds; else its optimiser is emulated",
     )
-    runtime.add_argument("--fixed-dims", action="store_true", help="dims are numbers at load")
-    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
-        runtime.add_argument(
-            f"--cuda-{flag}",
-            dest=f"cuda_{flag}_bytes",
-            type=size,
-            metavar="SIZE",
-            help=f"{what}, in place of what is assumed",
-        )
-    runtime.add_argument(
-        "--expandable-segments",
-        action="store_true",
-        help="PyTorch's allocator on CUDA grows its segments, for a training step",
-    )
-
-
-def add_output_options(parser: ArgumentParser) -> None:
-    """Add where and how the result is written."""
-    output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="write JSON instead of text")
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    output.add_argument("--force", action="store_true", help="overwrite the file")
-    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
-    output.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
-    )
-    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+    add_session_options(runtime)

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.errors import UsageError
+from onnxmem.commands.model_options import size
 from onnxmem.measure.options import Level
-from onnxmem.units import parse_size
 
 LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
     {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
@@ -38,7 +37,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     run.add_argument(
         "--memory-limit",
         dest="memory_bytes",
-        type=_size,
+        type=size,
         metavar="SIZE",
         help="of each such process, as in 4GiB (default: what is free)",
     )
@@ -76,10 +75,3 @@ def _seconds(text: str) -> float:
         message = f"{text!r} is no time in seconds"
         raise ArgumentTypeError(message)
     return seconds
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except UsageError as fault:
-        raise ArgumentTypeError(str(fault)) from None

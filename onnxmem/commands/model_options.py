@@ -1,6 +1,6 @@
 """The flags that name models and their dims, and the types of arguments."""
 
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from collections.abc import Callable
 
 from onnxmem.errors import UsageError
@@ -19,24 +19,8 @@ def add_model_options(
     model = parser.add_argument_group("model")
     model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    model.add_argument(
-        "--dim",
-        dest="dims",
-        type=dim_type or named_dim,
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="a number for a symbolic dim (repeatable)",
-    )
-    model.add_argument(
-        "--shape",
-        dest="shapes",
-        type=named_shape,
-        action="append",
-        default=[],
-        metavar="INPUT:1,3,224,224",
-        help="the whole shape of an input (repeatable)",
-    )
+    add_dims(model, dim_type)
+    add_shapes(model)
     model.add_argument(
         "--value",
         dest="values",
@@ -46,6 +30,35 @@ def add_model_options(
         metavar="INPUT=16000",
         help="what a small input holds, where it decides what a runtime does (repeatable; lists "
         "with commas)",
+    )
+
+
+def add_dims(
+    parser: ArgumentParser | _ArgumentGroup,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> None:
+    """Add the numbers of symbolic dims; ``dim_type`` reads each."""
+    parser.add_argument(
+        "--dim",
+        dest="dims",
+        type=dim_type or named_dim,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a number for a symbolic dim (repeatable)",
+    )
+
+
+def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add whole shapes of inputs."""
+    parser.add_argument(
+        "--shape",
+        dest="shapes",
+        type=named_shape,
+        action="append",
+        default=[],
+        metavar="INPUT:1,3,224,224",
+        help="the whole shape of an input (repeatable)",
     )
 
 

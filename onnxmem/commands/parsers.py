@@ -5,16 +5,21 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from onnxmem import __version__
 from onnxmem.commands.check_options import check_parser
 from onnxmem.commands.devices_options import devices_parser
 from onnxmem.commands.diff_options import diff_parser
 from onnxmem.commands.fit_options import fit_parser
 from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.commands.model_options import add_model_options, size
+from onnxmem.commands.result_options import (
+    add_colour_option,
+    add_json_option,
+    add_result_options,
+)
+from onnxmem.commands.runtime_options import add_runtime_options
 from onnxmem.commands.training_options import add_training_options
 from onnxmem.errors import UsageError
-from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
+from onnxmem.settings import BACKENDS
 
 DEFAULT: Final = "analyze"
 """The command where none is named: ``onnxmem model.onnx``."""
@@ -54,52 +59,12 @@ def _analyze_parser() -> ArgumentParser:
     )
     add_model_options(parser)
     add_training_options(parser)
-    _add_runtime_options(parser)
+    add_runtime_options(parser)
     _add_measuring_option(parser)
     _add_budget_options(parser)
     _add_report_options(parser)
     _add_output_options(parser)
     return parser
-
-
-def _add_runtime_options(parser: ArgumentParser) -> None:
-    runtime = parser.add_argument_group("runtime")
-    runtime.add_argument(
-        "--runtime",
-        dest="runtimes",
-        choices=RUNTIMES,
-        action="append",
-        default=[],
-        help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
-    )
-    runtime.add_argument(
-        "--graph",
-        choices=GRAPHS,
-        help="graph that the figures are of (default: raw, and ort-all for a runtime)",
-    )
-    runtime.add_argument(
-        "--fixed-dims",
-        action="store_true",
-        help="open the session with numbers in place of symbolic dims",
-    )
-    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
-        runtime.add_argument(
-            f"--cuda-{flag}",
-            dest=f"cuda_{flag}_bytes",
-            type=size,
-            metavar="SIZE",
-            help=f"{what}, in place of what is assumed",
-        )
-    runtime.add_argument(
-        "--expandable-segments",
-        action="store_true",
-        help="PyTorch's allocator on CUDA grows its segments, for a training step",
-    )
-    runtime.add_argument(
-        "--emulate-optimiser",
-        action="store_true",
-        help="do not ask onnxruntime for its graph even where it is installed",
-    )
 
 
 def _add_measuring_option(parser: ArgumentParser) -> None:
@@ -126,21 +91,11 @@ def _add_report_options(parser: ArgumentParser) -> None:
     report.add_argument(
         "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
     )
-    report.add_argument(
-        "--color",
-        choices=("auto", "always", "never"),
-        default="auto",
-        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
-    )
+    add_colour_option(report)
 
 
 def _add_output_options(parser: ArgumentParser) -> None:
-    output = parser.add_argument_group("output")
-    output.add_argument("--json", action="store_true", help="write JSON instead of text")
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
-    output.add_argument("--force", action="store_true", help="overwrite the file")
-    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
-    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+    add_json_option(add_result_options(parser))
 
 
 def _measure_parser() -> ArgumentParser:
@@ -165,7 +120,7 @@ def _advise_parser() -> ArgumentParser:
         allow_abbrev=False,
     )
     add_model_options(parser)
-    _add_runtime_options(parser)
+    add_runtime_options(parser)
     _add_output_options(parser)
     return parser
 

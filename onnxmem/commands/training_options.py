@@ -82,13 +82,25 @@ def _add_switches(group: _ArgumentGroup) -> None:
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
 
 
+def add_open_training_options(parser: ArgumentParser) -> None:
+    """Add the same flags, each ``None`` where it isn't given: a file's word stands then."""
+    add_training_options(parser)
+    parser.set_defaults(**dict.fromkeys(field.name for field in fields(Recipe)))
+
+
+def named_fields(arguments: Namespace) -> dict[str, Any]:
+    """The fields of a recipe that flags name, though it be their default."""
+    given = {field.name: getattr(arguments, field.name) for field in fields(Recipe)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
 def recipe_from(arguments: Namespace) -> Recipe:
     """What the flags say of the training.
 
     :raises UsageError: a count or a way of checkpointing that is none.
     """
-    given: dict[str, Any] = {}
-    for each in fields(Recipe):
-        value = getattr(arguments, each.name)
-        given[each.name] = tuple(value) if isinstance(value, list) else value
-    return Recipe(**given)
+    return Recipe(**named_fields(arguments))
