@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -127,7 +127,16 @@ def test_nothing_is_left_of_a_child_and_what_it_started(folder: Path) -> None:
     assert not is_running(pid)
 
 
+@pytest.fixture
+def heeds_interrupts() -> Iterator[None]:
+    """Make them an exception, which they are not in what a shell has put in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @POSIX
+@pytest.mark.usefixtures("heeds_interrupts")
 def test_an_interrupt_ends_the_child_at_once(folder: Path) -> None:
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     start = time.monotonic()
