@@ -124,7 +124,7 @@ def test_nothing_is_left_of_a_child_and_what_it_started(folder: Path) -> None:
     pid = int(pids.read_text())
     pids.unlink()
     assert not any(folder.iterdir())
-    assert not is_running(pid)
+    wait_for(lambda: not is_running(pid))
 
 
 @pytest.fixture
