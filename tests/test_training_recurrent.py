@@ -4,6 +4,7 @@ import pytest
 from graphs import graph_of
 from training_steps import happenings, network, sizes, step
 
+from onnxmem.training import recurrent_layer
 from onnxmem.training.heap import Phase
 from onnxmem.training.packing import packed_weights
 from onnxmem.training.recurrent_layer import is_recurrent, layer_of
@@ -14,12 +15,14 @@ KEPT = {"LSTM": 7, "GRU": 7, "RNN": 1}
 KINDS = tuple(GATES)
 
 
-def layer(kind: str, directions: int = 1, *, more: str = "", outputs: str = "y") -> str:
+def layer(
+    kind: str, directions: int = 1, *, more: str = "", outputs: str = "y", num_steps: int = T
+) -> str:
     """One recurrent layer with a bias, and what is done to its input before."""
     gates = GATES[kind] * H
     way = "bidirectional" if directions == 2 else "forward"
     return f"""
-        agraph (float[{T},{B},{I}] x) => (float[{T},{directions},{B},{H}] y)
+        agraph (float[{num_steps},{B},{I}] x) => (float[{num_steps},{directions},{B},{H}] y)
         <float[{directions},{gates},{I}] w, float[{directions},{gates},{H}] r,
          float[{directions},{2 * gates}] b, float[{I}] g> {{
             {more or "i = Identity(x)"}
@@ -68,6 +71,29 @@ def test_gradients_of_a_layer_step_by_step() -> None:
     share = 4 * 4 * H * H
     assert sizes(found)[of_step] == [2 * share, share]
     assert sizes(found)[gate] == [4 * B * 4 * H] * T + [4 * B * 4 * H * T]
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_middle_of_a_long_sequence_as_one_block_leaves_the_figures_as_they_are(
+    kind: str, directions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = layer(kind, directions, num_steps=1031)
+    at_once = step(text)
+    assert f"1023 steps of {kind}_1" in sizes(at_once)
+    monkeypatch.setattr(recurrent_layer, "_MOST_SINGLE_STEPS", 2000)
+    one_by_one = step(text)
+    assert len(one_by_one.trace.events) > len(at_once.trace.events) + 2000
+    for phase, peak in one_by_one.trace.peaks.items():
+        found = at_once.trace.peaks[phase]
+        assert (found.size_bytes, found.node) == (peak.size_bytes, peak.node)
+    assert at_once.saved_activation_bytes == one_by_one.saved_activation_bytes
+    assert at_once.live_by_kind() == one_by_one.live_by_kind()
+
+
+def test_no_sequence_is_too_long_or_too_short() -> None:
+    assert step(layer("LSTM", num_steps=2**40)).peak_bytes > 2**40
+    assert step(layer("LSTM", 2, num_steps=0)).unknown == ()
 
 
 def test_both_directions_are_gone_through_the_last_first() -> None:

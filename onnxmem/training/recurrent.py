@@ -22,9 +22,10 @@ def layer_gradients(
 ) -> list[tuple[str, GradientTensor]]:
     """Go back through the steps of each direction, the last first; ``own`` is what it keeps."""
     back = _Back(tape, heap, node, layer)
+    num_blocks = len(layer.runs)
     for direction in reversed(range(layer.num_directions)):
-        steps = own[-layer.num_steps :]
-        del own[-layer.num_steps :]
+        steps = own[len(own) - num_blocks :]
+        del own[len(own) - num_blocks :]
         back.through(direction, steps)
     back.make_biases()
     return back.made
@@ -48,12 +49,13 @@ class _Back:
         share_bytes = (self.tape.size_bytes(recurrence) or 0) // layer.num_directions
         label = f"gradient of {recurrence}, of one step"
         gates: list[int] = []
-        for place, step in enumerate(reversed(steps)):
+        runs = reversed(layer.runs)
+        for place, (step, count) in enumerate(zip(reversed(steps), runs, strict=True)):
             # The second is added to the first out of place: that is a view; later ones in place
             if place:
                 self.heap.brush(label, share_bytes * (2 if place == 1 else 1))
             heap.release(step)
-            size_bytes = layer.gates_bytes // layer.num_steps
+            size_bytes = count * (layer.gates_bytes // layer.num_steps)
             gates.append(heap.allocate("gates' gradients", Kind.ACTIVATION_GRADIENT, size_bytes))
         stacked = heap.allocate("gates' gradients", Kind.ACTIVATION_GRADIENT, layer.gates_bytes)
         for block in gates:

@@ -14,6 +14,9 @@ _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 _KEPT_PER_STEP = {"GRU": 7, "LSTM": 7, "RNN": 1}
 """Vectors of H. LSTM: four gates, c, tanh(c), h. GRU: three gates, its new gate twice, h - n, h."""
 _RANK = 3
+_MOST_SINGLE_STEPS = 1024
+_ENDS = 4
+"""Steps at either end of a longer sequence that have blocks of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,28 @@ class Layer:
     output_bytes: int
     """Of Y."""
 
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """How many steps each block of a direction stands for, in order: one, as in PyTorch.
+
+        From step to step what is alive rises or falls by the same bytes, so that a peak is at the
+        first or at the last ones: the middle of a long sequence can be one block.
+        """
+        if self.num_steps <= _MOST_SINGLE_STEPS:
+            return (1,) * self.num_steps
+        return (*(1,) * _ENDS, self.num_steps - 2 * _ENDS, *(1,) * _ENDS)
+
     def blocks_of(self, name: str, *, copies_input: bool) -> tuple[tuple[str, int], ...]:
         """(label, bytes) of what a node of that name keeps: copies of X, then each step's.
 
         The first states are kept and the last ones are not: they count each other out.
         """
         copies = [(f"input of {name}", self.input_bytes)] * (self.num_directions * copies_input)
-        steps = [(f"a step of {name}", self.kept_bytes)] * (self.num_directions * self.num_steps)
-        return (*copies, *steps)
+        steps = [
+            ("a step" if count == 1 else f"{count} steps", count * self.kept_bytes)
+            for count in self.runs
+        ] * self.num_directions
+        return (*copies, *((f"{what} of {name}", size_bytes) for what, size_bytes in steps))
 
     def passing_bytes(self, *, writes_output: bool) -> int:
         """Bytes that are gone when the node is done: gates, and Y of each direction before joined.
