@@ -164,7 +164,7 @@ def test_a_broken_model_is_analysed_or_refused(place: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 140))
+@pytest.mark.parametrize("seed", range(100, 108))
 def test_many_more_broken_models_are_analysed_or_refused(seed: int) -> None:
     draw = random.Random(seed)  # noqa: S311 - any fixed draw will do
     for _ in range(500):

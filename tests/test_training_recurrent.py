@@ -96,6 +96,12 @@ def test_no_sequence_is_too_long_or_too_short() -> None:
     assert step(layer("LSTM", 2, num_steps=0)).unknown == ()
 
 
+def test_a_layer_with_a_body_is_none_that_is_known() -> None:
+    """No exporter writes one, but a broken file may."""
+    text = layer("LSTM").replace("hidden_size = 7,", "hidden_size = 7, odd = b () => () {},")
+    assert step(text).assumed_nodes == ("LSTM_1",)
+
+
 def test_both_directions_are_gone_through_the_last_first() -> None:
     """The packed matrices' gradients come with one of them."""
     found = step(layer("GRU", 2))

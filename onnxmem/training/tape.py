@@ -86,7 +86,9 @@ class Tape:
 
     def layer(self, node: Node) -> Layer | None:
         """The sizes of a recurrent node; ``None`` where it is none or one is unknown."""
-        return layer_of(node.onnx_op, self.call(node)) if is_recurrent(node.onnx_op) else None
+        if node.subgraphs or not is_recurrent(node.onnx_op):
+            return None
+        return layer_of(node.onnx_op, self.call(node))
 
     def makes_storage(self, name: str) -> bool:
         """Whether a node that writes a tensor allocates what goes on: no view, constant or copy."""
