@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from training_steps import happenings, recipe_of, step
 
 from onnxmem.errors import UsageError
-from onnxmem.training.checkpointing import candidates, every, keep_all, sqrt, units
+from onnxmem.training.checkpointing import every, schedules, units
 from onnxmem.training.heap import Phase
 from onnxmem.training.holdings import Holdings
 from onnxmem.training.network import network_of
@@ -131,14 +131,14 @@ def test_flops_of_what_is_computed_again(count: int, units_again: int) -> None:
     per_unit = [
         2 * ROWS * wide * narrow + ROWS * narrow for wide, narrow in itertools.pairwise(WIDTHS)
     ]
-    assert every(found, count).extra_flops(found) == sum(per_unit[:units_again])
-    assert keep_all(found).extra_flops(found) == 0
+    assert every(units(found), count).extra_flops(found) == sum(per_unit[:units_again])
+    assert [each.extra_flops(found) for each in schedules(found, "none")] == [0]
 
 
 def test_products_that_are_kept_are_not_computed_again() -> None:
     found = tape(chain())
     relus = sum(ROWS * narrow for narrow in WIDTHS[1:5])
-    schedule = every(found, 1, selective=True)
+    schedule = every(units(found), 1, selective=True)
     assert schedule.extra_flops(found) == relus
     assert schedule.name == "every=1, products kept"
     assert [sorted(segment.stored) for segment in schedule.segments] == [
@@ -150,8 +150,8 @@ def test_products_that_are_kept_are_not_computed_again() -> None:
 def test_sqrt_makes_as_many_segments_as_the_root_of_the_units() -> None:
     found = tape(chain((2,) * 12))
     assert len(units(found)) == 11
-    assert len(sqrt(found).segments) == 3
-    assert sqrt(found).name == "sqrt"
+    (schedule,) = schedules(found, "sqrt")
+    assert (schedule.name, len(schedule.segments)) == ("sqrt", 3)
     assert step(chain((2,) * 12), checkpoint="sqrt").trace == (
         step(chain((2,) * 12), checkpoint="every=4").trace
     )
@@ -206,7 +206,7 @@ def test_the_best_is_the_least_of_all_candidates() -> None:
     assert options[0].extra_flops == 0
     assert options[0].peak_bytes == step(text, loss="mse").peak_bytes
     assert found.peak_bytes == options[-1].peak_bytes < options[0].peak_bytes
-    names = [each.name for each in candidates(tape(text))]
+    names = [each.name for each in schedules(tape(text), "best")]
     assert names[:4] == ["none", "sqrt", "every=1", "every=1, products kept"]
     assert {each.schedule for each in options} <= set(names)
     assert step(text, loss="mse").checkpoints == ()

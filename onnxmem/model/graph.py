@@ -93,12 +93,13 @@ class Node:
     @property
     def reads(self) -> tuple[str, ...]:
         """Every tensor that the node needs, in order and as often as it names it."""
-        return (*(name for name in self.inputs if name), *self.outer_reads)
+        named = tuple(filter(None, self.inputs)) if "" in self.inputs else self.inputs
+        return (*named, *self.outer_reads) if self.outer_reads else named
 
     @property
     def writes(self) -> tuple[str, ...]:
         """Every tensor that the node makes."""
-        return tuple(name for name in self.outputs if name)
+        return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import prod
+from typing import cast
 
 Shape = tuple[int | None, ...]
 Dims = tuple[int, ...]
@@ -20,10 +21,9 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 
 def known_dims(shape: Shape | None) -> Dims | None:
     """The dims of a shape of which every one is known."""
-    if shape is None:
+    if shape is None or None in shape:
         return None
-    known = tuple(dim for dim in shape if dim is not None)
-    return known if len(known) == len(shape) else None
+    return cast("Dims", shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
+from onnxmem.training.matmul import PRODUCTS
+from onnxmem.training.recurrent_layer import RECURRENT
+
 
 class Policy(StrEnum):
     """How an operator's floating operands are cast."""
@@ -29,10 +32,7 @@ class Policy(StrEnum):
 Lists = Mapping[str, Policy]
 """Policies by operator."""
 
-_PRODUCTS = (
-    *("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul", "PRelu"),
-    *("linear", "scaled_dot_product_attention"),
-)
+_LOWERED = (*PRODUCTS, "PRelu")
 _LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
 
@@ -42,7 +42,7 @@ def _lists(*named: tuple[Policy, tuple[str, ...]]) -> Lists:
 
 CUDA_LISTS = _lists(
     # cuDNN's recurrent layers: `_cudnn_rnn_cast_reflatten` of aten/src/ATen/native/cudnn/RNN.cpp
-    (Policy.LOWER, (*_PRODUCTS, "GRU", "LSTM", "RNN")),
+    (Policy.LOWER, (*_LOWERED, *RECURRENT)),
     (Policy.FLOAT32, ("Acos", "Asin", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Tan")),
     (Policy.FLOAT32, ("Pow", "ReduceLogSumExp", "Resize", "Softplus", "Upsample", "rsqrt")),
     (Policy.FLOAT32, ("GroupNormalization", "LayerNormalization", "RMSNormalization")),
@@ -59,7 +59,7 @@ CUDA_LISTS = _lists(
 """Source: aten/src/ATen/autocast_mode.h, ``AT_FORALL_LOWER_PRECISION_FP`` and what follows it."""
 
 CPU_LISTS = _lists(
-    (Policy.LOWER, _PRODUCTS),
+    (Policy.LOWER, _LOWERED),
     (Policy.FLOAT32, ("GridSample", "ReduceProd", *_LOSSES)),
     (Policy.PROMOTE, ("Concat",)),
 )

@@ -37,14 +37,25 @@ class Backward:
     """The part of a gradient's bytes that a rank keeps."""
     waiting: dict[str, GradientTensor] = field(default_factory=dict)
     """Gradients by the tensor that they are of; of a parameter, by its storage."""
-    left: Counter[str] = field(default_factory=Counter)
+    gradients: GradientHeap = field(init=False)
+    """Where gradients are made."""
+    leaves: dict[str, str] = field(init=False)
+    """The storages of the parameters, by each name that they have."""
+    left: Counter[str] = field(init=False)
     """Gradients that are still to come, by parameter."""
 
     def __post_init__(self) -> None:
-        packed = self.tape.packed
-        for node in self.tape.way_back:
-            read = (n for name in data_reads(node) for n in packed.get(name, (name,)))
-            self.left.update(self._leaf(name) for name in read if self._is_leaf(name))
+        tape = self.tape
+        self.gradients = GradientHeap(self.heap)
+        reached = (tape.graph.tensors[name] for name in tape.reached)
+        self.leaves = {each.name: each.storage_key for each in reached if each.role is Role.WEIGHT}
+        self.left = Counter(
+            self.leaves[source]
+            for node in tape.way_back
+            for name in data_reads(node)
+            for source in tape.packed.get(name, (name,))
+            if source in self.leaves
+        )
 
     @property
     def tape(self) -> Tape:
@@ -55,11 +66,6 @@ class Backward:
     def heap(self) -> Heap:
         """Where all of it is allocated."""
         return self.storages.heap
-
-    @property
-    def gradients(self) -> GradientHeap:
-        """Where gradients are made."""
-        return GradientHeap(self.heap)
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Go back through nodes, given in forward order."""
@@ -85,16 +91,11 @@ class Backward:
         return made
 
     def hand_over(self, name: str, tensor: GradientTensor) -> None:
-        """Give a gradient to whoever made the tensor, or to the parameter.
-
-        That of a loss in a wider type than its output is cast on the way.
-        """
-        tensor = self.gradients.cast(f"gradient of {name}", tensor, self.tape.bits(name))
-        is_leaf = self._is_leaf(name)
-        key = self._leaf(name) if is_leaf else name
+        """Give a gradient to whoever made the tensor, or to the parameter."""
+        key = self.leaves.get(name, name)
         held = self.waiting.get(key)
         self.waiting[key] = tensor if held is None else self._sum(name, held, tensor)
-        if is_leaf:
+        if name in self.leaves:
             self.left[key] -= 1
             if self.left[key] == 0:
                 self._settle(key, name)
@@ -123,15 +124,9 @@ class Backward:
             self.waiting[key] = tensor
         label = f"gradient of {name}"
         whole_bytes = size_bytes(tensor.dims, bits)
-        if self.share(whole_bytes) == whole_bytes:
+        share_bytes = self.share(whole_bytes)
+        if share_bytes == whole_bytes:
             self.heap.relabel(tensor.block, label, Kind.GRADIENT)
         else:
-            self.heap.allocate(label, Kind.GRADIENT, self.share(whole_bytes))
+            self.heap.allocate(label, Kind.GRADIENT, share_bytes)
             self.gradients.drop(self.waiting.pop(key))
-
-    def _is_leaf(self, name: str) -> bool:
-        """Whether a tensor is a parameter itself."""
-        return name in self.tape.reached and self.tape.graph.tensors[name].role is Role.WEIGHT
-
-    def _leaf(self, name: str) -> str:
-        return self.tape.graph.tensors[name].storage_key

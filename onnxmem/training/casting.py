@@ -13,6 +13,7 @@ from onnxmem.ops import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.training.autocast import Lists, Policy
 from onnxmem.training.composites.framework import FRAMEWORK
+from onnxmem.training.precision import is_castable
 from onnxmem.training.recurrent_layer import is_recurrent
 
 _FLOAT_BITS = 32
@@ -57,7 +58,7 @@ class Autocast:
 def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
     """Put autocast's casts into a graph."""
     tensors = {
-        name: replace(tensor, dtype=DType.FLOAT32) if _is_castable(tensor) else tensor
+        name: replace(tensor, dtype=DType.FLOAT32) if is_castable(tensor) else tensor
         for name, tensor in graph.tensors.items()
     }
     casting = _Casting(graph, autocast, tensors)
@@ -70,12 +71,6 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
         casting.callers,
         {name: tuple(copies.get(each, each) for each in read) for name, read in packed.items()},
     )
-
-
-def _is_castable(tensor: Tensor) -> bool:
-    """Whether autocast, and a precision, speak of a tensor's type."""
-    dtype = tensor.dtype
-    return dtype is not None and dtype.is_floating and (dtype.bits or 0) <= _FLOAT_BITS
 
 
 @dataclass(slots=True)
@@ -103,7 +98,7 @@ class _Casting:
             node = self._with_operands_in(node, target)
         result = self._result(node, policy)
         for name in node.writes:
-            if _is_castable(self.tensors[name]):
+            if is_castable(self.tensors[name]):
                 self.tensors[name] = replace(self.tensors[name], dtype=result)
         self.nodes.append(node)
 
@@ -148,7 +143,7 @@ class _Casting:
     def _promoted(self, names: Iterable[str]) -> DType:
         """The widest type among operands; one of no dims counts only beside others like it."""
         found = [self.tensors[name] for name in names if name]
-        floating = [tensor for tensor in found if _is_castable(tensor)]
+        floating = [tensor for tensor in found if is_castable(tensor)]
         counted = [tensor for tensor in floating if tensor.shape != ()] or floating
         low = self.autocast.low
         is_low = bool(counted) and all(tensor.dtype is low for tensor in counted)
@@ -177,7 +172,7 @@ class _Casting:
         """Whether an operand is of the other type, and no number of the program."""
         tensor = self.tensors[name]
         is_number = tensor.shape == () and name in self.graph.values
-        return _is_castable(tensor) and tensor.dtype is not target and not is_number
+        return is_castable(tensor) and tensor.dtype is not target and not is_number
 
     def _copied(self, node: Node, place: int, name: str, target: DType) -> str:
         """Put a cast before a node, unless the copy is there; say the copy's name."""

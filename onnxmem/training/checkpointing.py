@@ -17,15 +17,15 @@ from math import isqrt
 from onnxmem.model import Node
 from onnxmem.sums import sum_known
 from onnxmem.training.constants import data_reads
+from onnxmem.training.matmul import PRODUCTS
+from onnxmem.training.recurrent_layer import RECURRENT
 from onnxmem.training.tape import Tape
 
 _FEW_UNITS = 4
-_PRODUCTS = frozenset(
-    {
-        *("Attention", "Conv", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "RNN"),
-        *("linear", "scaled_dot_product_attention"),
-    }
-)
+_PRODUCTS = frozenset({*PRODUCTS, *RECURRENT})
+
+Units = Sequence[tuple[Node, ...]]
+"""Stretches of the forward pass, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,25 @@ def keep_all(tape: Tape) -> Schedule:
     return Schedule("none", (Segment(tape.graph.nodes),))
 
 
-def every(tape: Tape, count: int, *, selective: bool = False) -> Schedule:
-    """A checkpoint behind so many units; selectively, what products make is kept too."""
+def schedules(tape: Tape, named: str) -> Iterator[Schedule]:
+    """The schedules that a recipe's ``checkpoint`` names: all candidates to choose the best of."""
+    if named == "none":
+        yield keep_all(tape)
+        return
     stretches = units(tape)
+    if named == "best":
+        yield from _candidates(tape, stretches)
+    else:
+        yield sqrt(stretches) if named == "sqrt" else every(stretches, int(named.split("=")[1]))
+
+
+def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
+    """A checkpoint behind so many units; selectively, what products make is kept too."""
     groups = [
         tuple(node for unit in stretches[start : start + count] for node in unit)
         for start in range(0, len(stretches), count)
     ]
-    stored = _product_outputs(tape) if selective else frozenset()
+    stored = _product_outputs(stretches) if selective else frozenset()
     segments = [
         Segment(group, True, stored & {name for node in group for name in node.writes})  # noqa: FBT003
         for group in groups[:-1]
@@ -78,25 +89,24 @@ def every(tape: Tape, count: int, *, selective: bool = False) -> Schedule:
     return Schedule(name, (*segments, Segment(groups[-1])))
 
 
-def sqrt(tape: Tape) -> Schedule:
+def sqrt(stretches: Units) -> Schedule:
     """As many segments as the root of the number of units."""
-    num_units = len(units(tape))
-    num_segments = max(isqrt(num_units), 1)
-    return Schedule("sqrt", every(tape, -(-num_units // num_segments)).segments)
+    num_segments = max(isqrt(len(stretches)), 1)
+    return Schedule("sqrt", every(stretches, -(-len(stretches) // num_segments)).segments)
 
 
-def candidates(tape: Tape) -> Iterator[Schedule]:
-    """Schedules to choose the best of: powers of 2 of units, the root, each selectively too."""
+def _candidates(tape: Tape, stretches: Units) -> Iterator[Schedule]:
+    """No checkpoints, the root, and powers of 2 of units: these selectively too."""
     yield keep_all(tape)
-    yield sqrt(tape)
-    num_units, count = len(units(tape)), 1
-    while count < num_units:
-        yield every(tape, count)
-        yield every(tape, count, selective=True)
+    yield sqrt(stretches)
+    count = 1
+    while count < len(stretches):
+        yield every(stretches, count)
+        yield every(stretches, count, selective=True)
         count *= 2
 
 
-def units(tape: Tape) -> Sequence[tuple[Node, ...]]:
+def units(tape: Tape) -> Units:
     """The stretches between points at which few tensors go on."""
     crossing = _crossing_counts(tape)
     for few in range(1, max(crossing, default=1) + 1):
@@ -145,7 +155,6 @@ def _crossing_counts(tape: Tape) -> list[int]:
     return counts
 
 
-def _product_outputs(tape: Tape) -> frozenset[str]:
-    return frozenset(
-        name for node in tape.graph.nodes if node.op_type in _PRODUCTS for name in node.writes
-    )
+def _product_outputs(stretches: Units) -> frozenset[str]:
+    nodes = (node for unit in stretches for node in unit)
+    return frozenset(name for node in nodes if node.op_type in _PRODUCTS for name in node.writes)

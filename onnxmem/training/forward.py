@@ -42,8 +42,12 @@ class Storages:
         So are the copies that autocast caches, where the nodes are a whole network with outputs.
         """
         nodes, held = tuple(nodes), tuple(outputs)
-        callers = {node.name: tape.callers.get(node.name, "") for node in nodes}
-        callers = {cast: caller for cast, caller in callers.items() if caller in callers}
+        names = {node.name for node in nodes} if tape.callers else set()
+        callers = {
+            cast: caller
+            for cast, caller in tape.callers.items()
+            if cast in names and caller in names
+        }
         cached = tuple(sorted(tape.cached)) if held else ()
         reads = Counter(name for node in nodes for name in data_reads(node))
         reads.update((*held, *cached))

@@ -13,8 +13,8 @@ def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
     It passes from floating input to floating output through every differentiable operator; a node
     with subgraphs passes it from whatever its bodies read.
     """
-    trained = {_storage(graph, name) for name in parameters.trained}
-    reached = {name for name in graph.tensors if _storage(graph, name) in trained}
+    trained = {graph.tensors[name].storage_key for name in parameters.trained}
+    reached = {name for name, tensor in graph.tensors.items() if tensor.storage_key in trained}
     for node in graph.nodes:
         if node.operator.differentiable and not reached.isdisjoint(_all_reads(node)):
             reached.update(name for name in node.writes if _is_floating(graph, name))
@@ -36,14 +36,10 @@ def backward_nodes(
 
 def _all_reads(node: Node) -> Iterable[str]:
     """Name what a node reads the data of, and what its subgraphs read inside."""
-    yield from data_reads(node)
-    for _, inner in node.subgraphs:
-        for within in inner.all_nodes():
-            yield from within.reads
-
-
-def _storage(graph: Graph, name: str) -> str:
-    return graph.tensors[name].storage_key
+    if not node.subgraphs:
+        return data_reads(node)
+    inner = (within for _, body in node.subgraphs for within in body.all_nodes())
+    return (*data_reads(node), *(name for within in inner for name in within.reads))
 
 
 def _is_floating(graph: Graph, name: str) -> bool:

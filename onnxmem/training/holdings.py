@@ -7,17 +7,17 @@ a copy of the gradients in its buckets (torch/nn/parallel/distributed.py, gradie
 off).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
-from onnxmem.ops.spec import Operand, known_dims
+from onnxmem.ops.spec import known_dims
 from onnxmem.recipe import Recipe
 from onnxmem.training.heap import Block, Kind
 from onnxmem.training.optimizers import Optimizer, optimizer_named
-from onnxmem.training.precision import Precision, precision_named
+from onnxmem.training.precision import Precision, held, precision_named
 
 _BATCH_COUNT_BYTES = 8
 """PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
@@ -43,24 +43,29 @@ class Holdings:
         """What keeps state."""
         return optimizer_named(self.recipe.optimizer)
 
+    @property
+    def shards_weights(self) -> bool:
+        """Whether a rank holds a part of each weight alone."""
+        return _STAGES[self.recipe.shard] >= 3  # noqa: PLR2004 - the third stage
+
     def share(self, size_bytes: int, stage: int) -> int:
         """The part of a tensor that a rank holds from a ZeRO stage on."""
         is_sharded = _STAGES[self.recipe.shard] >= stage
         return -(-size_bytes // self.recipe.world) if is_sharded else size_bytes
 
-    def whole_bytes(self, name: str) -> int:
-        """Bytes of one trained parameter, on all ranks together."""
-        return self._held(name, self.precision.weight_bits).size_bytes or 0
+    def whole_bytes(self, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Parameters and buffers, each with its bytes on all ranks together."""
+        return self._sized(names, self.precision.weight_bits)
 
     def weight_blocks(self) -> Iterable[Block]:
         """The trained parameters."""
-        for name in self.parameters.trained:
-            yield Block(name, Kind.WEIGHT, self.share(self.whole_bytes(name), 3))
+        for name, size_bytes in self.whole_bytes(self.parameters.trained):
+            yield Block(name, Kind.WEIGHT, self.share(size_bytes, 3))
 
     def buffer_blocks(self) -> Iterable[Block]:
         """What is held and not trained, BatchNormalization's batch counters too."""
-        for name in (*self.parameters.buffers, *self.parameters.quantised):
-            size_bytes = self._held(name, self.precision.weight_bits).size_bytes or 0
+        names = (*self.parameters.buffers, *self.parameters.quantised)
+        for name, size_bytes in self.whole_bytes(names):
             yield Block(name, Kind.BUFFER, size_bytes)
         norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
         for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
@@ -68,60 +73,50 @@ class Holdings:
 
     def state_blocks(self) -> Iterable[Block]:
         """What the optimizer keeps from step to step."""
+        optimizer, has_masters = self.optimizer, self.precision.master_bits > 0
+        element_bytes = self.precision.stepped_bits // 8
         for name in self.parameters.trained:
             dims = known_dims(self.graph.tensors[name].shape)
             if dims is None:
                 continue
-            stepped_bytes = prod(dims) * self._element_bytes
-            if self.precision.master_bits:
+            stepped_bytes = prod(dims) * element_bytes
+            if has_masters:
                 yield Block(f"master of {name}", Kind.STATE, self.share(stepped_bytes, 1))
-            state_bytes = self.optimizer.state_of(dims, self._element_bytes)
+            state_bytes = optimizer.state_of(dims, element_bytes)
             for size_bytes in _pieces(state_bytes, stepped_bytes):
                 yield Block(f"state of {name}", Kind.STATE, self.share(size_bytes, 1))
-        if self.parameters.trained and self.optimizer.shared_state_bytes:
-            yield Block("shared state", Kind.STATE, self.optimizer.shared_state_bytes)
+        if self.parameters.trained and optimizer.shared_state_bytes:
+            yield Block("shared state", Kind.STATE, optimizer.shared_state_bytes)
 
     def gradient_blocks(self) -> Iterable[Block]:
         """The parameters' gradients, where they live from one pass to the next."""
-        for name in self.parameters.trained:
-            size_bytes = self.share(self.whole_bytes(name), 2)
-            yield Block(f"gradient of {name}", Kind.GRADIENT, size_bytes)
+        for name, size_bytes in self.whole_bytes(self.parameters.trained):
+            yield Block(f"gradient of {name}", Kind.GRADIENT, self.share(size_bytes, 2))
 
     def bucket_blocks(self) -> Iterable[Block]:
         """The buckets in which ranks exchange gradients: as large as all of them."""
         if self.recipe.shard in _BUCKETED:
-            total_bytes = sum(self.whole_bytes(name) for name in self.parameters.trained)
+            total_bytes = sum(size for _, size in self.whole_bytes(self.parameters.trained))
             yield Block("buckets of gradients", Kind.GRADIENT, total_bytes)
 
     def temporary_blocks(self) -> Iterable[Block]:
         """What is alive at once while the optimizer steps; masters read wider gradients too."""
         wider = self.precision.stepped_bits - self.precision.weight_bits
-        for name in self.parameters.trained if wider else ():
-            more_bytes = self.share(self._held(name, wider).size_bytes or 0, 1)
-            yield Block(f"wider gradient of {name}", Kind.TEMPORARY, more_bytes)
+        for name, more_bytes in self._sized(self.parameters.trained if wider else (), wider):
+            yield Block(f"wider gradient of {name}", Kind.TEMPORARY, self.share(more_bytes, 1))
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
         sizes = self.optimizer.temporaries(
             tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None),
-            self._element_bytes,
+            self.precision.stepped_bits // 8,
             form=self.recipe.optimizer_form,
             weight_decay=self.recipe.weight_decay,
         )
         for size_bytes in sizes:
             yield Block(f"{self.optimizer.name} step", Kind.TEMPORARY, self.share(size_bytes, 1))
 
-    def gathered_bytes(self, names: Iterable[str]) -> int:
-        """Bytes of parameters that are gathered whole for a unit; 0 where none is sharded."""
-        if _STAGES[self.recipe.shard] < 3:  # noqa: PLR2004 - the third stage shards weights
-            return 0
-        return sum(self.whole_bytes(name) for name in names)
-
-    @property
-    def _element_bytes(self) -> int:
-        return self.precision.stepped_bits // 8
-
-    def _held(self, name: str, bits: int) -> Operand:
-        tensor = self.graph.tensors[name]
-        return self.precision.held(tensor.operand(), tensor.dtype, bits)
+    def _sized(self, names: Iterable[str], bits: int) -> Iterator[tuple[str, int]]:
+        for name in names:
+            yield name, held(self.graph.tensors[name], bits).size_bytes or 0
 
 
 def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:

@@ -36,6 +36,8 @@ def inputs_kept_in_vain(graph: Graph) -> tuple[str, ...]:
 
     ReLU, Sigmoid and Tanh keep their output either way: in place they save nothing that is kept.
     """
+    if all(node.onnx_op not in _IN_PLACE - _KEEPING_OUTPUT for node in graph.nodes):
+        return ()
     may_be = in_place_activations(graph)
     return tuple(
         node.name

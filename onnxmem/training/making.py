@@ -1,34 +1,32 @@
 """How a node's backward formula makes its inputs' gradients, by the way that its record says."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from onnxmem.model import Node
 from onnxmem.ops.spec import Gradient, Made, nothing
+from onnxmem.training.axes import axes_order, reduced_axes
 from onnxmem.training.matmul import is_product
 from onnxmem.training.products import matmul_gradients
-from onnxmem.training.storages import axes_order, is_identity
+from onnxmem.training.storages import is_identity
 from onnxmem.training.strides import Dims, Strides, like
 from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientHeap, GradientTensor
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """One input of which a gradient is asked, and the output's that arrived."""
 
     node: Node
     name: str
     gradient: Gradient
     dims: Dims | None
-    strides: Strides | None
+    """Of the input, if all are known."""
     bits: int
+    """Of the input, and so of its gradient in the end; 0 is unknown."""
     arrived: GradientTensor
-    temporary_bytes: int | None
-    """Alive beside it at the end of its formula."""
-    reduced: tuple[int, ...] | None
-    """The axes that a reduction takes away, where the file gives them."""
+    tape: Tape
 
     @property
     def label(self) -> str:
@@ -65,7 +63,7 @@ def input_gradients(
     made = [(asked, _make(heap, asked, passing)) for asked in _asked(tape, node, arrived)]
     for tensor in passing:
         heap.drop(tensor)
-    cast = [(each.name, heap.cast(each.label, tensor, each.bits)) for each, tensor in made]
+    cast = [(each.name, heap.cast(each.name, tensor, each.bits)) for each, tensor in made]
     for tensor in (*missing, *arrived.values()):
         heap.drop(tensor)
     return cast
@@ -75,41 +73,18 @@ def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> lis
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
     first = next(iter(arrived.values()))
     operator = node.operator
-    slots = [(name, operator.input_name(place)) for place, name in enumerate(node.inputs)]
-    slots += [(name, None) for name in node.outer_reads]
-    wanted = [
-        (source, slot)
-        for name, slot in reversed(slots)
-        if name in tape.reached
-        for source in tape.packed.get(name, (name,))
-    ]
+    slots = [(name, place) for place, name in enumerate(node.inputs) if name in tape.reached]
+    slots += [(name, len(node.inputs)) for name in node.outer_reads if name in tape.reached]
     is_same = is_identity(tape.graph, node)
     found: list[Asked] = []
-    for name, slot in wanted:
+    for name, place in reversed(slots):
+        slot = operator.input_name(place) if place < len(node.inputs) else None
         gradient = Gradient(name, Made.SAME) if is_same else operator.gradient_of(slot)
-        found.append(
-            Asked(
-                node,
-                name,
-                gradient,
-                tape.dims(name),
-                tape.views[name].strides,
-                tape.bits(name),
-                first,
-                0
-                if gradient.temporary_bytes is nothing
-                else gradient.temporary_bytes(tape.call(node)),
-                _reduced_axes(tape, node) if gradient.made is Made.EXPANDED else None,
-            )
+        found += (
+            Asked(node, source, gradient, tape.dims(source), tape.bits(source), first, tape)
+            for source in tape.packed.get(name, (name,))
         )
     return found
-
-
-def _reduced_axes(tape: Tape, node: Node) -> tuple[int, ...] | None:
-    given = node.attributes.get("axes")
-    if given is None and len(node.inputs) > 1:
-        given = tape.graph.values.get(node.inputs[1])
-    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else None
 
 
 def _missing_pieces(
@@ -131,7 +106,7 @@ def _make(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
 
 def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
     made = _like_input(heap, asked, asked.kernel_bits)
-    heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
+    _brush(heap, asked)
     return made
 
 
@@ -140,7 +115,7 @@ def _product(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTens
     if wide is None or wide == asked.dims:
         return _new(heap, asked, passing)
     full = heap.make(f"{asked.label}, not yet summed", wide, asked.arrived.bits)
-    heap.brush(f"{asked.label}, on the way", asked.temporary_bytes)
+    _brush(heap, asked)
     passing.append(full)
     return _like_input(heap, asked, asked.arrived.bits)
 
@@ -181,16 +156,25 @@ def _expanded_strides(asked: Asked) -> Strides | None:
         narrow = asked.arrived.dims or dims
         kept = zip(strides, narrow, dims, strict=True)
         return tuple(0 if one != wide else stride for stride, one, wide in kept)
-    if asked.reduced is None or len(strides) + len(asked.reduced) != len(dims):
+    reduced = reduced_axes(asked.tape.graph, asked.node)
+    if reduced is None or len(strides) + len(reduced) != len(dims):
         return (0,) * len(dims)
-    gone = {axis % len(dims) for axis in asked.reduced}
+    gone = {axis % len(dims) for axis in reduced}
     left = iter(strides)
     return tuple(0 if axis in gone else next(left) for axis in range(len(dims)))
 
 
+def _brush(heap: GradientHeap, asked: Asked) -> None:
+    """Make and free what is alive beside a gradient at the end of its formula."""
+    formula = asked.gradient.temporary_bytes
+    if formula is not nothing:
+        heap.brush(f"{asked.label}, on the way", formula(asked.tape.call(asked.node)))
+
+
 def _like_input(heap: GradientHeap, asked: Asked, bits: int) -> GradientTensor:
-    follows = asked.node.operator.keeps_strides and asked.dims is not None
-    strides = like(asked.dims, asked.strides) if follows and asked.dims is not None else None
+    strides = None
+    if asked.node.operator.keeps_strides and asked.dims is not None:
+        strides = like(asked.dims, asked.tape.views[asked.name].strides)
     return heap.make(asked.label, asked.dims, bits, strides)
 
 

@@ -8,15 +8,27 @@ head, it multiplies a copy in row-major order, and the copy is what is saved.
 from math import prod
 
 from onnxmem.model import Node
-from onnxmem.training.composites.framework import LINEAR
+from onnxmem.training.composites.framework import FRAMEWORK, LINEAR
 from onnxmem.training.strides import Dims, Strides, expanded, reshaped
 
 MATRIX_RANK = 2
+
+_OF_MATRICES = ("Einsum", "Gemm", "MatMul", "linear")
+PRODUCTS = (
+    *("Attention", "Conv", "ConvTranspose", "scaled_dot_product_attention"),
+    *_OF_MATRICES,
+)
+"""Operators whose arithmetic is multiply-adds of two operands, recurrent layers apart."""
 
 
 def is_product(node: Node) -> bool:
     """Whether a node multiplies matrices, in any number of dims, or does so for a linear layer."""
     return node.onnx_op == "MatMul" or node.operator is LINEAR
+
+
+def multiplies_matrices(node: Node) -> bool:
+    """Whether a node is one call of cuBLAS, or several: recurrent layers run in cuDNN."""
+    return node.op_type in _OF_MATRICES and node.domain in {"", FRAMEWORK}
 
 
 def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:

@@ -23,7 +23,7 @@ class TrainingMemory:
 
     recipe: Recipe
     weight_bytes: int
-    """Trained parameters, in the precision's copies."""
+    """Trained parameters; masters count as optimizer state, copies of autocast as activations."""
     buffer_bytes: int
     """Weights that no gradient reaches: running statistics and constants."""
     gradient_bytes: int

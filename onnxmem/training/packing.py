@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
+from onnxmem.training.recurrent_layer import is_recurrent
 
-_RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 _WEIGHTS_AT = slice(1, 4)
 _LAYOUT = frozenset(
     {"Cast", "Concat", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
@@ -22,13 +22,15 @@ def packed_weights(graph: Graph, parameters: Parameters) -> Mapping[str, tuple[s
 
     What lies between is in the mapping too: none of it takes memory in a step.
     """
+    recurrent = [node for node in graph.nodes if is_recurrent(node.onnx_op)]
+    if not recurrent:
+        return {}
     makers = {name: node for node in graph.nodes for name in node.writes}
     trained = {graph.tensors[name].storage_key: name for name in parameters.trained}
     found: dict[str, tuple[str, ...]] = {}
-    for node in graph.nodes:
-        if node.onnx_op in _RECURRENT:
-            for name in filter(None, node.inputs[_WEIGHTS_AT]):
-                found.update(_unpacked(graph, makers, trained, name))
+    for node in recurrent:
+        for name in filter(None, node.inputs[_WEIGHTS_AT]):
+            found.update(_unpacked(graph, makers, trained, name))
     return found
 
 

@@ -28,10 +28,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
-from onnxmem.model import DType
+from onnxmem.model import DType, Tensor
 from onnxmem.ops.spec import Operand
 
-_FLOAT_BITS = 32
+_CASTABLE = frozenset(
+    dtype
+    for dtype in DType
+    if dtype.is_floating and dtype.bits and dtype.bits <= 32  # noqa: PLR2004
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +61,23 @@ class Precision:
         """Of what the optimizer works on: its state, its temporaries, its gradients in the step."""
         return self.master_bits or self.weight_bits
 
-    def held(self, operand: Operand, dtype: DType | None, bits: int) -> Operand:
-        """Hold an operand's elements at ``bits``, where the precision speaks of its type."""
-        if dtype is None or not dtype.is_floating or (dtype.bits or 0) > _FLOAT_BITS:
-            return operand
-        return Operand(operand.shape, bits, operand.value)
+    def bits_in_step(self, tensor: Tensor) -> int | None:
+        """Bits per element of a tensor in a pass; under autocast its type says them."""
+        dtype = tensor.dtype
+        if self.autocast is None and dtype in _CASTABLE:
+            return self.activation_bits
+        return dtype.bits if dtype else None
+
+
+def is_castable(tensor: Tensor) -> bool:
+    """Whether a precision, and autocast, speak of a tensor's type."""
+    return tensor.dtype in _CASTABLE
+
+
+def held(tensor: Tensor, bits: int) -> Operand:
+    """A tensor with elements of ``bits``, where precisions speak of its type."""
+    known = bits if is_castable(tensor) else tensor.operand().bits
+    return Operand(tensor.shape, known)
 
 
 _MASTER = "ZeRO (Rajbhandari et al. 2020, arXiv 1910.02054), section 3.1: 2 + 2 + 12 with Adam"

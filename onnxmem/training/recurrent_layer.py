@@ -11,6 +11,8 @@ from math import prod
 from onnxmem.ops.spec import Call, known_dims
 
 _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+RECURRENT = tuple(_GATES)
+"""The operators."""
 _KEPT_PER_STEP = {"GRU": 7, "LSTM": 7, "RNN": 1}
 """Vectors of H. LSTM: four gates, c, tanh(c), h. GRU: three gates, its new gate twice, h - n, h."""
 _RANK = 3

@@ -7,16 +7,17 @@ loss to its end.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from onnxmem.model import Graph
 from onnxmem.recipe import Recipe
 from onnxmem.sums import sum_known
 from onnxmem.training.backward import Backward
-from onnxmem.training.checkpointing import Schedule, candidates, every, keep_all, sqrt, units
+from onnxmem.training.checkpointing import Schedule, schedules, units
 from onnxmem.training.heap import Block, Heap, Kind, Phase
 from onnxmem.training.holdings import Holdings
 from onnxmem.training.losses import loss_named
-from onnxmem.training.matmul import is_product
+from onnxmem.training.matmul import multiplies_matrices
 from onnxmem.training.memory import CheckpointOption, TrainingMemory
 from onnxmem.training.network import Network, network_of
 from onnxmem.training.passes import Passes
@@ -29,28 +30,12 @@ def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
 
     :raises UsageError: a recipe that names an output which is none.
     """
-    network = network_of(graph, recipe)
-    holdings = Holdings(network.graph, network.parameters, recipe)
-    outputs = loss_outputs(network.graph, recipe.outputs)
-    tape = tape_of(
-        network.graph,
-        network.parameters,
-        holdings.precision,
-        outputs,
-        in_place=recipe.in_place_activations,
-    )
-    step = _Step(network, holdings, tape, outputs)
-    if recipe.checkpoint != "best":
-        return step.taken(_schedule(tape, recipe.checkpoint))
-    taken = [(schedule, step.taken(schedule)) for schedule in candidates(tape)]
+    step = _Step.of(graph, recipe)
+    taken = [
+        (schedule, step.taken(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)
+    ]
     best = min((found for _, found in taken), key=lambda found: found.peak_bytes)
-    return replace(best, checkpoints=_unbeaten(tape, taken))
-
-
-def _schedule(tape: Tape, name: str) -> Schedule:
-    if name == "none":
-        return keep_all(tape)
-    return sqrt(tape) if name == "sqrt" else every(tape, int(name.removeprefix("every=")))
+    return best if len(taken) == 1 else replace(best, checkpoints=_unbeaten(step.tape, taken))
 
 
 def _unbeaten(
@@ -68,7 +53,7 @@ def _unbeaten(
     return tuple(kept)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """What every schedule of a step shares."""
 
@@ -76,14 +61,44 @@ class _Step:
     holdings: Holdings
     tape: Tape
     outputs: tuple[str, ...]
+    state: tuple[Block, ...]
+    gradients: tuple[Block, ...]
+    """Where they live from one pass to the next."""
+    unit_bytes: int
+    """Of the largest unit's parameters, gathered where ranks hold parts of them."""
+
+    @classmethod
+    def of(cls, graph: Graph, recipe: Recipe) -> Self:
+        """Read a graph as a recipe trains it."""
+        network = network_of(graph, recipe)
+        holdings = Holdings(network.graph, network.parameters, recipe)
+        outputs = loss_outputs(network.graph, recipe.outputs)
+        tape = tape_of(
+            network.graph,
+            network.parameters,
+            holdings.precision,
+            outputs,
+            in_place=recipe.in_place_activations,
+        )
+        return cls(
+            network=network,
+            holdings=holdings,
+            tape=tape,
+            outputs=outputs,
+            state=tuple(holdings.state_blocks()),
+            gradients=tuple(holdings.gradient_blocks()),
+            unit_bytes=_largest_unit_bytes(tape, holdings) if holdings.shards_weights else 0,
+        )
 
     def taken(self, schedule: Schedule) -> TrainingMemory:
         """Take the step once by a schedule."""
         recipe, graph = self.holdings.recipe, self.network.graph
         losses = OutputLosses(graph, self.holdings.precision, loss_named(recipe.loss), self.outputs)
-        heap = Heap()
-        terms = self._hold(heap, losses)
-        heap.begin_step()
+        held = self._held(losses)
+        terms = dict.fromkeys(Kind, 0)
+        for block in held:
+            terms[block.kind] += block.size_bytes
+        heap = Heap.holding(held)
         gradients = self._gradients_before(heap)
         held_bytes = heap.live_bytes
         passes = Passes(self.tape, heap, schedule)
@@ -113,44 +128,36 @@ class _Step:
             recipe=recipe,
             weight_bytes=terms[Kind.WEIGHT],
             buffer_bytes=terms[Kind.BUFFER],
-            gradient_bytes=sum(each.size_bytes for each in self.holdings.gradient_blocks()),
-            optimizer_state_bytes=sum(each.size_bytes for each in self.holdings.state_blocks()),
+            gradient_bytes=sum(block.size_bytes for block in self.gradients),
+            optimizer_state_bytes=sum(block.size_bytes for block in self.state),
             saved_activation_bytes=saved_bytes,
             input_bytes=sum_known((*inputs, losses.target_bytes())),
             trace=heap.trace(),
-            multiplies_matrices=any(
-                is_product(node) or node.onnx_op in {"Einsum", "Gemm"} for node in graph.nodes
-            ),
+            multiplies_matrices=any(multiplies_matrices(node) for node in graph.nodes),
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
             findings=self.network.findings,
         )
 
-    def _hold(self, heap: Heap, losses: OutputLosses) -> dict[Kind, int]:
-        """Allocate what is held through the step; say the bytes of each kind."""
+    def _held(self, losses: OutputLosses) -> tuple[Block, ...]:
+        """What is held through the step."""
         graph = self.network.graph
         inputs = ((name, graph.tensors[name].size_bytes or 0) for name in graph.inputs)
-        state = () if self.holdings.recipe.first_step else self.holdings.state_blocks()
-        blocks = (
+        return (
             *self.holdings.weight_blocks(),
             *self.holdings.buffer_blocks(),
-            *state,
+            *(() if self.holdings.recipe.first_step else self.state),
             *self.holdings.bucket_blocks(),
             *(Block(name, Kind.INPUT, size_bytes) for name, size_bytes in inputs),
             Block("targets", Kind.INPUT, losses.target_bytes() or 0),
         )
-        _allocate(heap, blocks)
-        terms = dict.fromkeys(Kind, 0)
-        for block in blocks:
-            terms[block.kind] += block.size_bytes
-        return terms
 
     def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the gradients that are there when the forward pass begins."""
         recipe = self.holdings.recipe
         if recipe.accumulate == 1 and recipe.zero_grad == "start":
             return ()
-        return _allocate(heap, self.holdings.gradient_blocks())
+        return _allocate(heap, self.gradients)
 
     def _outputs_before(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the outputs of the pass before, which a loop holds until it has new ones."""
@@ -164,30 +171,31 @@ class _Step:
 
     def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
         """Allocate the largest unit's parameters where ranks hold parts of them."""
-        trained = frozenset(self.network.parameters.trained)
-        of_units = (
-            {name for node in unit for name in node.reads if name in trained}
-            for unit in units(self.tape)
-        )
-        size_bytes = max((self.holdings.gathered_bytes(names) for names in of_units), default=0)
-        blocks = [Block("largest unit, gathered", Kind.WEIGHT, size_bytes)]
+        blocks = [Block("largest unit, gathered", Kind.WEIGHT, self.unit_bytes)]
         if with_gradients:
-            blocks.append(Block("its gradients", Kind.GRADIENT, size_bytes))
+            blocks.append(Block("its gradients", Kind.GRADIENT, self.unit_bytes))
         return _allocate(heap, blocks)
 
     def _optimize(self, heap: Heap) -> None:
         heap.enter(Phase.OPTIMIZER)
         if self.holdings.recipe.first_step:
-            _allocate(heap, self.holdings.state_blocks())
+            _allocate(heap, self.state)
         _release(heap, _allocate(heap, self.holdings.temporary_blocks()))
 
 
-def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:
-    return tuple(
-        heap.allocate(block.label, block.kind, block.size_bytes)
-        for block in blocks
-        if block.size_bytes
+def _largest_unit_bytes(tape: Tape, holdings: Holdings) -> int:
+    """Bytes of the parameters that are gathered at once, whole."""
+    trained = frozenset(tape.parameters.trained)
+    of_units = (
+        {name for node in unit for name in node.reads if name in trained} for unit in units(tape)
     )
+    return max(
+        (sum(size for _, size in holdings.whole_bytes(names)) for names in of_units), default=0
+    )
+
+
+def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:
+    return tuple(heap.hold(block) for block in blocks if block.size_bytes)
 
 
 def _release(heap: Heap, blocks: Iterable[int]) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import Attribute, Call, known_dims
+from onnxmem.ops.spec import Call, known_dims
+from onnxmem.training.axes import axes_order
 from onnxmem.training.composites.framework import ATTENTION
 from onnxmem.training.in_place import in_place_activations
 from onnxmem.training.strides import (
@@ -58,14 +59,13 @@ def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
 
 def is_identity(graph: Graph, node: Node) -> bool:
     """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
-    if node.onnx_op == "Dropout":
+    operator = node.onnx_op
+    if operator == "Dropout":
         return node.operator.saved_extra_bytes(graph.call(node)) == 0
-    if node.onnx_op in {"Cast", "CastLike"} and node.reads and node.writes:
+    if operator in {"Cast", "CastLike"} and node.reads and node.writes:
         source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
         return source is not None and source == result
-    if node.onnx_op == "Slice":
-        return _is_everything(graph, node)
-    return False
+    return operator == "Slice" and _is_everything(graph, node)
 
 
 def _is_everything(graph: Graph, node: Node) -> bool:
@@ -137,15 +137,6 @@ def _is_select(graph: Graph, node: Node) -> bool:
 
 def _reshape(look: _Look) -> Strides | None:
     return reshaped(look.before, look.strides, look.after)
-
-
-def axes_order(attributes: Mapping[str, Attribute], rank: int) -> tuple[int, ...]:
-    """The order in which a Transpose takes its input's axes; the reverse where none fits."""
-    perm = attributes.get("perm")
-    axes = range(rank)
-    if isinstance(perm, tuple) and sorted(perm, key=str) == sorted(axes, key=str):
-        return tuple(int(axis) for axis in perm)
-    return tuple(reversed(axes))
 
 
 def _transpose(look: _Look) -> Strides | None:

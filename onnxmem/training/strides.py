@@ -4,8 +4,6 @@ A stride is the distance in elements between neighbours along an axis. Transposi
 expanding only change strides; a reshape does too where it can, and otherwise copies.
 """
 
-from math import prod
-
 Dims = tuple[int, ...]
 Strides = tuple[int, ...]
 
@@ -16,7 +14,12 @@ def contiguous(shape: Dims) -> Strides:
     >>> contiguous((2, 3, 4))
     (12, 4, 1)
     """
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    strides: list[int] = []
+    stride = 1
+    for dim in reversed(shape):
+        strides.append(stride)
+        stride *= dim
+    return tuple(reversed(strides))
 
 
 def expanded(shape: Dims, strides: Strides, to: Dims) -> Strides:

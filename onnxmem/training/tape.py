@@ -51,10 +51,6 @@ class Tape:
     """Tensors that require a gradient."""
     way_back: tuple[Node, ...]
     """The nodes that a backward pass goes through, in forward order."""
-    kept: Mapping[str, Kept]
-    """By node."""
-    assumed_nodes: tuple[str, ...]
-    """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
     constants: frozenset[str]
     """What a framework works out before the step: it takes no memory in it."""
     packed: Mapping[str, tuple[str, ...]]
@@ -63,23 +59,37 @@ class Tape:
     """The parameters' copies that autocast holds as long as it is on."""
     callers: Mapping[str, str]
     """Autocast's casts by the nodes that they are made for."""
+    kept: Mapping[str, Kept] = field(default_factory=dict)
+    """By node."""
+    assumed_nodes: tuple[str, ...] = ()
+    """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
+    sizes: dict[str, int | None] = field(default_factory=dict)
+    """Bytes of the tensors that were asked for."""
 
     def dims(self, name: str) -> Dims | None:
         """The dims of a tensor, if all are known."""
         return known_dims(self.graph.tensors[name].shape)
 
+    def operand(self, name: str) -> Operand:
+        """A tensor as formulas see it, in the precision of activations."""
+        tensor = self.graph.tensors[name]
+        bits = self.precision.bits_in_step(tensor)
+        return Operand(tensor.shape, bits, self.graph.values.get(name))
+
     def size_bytes(self, name: str) -> int | None:
         """Bytes of a tensor as the step holds it."""
-        return _operand(self.graph, self.precision, name).size_bytes
+        if name not in self.sizes:
+            self.sizes[name] = self.operand(name).size_bytes
+        return self.sizes[name]
 
     def bits(self, name: str) -> int:
         """Bits per element of a tensor as the step holds it, and of its gradient; 0 is unknown."""
-        return _operand(self.graph, self.precision, name).bits or 0
+        return self.precision.bits_in_step(self.graph.tensors[name]) or 0
 
     def call(self, node: Node) -> Call:
-        """A node as its formulas see it, its operands in the precision of activations."""
+        """A node as its formulas see it."""
         inputs, outputs = (
-            tuple(_operand(self.graph, self.precision, name) if name else None for name in names)
+            tuple(self.operand(name) if name else None for name in names)
             for names in (node.inputs, node.outputs)
         )
         return Call(inputs, outputs, node.attributes)
@@ -120,26 +130,23 @@ def tape_of(
     way_back = tuple(
         node
         for node in backward_nodes(graph, reached, outputs)
-        if not packed.keys() >= set(node.writes)
+        if not packed or not packed.keys() >= set(node.writes)
     )
-    looks = views(graph, in_place=in_place)
-    ledger = _Ledger(graph, precision, reached, looks, constants | packed.keys(), packed)
-    for node in way_back:
-        ledger.kept[node.name] = ledger.keep(node)
-    return Tape(
+    empty = Tape(
         graph=graph,
         parameters=parameters,
         precision=precision,
-        views=ledger.views,
+        views=views(graph, in_place=in_place),
         reached=reached,
         way_back=way_back,
-        kept=ledger.kept,
-        assumed_nodes=tuple(ledger.assumed),
         constants=constants,
         packed=packed,
         cached=run.cached,
         callers=run.callers,
     )
+    ledger = _Ledger(empty)
+    kept = {node.name: ledger.keep(node) for node in way_back}
+    return replace(empty, kept=kept, assumed_nodes=tuple(ledger.assumed))
 
 
 def _as_run(
@@ -161,25 +168,19 @@ def _as_run(
 
 @dataclass(slots=True)
 class _Ledger:
-    graph: Graph
-    precision: Precision
-    reached: frozenset[str]
-    views: Mapping[str, View]
-    constants: frozenset[str]
-    packed: Mapping[str, tuple[str, ...]]
-    kept: dict[str, Kept] = field(default_factory=dict)
+    tape: Tape
     assumed: list[str] = field(default_factory=list)
 
     def keep(self, node: Node) -> Kept:
         """What one node's backward formula reads."""
-        if is_identity(self.graph, node):
+        if is_identity(self.tape.graph, node):
             return Kept()
         if node.operator is UNKNOWN or node.subgraphs:
             return self._everything(node)
-        layer = layer_of(node.onnx_op, self._call(node)) if is_recurrent(node.onnx_op) else None
+        layer = self.tape.layer(node)
         if layer is not None:
             return self._layer(node, layer)
-        names = tuple(dict.fromkeys(_saved(node, self.reached)))
+        names = tuple(dict.fromkeys(_saved(node, self.tape.reached)))
         found = self._copies(node)
         return Kept(
             self._storages(name for name in names if name not in found),
@@ -190,7 +191,7 @@ class _Ledger:
 
     def _extra_bytes(self, node: Node) -> int | None:
         formula = node.operator.saved_extra_bytes
-        return 0 if formula is nothing else formula(self._call(node))
+        return 0 if formula is nothing else formula(self.tape.call(node))
 
     def _layer(self, node: Node, layer: Layer) -> Kept:
         """What a recurrent layer keeps: X or copies of it, the first states and each step's.
@@ -198,10 +199,11 @@ class _Ledger:
         Its matrices too, where they are copies that autocast made.
         """
         data = node.inputs[0]
-        dims, strides = known_dims(self.graph.tensors[data].shape), self.views[data].strides
+        dims, strides = self.tape.dims(data), self.tape.views[data].strides
         copies_input = dims is not None and not is_row_major(dims, strides)
         passing_bytes = layer.passing_bytes(writes_output=bool(node.outputs[0]))
-        matrices = (each for name in node.inputs[1:3] for each in self.packed.get(name, (name,)))
+        packed = self.tape.packed
+        matrices = (each for name in node.inputs[1:3] for each in packed.get(name, (name,)))
         return Kept(
             self._storages((*(() if copies_input else (data,)), *matrices)),
             layer.blocks_of(node.name, copies_input=copies_input),
@@ -209,20 +211,16 @@ class _Ledger:
         )
 
     def _storages(self, names: Iterable[str]) -> tuple[str, ...]:
-        storages = (self.views[name].storage for name in names)
-        return tuple(dict.fromkeys(name for name in storages if self._is_kept(name)))
-
-    def _is_kept(self, storage: str) -> bool:
-        is_made = self.graph.tensors[storage].role is Role.ACTIVATION
-        return is_made and storage not in self.constants
+        storages = (self.tape.views[name].storage for name in names)
+        return tuple(dict.fromkeys(name for name in storages if self.tape.allocates(name)))
 
     def _everything(self, node: Node) -> Kept:
         """Keep every floating tensor that a node reads or makes, and all that its bodies make."""
         self.assumed.append(node.name)
-        touched = [self.graph.tensors[name] for name in (*node.reads, *node.writes)]
+        touched = [self.tape.graph.tensors[name] for name in (*node.reads, *node.writes)]
         floating = (each.name for each in touched if each.dtype is None or each.dtype.is_floating)
         inner = tuple(
-            (name, _operand(self.graph, self.precision, name).size_bytes)
+            (name, self.tape.size_bytes(name))
             for _, body in node.subgraphs
             for within in body.all_nodes()
             for name in within.writes
@@ -242,30 +240,14 @@ class _Ledger:
         }
 
     def _copy(self, name: str, other: str) -> int | None:
-        strides = self.views[name].strides
-        mine, others = (known_dims(self.graph.tensors[text].shape) for text in (name, other))
+        strides = self.tape.views[name].strides
+        mine, others = self.tape.dims(name), self.tape.dims(other)
         if mine is None or others is None or strides is None:
             return None
         count = copied_elements(mine, strides, others)
         if count is None:
             return None
-        return replace(_operand(self.graph, self.precision, name), shape=(count,)).size_bytes
-
-    def _call(self, node: Node) -> Call:
-        """The node as its formulas see it, its operands in the precision of activations."""
-        inputs, outputs = (
-            tuple(_operand(self.graph, self.precision, name) if name else None for name in names)
-            for names in (node.inputs, node.outputs)
-        )
-        return Call(inputs, outputs, node.attributes)
-
-
-def _operand(graph: Graph, precision: Precision, name: str) -> Operand:
-    tensor = graph.tensors[name]
-    operand = tensor.operand(graph.values.get(name))
-    if precision.autocast is not None:
-        return operand
-    return precision.held(operand, tensor.dtype, precision.activation_bits)
+        return replace(self.tape.operand(name), shape=(count,)).size_bytes
 
 
 def _saved(node: Node, reached: frozenset[str]) -> Iterator[str]:
@@ -284,7 +266,17 @@ def _is_kept(node: Node, saved: Saved, reached: frozenset[str]) -> bool:
 def _operands(node: Node, slot: str) -> tuple[str, ...]:
     """Name the operands at a slot of the schema, an input's or an output's, variadic ones too."""
     operator = node.operator
-    found = [n for i, n in enumerate(node.inputs) if n and operator.input_name(i) == slot]
-    if not found:
-        found = [n for i, n in enumerate(node.outputs) if n and operator.output_name(i) == slot]
-    return tuple(found)
+    found = _at_slot(slot, operator.inputs, node.inputs)
+    return found or _at_slot(slot, operator.outputs, node.outputs)
+
+
+def _at_slot(slot: str, slots: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the operands at one of some slots."""
+    if slot in slots:
+        place = slots.index(slot)
+        found = names[place : place + 1]
+    elif f"*{slot}" in slots:
+        found = names[slots.index(f"*{slot}") :]
+    else:
+        return ()
+    return tuple(name for name in found if name)

@@ -56,12 +56,12 @@ class GradientHeap:
             return self.make(label, dims, tensor.bits)
         return self.view(tensor, dims, strides)
 
-    def cast(self, label: str, tensor: GradientTensor, bits: int) -> GradientTensor:
-        """Hand on a tensor of so many bits, or make one and let go of the other; 0 is unknown."""
+    def cast(self, name: str, tensor: GradientTensor, bits: int) -> GradientTensor:
+        """Hand on a gradient of so many bits, or make one and let go of the other; 0 is unknown."""
         if not bits or not tensor.bits or tensor.bits == bits:
             return tensor
         strides = None if tensor.dims is None else like(tensor.dims, tensor.strides)
-        made = self.make(label, tensor.dims, bits, strides)
+        made = self.make(f"gradient of {name}", tensor.dims, bits, strides)
         self.drop(tensor)
         return made
 

@@ -10,7 +10,7 @@ from onnxmem.sums import sum_known
 from onnxmem.training.backward import Backward
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.losses import Loss
-from onnxmem.training.precision import Precision
+from onnxmem.training.precision import Precision, held
 from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientTensor
 
@@ -51,8 +51,7 @@ class OutputLosses:
 
     def operand(self, name: str) -> Operand:
         """An output as its loss reads it."""
-        tensor = self.graph.tensors[name]
-        return self.precision.held(tensor.operand(), tensor.dtype, self.precision.loss_bits)
+        return held(self.graph.tensors[name], self.precision.loss_bits)
 
     def target_bytes(self) -> int | None:
         """Bytes of the targets that the caller hands in."""
@@ -95,7 +94,7 @@ class OutputLosses:
         return self.operand(name).bits or 0
 
     def run_backward(self, backward: Backward) -> int | None:
-        """Start the gradients of the outputs.
+        """Start the gradients of the outputs; one in a wider type than its output is cast.
 
         The caller of the pass holds its first gradient, a one, to the end: say its block, if any.
         """
@@ -103,7 +102,9 @@ class OutputLosses:
         one = self._number(backward.heap, "gradient of the loss") if has_one else None
         for name in reversed(self.outputs):
             if name in backward.tape.reached:
-                backward.hand_over(name, self._gradient(backward, name))
+                made = self._gradient(backward, name)
+                bits = backward.tape.bits(name)
+                backward.hand_over(name, backward.gradients.cast(name, made, bits))
         return one
 
     def _gradient(self, backward: Backward, name: str) -> GradientTensor:

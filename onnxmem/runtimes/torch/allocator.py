@@ -59,16 +59,17 @@ class CachingAllocator:
             raise ValueError(msg)
         if size_bytes == 0:
             return
-        reserved_before_bytes = self.reserved_bytes
         rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
-        block = self._pool(rounded).take(rounded)
+        pool = self._pool(rounded)
+        reserved_before_bytes = pool.reserved_bytes
+        block = pool.take(rounded)
         block.asked_bytes = size_bytes
         self._blocks[number] = block
         self.asked_bytes += size_bytes
         self.asked_peak_bytes = max(self.asked_peak_bytes, self.asked_bytes)
         self.allocated_bytes += block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, self.allocated_bytes)
-        if self.reserved_bytes > reserved_before_bytes:
+        if pool.reserved_bytes > reserved_before_bytes:
             self.idle_bytes = self.reserved_bytes - self.allocated_bytes
 
     def free(self, number: int) -> None:

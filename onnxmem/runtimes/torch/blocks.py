@@ -62,11 +62,19 @@ class FreeBlocks:
         del self._order[bisect_left(self._order, (block.size_bytes, block.address))]
         del self._at[block.address]
 
-    def from_size(self, size_bytes: int) -> tuple[Block | None, Block | None]:
-        """The smallest block of at least a size (the lowest of equal ones), and the next one."""
-        place = bisect_left(self._order, (size_bytes, 0))
-        fitting = [self._at[address] for _, address in self._order[place : place + 2]]
-        return (fitting[0] if fitting else None, fitting[1] if len(fitting) > 1 else None)
+    def from_size(self, size_bytes: int, above: Block | None = None) -> Block | None:
+        """The smallest block of at least a size: the lowest of equal ones.
+
+        ``above``: the next one, where there is one, if that is it.
+        """
+        order = self._order
+        place = bisect_left(order, (size_bytes, 0))
+        if place == len(order):
+            return None
+        block = self._at[order[place][1]]
+        if block is above and place + 1 < len(order):
+            return self._at[order[place + 1][1]]
+        return block
 
     def split_bytes(self) -> int:
         """Bytes of the free blocks that share a segment with others."""

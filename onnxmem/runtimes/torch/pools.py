@@ -66,8 +66,7 @@ class Pool(ABC):
 
     def _best_fit(self, size_bytes: int) -> Block | None:
         """The smallest free block that will do (get_free_block)."""
-        block, _ = self.free.from_size(size_bytes)
-        return self._unless_oversize(block, size_bytes)
+        return self._unless_oversize(self.free.from_size(size_bytes), size_bytes)
 
     def _unless_oversize(self, block: Block | None, size_bytes: int) -> Block | None:
         """Keep blocks that are never split for requests of about their size (get_free_block)."""
@@ -132,10 +131,7 @@ class ExpandablePool(Pool):
 
     def _best_fit(self, size_bytes: int) -> Block | None:
         """The best fit, where the block on top counts with all that it can grow by."""
-        block, following = self.free.from_size(size_bytes)
-        if block is self.last and following is not None:
-            block = following
-        return self._unless_oversize(block, size_bytes)
+        return self._unless_oversize(self.free.from_size(size_bytes, self.last), size_bytes)
 
     def _reserve(self, size_bytes: int) -> Block:
         """Map pages onto the block on top, if free (try_allocate_expandable_block, map_block)."""

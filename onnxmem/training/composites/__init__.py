@@ -51,10 +51,12 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
 
     Without ``fused_attention`` the framework's attention runs as the products that the file holds.
     """
-    sight = Sight.of(with_cast_numbers(graph))
+    graph = with_cast_numbers(graph)
     present = {node.onnx_op for node in graph.nodes}
-    for needed, find in (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS:
-        if needed <= present:
-            found = with_matches(sight.graph, find(sight))
-            sight = sight if found is sight.graph else Sight.of(found)
-    return sight.graph
+    known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
+    sight: Sight | None = None
+    for find in (find for needed, find in known if needed <= present):
+        if sight is None or sight.graph is not graph:
+            sight = Sight.of(graph)
+        graph = with_matches(graph, find(sight))
+    return graph

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from onnxmem.model import Node
 from onnxmem.ops import lookup
+from onnxmem.training.axes import reduced_axes
 from onnxmem.training.composites.rewriting import Match, Sight
 
 _CHANNELS_AT = 1
@@ -53,17 +54,11 @@ def _is_over_the_last_axes(sight: Sight, data: str, nodes: tuple[Node, ...]) -> 
     means = [node for node in nodes if node.onnx_op == "ReduceMean"]
     if dims is None:
         return False
-    found = {tuple(sorted(axis % len(dims) for axis in _axes(sight, mean))) for mean in means}
+    axes = (reduced_axes(sight.graph, mean) or () for mean in means)
+    found = {tuple(sorted(axis % len(dims) for axis in each)) for each in axes}
     return len(found) == 1 and next(iter(found)) in {
         tuple(range(first, len(dims))) for first in range(len(dims))
     }
-
-
-def _axes(sight: Sight, reduction: Node) -> tuple[int, ...]:
-    given = reduction.attributes.get("axes")
-    if given is None and len(reduction.inputs) > 1:
-        given = sight.graph.values.get(reduction.inputs[1])
-    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else ()
 
 
 def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:

@@ -56,10 +56,11 @@ class Sight:
     @classmethod
     def of(cls, graph: Graph) -> "Sight":
         """Look at a graph."""
-        reads = Counter(name for node in graph.nodes for name in data_reads(node))
+        read = [(name, node) for node in graph.nodes for name in data_reads(node)]
+        reads = Counter(name for name, _ in read)
         reads.update(graph.outputs)
         makers = {name: node for node in graph.nodes for name in node.writes}
-        readers = {name: node for node in graph.nodes for name in data_reads(node)}
+        readers = dict(read)
         return cls(graph, makers, readers, reads)
 
     def maker(self, name: str, *op_types: str, reads: int = 1) -> Node | None:
