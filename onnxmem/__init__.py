@@ -15,12 +15,25 @@ from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis, analyze
+    from onnxmem.registry.many import analyze_many
 
-__all__ = ["Analysis", "OnnxmemError", "Recipe", "Settings", "__version__", "analyze"]
+__all__ = [
+    "Analysis",
+    "OnnxmemError",
+    "Recipe",
+    "Settings",
+    "__version__",
+    "analyze",
+    "analyze_many",
+]
 
 __version__ = "0.1.0"
 
-_LATE = {"Analysis": "onnxmem.analysis", "analyze": "onnxmem.analysis"}
+_LATE = {
+    "Analysis": "onnxmem.analysis",
+    "analyze": "onnxmem.analysis",
+    "analyze_many": "onnxmem.registry.many",
+}
 
 
 def __getattr__(name: str) -> object:

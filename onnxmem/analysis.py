@@ -3,20 +3,31 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from onnxmem import rows
-from onnxmem.capacity import BatchLaw, BatchLimit
-from onnxmem.compute import Compute, compute
-from onnxmem.coverage import Coverage, coverage, model_findings
+from onnxmem.analysed import Analysis
+from onnxmem.compute import compute
+from onnxmem.coverage import coverage, model_findings
+from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
+from onnxmem.kv_cache import (
+    CacheMemory,
+    KvCache,
+    NoContextError,
+    Recognised,
+    Step,
+    cache_memory,
+    find_cache,
+    numbers_at,
+    refuse_bound,
+    settled,
+    with_zeros,
+)
 from onnxmem.limits import Limits
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError
 from onnxmem.measure.measuring import measure as run_measured
 from onnxmem.measure.options import Provider, SessionOptions
 from onnxmem.measure.settings import MeasureSettings
-from onnxmem.memory import ActivationMemory
-from onnxmem.model import Graph, ModelFile, ModelSource, Prepared, Request, load, prepare
-from onnxmem.model.parameters import Parameters
+from onnxmem.model import ModelFile, ModelSource, Prepared, Request, load, prepare
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes import LEVELS, RuntimeMemory, optimised_file, runtime_memories
 from onnxmem.runtimes.torch import TorchMemory, TorchSettings, replay
@@ -24,77 +35,18 @@ from onnxmem.settings import Settings
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import (
-    RulesOfThumb,
     rules_of_thumb,
     tensor_elements,
     usual_max_batch,
 )
 from onnxmem.values import GivenValue, read_values
 
+__all__ = ["Analysis", "Question", "analyze", "ask"]
+
 _STEPS = 2
 """Training steps that PyTorch's allocator is replayed for: no network's third asked for more
 than its second.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
-    """The answer: one model under one setting. Bytes are exact; ``None`` is unknown."""
-
-    path: str
-    file_bytes: int
-    settings: Settings
-    """As asked, but ``batch`` and ``dims`` are those in effect."""
-    graph: Graph
-    parameters: Parameters
-    weight_bytes: int | None
-    inputs_bytes: int | None
-    outputs_bytes: int | None
-    activations: ActivationMemory
-    total_bytes: int | None
-    """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
-    overhead."""
-    training: TrainingMemory | None
-    torch: TorchMemory | None
-    """What PyTorch's allocator on CUDA makes of the training step."""
-    rules_of_thumb: RulesOfThumb
-    compute: Compute
-    batch_law: BatchLaw | None
-    """Of ``total_bytes``."""
-    training_law: BatchLaw | None
-    """Of the training peak."""
-    max_batch: BatchLimit | None
-    rule_max_batch: int | None
-    """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
-    runtimes: tuple[RuntimeMemory, ...]
-    """What each runtime asked for takes, in the order asked."""
-    measured: Measurement | Finding | None
-    """What a run took, or why there is no such figure; ``None``: not asked for."""
-    coverage: Coverage
-    findings: tuple[Finding, ...]
-    follows_batch: bool
-    """False: the batch asked for is not, or not everywhere, the batch of the graph."""
-    question: "Question"
-    """What ``at`` asks again."""
-
-    @property
-    def status(self) -> str:
-        """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
-        is_whole = self.follows_batch and not self.coverage.unknown_tensors
-        return "ok" if is_whole else "partial"
-
-    @property
-    def num_parameters(self) -> int:
-        """Elements of trained parameters and of quantised weights."""
-        return self.parameters.num_parameters
-
-    def at(self, *, batch: int) -> "Analysis":
-        """Ask the same of another batch, without reading the file again."""
-        return self.question.at(batch).answer()
-
-    def to_dict(self, *, layers: bool = False) -> rows.Row:
-        """One row of the JSON contract; ``layers`` adds a row per node."""
-        return rows.row(self, with_layers=layers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +59,38 @@ class Question:
     source: ModelFile
     """The file, where ``model`` is what a runtime's optimiser made of it."""
     remarks: tuple[Finding, ...] = ()
+    cache: KvCache | None = None
+    context: int | None = None
+    """Tokens that the cache holds after a step, where that is asked for."""
+    is_emptied: bool = False
+    """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
+
+    def at_context(self, context: int, step: Step = Step.DECODE) -> "Question":
+        """A step that ends at a context, of a question that is asked of none yet.
+
+        :raises NoContextError: the model has no such step, or no cache.
+        :raises UsageError: a dim is asked for that the context decides, or training.
+        """
+        if self.settings.train:
+            message = "--context: a training step has no cache; leave --train or --context out"
+            raise UsageError(message)
+        if self.cache is None:
+            message = "no key-value cache is recognised among the inputs"
+            raise NoContextError(message)
+        at = numbers_at(self.cache, step, context)
+        refuse_bound(self.settings.dims, at[1])
+        asked = self.without(at[1])
+        prepared, settings = settled(self.cache, asked.prepared, asked.settings, at)
+        return replace(asked, prepared=prepared, settings=settings, context=context)
+
+    def without(self, numbers: Mapping[str, int]) -> "Question":
+        """The same of a file that says 0 for the symbols that are; itself where none is."""
+        proto = with_zeros(self.source.proto, numbers)
+        if proto is self.source.proto or self.is_emptied:
+            return self
+        prepared = replace(self.prepared, proto=with_zeros(self.prepared.proto, numbers))
+        source = replace(self.source, proto=proto)
+        return replace(self, prepared=prepared, source=source, is_emptied=True)
 
     def at(self, batch: int) -> "Question":
         """The same question at another batch, which wins over a dim given for it."""
@@ -149,6 +133,12 @@ class Question:
         )
         sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
         return replay(sizes[:held], sizes[held:], steps=_STEPS, settings=settings)
+
+    def cache_memory(self, terms: Terms) -> CacheMemory | None:
+        """What the cache takes; ``None`` where there is none."""
+        if self.cache is None:
+            return None
+        return cache_memory(self.cache, self.settings, terms, self.context)
 
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
@@ -194,6 +184,7 @@ class Question:
             max_batch=largest(budget_bytes),
             runtimes=tuple(each for each in asked if isinstance(each, RuntimeMemory)),
             measured=measured,
+            kv_cache=self.cache_memory(terms),
             rule_max_batch=None
             if budget_bytes is None or elements is None
             else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
@@ -234,6 +225,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     precision: str | None = None,
     loss: str | None = None,
     recipe: Recipe | None = None,
+    context: int | None = None,
     budget_bytes: int | None = None,
     runtimes: tuple[str, ...] = (),
     graph: str | None = None,
@@ -248,7 +240,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
 
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
     whole inputs; ``values`` says what small inputs hold, where that decides what a runtime does (a
-    number, or a list of them); ``budget_bytes`` asks for the largest batch within it. ``runtimes``
+    number, or a list of them); ``context`` is the tokens that a language model's cache holds after
+    a decode step; ``budget_bytes`` asks for the largest batch within it. ``runtimes``
     asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that
     onnxruntime makes.
 
@@ -273,4 +266,27 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     )
     file = load(source)
     model, remarks = optimised_file(file, settings)
-    return Question(model, prepare(model), settings, file, remarks).answer()
+    return _at(ask(model, settings, file, remarks), context).answer()
+
+
+def ask(
+    model: ModelFile, settings: Settings, source: ModelFile, remarks: tuple[Finding, ...] = ()
+) -> Question:
+    """Read a model and what is asked of it; nothing is worked out yet.
+
+    :raises OnnxmemError: the model cannot be read.
+    """
+    prepared = prepare(model)
+    found: Recognised = find_cache(prepared)
+    return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+
+
+def _at(asked: Question, context: int | None) -> Question:
+    """At a context where one is asked for; what cannot be is a finding, and the dims stay open."""
+    if context is None:
+        return asked
+    try:
+        return asked.at_context(context)
+    except NoContextError as fault:
+        text = f"--context {context} has no effect: {fault}; see --dim"
+        return replace(asked, remarks=(*asked.remarks, Finding("no_context", text)))

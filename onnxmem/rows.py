@@ -31,7 +31,7 @@ KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
     *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
-    *("layers", "findings"),
+    *("layers", "findings", "kv_cache"),
 )
 """Of every row, in order."""
 
@@ -85,6 +85,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
             {"code": finding.code, "message": finding.message, "node": finding.node}
             for finding in analysis.findings
         ],
+        "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
     }
 
 

@@ -1,34 +1,26 @@
 """From what a command line names to the model files that are checked."""
 
-import glob
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from onnxmem.errors import MissingFileError
 from onnxmem.escaping import shortened
+from onnxmem.sources.naming import expanded, models_below, with_lists
 
-_SUFFIX = ".onnx"
+__all__ = ["model_paths", "models_below", "relative_path"]
 
 
 def model_paths(named: Iterable[str]) -> tuple[str, ...]:
-    """The models named: files as they are, what patterns match, and every .onnx file of a folder.
+    """The models named: files as they are, and those of folders, patterns and lists.
 
-    Each once, in the order named; those of one folder or pattern in the order of their names. A
-    name of a file that isn't there stays: reading it tells what is wrong.
+    Each once, in the order named. A name of a file that isn't there stays: reading it tells what is
+    wrong. A gate must not pass for want of models, so a name that stands for none is a fault.
 
     :raises MissingFileError: a folder without a model, a pattern that matches nothing.
+    :raises UsageError: a list that cannot be read.
     """
-    return tuple(dict.fromkeys(path for name in named for path in _paths_of(name)))
-
-
-def models_below(folder: Path) -> Iterator[str]:
-    """Every .onnx file of a folder and of those in it, hidden ones left out, in order."""
-    for here, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            if name.endswith(_SUFFIX) and not name.startswith("."):
-                yield os.path.join(here, name)  # noqa: PTH118 - Path would drop a leading "./"
+    return tuple(dict.fromkeys(path for name in with_lists(named) for path in _paths_of(name)))
 
 
 def relative_path(path: str, folder: Path) -> str:
@@ -44,17 +36,12 @@ def relative_path(path: str, folder: Path) -> str:
         return whole.as_posix()
 
 
-def _paths_of(name: str) -> Iterator[str]:
-    if Path(name).is_dir():
-        found = tuple(models_below(Path(name)))
-        what = "holds no .onnx file"
-    elif glob.has_magic(name) and not os.path.lexists(name):
-        found = tuple(sorted(glob.iglob(name, recursive=True)))  # noqa: PTH207 - keeps "./"
-        what = "no file matches"
-    else:
-        yield name
-        return
+def _paths_of(name: str) -> tuple[str, ...]:
+    found = expanded(name)
+    if found is None:
+        return (name,)
     if not found:
+        what = "holds no .onnx file" if Path(name).is_dir() else "no file matches"
         message = f"{shortened(name)}: {what}; check the path"
         raise MissingFileError(message)
-    yield from found
+    return found

@@ -9,8 +9,9 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
-from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.parsers import DEFAULT, PARSERS
+from onnxmem.faults import fault_of
 
 __all__ = ["main"]
 

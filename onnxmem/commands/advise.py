@@ -1,26 +1,45 @@
-"""``onnxmem advise MODEL...``: settings of a session that take less memory on this model."""
+"""``onnxmem advise MODEL...``: what would lower a model's memory, and what it saves."""
 
 import json
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from onnxmem import __version__
+from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
+from onnxmem.analysis import Question
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import Fault, fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
-from onnxmem.errors import worst_exit_code
+from onnxmem.commands.training_options import recipe_from
+from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
-from onnxmem.model import load
+from onnxmem.faults import Fault, fault_of
+from onnxmem.model import ModelFile, load, prepare
 from onnxmem.report.advice import render_advice
+from onnxmem.report.proposals import advice_row, render_proposals
 from onnxmem.rows import Row
 from onnxmem.runtimes import Advice, Choice, advise
 from onnxmem.settings import Settings
 
 SCHEMA: Final = "onnxmem.advice"
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 _DEFAULT: Final = "ort-cpu"
-Outcome = tuple[str, str, Advice | Fault]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What there is to say of a model on a runtime."""
+
+    path: str
+    settings: Settings
+    advice: Advised
+    session: Advice | None
+    """``None`` for a training step: no runtime is asked about."""
+
+
+Outcome = tuple[str, str | None, Found | Fault]
 """Path, runtime, and what there is to say."""
 
 
@@ -28,50 +47,108 @@ def run(arguments: Namespace) -> int:
     """Advise on every model in order; one that fails costs no other its advice."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    runtimes = _runtimes(arguments)
+    if arguments.emit is not None:
+        _check_emit(arguments, runtimes)
     codes: list[int] = []
-    outcomes = list(_outcomes(arguments, codes))
-    text = _json(outcomes) if arguments.json else _text(outcomes)
+    outcomes = list(_outcomes(arguments, runtimes, codes))
+    text = _written(arguments, outcomes)
     if arguments.output is None:
         write_stdout(text)
-    else:
+    elif text:
         write_file(text, arguments.output, quiet=arguments.quiet)
     return worst_exit_code(codes)
 
 
-def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
+def _runtimes(arguments: Namespace) -> tuple[str | None, ...]:
+    named = tuple(dict.fromkeys(arguments.runtimes))
+    return named or ((None,) if arguments.train else (_DEFAULT,))
+
+
+def _check_emit(arguments: Namespace, runtimes: tuple[str | None, ...]) -> None:
+    if arguments.json:
+        message = "--emit and --json: two forms of one result; --emit json is a settings file"
+        raise UsageError(message)
+    if len(arguments.models) * len(runtimes) > 1:
+        message = "--emit: the settings of one model on one runtime; name one of each"
+        raise UsageError(message)
+
+
+def _written(arguments: Namespace, outcomes: list[Outcome]) -> str:
+    if arguments.emit is None:
+        return _json(outcomes) if arguments.json else _text(outcomes)
+    emit = EMITTERS[arguments.emit]
+    return "".join(
+        emit(settled(found.advice, found.session))
+        for _, _, found in outcomes
+        if isinstance(found, Found)
+    )
+
+
+def _outcomes(
+    arguments: Namespace, runtimes: tuple[str | None, ...], codes: list[int]
+) -> Iterator[Outcome]:
     """Advice for each model on each runtime asked for."""
     for path in arguments.models:
-        for runtime in dict.fromkeys(arguments.runtimes or (_DEFAULT,)):
+        for runtime in runtimes:
             try:
-                yield path, runtime, advise(load(path), _settings(arguments, runtime))
+                settings = _settings(arguments, runtime)
+                yield path, runtime, _found(load(path), settings, arguments, runtime)
             except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
                 fault = fault_of(error)
                 codes.append(tell(fault, error, path))
                 yield path, runtime, fault
 
 
-def _settings(arguments: Namespace, runtime: str) -> Settings:
+def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: str | None) -> Found:
+    session = None if runtime is None or settings.train else advise(file, settings)
+    asked = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
+    question = Question(file, prepare(file), asked, file)
+    named = runtime if arguments.runtimes else None
+    budget = Budget(arguments.budget_bytes, named)
+    return Found(file.path, settings, advised(question, budget, session), session)
+
+
+def _settings(arguments: Namespace, runtime: str | None) -> Settings:
     return Settings(
         batch=arguments.batch,
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
         values=dict(arguments.values),
-        runtimes=(runtime,),
+        train=arguments.train,
+        recipe=recipe_from(arguments),
+        runtimes=() if runtime is None else (runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
         cuda_context_bytes=arguments.cuda_context_bytes,
         cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+        expandable_segments=arguments.expandable_segments,
         asks_onnxruntime=not arguments.emulate_optimiser,
     )
 
 
 def _text(outcomes: list[Outcome]) -> str:
-    """The tables one after another; failures have been told on stderr."""
-    return "\n".join(
-        render_advice(path, found.runtime, found.singles)
-        for path, _, found in outcomes
-        if isinstance(found, Advice)
-    )
+    """The advice of each model one after another; failures have been told on stderr."""
+    parts = []
+    for path, _, found in outcomes:
+        if isinstance(found, Found):
+            parts.append(render_proposals(path, found.advice, _assumptions(found)))
+            if found.session is not None:
+                session = found.session
+                parts.append(render_advice(path, session.runtime, session.singles))
+    return "\n".join(parts)
+
+
+def _assumptions(found: Found) -> list[str]:
+    bound = found.advice.subject.terms().bound
+    recipe, symbols = found.settings.recipe, found.advice.subject.question.prepared.batch_symbols
+    training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
+    batch = bound.binding.batch
+    return [
+        *(training if found.settings.train else ("inference",)),
+        "no batch" if batch is None else f"batch {batch}",
+        *(f"{name} = {n}" for name, n in bound.binding.dims.items() if name not in symbols),
+    ]
 
 
 def _json(outcomes: list[Outcome]) -> str:
@@ -84,18 +161,25 @@ def _json(outcomes: list[Outcome]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def _row(path: str, runtime: str, found: Advice | Fault) -> Row:
+def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:
     row: Row = {"path": printable(path), "status": "ok", "error": None, "runtime": runtime}
+    empty: Row = {"combinations": [], "single_changes": [], "findings": []}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}
-        empty: Row = {"combinations": [], "single_changes": [], "findings": []}
-        return row | {"status": "error", "error": error} | empty
-    return row | {
-        "combinations": [_choice(choice) for choice in found.runtime.advice],
-        "single_changes": [_choice(choice) for choice in found.singles],
+        nothing: Row = {"figure": None, "before_bytes": None, "advice": [], "budget": None}
+        return row | {"status": "error", "error": error} | empty | nothing
+    return row | _session_row(found.session, empty) | advice_row(found.advice)
+
+
+def _session_row(session: Advice | None, empty: Row) -> Row:
+    if session is None:
+        return empty
+    return {
+        "combinations": [_choice(choice) for choice in session.runtime.advice],
+        "single_changes": [_choice(choice) for choice in session.singles],
         "findings": [
             {"code": finding.code, "message": printable(finding.message)}
-            for finding in found.runtime.findings
+            for finding in session.runtime.findings
         ],
     }
 

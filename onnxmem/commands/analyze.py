@@ -1,102 +1,187 @@
 """``onnxmem MODEL...``: what each model takes; one that fails costs no other its row."""
 
+import os
+import sys
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
 
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import Fault, fault_of, tell
-from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.faults import tell
+from onnxmem.commands.forms import FORMS, SUMMED, WITH_LAYERS, Look
+from onnxmem.commands.output import check_output, wants_colour
+from onnxmem.commands.progress import Counter, counter
+from onnxmem.commands.streaming import write_pieces
 from onnxmem.commands.training_options import recipe_from
-from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
-from onnxmem.recipe import Recipe
+from onnxmem.devices import catalogue
+from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
+from onnxmem.faults import Fault
+from onnxmem.registry.cache import open_cache
+from onnxmem.registry.cluster import dask_executor
+from onnxmem.registry.many import outcomes
+from onnxmem.registry.places import Place, places
+from onnxmem.registry.summary import Tally, bytes_at
+from onnxmem.registry.task import Outcome, Task
 from onnxmem.report.colour import coloured
-from onnxmem.report.contract import as_json
 from onnxmem.report.layers import render_layers
 from onnxmem.report.terminal import render
-from onnxmem.rows import Failure
+from onnxmem.rows import Row
+from onnxmem.sources import STDIN, model_names, staged_stdin
 from onnxmem.units import plural
+
+_MAX_REPORTS: Final = 10
+"""Of more models, text is a line each and a summary."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Mutable: what the models so far have come to."""
+
+    strict: bool
+    counter: Counter
+    codes: list[int] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+
+    def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
+        """The outcomes, each with its faults told first, on stderr."""
+        for name, outcome in zip(names, found, strict=True):
+            row = outcome["row"]
+            self.tally.add(row)
+            self.counter.count(failed=row["status"] == "error")
+            faults = [*outcome["faults"], *(_left_out(row) if self.strict else ())]
+            if faults:
+                self.counter.clear()
+            for each in faults:
+                fault = Fault(each["code"], each["message"], each["exit_code"])
+                self.codes.append(tell(fault, path=name))
+                if each["trace"]:
+                    print(each["trace"], file=sys.stderr)
+            yield outcome
+
+    def cleared(self, pieces: Iterator[str]) -> Iterator[str]:
+        """What is written, the counter being out of its way."""
+        for piece in pieces:
+            self.counter.clear()
+            yield piece
 
 
 def run(arguments: Namespace) -> int:
-    """Analyse every model in order, then write the report."""
-    check_output(arguments.output, arguments.models, force=arguments.force)
+    """Analyse every model, and write what comes of them in the order of their names."""
     refuse_two_answers(arguments)
-    codes: list[int] = []
-    _write(_entries(arguments, codes), arguments)
-    return worst_exit_code(codes)
-
-
-def _entries(arguments: Namespace, codes: list[int]) -> Iterator[Analysis | Failure]:
-    """One entry at a time: a catalogue of models need not be in memory together."""
-    recipe = recipe_from(arguments)
-    for path in arguments.models:
-        entry, code = _entry(path, arguments, recipe)
-        codes.append(code)
-        yield entry
-
-
-def _entry(path: str, arguments: Namespace, recipe: Recipe) -> tuple[Analysis | Failure, int]:
-    try:
-        analysis = analyze(
-            path,
-            batch=arguments.batch,
-            dims=dict(arguments.dims),
-            shapes=dict(arguments.shapes),
-            values=dict(arguments.values),
+    names = model_names(arguments.models)
+    check_output(arguments.output, names, force=arguments.force)
+    form = _form(arguments, len(names))
+    held = _places(arguments, is_needed=form in SUMMED and len(names) > 1)
+    progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
+    state = _Run(arguments.strict, progress)
+    with ExitStack() as stack:
+        tasks = _tasks(names, arguments, form, stack)
+        found = _outcomes(tasks, len(names), arguments, stack)
+        look = Look(
+            paint=coloured if _is_coloured(arguments) else str,
             train=arguments.train,
-            recipe=recipe,
-            budget_bytes=arguments.budget_bytes,
-            runtimes=tuple(dict.fromkeys(arguments.runtimes)),
-            graph=arguments.graph,
-            measure=arguments.measure,
-            fixed_dims=arguments.fixed_dims,
-            cuda_context_bytes=arguments.cuda_context_bytes,
-            cuda_workspace_bytes=arguments.cuda_workspace_bytes,
-            expandable_segments=arguments.expandable_segments,
-            asks_onnxruntime=not arguments.emulate_optimiser,
+            summed=partial(state.tally.summary, held) if len(names) > 1 else None,
         )
-    except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
-        fault = fault_of(error)
-        return Failure(path, fault.code, fault.message), tell(fault, error, path)
-    codes = [*_missing_codes(analysis), _strict_code(analysis, arguments)]
-    return analysis, worst_exit_code(codes)
+        pieces = FORMS[form](state.told(found, names), look)
+        write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
+        progress.clear()
+    return worst_exit_code(state.codes)
 
 
-def _missing_codes(analysis: Analysis) -> Iterator[int]:
-    """A runtime or a run that was asked for and came to nothing costs no other figure."""
-    for finding in analysis.findings:
-        if finding.code == "runtime_failed" or finding == analysis.measured:
-            fault = Fault(finding.code, finding.message, EXIT_UNANALYSED)
-            yield tell(fault, path=analysis.path)
+def _form(arguments: Namespace, num_models: int) -> str:
+    """The form of the result; text is a table where there are many models.
+
+    :raises UsageError: two forms are asked for.
+    """
+    form: str = arguments.format or ("json" if arguments.json else "text")
+    if arguments.json and form != "json":
+        message = f"--json and --format {form} are two forms; choose one"
+        raise UsageError(message)
+    is_many = num_models > _MAX_REPORTS and not arguments.layers
+    wants_table = is_many if arguments.summary is None else arguments.summary
+    return "table" if form == "text" and wants_table else form
 
 
-def _strict_code(analysis: Analysis, arguments: Namespace) -> int:
-    """With ``--strict`` a figure that leaves something out is a fault."""
-    if analysis.status == "ok" or not arguments.strict:
-        return 0
-    unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
-    message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
-    return tell(Fault("partial", message, EXIT_UNANALYSED), path=analysis.path)
+def _places(arguments: Namespace, *, is_needed: bool) -> tuple[Place, ...]:
+    """What a summary holds models against; a name that is wrong is told in any case."""
+    if not (is_needed or arguments.places):
+        return ()
+    return places(arguments.places, catalogue(arguments.devices_file))
 
 
-def _write(entries: Iterable[Analysis | Failure], arguments: Namespace) -> None:
-    to_file = arguments.output is not None
-    if arguments.json:
-        text = as_json(entries, with_layers=arguments.layers)
-    else:
-        text = _text(entries, with_layers=arguments.layers)
-        text = coloured(text) if wants_colour(arguments.color, to_file=to_file) else text
-    if to_file:
-        write_file(text, arguments.output, quiet=arguments.quiet)
-    else:
-        write_stdout(text)
-
-
-def _text(entries: Iterable[Analysis | Failure], *, with_layers: bool) -> str:
-    """The reports one after another; failures have been told on stderr."""
-    return "\n\n".join(
-        render(entry) + (f"\n{render_layers(entry)}" if with_layers else "")
-        for entry in entries
-        if isinstance(entry, Analysis)
+def _tasks(
+    names: Sequence[str], arguments: Namespace, form: str, stack: ExitStack
+) -> Iterator[Task]:
+    """One task at a time: what is asked is the same of all."""
+    task = Task(
+        name="",
+        location="",
+        questions=_questions(arguments),
+        with_layers=arguments.layers and form in WITH_LAYERS,
+        render=_RENDERS[arguments.layers] if form == "text" else None,
+        cache=None if arguments.cache is None else open_cache(arguments.cache),
+        with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
+    stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
+    places_of = {STDIN: stdin}
+    return (replace(task, name=name, location=places_of.get(name, name)) for name in names)
+
+
+def _questions(arguments: Namespace) -> Mapping[str, Any]:
+    return {
+        "batch": arguments.batch,
+        "dims": dict(arguments.dims),
+        "shapes": dict(arguments.shapes),
+        "values": dict(arguments.values),
+        "context": arguments.context,
+        "train": arguments.train,
+        "recipe": recipe_from(arguments),
+        "budget_bytes": arguments.budget_bytes,
+        "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
+        "graph": arguments.graph,
+        "measure": arguments.measure,
+        "fixed_dims": arguments.fixed_dims,
+        "cuda_context_bytes": arguments.cuda_context_bytes,
+        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
+        "expandable_segments": arguments.expandable_segments,
+        "asks_onnxruntime": not arguments.emulate_optimiser,
+    }
+
+
+def _outcomes(
+    tasks: Iterator[Task], num_models: int, arguments: Namespace, stack: ExitStack
+) -> Iterator[Outcome]:
+    executor = None
+    if arguments.dask is not None:
+        if arguments.jobs is not None:
+            message = "--jobs is for this machine; a cluster has the workers that it has"
+            raise UsageError(message)
+        executor = stack.enter_context(dask_executor(arguments.dask))
+    jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
+    found = outcomes(tasks, executor=executor, jobs=jobs, analyse=analyze)
+    # An end before the last outcome must leave no worker behind.
+    return stack.enter_context(closing(found))
+
+
+def _left_out(row: Row) -> Iterator[Any]:
+    """With ``--strict`` a figure that leaves something out is a fault."""
+    if row["status"] != "partial":
+        return
+    unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
+    message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
+    yield {"code": "partial", "message": message, "exit_code": EXIT_UNANALYSED, "trace": None}
+
+
+def _with_layers(analysis: Analysis) -> str:
+    return f"{render(analysis)}\n{render_layers(analysis)}"
+
+
+_RENDERS: Final = {False: render, True: _with_layers}
+
+
+def _is_coloured(arguments: Namespace) -> bool:
+    return wants_colour(arguments.color, to_file=arguments.output is not None)

@@ -25,7 +25,7 @@ from onnxmem.checking import (
     relative_path,
 )
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
 from onnxmem.errors import (
@@ -37,6 +37,7 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.escaping import shortened
+from onnxmem.faults import fault_of
 from onnxmem.recipe import Recipe
 from onnxmem.report.check import FORMATS
 from onnxmem.rows import Failure

@@ -11,7 +11,7 @@ from typing import Any, Final
 from onnxmem.analysis import analyze
 from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import Fault, fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
 from onnxmem.diffing import Change, Difference, diff
@@ -23,6 +23,7 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.escaping import printable, shortened
+from onnxmem.faults import Fault, fault_of
 from onnxmem.recipe import Recipe
 from onnxmem.report.diff import as_json, grown_figures, render
 from onnxmem.saved import Saved, SavedReportError, read_saved

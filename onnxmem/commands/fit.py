@@ -7,19 +7,20 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.analysis import Question
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.commands.training_options import recipe_from
-from onnxmem.devices import Catalogue, Device, DeviceError, catalogue
+from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import Fleet, Setup, basis_for, fit, question_of, rank
+from onnxmem.faults import fault_of
+from onnxmem.fitting import Fleet, Setup, at_context, basis_for, fit, fit_at, question_of, rank
+from onnxmem.kv_cache import Step
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer
 from onnxmem.rows import Row
 from onnxmem.settings import Settings
-from onnxmem.units import parse_size
 
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
@@ -69,12 +70,10 @@ def _answered(
         fleet=_fleet(arguments),
         dim=free,
     )
-    answer = fit(questions, setup)
-    return (
-        answer.verdict,
-        render_answer(answer, place, questions),
-        {"error": None, **answer_row(answer, place)},
-    )
+    asked = arguments.contexts
+    answer, contexts = fit_at(questions, setup, asked) if asked else (fit(questions, setup), None)
+    text = render_answer(answer, place, questions, contexts)
+    return answer.verdict, text, {"error": None, **answer_row(answer, place, contexts)}
 
 
 def _ranked(
@@ -86,6 +85,8 @@ def _ranked(
         is_asked=arguments.runtime is not None,
         fleet=_fleet(arguments),
     )
+    if arguments.contexts:
+        questions = at_context(questions, arguments.contexts[0], Step.DECODE)
     ranked = rank(questions, devices.devices, setup, arguments.runtime)
     verdicts = {each.verdict for each in ranked}
     verdict = True if True in verdicts else None if None in verdicts else False
@@ -103,22 +104,10 @@ def _place(arguments: Namespace) -> Place:
     if name is None:
         message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
         raise UsageError(message)
-    devices = catalogue(arguments.devices_file)
-    device: Device | None = devices.get(name)
-    if device is not None:
-        return Place(device.name, device.limit_bytes, device)
-    try:
-        size_bytes = None if name.strip().isdigit() else parse_size(name)
-    except UsageError:
-        size_bytes = None
-    if size_bytes is not None:
-        return Place(shortened(name), size_bytes, None)
-    try:
-        devices.find(name)
-    except DeviceError as fault:
-        message = f"{fault}; or give a size, as in 24GiB"
-        raise DeviceError(message) from fault
-    raise AssertionError(name)
+    found = catalogue(arguments.devices_file).device_or_size(name)
+    if isinstance(found, Device):
+        return Place(found.name, found.limit_bytes, found)
+    return Place(shortened(name), found, None)
 
 
 def _free_dim(arguments: Namespace) -> str | None:

@@ -30,6 +30,7 @@ def fit_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     )
     _add_device(parser)
     add_model_options(parser, named_dim_or_question)
+    _add_context(parser)
     _add_runtime(parser)
     add_training_options(parser)
     output = add_result_options(parser)
@@ -74,6 +75,24 @@ def add_devices_file(parser: ArgumentParser | _ArgumentGroup) -> None:
     parser.add_argument(
         "--devices", dest="devices_file", metavar="FILE", help="a TOML file of more devices"
     )
+
+
+def _add_context(parser: ArgumentParser) -> None:
+    cache = parser.add_argument_group("language models")
+    cache.add_argument(
+        "--context",
+        dest="contexts",
+        type=contexts,
+        action="extend",
+        default=[],
+        metavar="N[,N...]",
+        help="tokens that the cache holds: the largest batch at each, to decode and to prefill",
+    )
+
+
+def contexts(text: str) -> list[int]:
+    """Read positive numbers with commas between them."""
+    return [dim(each.strip()) for each in text.split(",")]
 
 
 def _add_runtime(parser: ArgumentParser) -> None:

@@ -10,11 +10,12 @@ from typing import Final
 
 from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.faults import Fault, fault_of, tell
+from onnxmem.commands.faults import tell
 from onnxmem.commands.measure_options import LEVELS
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.escaping import printable, shortened
+from onnxmem.faults import Fault, fault_of
 from onnxmem.findings import Finding
 from onnxmem.measure.inputs_file import read_headers
 from onnxmem.measure.measurement import Measurement

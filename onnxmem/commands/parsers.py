@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NoReturn
 
+from onnxmem.commands.advise_options import advise_parser
 from onnxmem.commands.check_options import check_parser
 from onnxmem.commands.devices_options import devices_parser
 from onnxmem.commands.diff_options import diff_parser
+from onnxmem.commands.explain_options import explain_parser
 from onnxmem.commands.fit_options import fit_parser
 from onnxmem.commands.measure_options import add_measure_options
-from onnxmem.commands.model_options import add_model_options, size
+from onnxmem.commands.model_options import add_model_options, dim, size
+from onnxmem.commands.registry_options import add_registry_options
 from onnxmem.commands.result_options import (
     add_colour_option,
     add_json_option,
@@ -28,11 +31,12 @@ _EPILOG = """\
 commands:
   onnxmem [analyze] MODEL...   what a model takes (this help)
   onnxmem measure MODEL...     run it in onnxruntime and say what it took
-  onnxmem advise MODEL...      settings of onnxruntime that take less on this model
+  onnxmem advise MODEL...      what would lower its memory, and how to meet a budget
   onnxmem check PATH...        hold models against budgets, for CI
   onnxmem diff A [B]           what changed between two models, settings or points in time
   onnxmem fit MODEL...         whether it fits a device, the largest batch, what limits it
   onnxmem devices [NAME...]    devices, and how fast a model can be on them
+  onnxmem explain WHAT [MODEL] what a figure, a code or an out-of-memory message means
   onnxmem schema               print the JSON Schema of --json
 
 exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a model could not be
@@ -61,8 +65,10 @@ def _analyze_parser() -> ArgumentParser:
     add_training_options(parser)
     add_runtime_options(parser)
     _add_measuring_option(parser)
+    _add_context_option(parser)
     _add_budget_options(parser)
     _add_report_options(parser)
+    add_registry_options(parser)
     _add_output_options(parser)
     return parser
 
@@ -71,6 +77,16 @@ def _add_measuring_option(parser: ArgumentParser) -> None:
     measurement = parser.add_argument_group("measurement")
     measurement.add_argument(
         "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
+    )
+
+
+def _add_context_option(parser: ArgumentParser) -> None:
+    cache = parser.add_argument_group("language models")
+    cache.add_argument(
+        "--context",
+        type=dim,
+        metavar="N",
+        help="tokens that the cache holds: a decode step after N - 1, and a prefill of N",
     )
 
 
@@ -112,36 +128,33 @@ def _measure_parser() -> ArgumentParser:
     return parser
 
 
-def _advise_parser() -> ArgumentParser:
-    parser = _Parser(
-        prog="onnxmem advise",
-        usage="onnxmem advise MODEL... [options]",
-        description="Work out which settings of a session of onnxruntime take less on a model.",
-        allow_abbrev=False,
-    )
-    add_model_options(parser)
-    add_runtime_options(parser)
-    _add_output_options(parser)
-    return parser
-
-
 def _schema_parser() -> ArgumentParser:
-    return _Parser(
+    parser = _Parser(
         prog="onnxmem schema",
+        usage="onnxmem schema [NAME]",
         description="Print the JSON Schema of what --json writes.",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="report",
+        metavar="NAME",
+        help="report (the default), check, diff, fit, devices and so on",
+    )
+    return parser
 
 
 PARSERS: Final[Mapping[str, Callable[[], ArgumentParser]]] = MappingProxyType(
     {
         DEFAULT: _analyze_parser,
         "measure": _measure_parser,
-        "advise": _advise_parser,
+        "advise": lambda: advise_parser(_Parser),
         "check": lambda: check_parser(_Parser),
         "diff": lambda: diff_parser(_Parser),
         "fit": lambda: fit_parser(_Parser),
         "devices": lambda: devices_parser(_Parser),
+        "explain": lambda: explain_parser(_Parser),
         "schema": _schema_parser,
     }
 )

@@ -54,6 +54,23 @@ class Catalogue:
         """The same, but ``None`` where there is none."""
         return self._by_key().get(_key(name))
 
+    def device_or_size(self, text: str) -> Device | int:
+        """Find a device by name, or read a size in bytes; a number alone is no size.
+
+        :raises DeviceError: it is neither.
+        """
+        try:
+            return self.find(text)
+        except DeviceError as unknown:
+            try:
+                # A number alone is the name of a device more often than a count of bytes.
+                if not text.strip().isdigit():
+                    return parse_size(text)
+            except UsageError:
+                pass
+            message = f"{unknown}; or give a size, as in 24GiB"
+            raise DeviceError(message) from unknown
+
     def with_own(self, path: str) -> "Catalogue":
         """Add a user's devices, which come first and take the place of others of their name.
 

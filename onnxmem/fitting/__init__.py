@@ -1,6 +1,7 @@
 """Whether a model fits a device, the largest that does, and what limits it."""
 
 from onnxmem.fitting.answering import Answer, Row, Setup, fit
+from onnxmem.fitting.contexts import ContextRow, Contexts, at_context, contexts_of, fit_at
 from onnxmem.fitting.holding import (
     BASES,
     Basis,
@@ -18,6 +19,8 @@ __all__ = [
     "BASES",
     "Answer",
     "Basis",
+    "ContextRow",
+    "Contexts",
     "Fleet",
     "Held",
     "NoFigureError",
@@ -25,9 +28,12 @@ __all__ = [
     "Reach",
     "Row",
     "Setup",
+    "at_context",
     "basis_for",
     "combined",
+    "contexts_of",
     "fit",
+    "fit_at",
     "largest_fitting",
     "question_of",
     "rank",

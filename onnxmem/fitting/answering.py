@@ -1,11 +1,11 @@
 """Yes or no, by how much, and how far it goes: one question of models and a device."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis import Question
-from onnxmem.capacity import LARGEST_BATCH
+from onnxmem.capacity import LARGEST_BATCH, BytesAt
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import shortened
 from onnxmem.fitting.holding import Basis, Fleet, Held, NoFigureError, combined, held_by
@@ -103,8 +103,8 @@ class Holdings:
 
     questions: tuple[Question, ...]
     setup: Setup
+    sessions: Sessions = field(default_factory=Sessions)
     _held: dict[int, Held | None] = field(default_factory=dict)
-    _sessions: Sessions = field(default_factory=Sessions)
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -146,7 +146,7 @@ class Holdings:
 
     def each(self, questions: Sequence[Question]) -> list[Held]:
         """What one instance of each takes."""
-        return [held_by(question, self.setup.basis, self._sessions) for question in questions]
+        return [held_by(question, self.setup.basis, self.sessions) for question in questions]
 
     def _at(self, number: int) -> list[Question]:
         name = self.setup.dim
@@ -182,7 +182,7 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
         return replace(answer, remarks=(remark, *answer.remarks))
     number, held = holdings.asked(), combined(each, setup.fleet)
     asked = Row(number or 1, held.total_bytes, held.is_whole)
-    reach = None if number is None else _reach(holdings)
+    reach = None if number is None else reach_of(setup, holdings.bytes_at)
     return Answer(
         setup=setup,
         asked=asked,
@@ -194,7 +194,7 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
         power_of_two=_power(holdings, reach),
         table=() if number is None else _table(holdings, number, reach),
         instances=setup.fleet.largest(each, setup.limit_bytes),
-        remarks=_remarks(setup, held),
+        remarks=(*_remarks(setup, held), *_cache_remarks(questions)),
     )
 
 
@@ -203,10 +203,10 @@ def _with_dim(question: Question, name: str, number: int) -> Question:
     return replace(question, settings=replace(question.settings, dims=dims))
 
 
-def _reach(holdings: Holdings) -> Reach | None:
-    setup = holdings.setup
+def reach_of(setup: Setup, bytes_at: BytesAt) -> Reach | None:
+    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
     ahead = _AHEAD if setup.basis in _FALLING else 0
-    return largest_fitting(holdings.bytes_at, setup.limit_bytes, ahead=ahead)
+    return largest_fitting(bytes_at, setup.limit_bytes, ahead=ahead)
 
 
 def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
@@ -230,6 +230,13 @@ def _table(holdings: Holdings, asked: int, reach: Reach | None) -> tuple[Row, ..
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
         numbers |= {reach.number, reach.number + 1}
     return tuple(holdings.row(number) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH)
+
+
+def _cache_remarks(questions: Sequence[Question]) -> Iterator[str]:
+    """A cache whose length nothing asks for is as good as empty."""
+    caches = (question.cache for question in questions if question.context is None)
+    if any(part.follows_context for cache in caches if cache for part in cache.parts):
+        yield "it has a key-value cache: --context N is how many tokens that holds"
 
 
 def _remarks(setup: Setup, held: Held) -> tuple[str, ...]:

@@ -13,10 +13,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from onnxmem.analysis import Question
+from onnxmem.analysis import Question, ask
 from onnxmem.errors import OnnxmemError
 from onnxmem.fitting.sessions import SessionMemory, Sessions
-from onnxmem.model import load, prepare
+from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.runtimes.onnxruntime.process import MEASURED
@@ -143,7 +143,7 @@ def question_of(source: ModelSource, settings: Settings) -> Question:
     :raises OnnxmemError: the model cannot be read.
     """
     file = load(source)
-    return Question(file, prepare(file), settings, file)
+    return ask(file, settings, file)
 
 
 def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) -> Held:

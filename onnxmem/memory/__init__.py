@@ -8,6 +8,7 @@ and graph inputs are others' bytes.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from onnxmem.memory.arena import Arena, pack
 from onnxmem.memory.lifetimes import Buffer, Lifetime, tensor_lifetimes
@@ -41,7 +42,7 @@ class LiveTensor:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ActivationMemory:
     """What the tensors that nodes make take, in bytes; ``None`` is unknown."""
 
@@ -63,10 +64,15 @@ class ActivationMemory:
     """Largest first; their bytes sum to ``in_place_peak_bytes``."""
     timeline: Timeline
     """Live bytes per step, of the buffers."""
-    arena: Arena
-    """Offsets for the buffers (definition 5); what a subgraph has live at its peak is one block."""
+    blocks: tuple[Lifetime, ...]
+    """What the arena holds: buffers, and what a subgraph has live at its peak as one."""
     unknown_tensors: tuple[str, ...]
     """Tensors of unknown size: the figures above leave them out and are lower bounds."""
+
+    @cached_property
+    def arena(self) -> Arena:
+        """Offsets for the blocks (definition 5), found when first asked for: a search asks none."""
+        return pack(self.blocks)
 
     @property
     def arena_bytes(self) -> int | None:
@@ -95,7 +101,7 @@ def activation_memory(graph: Graph) -> ActivationMemory:
         peak_step=step,
         live_at_peak=_largest_first(buffers.live_at_peak()),
         timeline=buffers.timeline,
-        arena=pack(buffers.blocks()),
+        blocks=tuple(buffers.blocks()),
         unknown_tensors=_unknown(tensors.buffers()),
     )
 

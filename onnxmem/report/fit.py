@@ -7,7 +7,8 @@ from onnxmem.analysis import Question
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import BASES, Answer, Basis, Held, Row
+from onnxmem.fitting import BASES, Answer, Basis, Contexts, Held, Row
+from onnxmem.report.contexts import contexts_row, contexts_section
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.rows import Row as JsonRow
 from onnxmem.units import format_bytes, plural
@@ -25,20 +26,23 @@ class Place:
     device: Device | None
 
 
-def render_answer(answer: Answer, place: Place, questions: Sequence[Question]) -> str:
+def render_answer(
+    answer: Answer, place: Place, questions: Sequence[Question], contexts: Contexts | None = None
+) -> str:
     """Write the whole answer; it ends with a newline."""
     sections = [
         _head(answer, place, questions),
         _verdict_section(answer, place),
         _largest_section(answer),
         _table_section(answer),
+        contexts_section(contexts),
         _instances_section(answer),
         _remarks(answer, place),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def answer_row(answer: Answer, place: Place) -> JsonRow:
+def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -> JsonRow:
     """The answer in JSON; unknown is null."""
     setup, limit_bytes = answer.setup, answer.setup.limit_bytes
     verdict = answer.verdict
@@ -71,6 +75,7 @@ def answer_row(answer: Answer, place: Place) -> JsonRow:
             "share_weights": setup.fleet.shares_weights,
             "largest": answer.instances if answer.held.is_whole else None,
         },
+        "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in answer.remarks],
     }
 

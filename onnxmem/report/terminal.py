@@ -12,6 +12,7 @@ from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
 from onnxmem.recipe import Recipe
 from onnxmem.report.budget import budget_section
+from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.runtime import runtime_sections
 from onnxmem.report.training import (
@@ -36,6 +37,7 @@ def render(analysis: Analysis) -> str:
         _run_section(analysis),
         _activations_section(analysis),
         _live_section(analysis.activations),
+        *cache_sections(analysis.kv_cache),
         *runtime_sections(analysis),
         training_section(analysis),
         cuda_section(analysis),

@@ -1,0 +1,169 @@
+"""``onnxmem explain WHAT [MODEL]``: what a figure, a code or an out-of-memory message means."""
+
+import json
+import sys
+from argparse import Namespace
+from difflib import get_close_matches
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.analysis import Analysis, analyze
+from onnxmem.commands.answers import refuse_two_answers
+from onnxmem.commands.faults import tell
+from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.training_options import recipe_from
+from onnxmem.errors import UsageError
+from onnxmem.escaping import printable, shortened
+from onnxmem.explaining import (
+    Metric,
+    OutOfMemory,
+    Value,
+    code_named,
+    codes,
+    inquire,
+    metrics,
+    metrics_named,
+    read_message,
+    value_of,
+)
+from onnxmem.faults import fault_of
+from onnxmem.fitting import question_of
+from onnxmem.report.explain import (
+    code_row,
+    message_row,
+    metric_row,
+    render_code,
+    render_list,
+    render_message,
+    render_metric,
+)
+from onnxmem.rows import Row
+from onnxmem.settings import Settings
+
+SCHEMA: Final = "onnxmem.explain"
+SCHEMA_VERSION: Final = "1.0"
+_MOST_CHARACTERS: Final = 1 << 20
+"""Of a message on stdin: a log may hold more, and the message stands at its end."""
+_ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
+Told = tuple[str, list[Row]]
+
+
+def run(arguments: Namespace) -> int:
+    """Say what is meant; a model that fails is a fault."""
+    model = arguments.model
+    check_output(arguments.output, [model] if model else [], force=arguments.force)
+    refuse_two_answers(arguments)
+    try:
+        text, rows = _told(arguments)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the fault of a model, told as such
+        return tell(fault_of(error), error, model)
+    if arguments.json:
+        text = _document(arguments, rows)
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+    return 0
+
+
+def _told(arguments: Namespace) -> Told:
+    if arguments.what is None:
+        rows = [*(metric_row(each, None) for each in metrics()), *map(code_row, codes())]
+        return render_list(), rows
+    what = _what(arguments)
+    code = code_named(what)
+    if code is not None:
+        return render_code(code), [code_row(code)]
+    found = metrics_named(what)
+    if found:
+        return _metrics(found, arguments)
+    message = read_message(what)
+    if message is None:
+        raise UsageError(_unknown(what))
+    return _message(message, arguments)
+
+
+def _what(arguments: Namespace) -> str:
+    if arguments.what != "-":
+        return str(arguments.what)
+    return sys.stdin.read()[-_MOST_CHARACTERS:]
+
+
+def _unknown(what: str) -> str:
+    names = [
+        *(each.word for each in codes()),
+        *(label for each in metrics() for label in each.labels),
+        *(each.key.rpartition(".")[2] for each in metrics()),
+    ]
+    close = get_close_matches(what.strip(), names, n=3)
+    hint = f"did you mean {', '.join(close)}" if close else "onnxmem explain lists what is known"
+    return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
+
+
+def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> Told:
+    values = _values(found, arguments) if arguments.model else [None] * len(found)
+    texts = [
+        render_metric(metric, arguments.model, value)
+        for metric, value in zip(found, values, strict=True)
+    ]
+    rows = [metric_row(metric, value) for metric, value in zip(found, values, strict=True)]
+    return "\n".join(texts), rows
+
+
+def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[Value | None]:
+    analysis = _analysis(found, arguments)
+    return [value_of(metric, analysis) for metric in found]
+
+
+def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
+    """With a training step and a runtime where one of the figures is theirs."""
+    runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in found) else "ort-cpu"
+    needs_runtime = any(each.needs_runtime for each in found)
+    trains = arguments.train or any(each.needs_training for each in found)
+    return analyze(
+        arguments.model,
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        train=trains,
+        recipe=recipe_from(arguments),
+        runtimes=tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
+        graph=arguments.graph,
+        fixed_dims=arguments.fixed_dims,
+        cuda_context_bytes=arguments.cuda_context_bytes,
+        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+        expandable_segments=arguments.expandable_segments,
+        asks_onnxruntime=not arguments.emulate_optimiser,
+    )
+
+
+def _message(message: OutOfMemory, arguments: Namespace) -> Told:
+    if arguments.model is None:
+        return render_message(message, None, None), [message_row(message, None)]
+    settings = Settings(
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        train=arguments.train,
+        recipe=recipe_from(arguments),
+        cuda_context_bytes=arguments.cuda_context_bytes,
+        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
+        expandable_segments=arguments.expandable_segments,
+    )
+    inquest = inquire(message, question_of(arguments.model, settings))
+    return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
+
+
+def _document(arguments: Namespace, rows: list[Row]) -> str:
+    document = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "onnxmem", "version": __version__},
+        "model": None if arguments.model is None else printable(arguments.model),
+        "explained": rows,
+    }
+    return json.dumps(document, indent=1) + "\n"

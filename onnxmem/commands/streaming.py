@@ -1,0 +1,55 @@
+"""A result that is written piece by piece, as it comes."""
+
+import io
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TextIO
+
+from onnxmem.errors import UsageError
+from onnxmem.escaping import shortened
+
+
+def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> None:
+    """Write each piece and flush it: to a file, which is named at the end, or to stdout.
+
+    A reader of stdout that has gone away ends the work, and is no fault.
+
+    :raises UsageError: the place cannot be written to.
+    """
+    place = "stdout" if path is None else shortened(path)
+    with ExitStack() as stack:
+        stream = sys.stdout if path is None else stack.enter_context(_opened(path, place))
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks must not cost the report.
+            stream.reconfigure(errors="backslashreplace")
+        for piece in pieces:
+            if not _is_written(piece, stream, place):
+                return
+    if path is not None and not quiet:
+        print(f"Wrote {place}", file=sys.stderr)
+
+
+def _opened(path: str, place: str) -> TextIO:
+    try:
+        return Path(path).open("w", encoding="utf-8", newline="\n")
+    except OSError as fault:
+        message = f"{place}: cannot be written: {fault.strerror}"
+        raise UsageError(message) from fault
+
+
+def _is_written(piece: str, stream: TextIO, place: str) -> bool:
+    try:
+        stream.write(piece)
+        stream.flush()
+    except OSError as fault:
+        if stream is sys.stdout:
+            # Python flushes once more at exit, which would complain again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if isinstance(fault, BrokenPipeError):
+            return False
+        message = f"{place}: cannot be written: {fault.strerror}"
+        raise UsageError(message) from fault
+    return True

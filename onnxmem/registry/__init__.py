@@ -1,0 +1,1 @@
+"""Many models: worked out side by side, one row each whatever happens, and summed up."""

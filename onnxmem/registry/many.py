@@ -1,0 +1,106 @@
+"""Many models: who works them out, and their outcomes in the order that they are named in."""
+
+import os
+from collections.abc import Generator, Iterable, Iterator
+from concurrent.futures import Executor
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+from onnxmem.analysis import analyze
+from onnxmem.errors import UsageError
+from onnxmem.registry.cache import open_cache
+from onnxmem.registry.order import run_on
+from onnxmem.registry.task import Analyse, Outcome, Task, work
+from onnxmem.registry.workers import run_in_workers
+from onnxmem.rows import Row
+from onnxmem.sources import is_remote
+
+_QUICK_BYTES: Final = 2**18
+"""Files of fewer bytes together are analysed sooner than workers start (about 0.7 s, against 0.5 s
+for a graph of 218 KiB)."""
+
+
+def analyze_many(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    layers: bool = False,
+    **questions: Any,  # noqa: ANN401 - those of analyze
+) -> Iterator[Row]:
+    """Rows of the JSON contract, one a model, in the order of the paths, as they come.
+
+    ``questions`` are the keywords of ``analyze``. A model that fails is a row with status
+    ``error``. Paths may be URLs of fsspec; nothing is expanded. ``executor`` is any of
+    ``concurrent.futures``' kind, a pool of threads or processes or ``Client.get_executor()`` of
+    dask; else ``jobs`` processes of this machine work, one per core unless said, 1 being this one.
+    ``cache`` is a folder of rows that were worked out before.
+
+    Processes import the main module, so a script calls this under ``if __name__ == "__main__"``.
+
+    :raises UsageError: ``jobs`` below 1, or a cache that cannot be written to.
+    """
+    if jobs is not None and jobs < 1:
+        message = f"jobs is {jobs}; give a number from 1 on"
+        raise UsageError(message)
+    folder = None if cache is None else open_cache(os.fspath(cache))
+    tasks = (
+        Task(name=name, location=name, questions=questions, with_layers=layers, cache=folder)
+        for name in (os.fspath(path) for path in paths)
+    )
+    return (outcome["row"] for outcome in outcomes(tasks, executor=executor, jobs=jobs))
+
+
+def outcomes(
+    tasks: Iterable[Task],
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    analyse: Analyse = analyze,
+) -> Generator[Outcome, None, None]:
+    """Outcomes in the order of the tasks; ``analyse`` is for this process alone."""
+    if executor is not None:
+        return run_on(executor, tasks)
+    if jobs is None:
+        jobs, tasks = _jobs_for(iter(tasks))
+    if jobs == 1:
+        return (work(task, analyse) for task in tasks)
+    return run_in_workers(tasks, jobs)
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:
+    """One worker per core where there is enough to do; tasks are drawn only until that is seen."""
+    drawn: list[Task] = []
+    num_bytes = 0
+    for task in tasks:
+        drawn.append(task)
+        num_bytes += _size_bytes(task)
+        if len(drawn) > 1 and num_bytes >= _QUICK_BYTES:
+            break
+    else:
+        return 1, drawn
+    return num_cores(), chain(drawn, tasks)
+
+
+def _size_bytes(task: Task) -> int:
+    """Of the file, as far as it can be told; one that is fetched is worth a worker.
+
+    A run of the model is not: it takes memory and cores of its own.
+    """
+    if task.questions.get("measure") is not None:
+        return 0
+    if is_remote(task.location):
+        return _QUICK_BYTES
+    try:
+        return Path(task.location).stat().st_size
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,132 @@
+"""One model's work, and what comes of it as plain values: both cross the border of a process."""
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
+
+from onnxmem.analysis import Analysis, analyze
+from onnxmem.errors import EXIT_UNANALYSED
+from onnxmem.escaping import printable
+from onnxmem.faults import Fault, fault_of
+from onnxmem.registry.cache import Cache, stamp_of
+from onnxmem.rows import Failure, Row
+from onnxmem.sources import is_remote, local_file
+
+Render = Callable[[Analysis], str]
+"""A top-level function, which a worker finds by its name."""
+
+
+Analyse = Callable[..., Analysis]
+"""What works a model out: ``analyze``."""
+
+
+class FaultRow(TypedDict):
+    """A fault, and where in the code it was raised, for those who look for that."""
+
+    code: str
+    message: str
+    exit_code: int
+    trace: str | None
+
+
+class Outcome(TypedDict):
+    """What came of one model."""
+
+    row: Row
+    """Of the JSON contract; a model that could not be analysed has one too."""
+    text: str | None
+    """The report, where one was asked for and there is one."""
+    faults: list[FaultRow]
+    """What is to be told of it, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A model, and what is asked of it."""
+
+    name: str
+    """As given, and as told."""
+    location: str
+    """What is opened: a path or a URL."""
+    questions: Mapping[str, Any]
+    """Keywords of ``analyze``."""
+    with_layers: bool = False
+    render: Render | None = None
+    cache: Cache | None = None
+    with_traces: bool = False
+
+    def elsewhere(self) -> "Task":
+        """The same for a process that works in another folder."""
+        if is_remote(self.location):
+            return self
+        return replace(self, location=os.path.abspath(self.location))  # noqa: PTH100 - no links
+
+    def failed(self, fault: Fault, error: BaseException | None = None) -> Outcome:
+        """The outcome of a model that could not be analysed."""
+        trace = None
+        if error is not None and self.with_traces:
+            trace = "".join(traceback.format_exception(error))
+        return Outcome(
+            row=_plain(Failure(self.name, fault.code, fault.message).to_dict()),
+            text=None,
+            faults=[_fault_row(fault, trace)],
+        )
+
+
+def work(task: Task, analyse: Analyse = analyze) -> Outcome:
+    """Work a model out, or take what the cache has of it; a fault of any kind is its own alone."""
+    try:
+        with local_file(task.location) as path:
+            return _kept(task, path, analyse)
+    except Exception as error:  # noqa: BLE001 - one that fails costs no other its row
+        return task.failed(fault_of(error), error)
+
+
+def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
+    """What the cache has, or what is worked out and put there.
+
+    What is told of is not kept: a runtime that failed, or was not there, may be there next time.
+    """
+    if task.cache is None:
+        return _answered(task, path, analyse)
+    before = stamp_of(path)
+    key = task.cache.key(path, {**task.questions, "layers": task.with_layers})
+    entry = task.cache.get(key)
+    # The text names the model and breaks its lines by the name.
+    if entry is not None and (task.render is None or entry["text_of"] == task.name):
+        row = {**entry["row"], "path": printable(task.name)}
+        return Outcome(row=row, text=entry["text"] if task.render else None, faults=[])
+    outcome = _answered(task, path, analyse)
+    if not outcome["faults"] and stamp_of(path) == before:
+        text_of = None if outcome["text"] is None else task.name
+        task.cache.put(key, {"row": outcome["row"], "text": outcome["text"], "text_of": text_of})
+    return outcome
+
+
+def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
+    analysis = analyse(path, **task.questions)
+    if path != task.name:
+        analysis = replace(analysis, path=task.name)
+    return Outcome(
+        row=_plain(analysis.to_dict(layers=task.with_layers)),
+        text=None if task.render is None else task.render(analysis),
+        faults=[
+            _fault_row(Fault(finding.code, finding.message, EXIT_UNANALYSED))
+            for finding in analysis.findings
+            # A runtime or a run that was asked for and came to nothing costs no other figure.
+            if finding.code == "runtime_failed" or finding == analysis.measured
+        ],
+    )
+
+
+def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
+    return FaultRow(code=fault.code, message=fault.message, exit_code=fault.exit_code, trace=trace)
+
+
+def _plain(row: Row) -> Row:
+    """The row as JSON gives it back, so that it is the same wherever it was worked out."""
+    plain: Row = json.loads(json.dumps(row))
+    return plain

@@ -1,0 +1,205 @@
+"""Worker processes of this machine: one that dies costs the model that it was at, no other.
+
+``ProcessPoolExecutor`` breaks as a whole when one of its processes is killed, and does not tell
+which task did it; here every worker has its own pipe and one task at a time.
+
+Workers are forked from a server that has imported what they need, where the system has one
+(``forkserver``): a start takes milliseconds after the first, and they share those pages.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from itertools import islice
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Final
+
+from onnxmem.children.faults import fault_of_end
+from onnxmem.errors import EXIT_INTERNAL, OnnxmemError
+from onnxmem.registry.order import died
+from onnxmem.registry.task import Outcome, Task, work
+
+_WINDOW: Final = 64
+"""Tasks for each worker that may be ahead of the outcome that is due."""
+_WORN_BYTES: Final = 2**30
+"""A worker that holds more is replaced; a fresh one holds a tenth."""
+_MAX_FAILED_STARTS: Final = 3
+"""One after another."""
+_PATIENCE_SECONDS: Final = 5.0
+
+
+class WorkersError(OnnxmemError):
+    """No worker process can be started."""
+
+    code = "workers"
+    exit_code = EXIT_INTERNAL
+
+
+def run_in_workers(tasks: Iterable[Task], jobs: int) -> Generator[Outcome, None, None]:
+    """Outcomes in the order of the tasks; an early end kills the workers.
+
+    :raises WorkersError: none can be started.
+    """
+    crew = _Crew(jobs)
+    try:
+        yield from crew.outcomes(tasks)
+        crew.dismiss()
+    finally:
+        crew.kill()
+
+
+def serve(connection: Connection) -> None:
+    """A worker's life: a task in, its outcome out, until there is none or the parent is gone."""
+    # An interrupt at the terminal reaches every process; the parent ends its workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, OSError):
+        connection.send(None)
+        while (task := connection.recv()) is not None:
+            outcome = work(task)
+            connection.send((outcome, _held_bytes() > _WORN_BYTES))
+
+
+class _Worker:
+    """A process and its pipe; it has at most one task."""
+
+    def __init__(self, context: BaseContext) -> None:
+        self.connection, theirs = context.Pipe()
+        # Typed loosely upstream: a context's Process is one of its own.
+        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+            target=serve, args=(theirs,), name="onnxmem-worker", daemon=True
+        )
+        self.process.start()
+        theirs.close()
+        self.is_ready = False
+        self.number: int | None = None
+        self.task: Task | None = None
+
+    def give(self, number: int, task: Task) -> None:
+        self.number, self.task = number, task
+        # One that is dead by now is found so when its answer is read.
+        with contextlib.suppress(OSError):
+            self.connection.send(task.elsewhere())
+
+    def how_it_ended(self) -> str:
+        self.process.join(_PATIENCE_SECONDS)
+        self.kill()
+        exit_code = self.process.exitcode
+        return "no exit code" if exit_code is None else fault_of_end(exit_code, "").message
+
+    def dismiss(self) -> None:
+        with contextlib.suppress(OSError):
+            self.connection.send(None)
+        self.process.join(_PATIENCE_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join(_PATIENCE_SECONDS)
+        self.connection.close()
+
+
+class _Crew:
+    """Mutable: who is at work, and what has come out of order."""
+
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._context = _context()
+        self._workers: list[_Worker] = []
+        self._done: dict[int, Outcome] = {}
+        self._failed_starts = 0
+
+    def outcomes(self, tasks: Iterable[Task]) -> Iterator[Outcome]:
+        numbered = enumerate(tasks)
+        upcoming = deque(islice(numbered, self._jobs))
+        due = 0
+        while upcoming or self._num_busy():
+            self._start(self._num_busy() + len(upcoming))
+            for worker in self._idle():
+                if worker.connection.poll():
+                    # An idle one has nothing to say: its end is what there is to read.
+                    self._workers.remove(worker)
+                    self._bury(worker)
+                elif upcoming and upcoming[0][0] < due + _WINDOW * self._jobs:
+                    worker.give(*upcoming.popleft())
+                    upcoming.extend(islice(numbered, 1))
+            self._listen()
+            while due in self._done:
+                yield self._done.pop(due)
+                due += 1
+
+    def dismiss(self) -> None:
+        """Let workers end by themselves."""
+        while self._workers:
+            self._workers.pop().dismiss()
+
+    def kill(self) -> None:
+        while self._workers:
+            self._workers.pop().kill()
+
+    def _num_busy(self) -> int:
+        return sum(worker.number is not None for worker in self._workers)
+
+    def _idle(self) -> list[_Worker]:
+        return [each for each in self._workers if each.is_ready and each.number is None]
+
+    def _start(self, num_wanted: int) -> None:
+        while len(self._workers) < min(self._jobs, num_wanted):
+            self._workers.append(_Worker(self._context))
+
+    def _listen(self) -> None:
+        """Wait until some worker says something, or is gone; idle ones are listened to as well."""
+        if len(self._idle()) == len(self._workers):
+            return
+        speaking = wait([worker.connection for worker in self._workers])
+        for worker in [each for each in self._workers if each.connection in speaking]:
+            try:
+                self._hear(worker, worker.connection.recv())
+            except (EOFError, OSError):
+                self._workers.remove(worker)
+                self._bury(worker)
+
+    def _hear(self, worker: _Worker, said: tuple[Outcome, bool] | None) -> None:
+        if said is None:
+            worker.is_ready, self._failed_starts = True, 0
+            return
+        outcome, is_worn = said
+        if worker.number is not None:
+            self._done[worker.number] = outcome
+        worker.number = worker.task = None
+        if is_worn:
+            self._workers.remove(worker)
+            worker.dismiss()
+
+    def _bury(self, worker: _Worker) -> None:
+        how = worker.how_it_ended()
+        if worker.number is not None and worker.task is not None:
+            self._done[worker.number] = died(worker.task, how)
+        elif not worker.is_ready:
+            self._failed_starts += 1
+            if self._failed_starts >= _MAX_FAILED_STARTS:
+                message = f"no worker process can be started ({how}); --jobs 1 does without"
+                raise WorkersError(message)
+
+
+def _context() -> BaseContext:
+    """How processes are started: from a server that has imported ``task``, where there is one."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
+
+
+def _held_bytes() -> int:
+    """What this process holds now; 0 where the system does not say."""
+    if sys.platform != "linux":
+        return 0
+    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - at every task
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

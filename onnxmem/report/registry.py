@@ -1,0 +1,180 @@
+"""The faces of a registry: a table of one row a model, its summary, and one JSON document."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from onnxmem import __version__
+from onnxmem.fitting import BASES
+from onnxmem.registry.summary import Figure, Summary, bytes_at
+from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
+from onnxmem.report.lines import fact, figure, prose
+from onnxmem.rows import Row
+from onnxmem.units import format_bytes, plural
+
+_COLUMNS: Final = (
+    ("WEIGHTS", ("weights", "bytes")),
+    ("PEAK", ("activations", "in_place_peak_bytes")),
+    ("RUN", ("total_bytes",)),
+    ("TRAIN", ("training", "peak_bytes")),
+)
+_WIDTH: Final = 11
+_LABELS: Final = {
+    "weights": "weights",
+    "peak": "in-place peak",
+    "total": "RUN",
+    "training": "TRAIN",
+}
+_UNDONE: Final = {"error", "partial"}
+
+
+def table_head(*, train: bool) -> str:
+    """The line above the rows."""
+    names = [name for name, _ in _columns(train=train)]
+    return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL\n"
+
+
+def table_row(row: Row, *, train: bool) -> str:
+    """One model, its name last: no other column depends on how long names are."""
+    sizes = [bytes_at(row, keys) for _, keys in _columns(train=train)]
+    cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
+    return f"{cells}   {row['path']}{_remark(row)}\n"
+
+
+def render_summary(summary: Summary) -> str:
+    """Totals, percentiles, the heaviest, what fits where, and failures by their codes."""
+    sections = [
+        _totals_section(summary),
+        _percentiles_section(summary.figures),
+        _heaviest_section(summary),
+        _fitting_section(summary),
+        _faults_section(summary),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def summary_row(summary: Summary) -> Row:
+    """The summary as plain values; bytes are exact, ``None`` is unknown."""
+    return {
+        "models": summary.num_models,
+        "statuses": dict(summary.statuses),
+        "errors": dict(summary.faults),
+        "figures": {each.name: _figure_row(each) for each in summary.figures},
+        "heaviest_by": summary.heaviest_by,
+        "heaviest": [{"path": path, "bytes": size} for path, size in summary.heaviest],
+        "devices": [
+            {
+                "name": each.place.name,
+                "limit_bytes": each.place.limit_bytes,
+                "basis": each.basis.value,
+                "fits": each.fits,
+                "does_not_fit": each.does_not_fit,
+                "unknown": each.unknown,
+            }
+            for each in summary.fittings
+        ],
+    }
+
+
+def json_head() -> str:
+    """What stands before the first row of a document: the same as of one that is written whole."""
+    head = {
+        "schema": SCHEMA,
+        "schema_version": SCHEMA_VERSION,
+        "tool": {"name": "onnxmem", "version": __version__},
+        "models": [],
+    }
+    return json.dumps(head, indent=1).removesuffix("]\n}")
+
+
+def json_row(row: Row, *, is_first: bool) -> str:
+    """One row within the document."""
+    return ("\n" if is_first else ",\n") + _indented(json.dumps(row, indent=1), 2)
+
+
+def json_tail(summary: Summary | None) -> str:
+    """What stands after the last row."""
+    if summary is None:
+        return "\n ]\n}\n"
+    text = _indented(json.dumps(summary_row(summary), indent=1), 1).lstrip()
+    return f'\n ],\n "summary": {text}\n}}\n'
+
+
+def _indented(text: str, by: int) -> str:
+    return "\n".join(" " * by + line for line in text.splitlines())
+
+
+def _columns(*, train: bool) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return _COLUMNS if train else _COLUMNS[:-1]
+
+
+def _remark(row: Row) -> str:
+    if row["status"] not in _UNDONE:
+        return ""
+    error = row["error"]
+    return f"   error: {error['code']}" if isinstance(error, dict) else "   partial: lower bounds"
+
+
+def _totals_section(summary: Summary) -> list[str]:
+    statuses = summary.statuses
+    parts = [f"{statuses[name]:,} {name}" for name in ("ok", "partial") if statuses[name]]
+    failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
+    lines = [f"TOTAL of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
+    lines += [
+        figure(f"  {_LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
+    ]
+    return lines
+
+
+def _bound(each: Figure) -> str:
+    return f"at least: {plural(each.num_partial, 'model')} in part" if each.num_partial else ""
+
+
+def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
+    known = [each for each in figures if each.percentiles]
+    if not known:
+        return []
+    names = [f"p{percent}" for percent, _ in known[0].percentiles]
+    head = "".join(f"{name:>{_WIDTH}}" for name in (*names, "largest"))
+    lines = [f"{'PERCENTILES':<24}{head}"]
+    for each in known:
+        sizes = [*(size for _, size in each.percentiles), each.max_bytes]
+        cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
+        lines.append(f"{'  ' + _LABELS[each.name]:<24}{cells}")
+    return lines
+
+
+def _heaviest_section(summary: Summary) -> list[str]:
+    lines = [figure("", size, path) for path, size in summary.heaviest]
+    return [f"HEAVIEST by {_LABELS[summary.heaviest_by]}", *lines] if lines else []
+
+
+def _fitting_section(summary: Summary) -> list[str]:
+    if not summary.fittings:
+        return []
+    lines = ["FITS, each model alone"]
+    for each in summary.fittings:
+        limit = f"{each.fits:,} of {summary.num_models:,}"
+        unknown = f", {each.unknown:,} unknown" if each.unknown else ""
+        remark = f"{limit} fit, {each.does_not_fit:,} too large{unknown}"
+        lines.append(figure(f"  {each.place.name}", each.place.limit_bytes, remark))
+    bases = Counter(each.basis for each in summary.fittings)
+    for basis in bases:
+        lines += prose("  held: ", BASES[basis])
+    return lines
+
+
+def _faults_section(summary: Summary) -> list[str]:
+    lines: Iterator[str] = (fact(f"  {code}", f"{n:,}") for code, n in summary.faults.items())
+    return ["FAILED, by code", *lines] if summary.faults else []
+
+
+def _figure_row(each: Figure) -> Row:
+    return {
+        "known": each.num_known,
+        "partial": each.num_partial,
+        "sum_bytes": each.sum_bytes,
+        **{f"p{percent}_bytes": size for percent, size in each.percentiles},
+        "max_bytes": each.max_bytes,
+    }

@@ -1,0 +1,35 @@
+"""What workers of the tests do with a model: they find these by name, as top-level functions."""
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from onnxmem import Analysis
+from onnxmem.registry.task import Render, Task
+
+
+def tasks_of(names: Sequence[str], render: Render | None = None) -> list[Task]:
+    return [Task(name=name, location=name, questions={}, render=render) for name in names]
+
+
+def killed(analysis: Analysis) -> str:
+    """End as the kernel ends a process where memory runs out, at models named so."""
+    if "killer" in analysis.path:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return analysis.path
+
+
+def slow_first(analysis: Analysis) -> str:
+    """Take longest at the first model: others come out before it."""
+    if "first" in analysis.path:
+        time.sleep(0.3)
+    return f"{os.getpid()}"
+
+
+def endless(analysis: Analysis) -> str:
+    """Say that work has begun, and never end."""
+    Path(f"{analysis.path}.begun").touch()
+    time.sleep(600)
+    return ""

@@ -1,0 +1,427 @@
+"""Caches recognised by name, operator and shape; their bytes, and the steps at a context."""
+
+from collections.abc import Mapping
+
+import onnx
+import pytest
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
+from kv_cache_graphs import (
+    ATTENTION,
+    CROSS,
+    GROUPED,
+    HYBRID,
+    LINEAR,
+    MERGED,
+    NO_CACHE,
+    QDQ,
+    QUANTISED,
+    SCATTER,
+    STACKED,
+    growing,
+)
+
+from onnxmem import Analysis, analyze
+from onnxmem.errors import UsageError
+from onnxmem.kv_cache import CacheMemory, Course, Holds, KvCache, Step, find_cache, numbers_at
+from onnxmem.kv_cache.names import label_of
+from onnxmem.kv_cache.operators import SLOTS
+from onnxmem.model import ModelFile, prepare
+from onnxmem.ops import lookup
+
+
+def found(text: str) -> KvCache | None:
+    return find_cache(prepare(ModelFile("", model_of(text), 0))).cache
+
+
+def cache_of(text: str) -> KvCache:
+    cache = found(text)
+    assert cache is not None
+    return cache
+
+
+def remark(text: str) -> str:
+    recognised = find_cache(prepare(ModelFile("", model_of(text), 0)))
+    return " ".join(finding.message for finding in recognised.remarks)
+
+
+def at(text: str, context: int | None = None, **asked: object) -> CacheMemory:
+    memory = analyze(model_of(text), context=context, **asked).kv_cache  # type: ignore[arg-type]
+    assert memory is not None
+    return memory
+
+
+# Names.
+
+
+@pytest.mark.parametrize(
+    ("past", "present", "layer", "holds"),
+    [
+        ("past_key_values.3.key", "present.3.key", 3, Holds.KEYS),
+        ("past_key_values.3.decoder.value", "present.3.decoder.value", 3, Holds.VALUES),
+        ("past_key_self_3", "present_key_self_3", 3, Holds.KEYS),
+        ("past_3", "present_3", 3, Holds.UNKNOWN),
+        ("pastKeyValues_3_v", "presentKeyValues_3_value", 3, Holds.VALUES),
+        ("past_key_values_key_cache_3", "present_key_3", 3, Holds.KEYS),
+        ("k_cache.3", "new_k_cache.3", 3, Holds.KEYS),
+        ("past_conv.3", "present_conv.3", 3, Holds.STATE),
+        ("past_key_values.3.recurrent_state", "present.3.recurrent_state", 3, Holds.STATE),
+        ("cache_v", "cache_v_out", None, Holds.VALUES),
+    ],
+)
+def test_names_of_a_past_and_its_present_share_their_words(
+    past: str, present: str, layer: int | None, holds: Holds
+) -> None:
+    one, other = label_of(past), label_of(present)
+    assert one.suggests_cache
+    assert (one.words, one.layer, one.holds) == (other.words, layer, holds)
+
+
+@pytest.mark.parametrize(
+    "name", ["cache_position", "past_sequence_length", "use_cache_branch", "input_ids", "key_0", ""]
+)
+def test_other_names_suggest_nothing(name: str) -> None:
+    assert not label_of(name).suggests_cache
+
+
+# What is recognised.
+
+
+@pytest.mark.parametrize(
+    ("text", "layout", "heads", "size", "found_by"),
+    [
+        (growing(), "bnsh", 3, 5, {"Concat"}),
+        (GROUPED, "bnsh", 2, 11, {"GroupQueryAttention"}),
+        (ATTENTION, "bnsh", 2, 11, {"Attention"}),
+        (SCATTER, "bsnh", 2, 3, {"TensorScatter"}),
+        (STACKED, "bnsh", 3, 5, {"Concat"}),
+        (MERGED, "bnsh", 3, 5, {"Concat"}),
+    ],
+)
+def test_heads_and_layout(
+    text: str, layout: str, heads: int, size: int, found_by: set[str]
+) -> None:
+    cache = cache_of(text)
+    assert {part.found_by for part in cache.parts} == found_by
+    for part in cache.parts:
+        assert (part.layout, part.kv_heads, part.head_size) == (layout, heads, size)
+
+
+def test_layers_are_counted_by_numbers_else_by_keys() -> None:
+    assert cache_of(growing(layers=3)).num_layers == 3
+    assert cache_of(ATTENTION).num_layers == 1
+
+
+def test_operators_tell_their_query_heads() -> None:
+    assert {part.query_heads for part in cache_of(GROUPED).parts} == {6}
+    assert {part.query_heads for part in cache_of(ATTENTION).parts} == {6}
+
+
+def test_courses() -> None:
+    courses = {part.name: part.course for part in cache_of(HYBRID).parts}
+    assert courses == {
+        "past_key_values.1.key": Course.GROWS,
+        "past_key_values.2.key": Course.FIXED,
+        "past_conv.0": Course.CONSTANT,
+        "past_key_values.0.ssm_state": Course.CONSTANT,
+    }
+    assert {part.course for part in cache_of(GROUPED).parts} == {Course.BUFFER}
+    encoder = cache_of(CROSS).parts[1]
+    assert (encoder.course, encoder.output) == (Course.ENCODER, None)
+
+
+def test_a_name_whose_shape_does_not_fit_is_a_remark() -> None:
+    """An id, a matrix, other heads, no present: none is counted."""
+    good = 'float[batch,3,past,5] "past_key_values.0.key"'
+    text = growing(layers=1)
+    for bad, told in (
+        ('int64[batch,3,past,5] "past_key_values.0.key"', "its elements are int64"),
+        ('float[batch,3,past,5,1,1] "past_key_values.0.key"', "it has 6 dims"),
+        ('float[batch,past] "past_key_values.0.key"', "it has 2 dims"),
+        (
+            'float[batch,2,past,5] "past_key_values.0.key"',
+            "its output is [batch, 3, past + seq, 5]",
+        ),
+        ('float[batch,3,past,5] "past_key_values.9.key"', "no output is named as its present"),
+    ):
+        changed = text.replace(good, bad).replace(
+            '"present.0.key" = Concat <axis = 2> ("past_key_values.0.key", new)',
+            '"present.0.key" = Identity (new)',
+        )
+        cache = cache_of(changed)
+        assert [part.holds for part in cache.parts] == [Holds.VALUES]
+        assert told in remark(changed)
+
+
+def test_joined_images_are_no_cache() -> None:
+    assert found(NO_CACHE) is None
+    assert analyze(model_of(NO_CACHE)).kv_cache is None
+
+
+def test_unnamed_concats_count_where_there_are_two() -> None:
+    names = ("in_{}_{}", "out_{}_{}")
+    assert len(cache_of(growing(layers=1, names=names)).parts) == 2
+    one = growing(layers=1, names=names).replace('"out_0_key" = Concat', '"out_0_key" = Sum')
+    assert found(one) is None
+
+
+@pytest.mark.parametrize("key", SLOTS, ids="::".join)
+def test_places_of_operands_are_those_of_the_operators(key: tuple[str, str]) -> None:
+    """By the schema where onnx has one, else by the operator's own record."""
+    domain, op_type = key
+    if domain == "" and onnx.defs.has(op_type, domain):
+        schema = onnx.defs.get_schema(op_type, domain)
+        inputs = [entry.name for entry in schema.inputs]
+        outputs = [entry.name for entry in schema.outputs]
+    else:
+        record = lookup(op_type, domain, 1)
+        inputs, outputs = [*record.inputs], [*record.outputs]
+    for slot in SLOTS[key] if inputs and op_type != "Concat" else ():
+        assert inputs[slot.past].startswith("past")
+        assert outputs[slot.present].startswith("present")
+
+
+def test_a_state_is_known_by_its_operator() -> None:
+    cache = cache_of(LINEAR)
+    (state,) = cache.parts
+    assert (state.holds, state.course) == (Holds.STATE, Course.CONSTANT)
+    assert at(LINEAR, batch=3).constant_bytes_per_sequence == 2 * 5 * 7 * 4
+
+
+# Bytes.
+
+
+@pytest.mark.parametrize(
+    ("text", "per_token", "constant"),
+    [
+        (growing(layers=2), 2 * 2 * 3 * 5 * 4, 0),
+        (growing(layers=3, dtype="float16"), 2 * 3 * 3 * 5 * 2, 0),
+        (GROUPED, 2 * 1 * 2 * 11 * 2, 0),
+        (ATTENTION, 2 * 1 * 2 * 11 * 2, 0),
+        (STACKED, 2 * 1 * 3 * 5 * 4, 0),
+        (SCATTER, 0, 13 * 2 * 3 * 4),
+        (QUANTISED, 3 * 5 + 3 * 1 * 2 + 8, 0),  # 15 values of half a byte are 7.5
+        (HYBRID, 3 * 5 * 4, 4 * (3 * 17 * 5 + 19 * 4 + 7 * 11 * 13)),
+        (CROSS, 3 * 5 * 4, 3 * 5 * 4),  # one token of the encoder
+        (MERGED, 3 * 5 * 4, 0),
+        (QDQ, 2 * 3 * 5 * 1, 0),
+    ],
+)
+def test_bytes_of_a_token_and_of_a_sequence(text: str, per_token: int, constant: int) -> None:
+    memory = at(text, batch=7)
+    assert (memory.bytes_per_token, memory.constant_bytes_per_sequence) == (per_token, constant)
+
+
+@given(st.integers(1, 9), st.integers(1, 10**6))
+def test_bytes_are_batch_times_context_times_a_token(batch: int, context: int) -> None:
+    memory = at(growing(layers=2), batch=batch)
+    assert memory.bytes_at(context) == batch * context * 2 * 2 * 3 * 5 * 4
+    kinds = memory.bytes_by_kind(context)
+    assert sum(size or 0 for size in kinds.values()) == memory.bytes_at(context)
+
+
+def test_half_bytes_are_packed_over_the_whole_tensor() -> None:
+    assert at(QUANTISED).bytes_at(100) == 100 * (15 + 6) + 750
+
+
+def test_the_encoders_length_is_a_dim_like_any_other() -> None:
+    assert at(CROSS, dims={"enc": 23}, batch=2).bytes_at(5) == 2 * 3 * 5 * 4 * (5 + 23)
+
+
+# Steps.
+
+
+def test_both_steps_are_what_analyze_says_at_their_dims() -> None:
+    text = growing()
+    memory = at(text, 100, batch=2)
+    decode, prefill = (memory.step(step) for step in Step)
+    assert decode is not None
+    assert prefill is not None
+    assert (decode.sequence, decode.past, prefill.sequence, prefill.past) == (1, 99, 100, 0)
+    by_hand = analyze(model_of(text), batch=2, dims={"seq": 1, "past": 99})
+    assert decode.total_bytes == by_hand.total_bytes
+    assert decode.peak_bytes == by_hand.activations.in_place_peak_bytes
+    assert decode.cache_bytes == 2 * 99 * 2 * 2 * 3 * 5 * 4
+    assert prefill.cache_bytes == 0
+    assert decode.is_whole
+    assert prefill.is_whole
+
+
+def test_the_figures_of_an_analysis_at_a_context_are_the_decode_step_s() -> None:
+    analysis = analyze(model_of(growing()), batch=2, context=100)
+    assert analysis.settings.dims["past"] == 99
+    assert analysis.kv_cache is not None
+    decode = analysis.kv_cache.step(Step.DECODE)
+    assert decode is not None
+    assert analysis.total_bytes == decode.total_bytes
+    assert (
+        analysis.at(batch=5).total_bytes
+        == analyze(model_of(growing()), batch=5, dims={"seq": 1, "past": 99}).total_bytes
+    )
+
+
+def test_a_context_of_one_token_has_no_past() -> None:
+    analysis = analyze(model_of(growing()), batch=2, context=1)
+    assert analysis.kv_cache is not None
+    decode, prefill = (analysis.kv_cache.step(step) for step in Step)
+    assert decode is not None
+    assert prefill is not None
+    assert analysis.total_bytes == decode.total_bytes == prefill.total_bytes
+    assert analysis.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("text", "decode", "prefill"),
+    [
+        (growing(), {"past": 99, "seq": 1, "past + seq": 100}, {"past": 0, "seq": 100}),
+        (growing(mask="T", total="T"), {"past": 99, "T": 100}, {"past": 0, "T": 100}),
+        (growing(mask="s53"), {"s53": 100, "seq": 1}, {"s53": 100, "seq": 100}),
+        (growing(mask='"past + 1"', total='"past + 1"'), {"past + 1": 100}, {"past + 1": 100}),
+        (
+            growing(past='"total - seq"', total="total", mask="total"),
+            {"total": 100, "seq": 1, "total - seq": 99},
+            {"total": 100, "seq": 100, "total - seq": 0},
+        ),
+        (
+            growing(past='"total - seq"', total="out", mask="seq"),
+            {"total": 100, "seq": 1},
+            {"total": 100, "seq": 100},
+        ),
+        (GROUPED, {"max": 100, "seq": 1}, {"max": 100, "seq": 100}),
+        (ATTENTION, {"P": 99, "S": 1}, {"P": 0, "S": 100}),
+    ],
+)
+def test_every_symbol_of_a_role_is_bound(
+    text: str, decode: Mapping[str, int], prefill: Mapping[str, int]
+) -> None:
+    cache = cache_of(text)
+    for step, dims in ((Step.DECODE, decode), (Step.PREFILL, prefill)):
+        _, numbers = numbers_at(cache, step, 100)
+        assert {**numbers, **dims} == numbers
+
+
+def test_what_a_name_alone_says_is_an_assumption() -> None:
+    assert cache_of(growing()).assumptions == ()
+    (assumed,) = cache_of(growing(mask="s53")).assumptions
+    assert "attention_mask" in assumed
+    assert any("If" in text for text in cache_of(MERGED).assumptions)
+    assert any("seq is new tokens" in text for text in cache_of(GROUPED).assumptions)
+    assert any("the third is taken" in text for text in cache_of(HYBRID).assumptions)
+
+
+def test_new_tokens_that_nothing_names_leave_no_prefill() -> None:
+    memory = at(GROUPED.replace("float16[batch,seq,66] q", "float16[batch,n2,66] q"), 100)
+    assert [step.step for step in memory.steps] == [Step.DECODE]
+    assert "no dim of the inputs is known" in memory.remarks[0]
+
+
+def test_a_present_of_its_own_symbol_is_bound_too() -> None:
+    """The branches of an If differ, and only the output's declaration says how long it is."""
+    for step in at(MERGED, 8, batch=2).steps:
+        assert step.is_whole
+
+
+def test_a_file_of_one_new_token_has_no_prefill() -> None:
+    memory = at(growing(seq="1", total='"past + 1"', mask='"past + 1"'), 100)
+    assert [step.step for step in memory.steps] == [Step.DECODE]
+    assert memory.steps[0].dims == {"past": 99, "past + 1": 100}
+    assert memory.remarks == (
+        "no prefill figures: the file fixes the new tokens at 1: no prefill of 100",
+    )
+
+
+def test_a_prefill_of_as_many_tokens_as_the_file_fixes() -> None:
+    text = growing(seq="64", total='"past + 64"', mask='"past + 64"')
+    steps = {step.step: (step.sequence, step.past) for step in at(text, 64).steps}
+    assert steps == {Step.DECODE: (64, 0), Step.PREFILL: (64, 0)}
+    decode = at(text, 100).step(Step.DECODE)
+    assert decode is not None
+    assert (decode.sequence, decode.past) == (64, 36)
+    assert at(text, 63).steps == ()
+
+
+def test_an_expression_that_no_number_solves_stays_as_it_is() -> None:
+    for past in ('"2*half"', '"half*0"', '"one + other"'):
+        text = growing(past=past, total="out", mask="seq")
+        _, numbers = numbers_at(cache_of(text), Step.DECODE, 100)
+        assert set(numbers) == {past.strip('"'), "seq"}
+    solved = growing(past='"2*half"', total="out", mask="seq")
+    _, numbers = numbers_at(cache_of(solved), Step.DECODE, 101)
+    assert numbers["half"] == 50
+
+
+def test_a_batch_that_the_file_fixes_is_in_proportion() -> None:
+    text = growing().replace("batch", "7")
+    memory = at(text)
+    assert memory.batch == 7
+    assert memory.bytes_per_token == 2 * 2 * 3 * 5 * 4
+    assert memory.bytes_at(11) == 7 * 11 * 2 * 2 * 3 * 5 * 4
+
+
+def test_what_is_joined_along_the_batch_is_no_cache() -> None:
+    text = growing(layers=1, names=("past_{}_{}", "present_{}_{}"))
+    joined = text.replace("axis = 2", "axis = 0")
+    assert found(joined) is None
+    assert "no one axis is that of tokens" in remark(joined)
+
+
+def test_numbers_alone_may_differ_along_the_axis_of_tokens() -> None:
+    text = growing(layers=1, past="16", total="17", mask="17", seq="1")
+    cache = cache_of(text)
+    assert {(part.course, part.layout) for part in cache.parts} == {(Course.FIXED, "bnsh")}
+    assert at(text).constant_bytes_per_sequence == 2 * 3 * 16 * 5 * 4
+
+
+def test_a_static_buffer_holds_no_longer_context() -> None:
+    analysis = analyze(model_of(SCATTER), context=14)
+    assert any(
+        "the file fixes the cache at 13 tokens, fewer than 14" in finding.message
+        for finding in analysis.findings
+    )
+    assert len(at(SCATTER, 13).steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "y_bytes"),
+    [(GROUPED, 2 * 66 * 2), (GROUPED.replace('max,11] "past', 'P,11] "past'), 2 * 66 * 2)],
+)
+def test_past_and_present_in_one_buffer_take_it_once(text: str, y_bytes: int) -> None:
+    """A buffer of its own length, and one that the operator writes behind the past in place."""
+    memory = at(text, 100, batch=2)
+    decode = memory.step(Step.DECODE)
+    assert decode is not None
+    assert decode.total_bytes is not None
+    assert decode.one_buffer_total_bytes is not None
+    cache_bytes = 2 * 100 * 2 * 2 * 11 * 2
+    assert decode.one_buffer_cache_bytes == memory.bytes_at(100) == cache_bytes
+    assert decode.one_buffer_peak_bytes == y_bytes
+    assert decode.one_buffer_total_bytes == cache_bytes + (decode.other_inputs_bytes or 0) + y_bytes
+    assert decode.total_bytes > decode.one_buffer_total_bytes
+
+
+def test_what_only_grows_is_no_one_buffer() -> None:
+    decode = at(growing(), 100).step(Step.DECODE)
+    assert decode is not None
+    assert decode.one_buffer_total_bytes is None
+
+
+def findings(analysis: Analysis) -> str:
+    return " ".join(finding.message for finding in analysis.findings)
+
+
+def test_a_model_without_a_cache_says_so_in_a_line() -> None:
+    analysis = analyze(model_of(NO_CACHE), context=100)
+    assert "no key-value cache is recognised" in findings(analysis)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"dims": {"past": 5}}, "--dim past: --context decides it too"),
+        ({"train": True}, "a training step has no cache"),
+    ],
+)
+def test_what_contradicts_a_context_is_refused(asked: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        analyze(model_of(growing()), context=100, **asked)  # type: ignore[arg-type]

@@ -1,0 +1,266 @@
+"""Many models at once: order, workers that die, executors of any kind, one row each."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from models_on_disk import MYSTERY, write_model
+from registry_tasks import killed, slow_first, tasks_of
+
+import onnxmem
+from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
+from onnxmem.faults import fault_of
+from onnxmem.registry import many, workers
+from onnxmem.registry.many import analyze_many, outcomes
+from onnxmem.registry.order import run_on
+from onnxmem.registry.task import Outcome, Task
+from onnxmem.registry.workers import WorkersError, run_in_workers, serve
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    (tmp_path / "page.onnx").write_text("<!DOCTYPE html><html></html>")
+    return tmp_path
+
+
+NAMES = ("net.onnx", "page.onnx", "gone.onnx", "mystery.onnx", "net.onnx")
+STATUSES = ["ok", "error", "error", "partial", "ok"]
+
+
+def test_a_row_each_in_order_whatever_happens() -> None:
+    rows = list(analyze_many(map(Path, NAMES), train=True))
+    assert [row["path"] for row in rows] == list(NAMES)
+    assert [row["status"] for row in rows] == STATUSES
+    assert rows[0] == onnxmem.analyze("net.onnx", train=True).to_dict()
+    assert rows[0]["training"] is not None
+
+
+def test_workers_give_the_same_rows() -> None:
+    questions = {"batch": 3, "layers": True}
+    here = list(analyze_many(NAMES, jobs=1, **questions))  # type: ignore[arg-type]
+    assert list(analyze_many(NAMES, jobs=2, **questions)) == here  # type: ignore[arg-type]
+    with ThreadPoolExecutor(2) as executor:
+        assert list(analyze_many(NAMES, executor=executor, **questions)) == here  # type: ignore[arg-type]
+
+
+def test_wrong_questions_are_refused_or_are_rows() -> None:
+    with pytest.raises(UsageError, match="jobs is 0"):
+        analyze_many(NAMES, jobs=0)
+    with pytest.raises(UsageError, match="as a cache"):
+        analyze_many(NAMES, cache="net.onnx")
+    (row,) = analyze_many(["net.onnx"], batch="two")
+    assert row["error"] == {
+        "code": "usage",
+        "message": "'two' is no whole number; a batch, a dim and a size are",
+    }
+
+
+def test_a_fault_of_ours_is_a_row_and_says_where_if_asked() -> None:
+    def analyse(*_: object, **__: object) -> onnxmem.Analysis:
+        raise KeyError
+
+    (task,) = tasks_of(["net.onnx"])
+    (quiet,) = outcomes([task], jobs=1, analyse=analyse)
+    (traced,) = outcomes([replace(task, with_traces=True)], jobs=1, analyse=analyse)
+    assert quiet["faults"][0]["code"] == traced["faults"][0]["code"] == "internal"
+    assert quiet["faults"][0]["trace"] is None
+    assert "Traceback" in str(traced["faults"][0]["trace"])
+
+
+def test_other_faults() -> None:
+    assert fault_of(KeyboardInterrupt()).exit_code == EXIT_INTERRUPTED
+    assert fault_of(MemoryError()).code == "out_of_memory"
+
+
+def test_no_models_are_no_rows() -> None:
+    assert list(analyze_many([])) == []
+    assert list(analyze_many([], jobs=2)) == []
+
+
+def test_paths_are_drawn_as_they_are_needed() -> None:
+    drawn = []
+
+    def names() -> Iterator[str]:
+        for number in range(1000):
+            drawn.append(number)
+            yield "page.onnx"
+
+    rows = analyze_many(names(), jobs=1)
+    next(rows)
+    assert len(drawn) == 1
+    with ThreadPoolExecutor(1) as executor:
+        found = run_on(executor, (tasks_of([name])[0] for name in names()), window=5)
+        next(found)
+        assert len(drawn) < 20
+        found.close()
+
+
+def test_a_worker_that_is_killed_costs_its_model_alone(folder: Path) -> None:
+    write_model(folder / "killer.onnx")
+    names = ("net.onnx", "killer.onnx", "killer.onnx", "mystery.onnx", "net.onnx")
+    found = list(run_in_workers(tasks_of(names, killed), 2))
+    assert [outcome["row"]["path"] for outcome in found] == list(names)
+    codes = [[fault["code"] for fault in outcome["faults"]] for outcome in found]
+    assert codes == [[], ["worker_died"], ["worker_died"], [], []]
+    assert found[1]["faults"][0]["exit_code"] == EXIT_UNANALYSED
+    assert "SIGKILL" in found[1]["faults"][0]["message"]
+    assert [outcome["text"] for outcome in found][3:] == list(names[3:])
+    assert_nothing_is_left()
+
+
+def test_what_comes_early_waits_for_what_is_due(folder: Path) -> None:
+    write_model(folder / "first.onnx")
+    names = ("first.onnx", *(("net.onnx",) * 20))
+    found = list(run_in_workers(tasks_of(names, slow_first), 2))
+    assert [outcome["row"]["path"] for outcome in found] == list(names)
+    assert len({outcome["text"] for outcome in found}) == 2
+
+
+def test_an_early_end_leaves_no_process() -> None:
+    found = run_in_workers(tasks_of(["net.onnx"] * 50), 2)
+    next(found)
+    found.close()
+    assert_nothing_is_left()
+
+
+def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_WORN_BYTES", 0)
+    # A worker's own word is what counts: one that is told that it is worn goes.
+    heard = workers._Crew._hear  # noqa: SLF001 - the only place to see it from
+
+    def hear(crew: object, worker: object, said: tuple[Outcome, bool] | None) -> None:
+        heard(crew, worker, None if said is None else (said[0], True))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(workers._Crew, "_hear", hear)  # noqa: SLF001
+    found = list(run_in_workers(tasks_of(["net.onnx"] * 4, slow_first), 1))
+    assert len({outcome["text"] for outcome in found}) == 4
+
+
+def test_an_idle_worker_that_dies_costs_nothing() -> None:
+    crew = workers._Crew(2)  # noqa: SLF001
+    found = crew.outcomes(tasks_of(["net.onnx"] * 6))
+    next(found)
+    idle = [worker for worker in crew._workers if worker.number is None]  # noqa: SLF001
+    for worker in idle:
+        assert worker.process.pid is not None
+        os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.join()
+    assert [outcome["faults"] for outcome in found] == [[]] * 5
+    crew.kill()
+
+
+def test_workers_that_do_not_start_are_told_and_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(workers, "serve", abs)
+    with pytest.raises(WorkersError, match="--jobs 1 does without") as fault:
+        list(run_in_workers(tasks_of(NAMES), 2))
+    assert fault.value.exit_code == EXIT_INTERNAL
+
+
+def test_a_worker_s_life_in_this_process() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    ours, theirs = multiprocessing.Pipe()
+    try:
+        for task in (*tasks_of(["net.onnx", "page.onnx"]), None):
+            ours.send(task)
+        serve(theirs)
+        assert ours.recv() is None
+        statuses = [ours.recv()[0]["row"]["status"] for _ in range(2)]
+        assert statuses == ["ok", "error"]
+        ours.close()
+        serve(theirs)  # the parent is gone
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_how_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert workers._context().get_start_method() == "spawn"  # noqa: SLF001
+    monkeypatch.setattr(workers, "sys", SimpleNamespace(platform="darwin"))
+    assert workers._held_bytes() == 0  # noqa: SLF001
+
+
+class Broken(Executor):
+    """An executor that breaks: at the second task, or with every future failing."""
+
+    def __init__(self, error: Exception, *, at_once: bool) -> None:
+        self._error = error
+        self._at_once = at_once
+
+    def submit(self, *_: object, **__: object) -> Future[Outcome]:  # type: ignore[override]
+        if self._at_once:
+            raise self._error
+        future: Future[Outcome] = Future()
+        future.set_exception(self._error)
+        return future
+
+
+class KilledWorker(Exception):  # noqa: N818 - dask's name
+    """As dask raises where a task's worker died at each trial."""
+
+
+@pytest.mark.parametrize(
+    ("error", "at_once", "code"),
+    [
+        (BrokenExecutor("gone"), True, "worker_died"),
+        (BrokenExecutor("gone"), False, "worker_died"),
+        (KilledWorker("gone"), False, "worker_died"),
+        (RuntimeError("gone"), False, "internal"),
+    ],
+)
+def test_an_executor_that_breaks_costs_rows_and_not_the_run(
+    error: Exception,
+    at_once: bool,  # noqa: FBT001 - a case of a table
+    code: str,
+) -> None:
+    rows = list(analyze_many(NAMES, executor=Broken(error, at_once=at_once)))
+    assert [row["path"] for row in rows] == list(NAMES)
+    assert {row["error"]["code"] for row in rows if isinstance(row["error"], dict)} == {code}
+
+
+def test_processes_are_for_those_who_have_enough_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def in_workers(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
+        asked.append(jobs)
+        yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
+
+    monkeypatch.setattr(many, "run_in_workers", in_workers)
+    monkeypatch.setattr(many, "num_cores", lambda: 5)
+    (folder / "large.onnx").write_bytes(bytes(2**18))
+
+    def jobs_of(*names: str, **questions: object) -> int | None:
+        asked.clear()
+        tasks = [Task(name=each, location=each, questions=questions) for each in names]
+        assert len(list(outcomes(iter(tasks)))) == len(names)
+        return asked[0] if asked else None
+
+    assert jobs_of(*NAMES) is None
+    assert jobs_of("large.onnx") is None
+    assert jobs_of("large.onnx", "net.onnx") == 5
+    assert jobs_of("net.onnx", "large.onnx", "net.onnx") == 5
+    assert jobs_of("nosuch://a.onnx", "net.onnx") == 5
+    assert jobs_of("large.onnx", "large.onnx", measure="cpu") is None
+
+
+def test_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert many.num_cores() >= 1
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert many.num_cores() == os.cpu_count()
+
+
+def assert_nothing_is_left() -> None:
+    names = [child.name for child in multiprocessing.active_children()]
+    assert "onnxmem-worker" not in names

@@ -1,0 +1,204 @@
+"""From names to models: folders, patterns, lists, stdin, and URLs on a server of loopback."""
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+
+import pytest
+
+from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
+from onnxmem.sources import (
+    RemoteError,
+    expanded,
+    is_remote,
+    local_file,
+    model_names,
+    staged_stdin,
+)
+from onnxmem.sources import remote as room
+from onnxmem.sources.remote import MissingExtraError, fetch
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two models, one in a folder of the other's, a hidden one and what is none."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.onnx", "zoo/z.onnx", "zoo/a.onnx", "zoo/deep/m.onnx", "zoo/.hidden.onnx"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(b"\x08\x0a")
+    Path("zoo/read.me").touch()
+    Path("empty").mkdir()
+    return tmp_path
+
+
+ZOO = ("zoo/a.onnx", "zoo/z.onnx", "zoo/deep/m.onnx")
+
+
+def test_folders_and_patterns_stand_for_their_models_in_order() -> None:
+    assert model_names(["zoo", "b.onnx"]) == (*ZOO, "b.onnx")
+    assert model_names(["zoo/*.onnx"]) == ZOO[:2]
+    assert model_names(["zoo/**/*.onnx"]) == ("zoo/a.onnx", "zoo/deep/m.onnx", "zoo/z.onnx")
+    assert model_names(["zoo/deep/"]) == ("zoo/deep/m.onnx",)
+
+
+def test_what_is_named_twice_is_there_twice_and_what_stands_for_nothing_stays() -> None:
+    names = ["b.onnx", "b.onnx", "gone.onnx", "gone/*.onnx", "empty", "-"]
+    assert model_names(names) == tuple(names)
+
+
+def test_a_list_has_a_name_a_line() -> None:
+    Path("list.txt").write_bytes(
+        b"\xef\xbb\xbf# models\n\n  zoo/deep \r\nb.onnx\n@other\n\xff.onnx"
+    )
+    names = model_names(["@list.txt", "b.onnx"])
+    assert names == ("zoo/deep/m.onnx", "b.onnx", "@other", "\udcff.onnx", "b.onnx")
+
+
+def test_a_file_whose_name_starts_so_is_no_list() -> None:
+    Path("@b.onnx").touch()
+    assert model_names(["@b.onnx"]) == ("@b.onnx",)
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "words"),
+    [("@gone.txt", MissingFileError, "no such list"), ("@empty", UsageError, "cannot be read")],
+)
+def test_a_list_that_cannot_be_read_is_told(
+    name: str, error: type[OnnxmemError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        model_names([name])
+
+
+def test_stdin_is_a_file_for_as_long_as_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"model")))
+    with staged_stdin() as path:
+        assert Path(path).read_bytes() == b"model"
+    assert not os.path.lexists(path)
+
+
+def test_a_local_name_is_its_own_file() -> None:
+    with local_file("b.onnx") as path:
+        assert path == "b.onnx"
+
+
+@pytest.mark.parametrize("name", ["s3://a/b.onnx", "HTTP://a/b", "memory://b", "abfs+x://y"])
+def test_urls(name: str) -> None:
+    assert is_remote(name)
+
+
+@pytest.mark.parametrize("name", ["C://b.onnx", "b.onnx", "a:/b", "://x", "zoo//a"])
+def test_no_urls(name: str) -> None:
+    assert not is_remote(name)
+
+
+def test_without_fsspec_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "fsspec"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'onnxmem\[remote\]'"):
+        fetch("memory://a.onnx", io.BytesIO())
+    assert expanded("memory://zoo/") is None
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Files of a folder, without ranges of bytes and without a log."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """The URL of a server of that folder."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def stored() -> None:
+    pytest.importorskip("fsspec")
+
+
+@pytest.mark.usefixtures("stored")
+class TestStores:
+    """With fsspec."""
+
+    def test_a_store_s_folders_and_patterns(self) -> None:
+        fsspec = pytest.importorskip("fsspec")
+
+        files = fsspec.filesystem("memory")
+        for name in ("z.onnx", "a.onnx", "deep/m.onnx", "read.me"):
+            files.pipe(f"/zoo/{name}", b"model")
+        assert expanded("memory://zoo/") == tuple(
+            f"memory:///zoo/{name}" for name in ("a.onnx", "deep/m.onnx", "z.onnx")
+        )
+        assert expanded("memory://zoo/*.onnx") == ("memory:///zoo/a.onnx", "memory:///zoo/z.onnx")
+        assert expanded("memory://zoo/a.onnx") is None
+        with local_file("memory://zoo/a.onnx") as path:
+            assert Path(path).read_bytes() == b"model"
+        assert not os.path.lexists(path)
+
+    def test_a_store_that_is_not_known_stands_for_itself(self) -> None:
+        assert model_names(["nosuch://zoo/", "nosuch://zoo/*.onnx"]) == (
+            "nosuch://zoo/",
+            "nosuch://zoo/*.onnx",
+        )
+        with pytest.raises(RemoteError, match="Protocol not known: nosuch"):
+            fetch("nosuch://zoo/a.onnx", io.BytesIO())
+
+    def test_what_is_not_there_and_what_is_too_large(self) -> None:
+        fsspec = pytest.importorskip("fsspec")
+
+        fsspec.filesystem("memory").pipe("/large.onnx", bytes(101))
+        fetch("memory://large.onnx", into := io.BytesIO(), 101)
+        assert len(into.getvalue()) == 101
+        with pytest.raises(RemoteError, match="over 100 bytes"):
+            fetch("memory://large.onnx", io.BytesIO(), 100)
+        with pytest.raises(MissingFileError, match="no such file there"):
+            fetch("memory://gone.onnx", io.BytesIO())
+
+    def test_a_scheme_that_needs_a_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def filesystem(_: str) -> None:
+            message = "Please install gcsfs"
+            raise ImportError(message)
+
+        monkeypatch.setattr(room, "_filesystem", filesystem)
+        with pytest.raises(MissingExtraError, match="its scheme needs another package: Please"):
+            fetch("gs://zoo/a.onnx", io.BytesIO())
+
+    def test_memory_that_runs_out_is_told_as_such(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def filesystem(_: str) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(room, "_filesystem", filesystem)
+        with pytest.raises(MemoryError):
+            fetch("memory://a.onnx", io.BytesIO())
+
+    def test_a_server_that_knows_no_ranges(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        pytest.importorskip("aiohttp")
+        monkeypatch.setattr(room, "_BLOCK_BYTES", 7)
+        content = bytes(range(100))
+        (folder / "net.onnx").write_bytes(content)
+        with served(folder) as url:
+            with local_file(f"{url}/net.onnx?token=1") as path:
+                assert Path(path).read_bytes() == content
+            with pytest.raises(MissingFileError):
+                fetch(f"{url}/gone.onnx", io.BytesIO())
+            assert expanded(f"{url}/net.onnx?token=1") is None

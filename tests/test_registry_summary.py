@@ -1,0 +1,216 @@
+"""A registry summed up: figures, percentiles, the heaviest, what fits, what failed."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from models_on_disk import MYSTERY, write_model
+
+from onnxmem.devices import DeviceError, catalogue
+from onnxmem.fitting import Basis
+from onnxmem.registry.many import analyze_many
+from onnxmem.registry.places import Place, common_sizes, places
+from onnxmem.registry.summary import Summary, Tally, percentile
+from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
+from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
+from onnxmem.rows import Failure, Row
+
+
+def row_of(path: str, weights: int, peak: int, status: str = "ok", train: int | None = None) -> Row:
+    """As much of a row as a summary reads."""
+    row = Failure(path, "model_file", "-").to_dict()
+    row |= {
+        "status": status,
+        "error": None,
+        "weights": {"bytes": weights},
+        "total_bytes": weights + peak + 7,
+    }
+    row["activations"] = {"in_place_peak_bytes": peak}
+    if train is not None:
+        row["training"] = {"peak_bytes": train, "cuda": {"total_bytes": train + 11}}
+    return row
+
+
+def summed(*rows: Row, held: tuple[Place, ...] = ()) -> Summary:
+    tally = Tally()
+    for row in rows:
+        tally.add(row)
+    return tally.summary(held)
+
+
+ROWS = (
+    row_of("a", 101, 3),
+    row_of("b", 211, 5, status="partial"),
+    Failure("c", "model_file", "no model").to_dict(),
+    row_of("d", 307, 13),
+    Failure("e", "worker_died", "gone").to_dict(),
+    Failure("f", "model_file", "no model").to_dict(),
+)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "percent", "expected"),
+    [
+        ([5], 50, 5),
+        ([3, 5], 50, 3),
+        ([3, 5, 7], 50, 5),
+        (list(range(1, 101)), 90, 90),
+        (list(range(1, 101)), 99, 99),
+        (list(range(1, 102)), 99, 100),
+        ([3, 5, 7], 0, 3),
+    ],
+)
+def test_percentiles_are_nearest_ranks(numbers: list[int], percent: int, expected: int) -> None:
+    assert percentile(numbers, percent) == expected
+
+
+def test_figures_leave_out_what_is_unknown_and_say_what_is_partial() -> None:
+    summary = summed(*ROWS)
+    assert summary.num_models == 6
+    assert summary.statuses == {"ok": 2, "partial": 1, "error": 3}
+    assert summary.faults == {"model_file": 2, "worker_died": 1}
+    weights, peak, total = summary.figures
+    assert (weights.name, weights.sum_bytes, weights.num_known) == ("weights", 619, 3)
+    assert (weights.num_partial, weights.max_bytes) == (1, 307)
+    assert (peak.sum_bytes, total.sum_bytes) == (21, 619 + 21 + 21)
+    assert weights.percentiles == ((50, 211), (90, 307), (99, 307))
+    assert summary.heaviest == (("d", 327), ("b", 223), ("a", 111))
+    assert summary.heaviest_by == "total"
+
+
+def test_trainings_are_what_is_heavy_where_they_are_asked_for() -> None:
+    rows = [row_of(f"m{n}", 10 * n, 1, train=1000 - n) for n in range(7)]
+    summary = summed(*rows)
+    assert [figure.name for figure in summary.figures][-1] == "training"
+    assert summary.heaviest == tuple((f"m{n}", 1000 - n) for n in range(5))
+
+
+def test_nothing_known_is_unknown_and_not_nothing() -> None:
+    summary = summed(ROWS[2])
+    assert summary.figures[0].sum_bytes is None
+    assert summary.figures[0].max_bytes is None
+    text = render_summary(summary)
+    assert "weights                  unknown" in text
+    assert "PERCENTILES" not in text
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (Place("size", 222), (1, 2, 3)),
+        (Place("size", 223), (1, 1, 4)),
+        (Place("gpu", 327, "cuda"), (2, 0, 4)),
+        (Place("chip", 10, "mcu", flash_bytes=101), (1, 2, 3)),
+        (Place("chip", 10, "mcu", flash_bytes=1000), (1, 2, 3)),
+        (Place("chip", 9, "mcu"), (0, 3, 3)),
+    ],
+)
+def test_what_is_too_large_in_part_is_too_large_and_else_unknown(
+    place: Place, expected: tuple[int, int, int]
+) -> None:
+    (fitting,) = summed(*ROWS, held=(place,)).fittings
+    assert (fitting.fits, fitting.does_not_fit, fitting.unknown) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit_bytes", "basis"),
+    [("cuda", 1011, Basis.TORCH), (None, 1011, Basis.TORCH), ("cpu", 1000, Basis.STEP)],
+)
+def test_a_training_is_held_as_fit_holds_it(
+    kind: str | None, limit_bytes: int, basis: Basis
+) -> None:
+    row = row_of("m", 1, 1, train=1000)
+    held = (Place("it", limit_bytes, kind), Place("less", limit_bytes - 1, kind))
+    fits, fails = summed(row, held=held).fittings
+    assert fits.basis == fails.basis == basis
+    assert (fits.fits, fails.does_not_fit) == (1, 1)
+
+
+def test_places_by_name_by_size_and_none() -> None:
+    devices = catalogue()
+    named = places(["RTX 4090", "24GiB", "24GiB"], devices)
+    assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
+    with pytest.raises(DeviceError, match="or give a size, as in 24GiB"):
+        places(["RTX 40900000"], devices)
+    with pytest.raises(DeviceError):
+        places(["4096"], devices)
+    common = places([], devices)
+    assert common == common_sizes(devices)
+    assert [place.limit_bytes for place in common] == sorted(each.limit_bytes for each in common)
+    assert all(place.kind == "cuda" for place in common)
+
+
+def test_the_same_as_plain_values() -> None:
+    row = summary_row(summed(*ROWS, held=(Place("size", 222),)))
+    assert json.loads(json.dumps(row)) == row
+    assert row["devices"] == [
+        {
+            "name": "size",
+            "limit_bytes": 222,
+            "basis": "total",
+            "fits": 1,
+            "does_not_fit": 2,
+            "unknown": 3,
+        }
+    ]
+    assert row["errors"] == {"model_file": 2, "worker_died": 1}
+
+
+def test_the_words() -> None:
+    text = render_summary(summed(*ROWS, held=(Place("size", 222),)))
+    for words in (
+        "TOTAL of 6 models: 2 ok, 1 partial, 3 failed\n",
+        "619 B   at least: 1 model in part\n",
+        "HEAVIEST by RUN\n",
+        "222 B   1 of 6 fit, 2 too large, 3 unknown\n",
+        "held: weights + inputs + in-place peak",
+        "FAILED, by code\n  model_file              2\n",
+    ):
+        assert words in text
+
+
+def test_a_line_a_model() -> None:
+    head = table_head(train=True)
+    lines = [table_row(row, train=True) for row in ROWS]
+    assert head.endswith("   MODEL\n")
+    assert "TRAIN" not in table_head(train=False)
+    assert {line.index("   " + name) for line, name in zip(lines, "abcdef", strict=True)} == {
+        head.index("   MODEL")
+    }
+    assert lines[1].endswith("b   partial: lower bounds\n")
+    assert lines[4].endswith("e   error: worker_died\n")
+
+
+def test_columns_of_real_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    names = ["net.onnx", "mystery.onnx", "gone.onnx", "=cmd()|a,b\n.onnx"]
+    rows = list(analyze_many(names, train=True, budget_bytes=2**20))
+    table = list(csv.DictReader(io.StringIO(csv_head() + "".join(map(csv_row, rows)))))
+    assert tuple(table[0]) == tuple(column.replace(".", "_") for column in COLUMNS)
+    assert table[0]["total_bytes"] == str(rows[0]["total_bytes"])
+    assert int(table[0]["training_peak_bytes"]) > 0
+    assert table[0]["settings_train"] == "true"
+    assert table[0]["findings"] == "1"
+    assert table[0]["error_code"] == ""
+    assert table[2]["total_bytes"] == ""
+    assert table[2]["error_code"] == "missing_file"
+    assert table[3]["path"] == r"'=cmd()|a,b\x0a.onnx"
+    assert [json.loads(jsonl_row(row)) for row in rows] == rows
+
+
+def test_every_column_but_those_of_what_is_not_asked_for_is_in_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    write_model(path)
+    (row,) = analyze_many([path], train=True, budget_bytes=2**20)
+    asked_for = {"error", "runtime", "measured"}
+    for column in COLUMNS:
+        value: object = row
+        for key in column.split("."):
+            if value is None and column.partition(".")[0] in asked_for:
+                break
+            assert isinstance(value, dict)
+            value = value[key]

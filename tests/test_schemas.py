@@ -1,0 +1,128 @@
+"""The shipped JSON Schemas: what the commands write validates, with no key undescribed."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from graphs import model_of
+from jsonschema import Draft202012Validator
+from kv_cache_graphs import GROUPED, HYBRID, MERGED, growing
+from models_on_disk import MYSTERY, write_model
+
+from onnxmem import analyze
+from onnxmem.commands import main
+from onnxmem.report.contract import as_json
+
+Capture = pytest.CaptureFixture[str]
+FOLDER = files("onnxmem.report") / "schema"
+NAMES = sorted(
+    entry.name.partition("-")[0]
+    for entry in FOLDER.iterdir()
+    if entry.name.endswith(".schema.json")
+)
+
+
+def schema(name: str) -> dict[str, Any]:
+    text = (FOLDER / f"{name}-1.0.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def closed(node: object) -> object:
+    """The schema without leave to add keys, but for alternatives, which describe none."""
+    if isinstance(node, list):
+        return [closed(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    within = {key: value if key == "oneOf" else closed(value) for key, value in node.items()}
+    is_object = "required" in node and "properties" in node
+    return within | ({"additionalProperties": False} if is_object else {})
+
+
+def validated(name: str, text: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(text)
+    found = schema(name)
+    Draft202012Validator(found).validate(document)
+    shut = closed(found)
+    assert isinstance(shut, dict)
+    Draft202012Validator(shut).validate(document)
+    return document
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_schema_and_printed_by_its_name(name: str, capsys: Capture) -> None:
+    Draft202012Validator.check_schema(schema(name))
+    assert main(["schema", name]) == 0
+    assert json.loads(capsys.readouterr().out) == schema(name)
+    assert schema(name)["title"] == f"onnxmem.{name} 1.0"
+
+
+def test_the_report_s_is_the_default_and_another_name_is_refused(capsys: Capture) -> None:
+    assert {"check", "devices", "diff", "fit", "report"} <= {*NAMES}
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema("report")
+    assert main(["schema", "nothing"]) == 2
+    assert "choose one of check, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--device", "1MiB", "--batch", "2"],
+        ["--device", "RTX 3060", "--train"],
+        ["--device", "1GiB", "--dim", "N=?", "--instances", "2"],
+        ["--which-device"],
+        ["--device", "1GiB", "--context", "8"],
+    ],
+)
+def test_what_fit_writes(net: str, flags: list[str], capsys: Capture) -> None:
+    assert main(["fit", net, *flags, "--json"]) == 0
+    assert validated("fit", capsys.readouterr().out)["status"] == "ok"
+
+
+def test_what_fit_writes_of_a_cache(net: str, tmp_path: Path, capsys: Capture) -> None:
+    del net
+    write_model(tmp_path / "decoder.onnx", growing())
+    assert main(["fit", "decoder.onnx", "--device", "1MiB", "--context", "64", "--json"]) == 0
+    row = validated("fit", capsys.readouterr().out)
+    assert row["contexts"]["rows"][0]["context"] == 64
+
+
+def test_what_fit_writes_of_what_it_does_not_know(
+    net: str, tmp_path: Path, capsys: Capture
+) -> None:
+    del net
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    for name, status in (("mystery.onnx", "partial"), ("broken.onnx", "error")):
+        assert main(["fit", name, "--device", "1MiB", "--json"]) == 3
+        assert validated("fit", capsys.readouterr().out)["status"] == status
+
+
+@pytest.mark.parametrize("flags", [[], ["T4", "RTX 3060"], ["--model", "net.onnx"]])
+def test_what_devices_writes(net: str, flags: list[str], capsys: Capture) -> None:
+    del net
+    assert main(["devices", *flags, "--json"]) == 0
+    assert validated("devices", capsys.readouterr().out)["devices"]
+
+
+@pytest.mark.parametrize("text", [growing(), GROUPED, HYBRID, MERGED])
+@pytest.mark.parametrize("context", [None, 1, 100])
+def test_what_a_report_says_of_a_cache(text: str, context: int | None) -> None:
+    analysis = analyze(model_of(text), context=context, batch=2)
+    row = validated("report", as_json([analysis]))["models"][0]["kv_cache"]
+    assert row["context"] == context
+    assert (row["decode"] is None) == (context is None)
+    if context is not None:
+        assert sum(row["bytes_by_kind"].values()) == row["bytes"]
+        for step in (row["decode"], row["prefill"]):
+            parts = ("weight_bytes", "cache_bytes", "other_inputs_bytes", "in_place_peak_bytes")
+            assert sum(step[key] for key in parts) == step["total_bytes"]
