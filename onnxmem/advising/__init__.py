@@ -1,0 +1,21 @@
+"""What would lower the memory of one model, each change worked out by asking again."""
+
+from onnxmem.advising.advising import Advised, Budget, advised
+from onnxmem.advising.emitting import EMITTERS, Settled, settled
+from onnxmem.advising.figures import FIGURES, Figure
+from onnxmem.advising.meeting import Meeting
+from onnxmem.advising.proposals import Price, Proposal
+
+__all__ = [
+    "EMITTERS",
+    "FIGURES",
+    "Advised",
+    "Budget",
+    "Figure",
+    "Meeting",
+    "Price",
+    "Proposal",
+    "Settled",
+    "advised",
+    "settled",
+]

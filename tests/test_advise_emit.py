@@ -1,0 +1,222 @@
+"""Settings written out: Python that runs, a settings file, and Triton's protobuf text."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from models_on_disk import HOSTILE, write_model
+from session_graphs import GAP
+
+from onnxmem.advising import Budget, advised, settled
+from onnxmem.advising.emitting.triton_config import triton_config
+from onnxmem.analysis import Question
+from onnxmem.commands import main
+from onnxmem.measure.options import SessionOptions
+from onnxmem.model import load, prepare
+from onnxmem.runtimes import advise
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+CHAIN = """agraph (float[N,64] x) => (float[N,64] y) {
+    a = Exp(x) b = Concat <axis = 1> (a, a) c = ReduceSum <keepdims = 1> (b) y = Mul(a, c) }"""
+
+
+@pytest.fixture(autouse=True)
+def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    write_model(tmp_path / "gap.onnx", GAP)
+    write_model(tmp_path / "chain.onnx", CHAIN)
+
+
+def emitted(line: str, capsys: Capture) -> str:
+    assert main(["advise", *line.split(), "--emulate-optimiser"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+# Python.
+
+
+@pytest.mark.parametrize("flags", ["", "--runtime ort-cuda", "--fixed-dims"])
+def test_it_is_python(flags: str, capsys: Capture) -> None:
+    text = emitted(f"chain.onnx --batch 8 --emit python {flags}", capsys)
+    compile(text, "<emitted>", "exec")
+    assert text.count("providers = ") == 1
+    assert text.count("run_options = ") == 1
+
+
+@pytest.mark.measure
+def test_a_session_opens_and_runs_with_it(capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    text = emitted("gap.onnx --emit python", capsys)
+    assert "options.enable_mem_pattern = False" in text
+    run = """
+import numpy
+(y,) = session.run(None, {"x": numpy.ones((1,), numpy.float32)}, run_options)
+print(y.shape, options.enable_mem_pattern)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", text + run], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "(1,) False\n")
+
+
+def test_a_hostile_path_stays_a_string(capsys: Capture) -> None:
+    name = HOSTILE.replace("/", "") + ".onnx"
+    write_model(Path(name), GAP)
+    assert main(["advise", name, "--emit", "python", "--emulate-optimiser"]) == 0
+    text = capsys.readouterr().out
+    assert text.replace("\n", "").isprintable()
+    (line,) = re.findall(r"(?m)^MODEL = (.*)$", text)
+    assert eval(line) == name  # noqa: S307
+
+
+def test_a_budget_s_changes_are_in_it(capsys: Capture) -> None:
+    text = emitted("chain.onnx --batch 8 --budget 5000B --emit python", capsys)
+    assert "within 5,000 B" in text
+    assert "# to do as well: --batch" in text or "# to do as well: convert" in text
+
+
+# A settings file.
+
+
+def test_a_settings_file_says_what_to_open_and_what_to_change(capsys: Capture) -> None:
+    document = json.loads(emitted("gap.onnx --emit json", capsys))
+    assert document["schema"] == "onnxmem.settings"
+    assert document["session"]["enable_mem_pattern"] is False
+    assert (document["training"], document["changes"]) == (None, [])
+
+
+def test_a_recipe_for_training(capsys: Capture) -> None:
+    document = json.loads(
+        emitted("net.onnx --train --batch 64 --budget 800KiB --emit json", capsys)
+    )
+    assert document["session"] is None
+    assert document["after_bytes"] <= 800 * 1024 < document["before_bytes"]
+    (change,) = document["changes"]
+    for name, value in change["settings"].items():
+        assert document[name] == value if name == "batch" else document["training"][name] == value
+    first = json.loads(emitted("net.onnx --train --batch 64 --emit json", capsys))
+    assert len(first["changes"]) == 1
+
+
+@pytest.mark.parametrize("form", ["python", "triton"])
+def test_a_session_does_not_train(form: str, capsys: Capture) -> None:
+    assert main(f"advise net.onnx --train --emit {form}".split()) == 2
+    assert "--emit json holds the recipe" in capsys.readouterr().err
+
+
+# Triton.
+
+_TOKEN = re.compile(r'\s*(?:#[^\n]*\n\s*)*("(?:[^"\\]|\\.)*"|[\w.+-]+|[{}\[\]:,])')
+
+
+def parsed(text: str) -> dict[str, list[Any]]:
+    """Protobuf's text format, as far as a configuration needs it."""
+    tokens = [match[1] for match in _TOKEN.finditer(text)]
+    assert "".join(tokens) == re.sub(r"(?m)^#.*$|\s(?=(?:[^\"]*\"[^\"]*\")*[^\"]*$)", "", text)
+    rest = iter([*tokens, ""])
+    found, last = _message(rest, next(rest))
+    assert last == ""
+    return found
+
+
+def _message(rest: Iterator[str], token: str) -> tuple[dict[str, list[Any]], str]:
+    fields: dict[str, list[Any]] = {}
+    while re.fullmatch(r"[a-z_]+", token):
+        name, token = token, next(rest)
+        if token == ":":  # noqa: S105
+            token = next(rest)
+        values, token = _values(rest, token)
+        fields.setdefault(name, []).extend(values)
+    return fields, token
+
+
+def _values(rest: Iterator[str], token: str) -> tuple[list[Any], str]:
+    if token == "{":  # noqa: S105 - a token of a grammar
+        inner, end = _message(rest, next(rest))
+        assert end == "}"
+        return [inner], next(rest)
+    if token == "[":  # noqa: S105
+        values: list[Any] = []
+        token = next(rest)
+        while token != "]":  # noqa: S105
+            found, token = _values(rest, token)
+            values += found
+        return values, next(rest)
+    value = token[1:-1] if token.startswith('"') else token
+    return [value], next(rest)
+
+
+def parameters(config: dict[str, list[Any]]) -> dict[str, str]:
+    return {each["key"][0]: each["value"][0]["string_value"][0] for each in config["parameters"]}
+
+
+def test_lines_of_a_model_server_s_configuration(capsys: Capture) -> None:
+    config = parsed(emitted("chain.onnx --batch 8 --emit triton", capsys))
+    assert config["backend"] == ["onnxruntime"]
+    assert config["max_batch_size"] == ["8"]
+    assert config["instance_group"] == [{"count": ["1"], "kind": ["KIND_CPU"]}]
+    assert parameters(config)["enable_mem_arena"] == "1"
+
+
+def test_a_model_without_a_batch_dim_is_not_batched(capsys: Capture) -> None:
+    config = parsed(emitted("gap.onnx --emit triton", capsys))
+    assert config["max_batch_size"] == ["0"]
+    assert parameters(config)["enable_mem_pattern"] == "0"
+
+
+def test_on_a_gpu_the_arena_s_growth_is_the_provider_s(capsys: Capture) -> None:
+    text = emitted("gap.onnx --runtime ort-cuda --graph ort-basic --emit triton", capsys)
+    (optimization,) = parsed(text)["optimization"]
+    assert optimization["graph"] == [{"level": ["-1"]}]
+    (accelerators,) = optimization["execution_accelerators"]
+    assert accelerators["gpu_execution_accelerator"] == [
+        {
+            "name": ["cuda"],
+            "parameters": [{"key": ["arena_extend_strategy"], "value": ["kSameAsRequested"]}],
+        }
+    ]
+
+
+def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
+    file = load("gap.onnx")
+    asked = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
+    session = advise(file, asked)
+    question = Question(file, prepare(file), Settings(), file)
+    found = settled(advised(question, Budget(), session), session)
+    assert found.session is not None
+    shrinks = replace(found.session, options=SessionOptions(shrinks_arena=True))
+    config = parsed(triton_config(replace(found, session=shrinks)))
+    assert parameters(config)["memory.enable_memory_arena_shrinkage"] == "cpu:0"
+    fixed = replace(found.session, options=SessionOptions(fixed_dims=True), changes=("fixed dims",))
+    text = triton_config(replace(found, session=fixed))
+    assert "# the best, fixed dims, is not for this backend to set" in text
+
+
+def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Capture) -> None:
+    line = "chain.onnx --batch 300000 --runtime ort-cpu --emit json"
+    before = json.loads(emitted(line, capsys))["before_bytes"]
+    document = json.loads(emitted(f"{line} --budget {before - 4096}", capsys))
+    (change,) = document["changes"]
+    if change["id"] == "session_pattern":
+        assert document["session"]["enable_mem_pattern"] is False
+    assert change["id"].startswith(("session", "batch"))
+    assert document["after_bytes"] <= before - 4096
+
+
+def test_triton_s_own_message_takes_it(capsys: Capture) -> None:
+    pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
+    from google.protobuf import text_format  # noqa: PLC0415
+
+    for line in ("chain.onnx --batch 8", "gap.onnx --runtime ort-cuda --graph ort-basic"):
+        config = text_format.Parse(emitted(f"{line} --emit triton", capsys), pb2.ModelConfig())
+        assert config.backend == "onnxruntime"

@@ -1,0 +1,502 @@
+"""What would lower a model's memory: figures worked out by hand; nothing that saves nothing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from golden_text import assert_golden
+from graphs import model_of
+from models_on_disk import CONVNET, MYSTERY, write_model
+from onnx import TensorProto, helper, numpy_helper
+
+from onnxmem.advising import Advised, Budget, Figure, Price, Proposal, advised
+from onnxmem.advising.contents import twins
+from onnxmem.advising.figures import Subject, bytes_of
+from onnxmem.advising.meeting import followed, meet
+from onnxmem.advising.proposals import Idea
+from onnxmem.advising.training import _all_but_the_last
+from onnxmem.analysis import Question
+from onnxmem.commands import main
+from onnxmem.model import ModelFile, load, prepare
+from onnxmem.recipe import Recipe
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+
+
+def question_of(source: str | onnx.ModelProto, **settings: object) -> Question:
+    file = ModelFile("<text>", model_of(source), 0) if isinstance(source, str) else load(source)
+    return Question(file, prepare(file), Settings(**settings), file)  # type: ignore[arg-type]
+
+
+def advice_on(
+    source: str | onnx.ModelProto,
+    budget_bytes: int | None = None,
+    runtime: str | None = None,
+    **settings: object,
+) -> Advised:
+    return advised(question_of(source, **settings), Budget(budget_bytes, runtime))
+
+
+def by_id(advice: Advised) -> dict[str, Proposal]:
+    found = {proposal.idea.id: proposal for proposal in advice.proposals}
+    assert len(found) == len(advice.proposals)
+    return found
+
+
+# Running.
+
+
+def test_half_the_batch_is_half_of_all_but_the_weights() -> None:
+    """X of 4 x 7 floats, h and y of 4 x 11 at once: 112 + 352 beside w, 308 bytes."""
+    text = (
+        "agraph (float[N,7] x) => (float[N,11] y) <float[7,11] w> { h = MatMul(x, w) y = Exp(h) }"
+    )
+    proposal = by_id(advice_on(text, batch=4))["batch"]
+    assert proposal.figure is Figure.TOTAL
+    before, after = 308 + 4 * 28 + 2 * 4 * 44, 308 + 2 * 28 + 2 * 2 * 44
+    assert (proposal.before_bytes, proposal.after_bytes) == (before, after)
+    assert proposal.is_exact
+    assert "batch" not in by_id(advice_on(text, batch=1))
+
+
+def test_half_floats_are_half_of_every_float_and_of_nothing_else() -> None:
+    text = """agraph (float[N,7] x, int64[N] i) => (float[N,11] y, int64[N] j)
+        <float[7,11] w> { y = MatMul(x, w) j = Abs(i) }"""
+    proposal = by_id(advice_on(text, batch=3))["half_precision"]
+    floats = 7 * 11 * 4 + 3 * 7 * 4 + 3 * 11 * 4
+    assert proposal.saved_bytes == floats // 2
+    assert proposal.before_bytes == floats + 3 * 8 * 2
+
+
+def test_a_subgraph_s_floats_are_narrowed_too() -> None:
+    text = """agraph (bool c, float[13] x) => (float[13] y) {
+        y = If (c) <then_branch = a () => (float[13] t) { h = Exp(x) t = Neg(h) },
+                    else_branch = b () => (float[13] e) { e = Identity(x) }> }"""
+    advice = advice_on(text)
+    proposal = by_id(advice)["half_precision"]
+    assert proposal.before_bytes - 1 == 2 * (proposal.after_bytes - 1)
+
+
+def test_half_the_side_is_advised_where_the_model_takes_it() -> None:
+    taken = """agraph (float[N,3,32,32] x) => (float[N,5,1,1] y) <float[5,3,1,1] w> {
+        h = Conv(x, w) y = GlobalAveragePool(h) }"""
+    proposal = by_id(advice_on(taken, batch=2))["resolution"]
+    assert "--shape x:2,3,16,16" in proposal.idea.what
+    assert proposal.saved_bytes == 3 * (2 * 3 + 2 * 5) * 16 * 16 * 4
+    assert "FLOPs -75 %" in proposal.idea.cost
+
+
+def test_a_classifier_behind_a_fixed_flatten_takes_no_other_side() -> None:
+    fixed = """agraph (float[N,3,32,32] x) => (float[N,5] y) <float[3072,5] w> {
+        h = Flatten(x) y = MatMul(h, w) }"""
+    assert "resolution" not in by_id(advice_on(fixed, batch=2))
+
+
+@pytest.mark.parametrize(
+    "given", ["float[N,3,8,8]", "float[N,64,32,32]", "int64[N,3,32,32]", "float[N,32]"]
+)
+def test_what_is_no_image_has_no_side(given: str) -> None:
+    text = f"agraph ({given} x) => (y) {{ y = Abs(x) }}"
+    assert "resolution" not in by_id(advice_on(text, batch=2))
+
+
+def test_channels_may_stand_last_and_sides_be_symbols() -> None:
+    text = "agraph (float[N,H,W,3] x) => (y) { y = Exp(x) }"
+    proposal = by_id(advice_on(text, batch=2, dims={"H": 64, "W": 32}))["resolution"]
+    assert "--shape x:2,32,16,3" in proposal.idea.what
+    assert proposal.after_bytes * 4 == proposal.before_bytes
+
+
+def test_views_and_activations_that_share_are_told_beside_a_runtime_that_does_not() -> None:
+    text = "agraph (float[101] x) => (y) { a = Exp(x) b = Relu(a) y = ReduceMax(b) }"
+    proposal = by_id(advice_on(text))["in_place"]
+    assert proposal.figure is Figure.PEAK
+    assert (proposal.before_bytes, proposal.after_bytes) == (808, 408)
+
+
+# Weights.
+
+
+def test_fewer_bits_are_estimated_from_the_weights_of_products_and_convolutions() -> None:
+    """w: 7 x 64; k: 5 x 3 x 3 x 3; the bias and the table are no such weights."""
+    text = """agraph (float[N,64,7] x, float[N,3,9,9] i, int64[N] t) => (y, j, u)
+        <float[7,64] w, float[5,3,3,3] k, float[5] b, float[13,17] table> {
+        y = MatMul(x, w) j = Conv(i, k, b) u = Gather(table, t) }"""
+    found = by_id(advice_on(text))
+    eight, four = found["int8_weights"], found["int4_weights"]
+    assert eight.saved_bytes == (3 * 448 - 4 * 64) + (3 * 135 - 4 * 5)
+    assert four.saved_bytes == 448 * 4 - (224 + 4 * 14)
+    assert not eight.is_exact
+    assert {eight.figure, four.figure} == {Figure.WEIGHTS}
+    assert eight.before_bytes == 4 * (448 + 135 + 5 + 221)
+
+
+def test_a_scale_for_each_output_follows_the_layout() -> None:
+    text = """agraph (float[1,7] x, float[1,7,9,9] i) => (y, j) <float[64,7] w, float[7,5,3,3] k> {
+        y = Gemm <transB = 1> (x, w) j = ConvTranspose(i, k) }"""
+    eight = by_id(advice_on(text))["int8_weights"]
+    assert eight.saved_bytes == (3 * 448 - 4 * 64) + (3 * 315 - 4 * 5)
+
+
+LARGE = """agraph (float[1,101] x) => (float[1,3] y) <float[101,64] v, float[64,3] w> {
+    [one] h = MatMul(x, v) a = Relu(h) [two] y = MatMul(a, w) }"""
+
+
+def test_a_layer_that_is_most_of_the_weights_can_be_narrower() -> None:
+    proposal = by_id(advice_on(LARGE))["narrower_layer"]
+    assert proposal.idea.what == "one: 32 features instead of 64; two then reads half as many"
+    assert proposal.saved_bytes == (101 * 64 + 64 * 3) * 4 // 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = MatMul(x, v)",
+        "h = MatMul(x, v) a = Softmax(h) y = MatMul(a, w)",
+        "h = MatMul(x, v) y = Relu(h) z = MatMul(h, w)",
+    ],
+)
+def test_a_width_that_others_read_or_that_is_handed_out_stays(body: str) -> None:
+    text = f"agraph (float[1,101] x) => (y) <float[101,64] v, float[64,3] w> {{ {body} }}"
+    assert "narrower_layer" not in by_id(advice_on(text))
+
+
+def stored(tensors: dict[str, np.ndarray], body: str, given: str = "float[1,64] x") -> bytes:
+    """A file whose weights lie in it."""
+    model = model_of(f"agraph ({given}) => (y) {{ {body} }}")
+    for name, values in tensors.items():
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    return model.SerializeToString()
+
+
+TABLE = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
+TWICE = "h = MatMul(x, v) y = MatMul(h, w)"
+
+
+def on_disk(tmp_path: Path, tensors: dict[str, np.ndarray], body: str = TWICE) -> Question:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(stored(tensors, body))
+    file = load(path)
+    return Question(file, prepare(file), Settings(), file)
+
+
+def test_weights_stored_twice_are_told_where_every_byte_is_equal(tmp_path: Path) -> None:
+    question = on_disk(tmp_path, {"v": TABLE, "w": TABLE})
+    proposal = by_id(advised(question, Budget()))["tied_weights"]
+    assert proposal.saved_bytes == TABLE.nbytes
+    assert proposal.is_exact
+    assert proposal.idea.settings == {"tied_weights": {"w": "v"}}
+
+
+@pytest.mark.parametrize("place", [0, 64 * 64 - 1])
+def test_a_single_other_element_makes_two_weights(tmp_path: Path, place: int) -> None:
+    other = TABLE.copy()
+    other.flat[place] += 1
+    assert (
+        not {"tied_weights", "tied_turned_weights"}
+        & by_id(advised(on_disk(tmp_path, {"v": TABLE, "w": other}), Budget())).keys()
+    )
+
+
+def test_a_table_stored_with_rows_for_columns(tmp_path: Path) -> None:
+    table = TABLE[:, :48].copy()
+    question = on_disk(tmp_path, {"v": table, "w": table.T.copy()})
+    proposal = by_id(advised(question, Budget()))["tied_turned_weights"]
+    assert proposal.saved_bytes == table.nbytes
+    other = table.T.copy()
+    other[-1, -1] += 1
+    for values in (other, other[::-1].copy()):
+        question = on_disk(tmp_path, {"v": table, "w": values})
+        assert "tied_turned_weights" not in by_id(advised(question, Budget()))
+
+
+def test_a_default_of_an_input_is_not_tied(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    given = "float[1,64] x, float[64,64] w"
+    path.write_bytes(stored({"v": TABLE, "w": TABLE}, TWICE, given))
+    file = load(path)
+    question = Question(file, prepare(file), Settings(), file)
+    assert "tied_weights" not in by_id(advised(question, Budget()))
+
+
+def test_what_is_no_file_or_changes_under_way_has_no_twins(tmp_path: Path) -> None:
+    graph = onnx.load_from_string(stored({"v": TABLE, "w": TABLE}, TWICE)).graph
+    assert twins("<bytes>", graph) == ()
+    for data in (b"\x3a\xff", b"\x0b", b"\xff" * 30):
+        (tmp_path / "bad").write_bytes(data)
+        assert twins(str(tmp_path / "bad"), graph) == ()
+
+
+def test_a_weight_that_is_cast_before_anyone_reads_it() -> None:
+    text = """agraph (float16[1,64] x) => (float16[1,32] y) <float[64,32] w> {
+        n = Cast <to = 10> (w) y = MatMul(x, n) }"""
+    proposal = by_id(advice_on(text))["wide_constants"]
+    assert proposal.saved_bytes == 64 * 32 * 4  # half the weight, and all that the Cast made
+    read_twice = text.replace("y = MatMul", "z = Exp(w) y = MatMul")
+    assert "wide_constants" not in by_id(advice_on(read_twice))
+    widened = text.replace("float[64", "float16[64").replace("to = 10", "to = 1")
+    assert "wide_constants" not in by_id(advice_on(widened.replace("float16[1,", "float[1,")))
+
+
+def test_what_nothing_reads_is_bytes_of_the_file() -> None:
+    text = "agraph (float[5] x) => (y) <float[101] spare, float[5] w> { y = Add(x, w) }"
+    proposal = by_id(advice_on(text))["unread_initializers"]
+    assert (proposal.figure, proposal.saved_bytes) == (Figure.FILE, 404)
+    assert proposal.before_bytes == 404 + 20
+
+
+OVERRIDABLE = """agraph (float[1,512] x, float[512,512] w) => (float[512,512] y)
+    { t = Transpose(w) y = Add(x, t) }"""
+
+
+def overridable() -> onnx.ModelProto:
+    model = model_of(OVERRIDABLE)
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[512, 512])
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="absent")
+    model.graph.initializer.append(weight)
+    return model
+
+
+@pytest.mark.parametrize("runtime", [None, "ort-cpu"])
+def test_initializers_that_are_inputs_keep_a_session_from_folding(runtime: str | None) -> None:
+    """The Transpose is folded then, and its MiB is not asked for in every run."""
+    proposal = by_id(advice_on(overridable(), runtime=runtime))["initializer_inputs"]
+    assert proposal.figure is Figure.PROCESS
+    assert proposal.saved_bytes > 0
+    assert "initializer_inputs" not in by_id(advice_on(LARGE, runtime="ort-cpu"))
+
+
+# A session.
+
+
+@pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
+def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
+    advice = advice_on(CONVNET, runtime=runtime, batch=64)
+    figure = Figure.PROCESS if runtime == "ort-cpu" else Figure.DEVICE
+    assert advice.figure is figure
+    found = by_id(advice)
+    assert found["batch"].figure is figure
+    assert "half_precision" not in found
+    halved = Subject(advice.subject.question, has_half_floats=True)
+    assert bytes_of(figure, halved) is None
+
+
+# Training.
+
+
+def test_training_is_lowered_by_its_recipe() -> None:
+    advice = advice_on(CONVNET, train=True, batch=64)
+    assert advice.figure is Figure.STEP
+    found = by_id(advice)
+    assert {"batch", "accumulate_2", "precision_mixed-bf16", "optimizer_sgd"} <= set(found)
+    assert {each.figure for each in found.values()} == {Figure.STEP}
+    accumulated = found["accumulate_4"]
+    again = advice_on(CONVNET, train=True, batch=16, recipe=Recipe(accumulate=4))
+    assert accumulated.after_bytes == again.before_bytes
+
+
+def test_a_recipe_s_own_settings_are_left_alone() -> None:
+    recipe = Recipe(
+        optimizer="sgd",
+        precision="bf16",
+        checkpoint="sqrt",
+        shard="zero3",
+        world=2,
+        freeze=("kernel",),
+        in_place_activations=True,
+        optimizer_form="single",
+        accumulate=2,
+    )
+    found = by_id(advice_on(CONVNET, train=True, batch=64, recipe=recipe))
+    words = {name.partition("_")[0] for name in found}
+    assert words <= {"batch", "resolution", "optimizer"}
+
+
+def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
+    layers = "".join(
+        f"m{i} = MatMul({'x' if i == 1 else f'a{i - 1}'}, w{i}) a{i} = Tanh(m{i}) "
+        for i in range(1, 9)
+    )
+    weights = ", ".join(f"float[64,64] w{i}" for i in range(1, 9))
+    text = f"agraph (float[N,64] x) => (float[N,64] a8) <{weights}> {{ {layers} }}"
+    found = by_id(advice_on(text, train=True, batch=512))
+    best = found["checkpoint_best"]
+    assert "FLOPs, computed again" in best.idea.cost
+    assert best.idea.price is Price.TIME
+    assert found["shard_zero3_8"].after_bytes < found["shard_zero3_2"].after_bytes
+    recipe = Recipe(shard="ddp", world=4)
+    shards = by_id(advice_on(text, train=True, batch=2, recipe=recipe))
+    assert {name for name in shards if name.startswith("shard")} == {
+        "shard_zero1_4",
+        "shard_zero2_4",
+        "shard_zero3_4",
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "patterns"),
+    [
+        (("a.b.weight", "a.c.weight", "a.d.weight"), ("a.b.*", "a.c.*")),
+        (("body.0.w", "head.w"), ("body.*",)),
+        (("a[0].w", "b.w"), ("a[[]0].*",)),
+        (("w", "v"), ()),
+        ((), ()),
+    ],
+)
+def test_all_but_the_last_part_by_the_names(
+    names: tuple[str, ...], patterns: tuple[str, ...]
+) -> None:
+    assert _all_but_the_last(names) == patterns
+
+
+# Ranks, and a budget.
+
+
+def test_what_saves_most_comes_first_and_nothing_that_saves_nothing_at_all() -> None:
+    for train in (False, True):
+        saved = [each.saved_bytes for each in advice_on(CONVNET, batch=8, train=train).proposals]
+        assert saved == sorted(saved, reverse=True)
+        assert min(saved) > 0
+
+
+def test_unknown_bytes_are_advised_nothing_on() -> None:
+    advice = advice_on(MYSTERY, budget_bytes=1, batch=4)
+    assert advice.before_bytes is None
+    assert {each.figure for each in advice.proposals} <= {Figure.WEIGHTS}
+    assert advice.meeting is not None
+    assert advice.meeting.is_met is None
+
+
+def test_a_budget_that_is_met_asks_for_nothing() -> None:
+    meeting = advice_on(CONVNET, budget_bytes=10**9, batch=8).meeting
+    assert meeting is not None
+    assert (meeting.is_met, meeting.chosen, meeting.singles) == (True, (), ())
+
+
+def test_one_piece_of_advice_meets_a_budget_the_lightest_price_first() -> None:
+    own = advice_on(CONVNET, train=True, batch=64)
+    assert own.before_bytes is not None
+    meeting = advice_on(CONVNET, own.before_bytes * 2 // 3, train=True, batch=64).meeting
+    assert meeting is not None
+    assert meeting.is_met
+    (chosen,) = meeting.chosen
+    assert chosen is meeting.singles[0]
+    assert chosen.idea.price is min(each.idea.price for each in meeting.singles)
+    largest = next(each for each in meeting.singles if each.idea.id == "largest_batch")
+    number = largest.idea.settings["batch"]
+    assert isinstance(number, int)
+    subject = own.subject
+    for batch, fits in ((number, True), (number + 1, False)):
+        num_bytes = bytes_of(Figure.STEP, subject.with_batch(batch))
+        assert num_bytes is not None
+        assert (num_bytes <= meeting.budget_bytes) is fits
+
+
+def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_without() -> None:
+    own = advice_on(CONVNET, batch=1, train=True)
+    assert own.before_bytes is not None
+    least = min(each.after_bytes for each in own.proposals if each.idea.price <= Price.ACCURACY)
+    budget_bytes = least - 1
+    meeting = advice_on(CONVNET, budget_bytes, batch=1, train=True).meeting
+    assert meeting is not None
+    assert meeting.is_met
+    assert meeting.after_bytes == bytes_of(Figure.STEP, followed(own.subject, meeting.chosen))
+    for dropped in meeting.chosen:
+        rest = [each for each in meeting.chosen if each is not dropped]
+        left = bytes_of(Figure.STEP, followed(own.subject, rest))
+        assert left is not None
+        assert left > budget_bytes
+    groups = [each.idea.group for each in meeting.chosen]
+    assert len(groups) == len(set(groups))
+
+
+def test_what_a_combination_can_do_without_is_dropped() -> None:
+    subject = Subject(question_of(CONVNET, batch=8))
+    own = bytes_of(Figure.TOTAL, subject)
+    assert own is not None
+    ideas = [
+        Idea(id=name, group=name, what="", price=price, cost="", change=change)
+        for name, price, change in (
+            ("half", Price.ACCURACY, lambda each: replace(each, has_half_floats=True)),
+            ("four", Price.SAMPLES, lambda each: each.with_batch(4)),
+            ("one", Price.SAMPLES, lambda each: each.with_batch(1)),
+        )
+    ]
+    proposals = [
+        Proposal(idea=idea, figure=Figure.TOTAL, before_bytes=own, after_bytes=own, is_exact=True)
+        for idea in ideas
+    ]
+    batch_one = bytes_of(Figure.TOTAL, subject.with_batch(1))
+    assert batch_one is not None
+    meeting = meet(subject, Figure.TOTAL, proposals, batch_one)
+    assert [each.idea.id for each in meeting.chosen] == ["one"]
+
+
+def test_fewer_bits_may_meet_it_by_estimate() -> None:
+    meeting = advice_on(LARGE, 14_000).meeting
+    assert meeting is not None
+    assert [each.idea.id for each in meeting.estimates] == [
+        "int4_weights",
+        "int8_weights",
+        "narrower_layer",
+    ]
+
+
+def test_a_budget_that_nothing_meets_says_how_far_it_goes() -> None:
+    meeting = advice_on(CONVNET, 1, batch=8).meeting
+    assert meeting is not None
+    assert meeting.is_met is False
+    assert meeting.chosen
+    assert meeting.after_bytes is not None
+    assert meeting.before_bytes is not None
+    assert 1 < meeting.after_bytes < meeting.before_bytes
+
+
+# As text and as JSON.
+
+
+def test_advice_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    assert main("advise net.onnx --train --batch 64 --budget 800KiB".split()) == 0
+    text = capsys.readouterr().out
+    assert_golden(text, "advice_train.txt")
+    assert max(map(len, text.splitlines())) <= 100
+    assert main("advise net.onnx --batch 64 --budget 1MiB --emulate-optimiser".split()) == 0
+    assert_golden(capsys.readouterr().out, "advice_run.txt")
+
+
+def test_a_row_says_what_is_saved_and_what_it_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx")
+    line = "advise net.onnx gone.onnx --train --batch 64 --budget 800KiB --json"
+    assert main(line.split()) == 2
+    one, gone = json.loads(capsys.readouterr().out)["models"]
+    assert one.keys() == gone.keys()
+    assert (one["runtime"], one["figure"]) == (None, "training_peak_bytes")
+    assert (one["combinations"], gone["advice"]) == ([], [])
+    first = one["advice"][0]
+    assert first["saved_bytes"] == first["before_bytes"] - first["after_bytes"]
+    assert first["basis"] in {"exact", "estimate"}
+    assert set(first["cost"]) == {"price", "text"}
+    assert one["budget"]["is_met"]
+    assert set(one["budget"]["follow"]) <= {each["id"] for each in one["advice"]}
+
+
+def test_a_model_without_a_weight_or_a_batch_has_advice_too() -> None:
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("Exp", ["x"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.DOUBLE, [])],
+            [helper.make_tensor_value_info("y", TensorProto.DOUBLE, [])],
+        )
+    )
+    assert set(by_id(advice_on(model))) == {"half_precision"}

@@ -1,0 +1,408 @@
+"""What a figure, a code or a message means, and what a model says to it."""
+
+import ast
+import io
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from golden_text import assert_golden
+from graphs import model_of
+from models_on_disk import CONVNET, MYSTERY, write_model
+
+import onnxmem
+from onnxmem.analysis import Question
+from onnxmem.commands import main
+from onnxmem.errors import ShapeError
+from onnxmem.explaining import (
+    Inquest,
+    OutOfMemory,
+    Sizes,
+    asking,
+    code_named,
+    codes,
+    inquire,
+    metrics,
+    metrics_named,
+    read_message,
+    value_of,
+)
+from onnxmem.fitting import Reach, question_of
+from onnxmem.report.explain import render_message
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+PACKAGE = Path(onnxmem.__file__).parent
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "net.onnx")
+
+
+# Codes.
+
+
+def emitted_codes() -> set[str]:
+    """Every code that the sources of the package name."""
+    found: set[str] = set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        if not any(word in text for word in ("Finding(", "Fault(", " code = ", " code: ")):
+            continue
+        tree = ast.parse(text)
+        constants = {
+            target.id: node.value.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+        for function in ast.walk(tree):
+            found |= {str(code) for code in _codes_in(function, constants)}
+    return found
+
+
+def _codes_in(node: ast.AST, constants: dict[str, Any]) -> Iterator[str]:
+    for line in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(line, ast.Assign | ast.AnnAssign) and isinstance(line.value, ast.Constant):
+            targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+            if [target.id for target in targets if isinstance(target, ast.Name)] == ["code"]:
+                yield str(line.value.value)
+    for call in ast.walk(node) if isinstance(node, ast.FunctionDef) else ():
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in {"Finding", "Fault"}:
+            yield from _first_argument(call.args, node, constants)
+
+
+def _first_argument(
+    arguments: list[ast.expr], function: ast.AST, constants: dict[str, Any]
+) -> Iterator[str]:
+    """A word, a constant's word, or the words that a loop goes through."""
+    first = arguments[0] if arguments else None
+    if isinstance(first, ast.Constant):
+        yield str(first.value)
+    elif isinstance(first, ast.Name) and first.id in constants:
+        yield constants[first.id]
+    elif isinstance(first, ast.Name):
+        for node in ast.walk(function):
+            if isinstance(node, ast.Tuple) and node.elts and isinstance(node.elts[0], ast.Constant):
+                yield str(node.elts[0].value)
+
+
+def test_every_code_that_anything_emits_is_explained() -> None:
+    emitted = emitted_codes()
+    assert len(emitted) > 50
+    assert not emitted - {code.word for code in codes()}
+
+
+def test_the_rules_of_a_gate_are_explained() -> None:
+    from onnxmem.report.check.sarif import _RULES  # noqa: PLC0415
+
+    assert set(_RULES) <= {code.word for code in codes()}
+
+
+def test_codes_are_named_once_and_stand_in_order() -> None:
+    numbers = [code.id for code in codes()]
+    assert numbers == sorted(set(numbers))
+    assert all(len(number) == 5 and number.startswith("OM") for number in numbers)
+    assert len({code.word for code in codes()}) == len(numbers)
+    assert all(code.title and code.why and code.act for code in codes())
+
+
+@pytest.mark.parametrize("name", ["OM103", "om103", "batch_fixed", "batch-fixed", "Batch fixed"])
+def test_a_code_by_any_of_its_names(name: str) -> None:
+    code = code_named(name)
+    assert code is not None
+    assert code.word == "batch_fixed"
+
+
+# Figures.
+
+
+def sizes_in(row: dict[str, Any], start: str = "") -> Iterator[str]:
+    for key, value in row.items():
+        if isinstance(value, dict) and key not in {"live_by_kind", "settings"}:
+            yield from sizes_in(value, f"{start}{key}.")
+        elif key.endswith("bytes"):
+            yield f"{start}{key}"
+
+
+def test_every_size_of_a_report_is_explained() -> None:
+    model = model_of(CONVNET)
+    row = onnxmem.analyze(model, train=True, batch=4, graph="raw").to_dict()
+    other = onnxmem.analyze(model, batch=4, runtimes=("ort-cpu",), asks_onnxruntime=False)
+    sizes = {*sizes_in(row), *sizes_in(other.to_dict())}
+    explained = {metric.key for metric in metrics()}
+    assert sorted(key for key in sizes - explained if not key.startswith("max_batch")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("held", ["runtime.held_bytes"]),
+        ("held_steady_bytes", ["runtime.held_steady_bytes"]),
+        ("process", ["runtime.process_bytes"]),
+        ("kv cache", ["kv_cache.bytes"]),
+        ("a token", ["kv_cache.bytes_per_token"]),
+        ("peak", ["activations.in_place_peak_bytes"]),
+        ("in-place peak", ["activations.in_place_peak_bytes"]),
+        ("arena", ["activations.arena_bytes"]),
+        ("saved_activation_bytes", ["training.saved_activation_bytes"]),
+        ("training.peak_bytes", ["training.peak_bytes"]),
+        ("peak_bytes", ["activations.peak_bytes", "training.peak_bytes"]),
+        ("TRAIN", ["training.peak_bytes"]),
+        ("total_bytes", ["total_bytes"]),
+        ("nothing", []),
+    ],
+)
+def test_a_figure_by_its_label_its_key_or_its_last_word(name: str, keys: list[str]) -> None:
+    assert [metric.key for metric in metrics_named(name)] == keys
+
+
+def test_a_figure_on_a_model_is_the_sum_of_its_parts() -> None:
+    model = model_of(CONVNET)
+    run = onnxmem.analyze(model, batch=4)
+    step = onnxmem.analyze(model, batch=4, train=True)
+    for name, analysis in (("RUN", run), ("peak", run), ("TRAIN", step), ("on cuda", step)):
+        (metric,) = metrics_named(name)
+        value = value_of(metric, analysis)
+        assert value.number == sum(size or 0 for _, size in value.parts)
+    (weights,) = metrics_named("weights")
+    assert value_of(weights, run).parts[0] == ("weight", 20_480)
+    (held,) = metrics_named("held")
+    assert value_of(held, run).number is None
+
+
+# Messages and models.
+
+
+def inquest_on(text: str, message: str | OutOfMemory, **settings: object) -> Inquest:
+    found = read_message(message) if isinstance(message, str) else message
+    assert found is not None
+    return inquire(found, question(text, **settings))
+
+
+def question(text: str, **settings: object) -> Question:
+    return question_of(model_of(text), Settings(**settings))  # type: ignore[arg-type]
+
+
+def test_the_tensors_of_a_size_at_the_batch_and_who_makes_them() -> None:
+    """Conv and relu make 8 x 16 x 16 floats a sample, 8,192 bytes."""
+    inquest = inquest_on(
+        CONVNET, "OOM when allocating tensor with shape[5,16,16,8] and type float", batch=5
+    )
+    assert [(each.tensor, each.node, each.op_type) for each in inquest.at_batch] == [
+        ("h", "conv", "Conv"),
+        ("r", "relu", "Relu"),
+    ]
+    assert [each.shape for each in inquest.at_batch] == [(5, 8, 16, 16)] * 2
+    assert [(each.tensor, each.batch) for each in inquest.at_others] == [
+        ("p", 20),
+        ("f", 20),
+        ("scores", 1024),
+    ]
+
+
+def test_the_batch_at_which_a_size_arises() -> None:
+    """5 x 2,048 bytes are what p makes at 5; h at no whole batch, for 10,240 / 8,192 is none."""
+    inquest = inquest_on(
+        CONVNET, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 10240 bytes."
+    )
+    assert (inquest.batch, inquest.at_batch) == (1, ())
+    assert [(each.tensor, each.batch, each.shape) for each in inquest.at_others] == [
+        ("p", 5, (5, 8, 8, 8)),
+        ("f", 5, (5, 512)),
+        ("scores", 256, (256, 10)),
+    ]
+
+
+def test_an_input_s_bytes_are_asked_for_too() -> None:
+    inquest = inquest_on(
+        CONVNET, "DefaultCPUAllocator: not enough memory: you tried to allocate 9216 bytes", batch=3
+    )
+    (suspect,) = inquest.at_batch
+    assert (suspect.tensor, suspect.role, suspect.node) == ("image", "input", None)
+
+
+def test_sizes_that_no_tensor_has_at_any_batch() -> None:
+    message = OutOfMemory(program="x", meaning="y", sizes=Sizes(7, 7))
+    inquest = inquest_on(CONVNET, message, batch=2)
+    assert (inquest.at_batch, inquest.at_others, inquest.is_pattern_block) == ((), (), False)
+    fixed = "agraph (float[5] x) => (float[5] y) { y = Exp(x) }"
+    assert inquest_on(fixed, message).at_others == ()
+
+
+def test_the_named_node_comes_first() -> None:
+    text = """Non-zero status code returned while running FusedConv node. Name:'relu_nchwc' Status
+        Message: bfc_arena.cc Failed to allocate memory for requested buffer of size 16384"""
+    inquest = inquest_on(CONVNET, text, batch=2)
+    first = inquest.at_batch[0]
+    assert (first.node, first.is_named) == ("relu", True)
+    assert [each.is_named for each in inquest.at_batch[1:]].count(True) <= 1
+
+
+def test_a_block_of_the_memory_pattern() -> None:
+    text = """agraph (float[N,64] x) => (float[N,1] y) {
+        a = Exp(x) b = Concat <axis = 1> (a, a) y = ReduceSum <keepdims = 1> (b) }"""
+    shape = text.replace("ReduceSum <keepdims = 1> (b)", "ReduceMax(b)")
+    model = shape.replace("float[N,1] y", "y")
+    probe = inquest_on(model, "Failed to allocate memory for requested buffer of size 256", batch=4)
+    block_bytes = probe.pattern_block_bytes
+    assert block_bytes
+    inquest = inquest_on(
+        model, f"Failed to allocate memory for requested buffer of size {block_bytes}", batch=4
+    )
+    assert inquest.is_pattern_block
+    assert not probe.is_pattern_block
+
+
+def test_a_training_step_s_allocations_are_asked_for_too() -> None:
+    text = "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 2.00 GiB"
+    inquest = inquest_on(CONVNET, text, batch=2, train=True)
+    assert inquest.basis.value == "pytorch-cuda"
+    assert inquest.num_at_batch > len(inquest.at_batch)
+    assert inquest.reach is not None
+    assert inquest.reach.number
+    cpu = "DefaultCPUAllocator: not enough memory: you tried to allocate 655360 bytes"
+    step = inquest_on(CONVNET, cpu, batch=2, train=True)
+    assert step.basis.value == "training-peak"
+    assert {each.graph for each in step.at_others} == {"file", "training"}
+
+
+def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
+    message = OutOfMemory(program="x", meaning="y", capacity_bytes=1_000_000)
+    reach = inquest_on(CONVNET, message, batch=2).reach
+    assert reach is not None
+    assert reach.number is not None
+    totals = [
+        onnxmem.analyze(model_of(CONVNET), batch=reach.number + more).total_bytes for more in (0, 1)
+    ]
+    assert totals[0] is not None
+    assert totals[1] is not None
+    assert totals[0] <= 1_000_000 < totals[1]
+
+
+def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
+    message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
+    inquest = inquest_on(MYSTERY, message, batch=2)
+    assert (inquest.reach, inquest.predicted_bytes) == (None, None)
+
+
+def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: object) -> None:
+        raise ShapeError
+
+    monkeypatch.setattr(asking, "_sessions", refuse)
+    inquest = inquest_on(CONVNET, ARENA, batch=128)
+    assert inquest.pattern_block_bytes is None
+    assert {each.graph for each in inquest.at_batch} == {"file"}
+
+
+def test_what_the_block_and_the_capacity_come_to_reads() -> None:
+    message = OutOfMemory(
+        program="x", meaning="y", sizes=Sizes(9, 9), capacity_bytes=10**6, node="n"
+    )
+    inquest = inquest_on(CONVNET, message, batch=2)
+    block = replace(inquest, is_pattern_block=True, pattern_block_bytes=9)
+    assert "it has that size" in render_message(message, "m", block)
+    for reach, told in ((None, "unknown"), (Reach(None, 1, None, "bisection"), "every batch")):
+        text = render_message(message, "m", replace(inquest, reach=reach))
+        assert told in text
+    assert "at                      n" in text
+
+
+# As a command.
+
+PYTORCH = (
+    "CUDA out of memory. Tried to allocate 40.00 MiB (GPU 0; 2.00 GiB total capacity; 1.1 GiB "
+    "already allocated; 12.00 MiB free; 1.2 GiB reserved in total by PyTorch)"
+)
+ARENA = (
+    "Non-zero status code returned while running Conv node. Name:'conv' Status Message: "
+    "bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 1048576"
+)
+
+
+@pytest.mark.parametrize(
+    ("golden", "words"),
+    [
+        ("list", []),
+        ("code", ["OM301"]),
+        ("metric", ["peak", "net.onnx", "--batch", "4"]),
+        ("macs", ["macs", "net.onnx"]),
+        ("several", ["peak_bytes"]),
+        ("pytorch", [PYTORCH, "net.onnx", "--train", "--batch", "4000"]),
+        ("onnxruntime", [ARENA, "net.onnx", "--batch", "4"]),
+        ("shape", ["OOM when allocating tensor with shape[7,8,16,16] and type float"]),
+        ("nothing", ["DefaultCPUAllocator: tried to allocate 7 bytes", "net.onnx"]),
+        ("killed", ["Killed process 3 (python) total-vm:9kB, anon-rss:7kB", "net.onnx"]),
+    ],
+)
+@pytest.mark.usefixtures("net")
+def test_explanations_read(golden: str, words: list[str], capsys: Capture) -> None:
+    assert main(["explain", *words]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert_golden(out, f"explain_{golden}.txt")
+
+
+@pytest.mark.usefixtures("net")
+def test_figures_of_a_runtime_and_of_a_step_are_worked_out_unasked(capsys: Capture) -> None:
+    for name, kind in (("held", "runtime"), ("saved", "training"), ("CUDA context", "runtime")):
+        assert main(["explain", name, "net.onnx", "--json", "--emulate-optimiser"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["explained"]
+        assert row["key"].startswith(kind)
+        assert row["value"] > 0
+
+
+@pytest.mark.usefixtures("net")
+@pytest.mark.parametrize("words", [[], ["OM001"], ["peak", "net.onnx"], [ARENA, "net.onnx"]])
+def test_json_says_the_same(words: list[str], capsys: Capture) -> None:
+    assert main(["explain", *words, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    row = {"type": "object", "required": ["kind"]}
+    schema = {
+        "type": "object",
+        "required": ["schema", "schema_version", "tool", "model", "explained"],
+        "properties": {"explained": {"type": "array", "items": row, "minItems": 1}},
+    }
+    jsonschema.validate(document, schema)
+    assert document["schema"] == "onnxmem.explain"
+
+
+@pytest.mark.usefixtures("net")
+def test_a_message_comes_on_stdin(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"log\n{ARENA}\nlog\n"))
+    assert main(["explain", "-", "net.onnx", "--batch", "4", "--json", "-o", "why.json"]) == 0
+    assert capsys.readouterr() == ("", "Wrote why.json\n")
+    (row,) = json.loads(Path("why.json").read_text())["explained"]
+    assert (row["node"], row["model"]["batch"]) == ("conv", 4)
+
+
+@pytest.mark.usefixtures("net")
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["hold"], 2, "did you mean"),
+        (["qqqq"], 2, "onnxmem explain lists"),
+        (["peak", "gone.onnx"], 2, "missing_file"),
+        ([ARENA, "bad.onnx"], 3, "model_file"),
+        (["peak", "net.onnx", "--shape", "image:1"], 2, "shape"),
+        (["peak", "net.onnx", "-o", "net.onnx", "--force"], 2, "is a model"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(
+    words: list[str], code: int, told: str, capsys: Capture
+) -> None:
+    Path("bad.onnx").write_bytes(b"no model at all")
+    assert main(["explain", *words]) == code
+    err = capsys.readouterr().err
+    assert told in err
+    assert err.count("\n") == 1

@@ -1,0 +1,240 @@
+"""Out-of-memory messages as people posted them, and what is read in them."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from onnxmem.explaining import Sizes, read_message
+
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Case:
+    """A message and what it says."""
+
+    text: str
+    program: str
+    sizes: tuple[int, int] | None = None
+    shape: tuple[int, ...] | None = None
+    node: str | None = None
+    op_type: str | None = None
+    capacity_bytes: int | None = None
+    free_bytes: int | None = None
+    held_bytes: int | None = None
+
+
+def segment(number: float, unit: int) -> tuple[int, int]:
+    """Requests from 10 MiB on, rounded up to 2 MiB and to two decimals."""
+    least, most = round((number - 0.005) * unit), round((number + 0.005) * unit)
+    return least - 2 * MIB + 1, most
+
+
+CASES = {
+    "tensorflow": Case(
+        "OOM when allocating tensor with shape[3,3,512,1024] and type float on "
+        "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Mul]",
+        "TensorFlow",
+        (18_874_368, 18_874_368),
+        (3, 3, 512, 1024),
+        op_type="Mul",
+    ),
+    "tensorflow, a node": Case(
+        "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with "
+        "shape[64,2016,9,9] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
+        "allocator GPU_0_bfc\n     [[Node: SecondStageFeatureExtractor/cell_12/AvgPool_1 = "
+        'AvgPool[T=DT_FLOAT, data_format="NCHW"]]]',
+        "TensorFlow",
+        (41_803_776, 41_803_776),
+        (64, 2016, 9, 9),
+        node="SecondStageFeatureExtractor/cell_12/AvgPool_1",
+    ),
+    "tensorflow, no type": Case(
+        "always OOM when allocating tensor with shape[2048,436631]",
+        "TensorFlow",
+        (3_576_881_152, 3_576_881_152),
+        (2048, 436631),
+    ),
+    "tensorflow, another type": Case(
+        "OOM when allocating tensor with shape[10] and type resource",
+        "TensorFlow",
+        shape=(10,),
+    ),
+    "pytorch, reserved": Case(
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 1.71 GiB (GPU 0; 6.00 GiB total "
+        "capacity; 3.49 GiB already allocated; 1.04 GiB free; 3.50 GiB reserved in total by "
+        "PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb",
+        "PyTorch on CUDA",
+        segment(1.71, GIB),
+        capacity_bytes=6 * GIB,
+        free_bytes=round(1.04 * GIB),
+    ),
+    "pytorch, MiB": Case(
+        '" CUDA out of memory. Tried to allocate 264.00 MiB (GPU 0; 2.00 GiB total capacity; '
+        '788.51 MiB already allocated; 145.93 MiB free; 1.02 GiB reserved in total by PyTorch)"',
+        "PyTorch on CUDA",
+        segment(264, MIB),
+        capacity_bytes=2 * GIB,
+        free_bytes=round(145.93 * MIB),
+    ),
+    "pytorch, of which": Case(
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 55.57 GiB. GPU 0 has a "
+        "total capacty of 12.00 GiB of which 9.02 GiB is free. Of the allocated memory 984.52 MiB "
+        "is allocated by PyTorch, and 463.48 MiB is reserved by PyTorch but unallocated.",
+        "PyTorch on CUDA",
+        segment(55.57, GIB),
+        capacity_bytes=12 * GIB,
+        free_bytes=round(9.02 * GIB),
+    ),
+    "pytorch, the newest": Case(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 22.78 GiB. GPU 0 has a "
+        "total capacity of 31.47 GiB of which 12.73 GiB is free. Including non-PyTorch memory, "
+        "this process has 18.73 GiB memory in use.",
+        "PyTorch on CUDA",
+        segment(22.78, GIB),
+        capacity_bytes=round(31.47 * GIB),
+        free_bytes=round(12.73 * GIB),
+    ),
+    "pytorch, no byte free": Case(
+        "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a "
+        "total capacty of 6.00 GiB of which 0 bytes is free.",
+        "PyTorch on CUDA",
+        segment(1.70, GIB),
+        capacity_bytes=6 * GIB,
+        free_bytes=0,
+    ),
+    "pytorch, a shared segment": Case(
+        "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.24 GiB already allocated; "
+        "2.88 MiB free; 1.25 GiB reserved in total by PyTorch)",
+        "PyTorch on CUDA",
+        (MIB + 1, 20 * MIB),
+        capacity_bytes=round(1.96 * GIB),
+        free_bytes=round(2.88 * MIB),
+    ),
+    "pytorch, a small segment": Case(
+        "CUDA out of memory. Tried to allocate 2.00 MiB. GPU 0 has a total capacity of 8.00 GiB of "
+        "which 1.00 MiB is free.",
+        "PyTorch on CUDA",
+        (1, MIB),
+        capacity_bytes=8 * GIB,
+        free_bytes=MIB,
+    ),
+    "pytorch, cached": Case(
+        "RuntimeError: CUDA out of memory. Tried to allocate 12.50 MiB (GPU 0; 10.92 GiB total "
+        "capacity; 8.57 MiB already allocated; 9.28 GiB free; 4.68 MiB cached)",
+        "PyTorch on CUDA",
+        (13_101_958 - 511, 13_112_442),
+        capacity_bytes=round(10.92 * GIB),
+        free_bytes=round(9.28 * GIB),
+    ),
+    "pytorch, KiB": Case(
+        "RuntimeError: CUDA out of memory. Tried to allocate 1024.00 KiB (GPU 0; 11.17 GiB total "
+        "capacity; 10.90 GiB already allocated; 576.00 KiB free; 30.96 MiB cached)",
+        "PyTorch on CUDA",
+        (MIB - 5 - 511, MIB + 5),
+        capacity_bytes=round(11.17 * GIB),
+        free_bytes=576 * 1024,
+    ),
+    "onnxruntime": Case(
+        "onnx runtime error 6: Non-zero status code returned while running Mul node. "
+        "Name:\\'Mul_8702\\' Status Message: /workspace/onnxruntime/onnxruntime/core/framework/"
+        "bfc_arena.cc:368 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, "
+        "onnxruntime::Stream*, bool, onnxruntime::WaitNotificationFn) Failed to allocate memory "
+        "for requested buffer of size 2830172160",
+        "onnxruntime",
+        (2_830_171_905, 2_830_172_160),
+        node="Mul_8702",
+        op_type="Mul",
+    ),
+    "onnxruntime, on Windows": Case(
+        "2024-09-05 15:15:49.9522079 [E:onnxruntime:, sequential_executor.cc:514 "
+        "onnxruntime::ExecuteKernel] Non-zero status code returned while running FusedConv node. "
+        "Name:'Conv_3' Status Message: D:\\a\\_work\\1\\s\\onnxruntime\\core\\framework\\"
+        "bfc_arena.cc:376 onnxruntime::BFCArena::AllocateRawInternal Failed to allocate memory for "
+        "requested buffer of size 643840",
+        "onnxruntime",
+        (643_585, 643_840),
+        node="Conv_3",
+        op_type="FusedConv",
+    ),
+    "onnxruntime, no node": Case(
+        "bfc_arena.cc:368 void* onnxruntime::BFCArena::AllocateRawInternal(size_t, bool) Failed to "
+        "allocate memory for requested buffer of size 15728896",
+        "onnxruntime",
+        (15_728_641, 15_728_896),
+    ),
+    "pytorch on cpu": Case(
+        "RuntimeError: [enforce fail at CPUAllocator.cpp:64] . DefaultCPUAllocator: can't allocate "
+        "memory: you tried to allocate 1178729664 bytes. Error code 12 (Cannot allocate memory)",
+        "PyTorch on CPU",
+        (1_178_729_664, 1_178_729_664),
+    ),
+    "pytorch on cpu, Windows": Case(
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:81] data. DefaultCPUAllocator: not enough "
+        "memory: you tried to allocate 1981808640 bytes.",
+        "PyTorch on CPU",
+        (1_981_808_640, 1_981_808_640),
+    ),
+    "killed": Case(
+        "[2059991.491542] Out of memory: Killed process 25315 (python3) total-vm:53312244kB, "
+        "anon-rss:31451456kB, file-rss:74816kB, shmem-rss:12296kB, UID:0 pgtables:69068kB "
+        "oom_score_adj:0",
+        "Linux",
+        held_bytes=(31_451_456 + 74_816) * 1024,
+    ),
+    "killed, no figures": Case(
+        "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
+        "task_memcg=/init.scope,task=python,pid=7899,uid=0",
+        "Linux",
+    ),
+    "cublas": Case(
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuBLAS",
+    ),
+    "cuda": Case(
+        "[ONNXRuntimeError] : 1 : FAIL : D:\\a\\_work\\1\\s\\onnxruntime\\core\\providers\\cuda\\"
+        "cuda_call.cc:121 onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=0 ; "
+        "expr=cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);",
+        "CUDA",
+    ),
+    "bad_alloc": Case(
+        "2021-02-12 22:13:52.008378106 [E:onnxruntime:, inference_session.cc:1290 operator()] "
+        "Exception during initialization: std::bad_alloc",
+        "the C++ runtime",
+    ),
+    "bad allocation": Case(
+        "Non-zero status code returned while running FusedMatMul node. "
+        "Name:'MatMul_With_Transpose_token_14_FusedMatMulAndScale' Status Message: bad allocation",
+        "the C++ runtime",
+        node="MatMul_With_Transpose_token_14_FusedMatMulAndScale",
+        op_type="FusedMatMul",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_a_message_says(case: Case) -> None:
+    message = read_message(case.text)
+    assert message is not None
+    assert message.program == case.program
+    if case.sizes is None:
+        assert message.sizes is None
+    else:
+        assert message.sizes is not None
+        assert message.sizes.least_bytes == pytest.approx(case.sizes[0], abs=1)
+        assert message.sizes.most_bytes == pytest.approx(case.sizes[1], abs=1)
+    assert (message.shape, message.node, message.op_type) == (case.shape, case.node, case.op_type)
+    assert message.capacity_bytes == case.capacity_bytes
+    assert (message.free_bytes, message.held_bytes) == (case.free_bytes, case.held_bytes)
+
+
+def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:
+    text = CASES["onnxruntime, no node"].text
+    message = read_message("INFO: begin\n" + text.replace(" ", "\n  ") + "\nTraceback\n")
+    assert message is not None
+    assert message.sizes == Sizes(15_728_641, 15_728_896)
+
+
+@pytest.mark.parametrize("text", ["", "held", "all is well", "shape mismatch: 3 and 4"])
+def test_other_texts_are_no_messages(text: str) -> None:
+    assert read_message(text) is None
