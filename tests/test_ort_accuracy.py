@@ -34,7 +34,7 @@ def tool() -> ModuleType:
 
 def test_the_figures_are_as_exact_as_promised(tool: ModuleType) -> None:
     rows = list(tool.compared(some(tool.read_truth(tool.TRUTH)), None))
-    assert len(rows) > 50
+    assert len(rows) > 25
     peaks = [row.error("requested_peak_bytes") for row in rows]
     assert sum(error == 0 for error in peaks) >= 0.98 * len(peaks)
     assert all(abs(error) <= 5 for error in peaks)
@@ -59,6 +59,6 @@ def test_the_readme_has_a_table(marker: str) -> None:
 
 
 def some(truth: dict[str, Any]) -> dict[str, Any]:
-    """The settings that users open most: symbols as in the file, the larger batch, reuse on."""
+    """Half of the settings that users open most: symbols as in the file, a batch, reuse on."""
     rows = [row for row in truth["rows"] if row["reuse"] and not row["fixed"] and row["batch"] != 1]
-    return {**truth, "rows": rows}
+    return {**truth, "rows": rows[::2]}

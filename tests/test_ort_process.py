@@ -56,8 +56,9 @@ def test_weights_of_the_file_are_held_twice_and_external_ones_beside_their_packe
         assert predicted == pytest.approx(measured, rel=0.05), figure
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(
+    "batch", [pytest.param(1, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.long)]
+)
 def test_nine_of_ten_figures_over_64_mib_are_predicted_within_10_percent(batch: int) -> None:
     errors: dict[str, dict[str, float]] = {"load": {}, "process": {}}
     for name in NAMES:
