@@ -3,6 +3,7 @@
 import onnx
 import pytest
 from graphs import model_of
+from kv_cache_graphs import GROUPED
 from onnx import TensorProto, helper
 
 from onnxmem.findings import Finding
@@ -51,6 +52,14 @@ def test_what_follows_from_the_word_of_the_file_is_derived() -> None:
     found = bound(ODD, declared("y", [5, 7]))
     tensor = found.graph.tensors["z"]
     assert (tensor.shape, tensor.dtype) == ((5, 7), DType.FLOAT32)
+
+
+def test_present_keys_may_be_the_buffer_of_the_past_ones() -> None:
+    model = onnx.parser.parse_model(GROUPED)
+    found = build(prepare(load(model)), Request(dims={"max": 101, "seq": 1, "batch": 3}))
+    for name in ("past_key_values.0.key", "present.0.key", "present.0.value"):
+        assert found.graph.tensors[name].shape == (3, 2, 101, 11)
+    assert found.findings == ()
 
 
 def test_a_graph_output_says_its_shape_too() -> None:

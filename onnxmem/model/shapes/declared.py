@@ -33,13 +33,18 @@ def use_declared(
     for graph, source in _pairs(model.graph, original.graph):
         types = {value.name: value for value in (*graph.value_info, *graph.output)}
         made = {name for node in graph.node for name in node.output if name}
+        read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
         for value in (*source.value_info, *source.output):
             word = _bound(value.type, dims)
             if word is None or value.name not in made:
                 continue
             known = types.get(value.name)
             if known is not None and _differ(shape_of(known.type), shape_of(word)):
-                contradicted.append(value.name)
+                past = read.get(buffers.get(value.name, ""))
+                if past is not None and shape_of(word) == shape_of(past):
+                    known.type.CopyFrom(word)
+                else:
+                    contradicted.append(value.name)
             elif known is None or not is_complete(known.type):
                 entry = known or graph.value_info.add(name=value.name)
                 entry.type.CopyFrom(word)
@@ -58,6 +63,21 @@ def _pairs(
         for node, twin in zip(graph.node, source.node, strict=True):
             for (_, inner), (_, other) in zip(subgraphs(node), subgraphs(twin), strict=True):
                 stack.append((inner, other))
+
+
+def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
+    """Present keys and values -> past ones, where both may be one buffer of the longest length.
+
+    GroupQueryAttention's present is as long as its past or as all tokens, the longer
+    (contrib ops, ``BaseGroupQueryAttentionTypeAndShapeInference``); how many those are is a value.
+    """
+    return {
+        present: past
+        for node in graph.node
+        if (node.domain, node.op_type) == ("com.microsoft", "GroupQueryAttention")
+        for past, present in zip(node.input[3:5], node.output[1:3], strict=False)
+        if past and present
+    }
 
 
 def _differ(derived: Shape | None, declared: Shape | None) -> bool:
