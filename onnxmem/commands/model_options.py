@@ -16,11 +16,7 @@ def add_model_options(
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
 ) -> None:
     """Add the models and what is asked of them; ``dim_type`` reads what follows ``--dim``."""
-    model = parser.add_argument_group("model")
-    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
-    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
-    add_dims(model, dim_type)
-    add_shapes(model)
+    model = add_sized_models(parser, dim_type)
     model.add_argument(
         "--value",
         dest="values",
@@ -31,6 +27,19 @@ def add_model_options(
         help="what a small input holds, where it decides what a runtime does (repeatable; lists "
         "with commas)",
     )
+
+
+def add_sized_models(
+    parser: ArgumentParser,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> _ArgumentGroup:
+    """Add the models and their sizes alone: what inputs hold is a matter of runtimes."""
+    model = parser.add_argument_group("model")
+    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model, dim_type)
+    add_shapes(model)
+    return model
 
 
 def add_dims(
