@@ -213,6 +213,7 @@ def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Ca
     assert document["after_bytes"] <= before - 4096
 
 
+@pytest.mark.slow
 def test_triton_s_own_message_takes_it(capsys: Capture) -> None:
     pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
     from google.protobuf import text_format  # noqa: PLC0415
