@@ -7,6 +7,7 @@ of a Loop or a Scan as often as it runs; once, where only a run can tell.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from onnxmem.collecting import without_collection
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.trips import trip_count
 from onnxmem.sums import sum_known
@@ -46,6 +47,7 @@ class Compute:
     unknown_nodes: tuple[str, ...]
 
 
+@without_collection()
 def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
     by_node = dict(_by_node(graph, graph))
@@ -86,10 +88,13 @@ def _node_compute(graph: Graph, node: Node) -> NodeCompute:
 
 def _backward_times(graph: Graph, node: Node) -> int:
     """How many times its forward arithmetic a node's backward pass is taken to cost."""
-    if not node.operator.differentiable:
+    operator = node.operator
+    if not operator.differentiable:
         return 0
+    if not operator.parameters:
+        return 1
     is_weighted = any(
-        node.operator.input_name(place) in node.operator.parameters
+        operator.input_name(place) in operator.parameters
         and graph.tensors[name].role is Role.WEIGHT
         for place, name in enumerate(node.inputs)
         if name

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding, listed
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
@@ -26,6 +27,7 @@ class Coverage:
     figures leave them out and are lower bounds."""
 
 
+@without_collection()
 def coverage(
     graph: Graph, activations: ActivationMemory, training: TrainingMemory | None
 ) -> Coverage:

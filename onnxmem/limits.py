@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from onnxmem.capacity import BatchLaw, BatchLimit, batch_law, largest_batch
+from onnxmem.symbolic_terms import symbolic_terms
 from onnxmem.terms import Terms
 
 _LAW_BATCH = 128
@@ -23,6 +24,7 @@ class Limits:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
     def __init__(self, terms: Terms, at: Callable[[int], Terms]) -> None:
+        self._terms = terms
         self._batch = terms.bound.binding.batch
         self._at = at
         self._tried: dict[int, _Figures] = {}
@@ -30,11 +32,24 @@ class Limits:
             self._tried[self._batch] = _figures(terms)
 
     def total_law(self) -> BatchLaw | None:
-        """The law of weights, inputs and in-place peak."""
-        return self._law(self._total_bytes)
+        """The law of weights, inputs and in-place peak.
+
+        It is read off the peak's lines, of two batches, where there are any up to its last batch.
+        A training law tries three batches anyway.
+        """
+        if self._batch is None or self._terms.training is not None:
+            return self._law(self._total_bytes)
+        last = max(self._batch, _LAW_BATCH)
+        lines = symbolic_terms(self._terms, self._at, last)
+        if lines is None or min(lines.peaks.other_batches, default=last + 1) <= last:
+            return self._law(self._total_bytes)
+        row = lines.only_row(last)
+        return None if row is None else BatchLaw(row.fixed_bytes, row.bytes_per_sample, last)
 
     def training_law(self) -> BatchLaw | None:
         """The law of the training peak."""
+        if self._terms.training is None:
+            return None
         return self._law(self._training_peak_bytes)
 
     def largest_to_run(self, budget_bytes: int | None) -> BatchLimit | None:

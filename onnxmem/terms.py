@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
+from onnxmem.collecting import without_collection
 from onnxmem.memory import ActivationMemory, activation_memory
-from onnxmem.model import BoundModel, ModelFile, Prepared, Request, Tensor, build
+from onnxmem.memory.schedule import Schedule, in_order, schedule_of
+from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
@@ -12,16 +15,39 @@ from onnxmem.training import TrainingMemory, training_memory
 from onnxmem.training.rules_of_thumb import ModelSize, per_sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Terms:
     """The figures of the stages; bytes, ``None`` is unknown."""
 
     bound: BoundModel
-    parameters: Parameters
-    activations: ActivationMemory
     weight_bytes: int | None
     inputs_bytes: int | None
     training: TrainingMemory | None
+    order: str = "file"
+    """In which the nodes run."""
+
+    @cached_property
+    def schedule(self) -> Schedule | None:
+        """The order asked for; ``None``: the file's."""
+        return schedule_of(self.bound.graph, self.order)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph in the order asked for; a runtime has an order of its own."""
+        graph = self.bound.graph
+        return graph if self.schedule is None else in_order(graph, self.schedule)
+
+    @cached_property
+    def parameters(self) -> Parameters:
+        """The weights by what they are to training, found when first asked for: a law asks none."""
+        with without_collection():
+            return parameters(self.bound.graph)
+
+    @cached_property
+    def activations(self) -> ActivationMemory:
+        """What nodes make, found when first asked for: peaks as lines ask for the graph alone."""
+        with without_collection():
+            return activation_memory(self.graph)
 
     @property
     def total_bytes(self) -> int | None:
@@ -41,21 +67,20 @@ class Terms:
         return self.training.peak_bytes if self.training else None
 
 
+@without_collection()
 def terms_of(prepared: Prepared, asked: Settings) -> Terms:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
     graph = bound.graph
-    found = parameters(graph)
     training = None
     if asked.train:
         training = training_memory(graph, asked.recipe)
     return Terms(
         bound=bound,
-        parameters=found,
-        activations=activation_memory(graph),
         weight_bytes=sum_bytes(graph.weights()),
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
         training=training,
+        order=asked.order,
     )
 
 

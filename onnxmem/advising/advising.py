@@ -7,6 +7,7 @@ from onnxmem.advising.batches import accumulation_ideas, batch_ideas
 from onnxmem.advising.edits import edit_ideas, overridable_ideas
 from onnxmem.advising.figures import Figure, Subject, bytes_of
 from onnxmem.advising.meeting import Meeting, meet
+from onnxmem.advising.order import order_ideas
 from onnxmem.advising.precision import HALF, in_place_proposal
 from onnxmem.advising.proposals import Idea, Proposal, ranked, worked_out
 from onnxmem.advising.resolution import resolution_ideas
@@ -88,6 +89,7 @@ def _ideas(subject: Subject, figure: Figure, budget: Budget) -> Iterator[Idea]:
     yield from edit_ideas(subject)
     if figure is Figure.TOTAL:
         yield HALF
+        yield from order_ideas(subject)
     elif budget.runtime is not None:
         yield from overridable_ideas(subject)
         yield from session_ideas(budget.runtime)

@@ -13,7 +13,6 @@ from typing import Final
 from onnxmem.analysis import Question
 from onnxmem.errors import OnnxmemError
 from onnxmem.measure.options import SessionOptions
-from onnxmem.memory import activation_memory
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
@@ -149,7 +148,6 @@ def _in_half(terms: Terms) -> Terms:
     return replace(
         terms,
         bound=bound,
-        activations=activation_memory(halved),
         weight_bytes=sum_bytes(halved.weights()),
         inputs_bytes=_inputs_bytes(halved),
     )

@@ -1,30 +1,40 @@
-"""Offsets for buffers in one block, as small a block as a few greedy orders find.
+"""Offsets for buffers in one block, as small a block as is found in a bounded number of steps.
 
 Definition 5: two buffers that are live at one step never share an address. No arena is smaller than
-the peak of the live bytes, and one as small as that peak is proven least.
+the peak of the live bytes, and one as small as that peak is proven least: the search ends there.
 
 Sizes are taken as they are: nothing is padded to an alignment, which each runtime chooses for
-itself. Finding the least arena is NP-hard. Orders by time, by size and by size x lifetime are tried
-in turn, then the topmost buffer is placed earlier again and again; the best is kept. The orders are
-those of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
+itself. Finding the least arena is NP-hard. Several orders are tried, each with the smallest gap
+that fits and with the lowest, then the best of them is mended. Work is counted in pairs of buffers,
+not in seconds: a model has the same arena on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from onnxmem.memory.flat_gaps import place_flat
 from onnxmem.memory.free_list import place_in_time
-from onnxmem.memory.gaps import find_conflicts, place_in_order
+from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
 from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.memory.mending import mended
+from onnxmem.memory.orders import Measures, orders
 from onnxmem.memory.timeline import timeline
 
-_MAX_CONFLICTS = 1_000_000
-"""Pairs of buffers live together up to which they are listed: some 20 MiB."""
+_MAX_CONFLICTS = 300_000
+"""Pairs of buffers live together up to which they are listed: some 6 MiB."""
 
-_MAX_WORK = 1_500_000
-"""Pairs and buffers that all orders together may look at: about a second."""
+_MAX_WORK = 6_000_000
+"""Pairs and buffers that all orders and attempts together may look at: about a second."""
 
-_MAX_RAISES = 32
-"""Times that the topmost buffer of an order is placed first."""
+_MAX_FLAT_WORK = 1_600_000_000
+"""The same of flat arrays, where a pair is a few operations of one element: some seconds."""
+
+_ENOUGH = 1_000
+"""Flat arrays are tried no more once the arena is this part of the bound above it, or less."""
+
+_MAX_ATTEMPTS = 4_000
+"""At mending an order: a few buffers would use their work up by attempts without number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +67,7 @@ def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     sizes = [block.buffer.size_bytes or 0 for block in blocks]
     num_steps = max((block.stop for block in blocks), default=0)
     lower_bound = timeline(blocks, num_steps).peak_bytes
-    best, best_size = _smallest(_placements(blocks, sizes), sizes, lower_bound)
+    best, best_size = _smallest(_placements(blocks, sizes, lower_bound), sizes, lower_bound)
     names = (block.buffer.tensors[0] for block in blocks)
     return Arena(best_size, lower_bound, tuple(zip(names, best, strict=True)))
 
@@ -69,8 +79,7 @@ def _smallest(
     best: Sequence[int] = ()
     best_size: int | None = None
     for offsets in placements:
-        ends = (offset + size for offset, size in zip(offsets, sizes, strict=True))
-        size_bytes = max(ends, default=0)
+        size_bytes = _top(offsets, sizes)
         if best_size is None or size_bytes < best_size:
             best, best_size = offsets, size_bytes
         if best_size == lower_bound:
@@ -78,27 +87,53 @@ def _smallest(
     return best, best_size or 0
 
 
-def _placements(blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Iterator[Sequence[int]]:
+def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
+    return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
+
+
+def _placements(
+    blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
+) -> Iterator[Sequence[int]]:
     """Offsets of each block in turn, by one order after another, as long as work is left."""
     yield place_in_time(blocks, sizes)
     conflicts = find_conflicts(blocks, _MAX_CONFLICTS)
+    measures = Measures(blocks, sizes)
     if conflicts is None:
+        yield from _flat(measures, lower_bound + lower_bound // _ENOUGH)
+    else:
+        yield from _by_pairs(measures, conflicts)
+
+
+def _flat(measures: Measures, enough_bytes: int) -> Iterator[Sequence[int]]:
+    """As many orders and fits as there is work for, or until an arena is small enough."""
+    num_tries = _MAX_FLAT_WORK // (len(measures.sizes) ** 2 // 2 + 1)
+    if not num_tries:
         return
-    by_size = sorted(range(len(blocks)), key=lambda i: -sizes[i])
-    by_area = sorted(by_size, key=lambda i: -sizes[i] * (blocks[i].stop - blocks[i].start))
-    num_tries = _MAX_WORK // (len(blocks) + sum(map(len, conflicts)) + 1)
-    for order in (by_size, by_area)[: max(1, num_tries)]:
-        yield from _place_topmost_first(order, sizes, conflicts, min(num_tries // 2, _MAX_RAISES))
-
-
-def _place_topmost_first(
-    order: Sequence[int], sizes: Sequence[int], conflicts: Sequence[Sequence[int]], num_raises: int
-) -> Iterator[Sequence[int]]:
-    """Place in an order; then place what came to lie on top before all others, and again."""
-    offsets = place_in_order(order, sizes, conflicts)
-    yield offsets
-    for _ in range(num_raises):
-        topmost = max(order, key=lambda i: offsets[i] + sizes[i])
-        order = [topmost, *(i for i in order if i != topmost)]
-        offsets = place_in_order(order, sizes, conflicts)
+    tries = ((order, lowest) for order in orders(measures) for lowest in (False, True))
+    for order, lowest in islice(tries, num_tries):
+        where = measures.sizes, measures.starts, measures.stops
+        offsets = place_flat(order, *where, takes_lowest=lowest)
         yield offsets
+        if _top(offsets, measures.sizes) <= enough_bytes:
+            return
+
+
+def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
+    """Every order with both fits, as many as there is work for; then the best of them mended."""
+    work = 1 + sum(BLOCK_WORK + len(others) for others in conflicts)
+    num_tries = max(1, _MAX_WORK // work)
+    tries = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
+    tried = []
+    for order, fit in islice(tries, num_tries):
+        offsets = [-1] * len(order)
+        place_blocks(order, measures.sizes, conflicts, fit, offsets)
+        yield offsets
+        tried.append((_top(offsets, measures.sizes), order, offsets, fit))
+    best = min(tried, key=lambda each: each[0])
+    attempts = mended(*best[1:3], measures.sizes, conflicts, best[3])
+    work_left = _MAX_WORK - len(tried) * work
+    for attempt, looked_at in islice(attempts, _MAX_ATTEMPTS):
+        work_left -= looked_at
+        if work_left < 0:
+            return
+        yield attempt

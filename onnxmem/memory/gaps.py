@@ -1,9 +1,16 @@
-"""Offsets by gaps: each buffer in turn goes into the smallest gap between those live with it."""
+"""Offsets by gaps: each buffer in turn goes into a gap between those live with it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
 from onnxmem.memory.lifetimes import Lifetime
+
+Fit = Callable[[Iterable[tuple[int, int]], int], int]
+"""Where a size goes among sorted (start, stop) ranges: ``best_fit`` or ``first_fit``."""
+
+
+BLOCK_WORK = 8
+"""Pairs that take as long to look at as one block takes beside its pairs."""
 
 
 def find_conflicts(blocks: Sequence[Lifetime], max_conflicts: int) -> list[list[int]] | None:
@@ -24,23 +31,34 @@ def find_conflicts(blocks: Sequence[Lifetime], max_conflicts: int) -> list[list[
     return conflicts
 
 
-def place_in_order(
-    order: Iterable[int], sizes: Sequence[int], conflicts: Sequence[Sequence[int]]
-) -> Sequence[int]:
-    """Place each block in the smallest gap that holds it among those placed before."""
-    offsets = [-1] * len(sizes)
+def place_blocks(
+    order: Iterable[int],
+    sizes: Sequence[int],
+    conflicts: Sequence[Sequence[int]],
+    fit: Fit,
+    offsets: list[int],
+    limit: int | None = None,
+) -> bool:
+    """Place blocks in turn among those of ``offsets`` that have one; -1 stands for none.
+
+    False: the block that would have ended above ``limit`` bytes, and those after it, have none.
+    """
     for i in order:
-        taken = sorted(
-            (offsets[other], offsets[other] + sizes[other])
+        taken = [
+            (offset, offset + sizes[other])
             for other in conflicts[i]
-            if offsets[other] >= 0
-        )
-        offsets[i] = _best_fit(taken, sizes[i])
-    return offsets
+            if (offset := offsets[other]) >= 0
+        ]
+        taken.sort()
+        offset = fit(taken, sizes[i])
+        if limit is not None and offset + sizes[i] > limit:
+            return False
+        offsets[i] = offset
+    return True
 
 
-def _best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
-    """The start of the smallest gap between sorted (start, stop) ranges, else their end."""
+def best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
+    """The start of the smallest gap that holds the size, else the end of all."""
     top = 0
     best_gap, best_offset = None, None
     for start, stop in taken:
@@ -49,3 +67,13 @@ def _best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
             best_gap, best_offset = gap, top
         top = max(top, stop)
     return top if best_offset is None else best_offset
+
+
+def first_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
+    """The start of the lowest gap that holds the size, else the end of all."""
+    top = 0
+    for start, stop in taken:
+        if start - top >= size:
+            return top
+        top = max(top, stop)
+    return top

@@ -18,7 +18,7 @@ A step is the run of one node, counted from 0 in running order. Definition 3:
     c = h(a)       [---)           nobody reads it
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxmem.model import Graph, Node, Role
@@ -53,9 +53,10 @@ def tensor_lifetimes(graph: Graph) -> Iterator[Lifetime]:
             yield Lifetime(buffer, step, min(uses[name] + 1, num_steps))
 
 
-def activations(graph: Graph, node: Node) -> Iterator[str]:
+def activations(graph: Graph, node: Node) -> Sequence[str]:
     """The tensors that a node makes and that are no weights."""
-    return (name for name in node.writes if graph.tensors[name].role is Role.ACTIVATION)
+    tensors = graph.tensors
+    return [name for name in node.writes if tensors[name].role is Role.ACTIVATION]
 
 
 def last_uses(graph: Graph) -> Mapping[str, int]:
@@ -64,9 +65,9 @@ def last_uses(graph: Graph) -> Mapping[str, int]:
     Graph outputs are read after the last step: their step is the number of nodes.
     """
     # Later steps overwrite earlier ones; "", an operand left out, does no harm.
-    uses = {
-        name: step
-        for step, node in enumerate(graph.nodes)
-        for name in (*node.outputs, *node.inputs, *node.outer_reads)
-    }
+    uses: dict[str, int] = {}
+    for step, node in enumerate(graph.nodes):
+        for names in (node.outputs, node.inputs, node.outer_reads):
+            for name in names:
+                uses[name] = step
     return uses | dict.fromkeys(graph.outputs, len(graph.nodes))

@@ -18,14 +18,15 @@ Definition 4:
 A buffer lives from its first tensor's first step to its last tensor's last.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from onnxmem.memory.lifetimes import Buffer, Lifetime, activations, last_uses
 from onnxmem.model import Graph, Node, Tensor
+from onnxmem.ops.spec import OpSpec
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Draft:
     """A buffer while the tensors that share it are found."""
 
@@ -42,6 +43,14 @@ def buffer_lifetimes(graph: Graph) -> Iterator[Lifetime]:
     for draft in _share(graph):
         buffer = Buffer(tuple(draft.tensors), draft.size_bytes)
         yield Lifetime(buffer, draft.start, min(draft.last_use + 1, num_steps))
+
+
+def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
+    """(input, output) of every node of a graph that its operator may write over each other."""
+    chains = Pairs(lambda operator: operator.may_inplace)
+    for node in graph.nodes:
+        if node.operator.may_inplace:
+            yield from ((source, output) for output, source in chains.of(node))
 
 
 def _share(graph: Graph) -> list[_Draft]:
@@ -61,11 +70,12 @@ class _Sharing:
     holders: dict[str, _Draft]
     """Tensor to buffer; a tensor whose bytes are not this graph's is absent (b)."""
     drafts: list[_Draft]
+    views: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.alias))
+    chains: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.may_inplace))
 
     def place_outputs(self, step: int, node: Node) -> None:
         """Views first: they leave no choice, and no output may be written over them."""
-        alias = node.operator.alias
-        views = dict(_pairs(node, alias)) if alias else {}
+        views = dict(self.views.of(node)) if node.operator.alias else {}
         for output, source in views.items():
             if source in self.holders:
                 self._join(self.holders[source], output, step)
@@ -74,8 +84,7 @@ class _Sharing:
                 self._place(step, node, output)
 
     def _place(self, step: int, node: Node, output: str) -> None:
-        pairs = node.operator.may_inplace
-        for target, source in _pairs(node, pairs) if pairs else ():
+        for target, source in self.chains.of(node) if node.operator.may_inplace else ():
             if target == output and self._may_overwrite(step, node, source, output):
                 self._join(self.holders[source], output, step)
                 return
@@ -100,30 +109,48 @@ class _Sharing:
             return False
         return (
             draft.last_use == step
-            and sum(self.holders.get(name) is draft for name in node.reads) == 1
+            and self._num_reads(node, draft) == 1
             and draft.last_write < step
             and self.uses[output] < len(self.graph.nodes)
-            and _same_layout(self.graph.tensors[source], self.graph.tensors[output])
+            and same_layout(self.graph.tensors[source], self.graph.tensors[output])
         )
 
-
-def _pairs(node: Node, pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The (output, input) tensors of a node that pairs of schema names speak of."""
-    for source, target in pairs:
-        place = node.operator.output_index(target)
-        output = node.outputs[place] if place < len(node.outputs) else ""
-        place = node.operator.input_index(source)
-        name = node.inputs[place] if place < len(node.inputs) else ""
-        if output and name:
-            yield output, name
+    def _num_reads(self, node: Node, draft: _Draft) -> int:
+        return [self.holders.get(name) for name in node.reads].count(draft)
 
 
-def _same_layout(one: Tensor, other: Tensor) -> bool:
+@dataclass(slots=True)
+class Pairs:
+    """Pairs of schema names that an operator's record lists, read as tensors of its nodes."""
+
+    listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
+    places: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Operator, by identity, to the places of (output, input): each is looked up once."""
+
+    def of(self, node: Node) -> Iterator[tuple[str, str]]:
+        """The (output, input) tensors of a node."""
+        operator = node.operator
+        places = self.places.get(id(operator))
+        if places is None:
+            places = self.places[id(operator)] = tuple(
+                (operator.output_index(target), operator.input_index(source))
+                for source, target in self.listed(operator)
+            )
+        for to, of in places:
+            output = node.outputs[to] if to < len(node.outputs) else ""
+            name = node.inputs[of] if of < len(node.inputs) else ""
+            if output and name:
+                yield output, name
+
+
+def same_layout(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors are known to have the same shape and element size."""
-    bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]
-    if one.shape is None or None in one.shape or None in bits:
+    if one.shape is None or one.shape != other.shape or None in one.shape:
         return False
-    return bits[0] == bits[1] and one.shape == other.shape
+    if one.dtype is other.dtype:
+        return one.dtype is not None and one.dtype.bits is not None
+    bits = [tensor.dtype and tensor.dtype.bits for tensor in (one, other)]
+    return None not in bits and bits[0] == bits[1]
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

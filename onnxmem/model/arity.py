@@ -31,6 +31,13 @@ def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
     least = _least(onnx_op(node), version)
     _refuse_fewer(node, "inputs", len(node.input), least.inputs)
     _refuse_fewer(node, "outputs", len(node.output), least.outputs)
+    if "" in node.input:
+        _refuse_left_out(node, least)
+    if least.graphs:
+        _refuse_missing_graphs(node, least)
+
+
+def _refuse_left_out(node: onnx.NodeProto, least: _Least) -> None:
     for name, place in zip(node.input, least.single, strict=False):
         if place and not name:
             message = (
@@ -38,7 +45,6 @@ def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
                 "export the model again"
             )
             raise GraphError(message)
-    _refuse_missing_graphs(node, least)
 
 
 def _refuse_missing_graphs(node: onnx.NodeProto, least: _Least) -> None:

@@ -1,9 +1,10 @@
 """The stages of this room in order: functions, order, binding, shapes, records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import onnx
 
+from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind
 from onnxmem.model.files import ModelFile
@@ -12,7 +13,8 @@ from onnxmem.model.inlining import with_functions_inlined
 from onnxmem.model.normalising import normalised
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.reading import read_graph
-from onnxmem.model.shapes import with_shapes
+from onnxmem.model.retyping import is_retypable, retyped
+from onnxmem.model.shapes import Shaped, with_shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Prepared:
     proto: onnx.ModelProto
     batch_symbols: frozenset[str]
     findings: tuple[Finding, ...]
+    read: list[Graph] = field(default_factory=list, init=False, repr=False, compare=False)
+    """The first graph that was read of it, if another batch of it differs in types alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,7 @@ class BoundModel:
     findings: tuple[Finding, ...]
 
 
+@without_collection()
 def prepare(model: ModelFile) -> Prepared:
     """Write the local functions out and sort the nodes; nothing here depends on a batch.
 
@@ -50,6 +55,7 @@ def prepare(model: ModelFile) -> Prepared:
     return Prepared(proto, batch_symbols(proto.graph), tuple(findings))
 
 
+@without_collection()
 def build(prepared: Prepared, request: Request) -> BoundModel:
     """Bind the dims, infer the shapes and read the records.
 
@@ -58,6 +64,19 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     binding = bind(prepared.proto.graph, request)
     shaped = with_shapes(prepared.proto, binding)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
-    graph = read_graph(shaped.proto, shaped.assumed)
+    graph = _graph(prepared, binding, shaped)
     has_effect = request.batch is None or binding.batch is not None
     return BoundModel(graph, binding, shaped.follows_batch and has_effect, findings)
+
+
+def _graph(prepared: Prepared, binding: Binding, shaped: Shaped) -> Graph:
+    """Read the records; those that no batch changes are read once."""
+    if binding.old_batch is not None:
+        # Its constants were written anew.
+        return read_graph(shaped.proto, shaped.assumed)
+    if prepared.read:
+        return retyped(prepared.read[0], shaped.proto.graph, shaped.assumed)
+    graph = read_graph(shaped.proto, shaped.assumed)
+    if is_retypable(graph):
+        prepared.read.append(graph)
+    return graph

@@ -7,11 +7,14 @@ Names are unique over the whole model. A tensor of a subgraph carries its scope 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-import networkx as nx
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from onnxmem.model.dtypes import DType
 from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class Role(StrEnum):
@@ -51,12 +54,12 @@ class Tensor:
     @property
     def num_elements(self) -> int | None:
         """Product of the dims; ``None`` if one is unknown."""
-        return self.operand().num_elements
+        return _num_elements(self.shape)
 
     @property
     def size_bytes(self) -> int | None:
         """``ceil(elements x bits / 8)``; ``None`` if the shape or the element size is unknown."""
-        return self.operand().size_bytes
+        return _size_bytes(self.shape, self.dtype)
 
     @property
     def storage_key(self) -> str:
@@ -65,7 +68,27 @@ class Tensor:
 
     def operand(self, value: tuple[int | float, ...] | None = None) -> Operand:
         """The tensor as an operator's formulas see it."""
+        if value is None:
+            return _operand(self.shape, self.dtype)
         return Operand(self.shape, self.dtype.bits if self.dtype else None, value)
+
+
+# A large graph has few shapes, each of many tensors: what follows from one is worked out once.
+
+
+@lru_cache(maxsize=4096)
+def _operand(shape: Shape | None, dtype: DType | None) -> Operand:
+    return Operand(shape, dtype.bits if dtype else None)
+
+
+@lru_cache(maxsize=4096)
+def _num_elements(shape: Shape | None) -> int | None:
+    return Operand(shape, None).num_elements
+
+
+@lru_cache(maxsize=4096)
+def _size_bytes(shape: Shape | None, dtype: DType | None) -> int | None:
+    return _operand(shape, dtype).size_bytes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,8 +157,8 @@ class Graph:
     def call(self, node: Node) -> Call:
         """A node as its operator's formulas see it."""
         return Call(
-            tuple(self._operand(name) for name in node.inputs),
-            tuple(self._operand(name) for name in node.outputs),
+            tuple([self._operand(name) for name in node.inputs]),
+            tuple([self._operand(name) for name in node.outputs]),
             node.attributes,
         )
 
@@ -147,6 +170,9 @@ class Graph:
 
         Each node carries ``op_type``; nodes of subgraphs stay inside their If, Loop or Scan.
         """
+        # networkx takes as long to import as numpy, and few models are asked for their DAG.
+        import networkx as nx  # noqa: PLC0415
+
         dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
         producer: dict[str, str] = {}
         for node in self.nodes:

@@ -4,24 +4,24 @@ A model of 2 kB can call functions of functions ten deep and expand to 10^10 nod
 are counted over the call graph first, each function once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-import networkx as nx
 import onnx
 import onnx.checker
 import onnx.inliner
 
 from onnxmem.errors import GraphError
+from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.traversal import node_label, nodes_in
-
-MAX_NODES = 1_000_000
-"""A model that expands to more nodes than this is refused."""
 
 _INLINER_FAULTS: Final = (RuntimeError, ValueError, onnx.checker.ValidationError)
 
 _Key = tuple[str, str, str]
+
+_COUNTED: Final = 10**18
+"""A count stops here: what calls can multiply to has more digits than Python writes."""
 
 
 def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -35,10 +35,10 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     if not model.functions:
         return model
     num_nodes = expanded_num_nodes(model)
-    if num_nodes > MAX_NODES:
+    if num_nodes > BOUNDS.nodes:
         message = (
-            f"the local functions expand to {num_nodes:,} nodes, over {MAX_NODES:,}; "
-            "export the model with fewer calls"
+            f"the local functions expand to {num_nodes:,} nodes, over {BOUNDS.nodes:,} "
+            f"({variable('nodes')}); export the model with fewer calls"
         )
         raise GraphError(message)
     _sort_bodies(model)
@@ -62,6 +62,9 @@ def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def expanded_num_nodes(model: onnx.ModelProto) -> int:
     """Count the model's nodes, subgraphs included, as if every call were written out."""
+    # networkx takes as long to import as numpy, and few models have local functions.
+    import networkx as nx  # noqa: PLC0415
+
     bodies = {_function_key(function): function.node for function in model.functions}
     calls: nx.MultiDiGraph[_Key] = nx.MultiDiGraph()
     calls.add_nodes_from(bodies)
@@ -76,8 +79,12 @@ def expanded_num_nodes(model: onnx.ModelProto) -> int:
         raise GraphError(message) from None
     sizes: dict[_Key, int] = {}
     for key in callees_first:
-        sizes[key] = sum(sizes.get(_call_key(node), 1) for node in nodes_in(bodies[key]))
-    return sum(sizes.get(_call_key(node), 1) for node in nodes_in(model.graph.node))
+        sizes[key] = _counted(bodies[key], sizes)
+    return _counted(model.graph.node, sizes)
+
+
+def _counted(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
+    return min(sum(sizes.get(_call_key(node), 1) for node in nodes_in(nodes)), _COUNTED)
 
 
 def _sort_bodies(model: onnx.ModelProto) -> None:

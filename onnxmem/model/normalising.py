@@ -12,6 +12,8 @@ from onnxmem.model.traversal import nodes_in, onnx_op
 _ALIAS = "ai.onnx"
 """Another name of ONNX's own domain, ``""``."""
 
+_LARGEST_VERSION = 2**31 - 1
+
 
 def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Write ONNX's own domain in one way and import it where the model forgets to, in place.
@@ -20,8 +22,11 @@ def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """
     for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
         entry.domain = _canonical(entry.domain)
+        # onnx keeps versions as C's int and knows none that are near its ends.
+        entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
     for node in nodes_in(node for nodes in _roots(model) for node in nodes):
-        node.domain = _canonical(node.domain)
+        if node.domain == _ALIAS:
+            node.domain = ""
     findings = _with_version(model)
     version = next(entry.version for entry in model.opset_import if not entry.domain)
     for node in nodes_in(model.graph.node):

@@ -5,26 +5,32 @@ order as far as the edges allow, and names a cycle where there is one.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
-import networkx as nx
 import onnx
 
 from onnxmem.errors import GraphError
 from onnxmem.model.traversal import given_names, node_label, outer_reads, subgraphs
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _NEXT_STEP = "; export the model again"
 _LONGEST_CYCLE = 8
 """Nodes of a cycle that its message names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One node as the order sees it."""
 
-    label: str
+    node: onnx.NodeProto
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The node's name in a message."""
+        return node_label(self.node)
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
@@ -45,7 +51,7 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
         nodes = [graph.node[place] for place in order]
         del graph.node[:]
         graph.node.extend(nodes)
-    bodies = [inner for node in graph.node for _, inner in subgraphs(node)]
+    bodies = [inner for node in graph.node if node.attribute for _, inner in subgraphs(node)]
     offered = {*outer, *given, *producer} if bodies else ()
     for inner in bodies:
         moved |= sort_nodes(inner, offered)
@@ -53,10 +59,10 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
 
 
 def _step(node: onnx.NodeProto) -> _Step:
-    reads = [name for name in node.input if name]
-    for _, inner in subgraphs(node):
+    reads = [*filter(None, node.input)]
+    for _, inner in subgraphs(node) if node.attribute else ():
         reads.extend(sorted(outer_reads(inner)))
-    return _Step(node_label(node), tuple(reads), tuple(name for name in node.output if name))
+    return _Step(node, tuple(reads), tuple(filter(None, node.output)))
 
 
 def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
@@ -78,9 +84,10 @@ def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
 def _refuse_undefined(
     graph: onnx.GraphProto, steps: Sequence[_Step], known: Sequence[Collection[str]]
 ) -> None:
+    made, *others = known
     for step in steps:
         for name in step.reads:
-            if not any(name in names for names in known):
+            if name not in made and not any(name in names for names in others):
                 message = f"node {step.label} reads tensor {name!r}, which nothing defines"
                 raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
@@ -96,6 +103,9 @@ def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int
     )
     if in_file_order:
         return list(range(len(steps)))
+    # networkx takes as long to import as numpy, and most files stand in an order that runs.
+    import networkx as nx  # noqa: PLC0415
+
     edges: nx.DiGraph[int] = nx.DiGraph()
     edges.add_nodes_from(range(len(steps)))
     edges.add_edges_from(
@@ -112,6 +122,8 @@ def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int
 
 def _cycle_text(edges: "nx.DiGraph[int]", steps: Sequence[_Step]) -> str:
     """Name the nodes of one cycle and the tensor that closes it."""
+    import networkx as nx  # noqa: PLC0415 - as above
+
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
     closing = next(name for name in steps[cycle[0]].reads if name in steps[cycle[-1]].writes)
     labels = [steps[place].label for place in cycle]

@@ -15,13 +15,14 @@ from math import prod
 import onnx
 
 from onnxmem.errors import GraphError
+from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.traversal import onnx_op, subgraphs
-from onnxmem.model.value_types import shape_of
+from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of
 from onnxmem.ops import lookup
-from onnxmem.ops.spec import Attribute
+from onnxmem.ops.spec import Attribute, OpSpec
 
 _MAX_VALUE_ELEMENTS = 64
 """Constants up to this many elements are at hand as values."""
@@ -61,11 +62,13 @@ class _Reader:
     opsets: Mapping[str, int]
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, tuple[int | float, ...]] = field(default_factory=dict)
+    operators: dict[tuple[str, str], OpSpec] = field(default_factory=dict)
 
     def graph(self, proto: onnx.GraphProto, prefix: str, outer: Mapping[str, str]) -> Graph:
         """Read one graph; ``outer`` maps a name of an enclosing scope to its scoped name."""
         infos = {
-            value.name: value.type for value in (*proto.value_info, *proto.output, *proto.input)
+            value.name: known_of(value.type)
+            for value in (*proto.value_info, *proto.output, *proto.input)
         }
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
@@ -95,7 +98,8 @@ class _Reader:
                 continue
             scope[value.name] = name
             role = Role.BODY_INPUT if prefix else Role.INPUT
-            self.tensors[name] = _typed(name, value.type, role)
+            known = known_of(value.type)
+            self.tensors[name] = Tensor(name, known.dtype, known.shape, role)
             inputs.append(name)
         return tuple(inputs)
 
@@ -104,52 +108,72 @@ class _Reader:
         proto: onnx.GraphProto,
         prefix: str,
         scope: Mapping[str, str],
-        infos: Mapping[str, onnx.TypeProto],
+        infos: Mapping[str, Known],
     ) -> tuple[Node, ...]:
         nodes = []
         taken: dict[str, int] = {}
-        has_bodies = any(True for node in proto.node for _ in subgraphs(node))
+        has_bodies = any(subgraphs(node) for node in proto.node if node.attribute)
         offered = sorted(set(scope.values())) if has_bodies else []
         for place, node in enumerate(proto.node):
             name = _unique(prefix + (node.name or f"{node.op_type}_{place}"), taken)
             self._add_outputs(node, prefix, infos)
-            nodes.append(self._node(node, name, scope, offered))
+            nodes.append(self._node(node, name, scope, offered if has_bodies else None))
         return tuple(nodes)
 
     def _node(
-        self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
+        self,
+        proto: onnx.NodeProto,
+        name: str,
+        scope: Mapping[str, str],
+        offered: Sequence[str] | None,
     ) -> Node:
-        """Read one node; ``offered`` holds the scoped names that its subgraphs may read, sorted."""
-        inner = tuple(
+        """Read one node; ``offered`` holds the scoped names that its subgraphs may read, sorted.
+
+        ``None``: no node of the graph has any.
+        """
+        inner = () if offered is None else self._inner(proto, name, scope, offered)
+        op_type, domain = proto.op_type, proto.domain
+        return Node(
+            name,
+            op_type,
+            domain,
+            tuple([scope[text] if text else "" for text in proto.input]),
+            tuple([scope[text] if text else "" for text in proto.output]),
+            self._operator(op_type, domain),
+            _attributes(proto),
+            inner,
+            _outer_reads(inner, offered) if inner and offered is not None else (),
+        )
+
+    def _inner(
+        self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
+    ) -> tuple[tuple[str, Graph], ...]:
+        return tuple(
             (attribute, self.graph(graph, _free_prefix(f"{name}/{attribute}", offered), scope))
             for attribute, graph in subgraphs(proto)
         )
-        return Node(
-            name=name,
-            op_type=proto.op_type,
-            domain=proto.domain,
-            inputs=tuple(scope[text] if text else "" for text in proto.input),
-            outputs=tuple(scope[text] if text else "" for text in proto.output),
-            operator=lookup(proto.op_type, proto.domain, self.opsets.get(proto.domain)),
-            attributes=_attributes(proto),
-            subgraphs=inner,
-            outer_reads=_outer_reads(inner, offered),
-        )
 
-    def _add_outputs(
-        self, node: onnx.NodeProto, prefix: str, infos: Mapping[str, onnx.TypeProto]
-    ) -> None:
-        constant = constant_tensor(node)
+    def _operator(self, op_type: str, domain: str) -> OpSpec:
+        """The record of an operator, looked up once."""
+        key = domain, op_type
+        if key not in self.operators:
+            self.operators[key] = lookup(op_type, domain, self.opsets.get(domain))
+        return self.operators[key]
+
+    def _add_outputs(self, node: onnx.NodeProto, prefix: str, infos: Mapping[str, Known]) -> None:
+        is_constant = node.op_type == "Constant"
+        constant = constant_tensor(node) if is_constant else None
         for text in node.output:
             if not text:
                 continue
             name = prefix + text
             if constant is not None:
                 self._add_constant(name, constant)
-            elif sparse := _sparse_constant(node):
+            elif is_constant and (sparse := _sparse_constant(node)):
                 self._add_sparse(name, sparse)
             else:
-                self.tensors[name] = _typed(name, infos.get(text), Role.ACTIVATION)
+                known = infos.get(text, NOTHING_KNOWN)
+                self.tensors[name] = Tensor(name, known.dtype, known.shape, Role.ACTIVATION)
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
         is_external = proto.data_location == onnx.TensorProto.EXTERNAL
@@ -207,27 +231,24 @@ def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
 
 def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
     """The dims of a tensor that the file holds: numbers, none of them negative."""
+    if is_past_all(dims):
+        message = f"weight {name!r} has {len(dims):,} dims, over {BOUNDS.rank} ({variable('rank')})"
+        message += " or past all sizes; export the model again"
+        raise GraphError(message)
     if min(dims, default=0) < 0:
         message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
         raise GraphError(message)
     return tuple(dims)
 
 
-def _typed(name: str, proto: onnx.TypeProto | None, role: Role) -> Tensor:
-    """A tensor as a TypeProto tells it; what is no dense tensor has neither dtype nor shape."""
-    if proto is None or proto.WhichOneof("value") != "tensor_type":
-        return Tensor(name, None, None, role)
-    dense = proto.tensor_type
-    return Tensor(name, dtype_of(dense.elem_type), shape_of(proto), role)
-
-
 def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:
     """The attributes that are plain values; tensors and graphs are left out."""
-    return {
-        attribute.name: _ATTRIBUTE_VALUES[attribute.type](attribute)
-        for attribute in proto.attribute
-        if attribute.type in _ATTRIBUTE_VALUES
-    }
+    found = {}
+    for attribute in proto.attribute:
+        read = _ATTRIBUTE_VALUES.get(attribute.type)
+        if read is not None:
+            found[attribute.name] = read(attribute)
+    return found
 
 
 def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Ways through a ModelProto: its graphs, nodes and names, however deep they nest."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
@@ -15,9 +15,15 @@ def node_label(node: onnx.NodeProto) -> str:
     return repr(node.name) if node.name else f"{node.op_type} -> {next(iter(node.output), '')!r}"
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+def subgraphs(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
     """Each graph attribute of a node, with its name (``then_branch``, ``body``)."""
-    for attribute in node.attribute:
+    attributes = node.attribute
+    # Most nodes of a large graph have none: no generator is made for them.
+    return tuple(_graphs(attributes)) if attributes else ()
+
+
+def _graphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, onnx.GraphProto]]:
+    for attribute in attributes:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.name, attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
@@ -31,14 +37,16 @@ def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     while stack:
         current = stack.pop()
         yield current
-        stack.extend(inner for node in current.node for _, inner in subgraphs(node))
+        # A comprehension over nodes that have attributes at all: large graphs are walked so often.
+        for node in [node for node in current.node if node.attribute]:
+            stack.extend(inner for _, inner in subgraphs(node))
 
 
 def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
     """Each node and every node of the graphs inside it."""
     for node in nodes:
         yield node
-        for _, inner in subgraphs(node):
+        for _, inner in subgraphs(node) if node.attribute else ():
             for graph in graphs_in(inner):
                 yield from graph.node
 

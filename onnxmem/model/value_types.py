@@ -1,10 +1,17 @@
 """What is known of a value's type: complete or not, and two sources of knowledge made one."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx
 
+from onnxmem.model.bounds import BOUNDS, is_past_all
+from onnxmem.model.dtypes import DType, dtype_of
 from onnxmem.ops.spec import Dims, Shape, known_dims
+
+_MAX_SHORT = 256
+"""Bytes of a serialised type up to which what it says is kept at hand."""
 
 
 def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:
@@ -18,13 +25,54 @@ def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:
 
 def shape_of(proto: onnx.TypeProto) -> Shape | None:
     """The dims of a dense tensor's type: a negative, symbolic or missing one is unknown."""
+    return known_of(proto).shape
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a type says."""
+
+    dtype: DType | None
+    """``None``: unknown, or no dense tensor."""
+    shape: Shape | None
+    """``None``: unknown rank, or no dense tensor."""
+    is_complete: bool
+    """Whether nothing is left to infer."""
+
+
+NOTHING_KNOWN = Known(None, None, is_complete=False)
+
+
+def known_of(proto: onnx.TypeProto) -> Known:
+    """Read a type; a graph has few, and to read one dim by dim is slow, so short ones are kept."""
+    text = proto.SerializeToString()
+    return _read(proto) if len(text) > _MAX_SHORT else _read_short(text)
+
+
+@lru_cache(maxsize=4096)
+def _read_short(text: bytes) -> Known:
+    return _read(onnx.TypeProto.FromString(text))
+
+
+def _read(proto: onnx.TypeProto) -> Known:
+    kind = proto.WhichOneof("value")
+    if kind != "tensor_type":
+        # A sequence, an optional or a map has no size to infer.
+        return Known(None, None, is_complete=kind is not None)
+    elem_type, shape = proto.tensor_type.elem_type, _dense_shape(proto)
+    is_whole = bool(elem_type) and shape is not None and None not in shape
+    return Known(dtype_of(elem_type), shape, is_whole)
+
+
+def _dense_shape(proto: onnx.TypeProto) -> Shape | None:
     dense = proto.tensor_type
-    if not dense.HasField("shape"):
+    if not dense.HasField("shape") or len(dense.shape.dim) > BOUNDS.rank:
         return None
-    return tuple(
+    shape = tuple(
         dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
         for dim in dense.shape.dim
     )
+    return None if is_past_all(shape) else shape
 
 
 def dims_of(proto: onnx.TypeProto | None) -> Dims | None:
@@ -34,12 +82,7 @@ def dims_of(proto: onnx.TypeProto | None) -> Dims | None:
 
 def is_complete(proto: onnx.TypeProto | None) -> bool:
     """Whether nothing is left to infer; a sequence, an optional or a map has no size to infer."""
-    if proto is None or proto.WhichOneof("value") is None:
-        return False
-    if proto.WhichOneof("value") != "tensor_type":
-        return True
-    shape = shape_of(proto)
-    return bool(proto.tensor_type.elem_type) and shape is not None and None not in shape
+    return proto is not None and known_of(proto).is_complete
 
 
 def merged(known: onnx.TypeProto | None, derived: onnx.TypeProto) -> onnx.TypeProto:

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from onnxmem.errors import MissingFileError, ModelFileError
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.model.files.other_formats import HEAD_BYTES, other_kind
+from onnxmem.model.files.text_fields import refuse_names_that_are_no_text
 from onnxmem.model.files.wire import without_payloads
 
 ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
@@ -81,6 +82,7 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
     if not (graph.node or graph.input or graph.output or graph.initializer):
         message = "no ONNX model: protobuf without a graph; export or download it again"
         raise ModelFileError(message)
+    refuse_names_that_are_no_text(proto)
     return proto
 
 

@@ -31,11 +31,18 @@ def use_declared(
     used: list[str] = []
     contradicted: list[str] = []
     for graph, source in _pairs(model.graph, original.graph):
-        types = {value.name: value for value in (*graph.value_info, *graph.output)}
-        made = {name for node in graph.node for name in node.output if name}
+        words = [
+            (value, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
+        ]
+        names = {value.name for value, word in words if word is not None} - {""}
+        if not names:
+            continue
+        types = {
+            value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
+        }
+        made = {name for node in graph.node for name in node.output if name in names}
         read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
-        for value in (*source.value_info, *source.output):
-            word = _bound(value.type, dims)
+        for value, word in words:
             if word is None or value.name not in made:
                 continue
             known = types.get(value.name)
@@ -60,9 +67,10 @@ def _pairs(
     while stack:
         graph, source = stack.pop()
         yield graph, source
-        for node, twin in zip(graph.node, source.node, strict=True):
-            for (_, inner), (_, other) in zip(subgraphs(node), subgraphs(twin), strict=True):
-                stack.append((inner, other))
+        for place, twin in enumerate(source.node):
+            if twin.attribute and (bodies := subgraphs(twin)):
+                pairs = zip(subgraphs(graph.node[place]), bodies, strict=True)
+                stack.extend((inner, other) for (_, inner), (_, other) in pairs)
 
 
 def _buffers(graph: onnx.GraphProto) -> dict[str, str]:

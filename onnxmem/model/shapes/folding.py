@@ -10,16 +10,18 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Final
 
 import numpy as np
 import onnx
 
+from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import shape_of
 from onnxmem.ops.spec import Shape, known_dims
 
-MAX_ELEMENTS = 4096
+MAX_ELEMENTS: Final = BOUNDS.elements
 """A value with more elements than this is not made."""
 MAX_TOTAL_ELEMENTS = 2**24
 """Nor is any once so many elements have been made in all."""
@@ -41,6 +43,8 @@ class Folder:
 
     opsets: Sequence[onnx.OperatorSetIdProto]
     num_elements: int = field(default=0)
+    left_out: list[str] = field(default_factory=list)
+    """Names of values that would have been made if the budget were larger."""
 
     def values_of(
         self,
@@ -59,13 +63,19 @@ class Folder:
         return self._counted(_evaluated(node, values, self.opsets))
 
     def _fits(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
-        if onnx_op(node) not in _SHAPE_ARITHMETIC or self.num_elements > MAX_TOTAL_ELEMENTS:
+        if onnx_op(node) not in _SHAPE_ARITHMETIC:
             return False
-        return all(
-            name in types and _extent(shape_of(types[name])) <= MAX_ELEMENTS
+        extents = [
+            _extent(shape_of(types[name])) if name in types else float("inf")
             for name in node.output
             if name
-        )
+        ]
+        largest = max(extents, default=0)
+        if largest <= MAX_ELEMENTS and self.num_elements <= MAX_TOTAL_ELEMENTS:
+            return True
+        if largest < float("inf"):
+            self.left_out.append(node.output[0])
+        return False
 
     def _counted(self, made: dict[str, Array]) -> dict[str, Array]:
         self.num_elements += sum(value.size for value in made.values())

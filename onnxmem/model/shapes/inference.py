@@ -15,9 +15,10 @@ import onnx.shape_inference
 
 from onnxmem.findings import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs, input_dims
+from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.native_faults import ends_the_process
-from onnxmem.model.shapes.propagation import propagate
+from onnxmem.model.shapes.propagation import Walked, propagate
 from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
 from onnxmem.model.shapes.symbolic import infer_symbolically
 from onnxmem.model.traversal import graphs_in, onnx_op
@@ -48,23 +49,23 @@ def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
     at_old, _ = inferred(_with_bound_inputs(model, old_shapes))
     rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
-    at_new, refused = inferred(bound)
+    at_new, walked = inferred(bound)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
-    findings = (*_batch_findings(binding, failures), *_refusals(refused))
+    findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
     return Shaped(at_new, frozenset(failures), not failures, findings)
 
 
 def _with_declared(bound: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
-    proto, refused = inferred(bound)
+    proto, walked = inferred(bound)
     if not _is_as_declared(model, binding):
         # What the file declares speaks of other inputs.
-        findings = tuple(_refusals(refused))
+        findings = tuple(_walk_findings(proto, walked))
         return Shaped(proto, frozenset(), follows_batch=True, findings=findings)
     declared = use_declared(proto, model, binding.dims)
     if declared.used:
         propagate(proto)
-    findings = (*_declared_findings(declared), *_refusals(refused))
+    findings = (*_declared_findings(declared), *_walk_findings(proto, walked))
     return Shaped(proto, frozenset(declared.used), follows_batch=True, findings=findings)
 
 
@@ -86,6 +87,16 @@ def _refusals(refused: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("contradictory_inputs", text)
 
 
+def _walk_findings(proto: onnx.ModelProto, walked: Walked) -> Iterator[Finding]:
+    yield from _refusals(walked.refused)
+    if walked.highest_rank:
+        text = f"a tensor of {walked.highest_rank:,} dims is of unknown size: over {BOUNDS.rank}"
+        yield Finding("bound_reached", f"{text} ({variable('rank')}), or past all sizes")
+    if walked.left_out and num_open(proto):
+        text = f"shapes may stay open for want of the values of {listed(walked.left_out)}: over"
+        yield Finding("bound_reached", f"{text} {BOUNDS.elements:,} ({variable('elements')})")
+
+
 def _declared_findings(declared: Declared) -> Iterator[Finding]:
     if declared.used:
         text = f"shapes that the file declares and nothing derives: {listed(declared.used)}"
@@ -105,15 +116,18 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     return (Finding("batch_fixed", text),)
 
 
-def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]]:
+def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Walked]:
     """Run the engines until nothing is open or none of them helps.
 
-    Comes back: the model with its shapes, and the first outputs of nodes whose inputs are known and
-    do not fit, with the reason.
+    Comes back: the model with its shapes, and what was learnt beside them.
     """
     proto = _inferred_whole(bound)
+    highest_rank = _forget_high_ranks(proto)
+    if highest_rank:
+        # To derive them again, node by node, would take the square of the ranks.
+        return proto, Walked({}, {}, highest_rank=highest_rank)
     if not num_open(proto):
-        return proto, {}
+        return proto, Walked({}, {})
     walked = propagate(proto)
     for _ in range(_MAX_ROUNDS):
         if not num_open(proto):
@@ -121,7 +135,7 @@ def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, str]
         if not infer_symbolically(proto, walked.values, walked.refused.keys()):
             break
         walked = propagate(proto)
-    return proto, walked.refused
+    return proto, walked
 
 
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
@@ -134,6 +148,19 @@ def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.shape_inference.infer_shapes(bound)
     except Exception:  # noqa: BLE001 - it refuses models that run
         return bound
+
+
+def _forget_high_ranks(proto: onnx.ModelProto) -> int:
+    """Clear the shapes past the bound, in place; the highest rank of these, 0 where none is."""
+    highest = 0
+    for graph in graphs_in(proto.graph):
+        for value in (*graph.input, *graph.output, *graph.value_info):
+            dims = value.type.tensor_type.shape.dim
+            rank = len(dims)
+            if rank > FEW_DIMS and is_past_all([dim.dim_value for dim in dims]):
+                value.type.tensor_type.ClearField("shape")
+                highest = max(highest, rank)
+    return highest
 
 
 def num_open(model: onnx.ModelProto) -> int:
@@ -153,14 +180,14 @@ def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
 
 def open_names(graph: onnx.GraphProto) -> set[str]:
     """The node outputs of one graph whose type is not complete."""
-    types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
-    return {
+    is_known = {value.name: is_complete(value.type) for value in (*graph.value_info, *graph.output)}
+    found = {
         name
         for node in graph.node
-        if onnx_op(node) != "Constant"
         for name in node.output
-        if name and not is_complete(types.get(name))
+        if not is_known.get(name) and onnx_op(node) != "Constant"
     }
+    return found - {""}
 
 
 def _with_bound_inputs(

@@ -24,6 +24,7 @@ _NEED_A_TYPE = frozenset(
     }
 )
 """Operators asked for the type of their first input, whether or not there is one."""
+_ASKED = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Expand", "Split"})
 _EXPAND_LIMITS_RANK = 13
 """Before this version Expand's output gets a dim for each element of its target."""
 
@@ -59,6 +60,8 @@ def has_odd_parts(node: onnx.NodeProto) -> bool:
 def _is_fatal(
     node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto]
 ) -> bool:
+    if node.op_type not in _ASKED:
+        return False
     if (node.domain, node.op_type) in _NEED_A_TYPE:
         first = types.get(node.input[0]) if node.input else None
         return first is None or first.WhichOneof("value") is None

@@ -6,7 +6,7 @@ suffices, since nodes stand in running order.
 """
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -31,6 +31,10 @@ class Walked:
     """The elements of the top-level graph's small constants and of what follows from them."""
     refused: Mapping[str, str]
     """First outputs of nodes whose inputs are known and do not fit, and the reason."""
+    left_out: Sequence[str] = ()
+    """Values that were not worked out because a bound was reached."""
+    highest_rank: int = 0
+    """Of the tensors with more dims than the bound; 0 where there is none."""
 
 
 def propagate(model: onnx.ModelProto) -> Walked:
@@ -38,7 +42,7 @@ def propagate(model: onnx.ModelProto) -> Walked:
     walk = _Walk(model)
     values: ChainMap[str, Array] = ChainMap()
     walk.graph(model.graph, ChainMap(), values)
-    return Walked(values, walk.asker.refused)
+    return Walked(values, walk.asker.refused, walk.folder.left_out)
 
 
 @dataclass(slots=True)

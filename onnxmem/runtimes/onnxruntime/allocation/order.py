@@ -6,8 +6,7 @@ that it reads. Leaves are taken last index first, and at each node the producer 
 index first.
 """
 
-from collections.abc import Iterator
-
+from onnxmem.memory.schedule.walks import reverse_dfs
 from onnxmem.model import Graph, Node
 from onnxmem.runtimes.onnxruntime.allocation.planning import runs, uses
 
@@ -19,18 +18,4 @@ def in_running_order(graph: Graph) -> tuple[Node, ...]:
     producers = [sorted({maker[name] for name in uses(node) if name in maker}) for node in nodes]
     read = {place for places in producers for place in places}
     leaves = [place for place in range(len(nodes)) if place not in read]
-    return tuple(nodes[place] for place in _reverse_dfs(leaves, producers))
-
-
-def _reverse_dfs(leaves: list[int], producers: list[list[int]]) -> Iterator[int]:
-    """Post-order; a place that comes up twice is left out the second time."""
-    stack = [(place, False) for place in leaves]
-    visited: set[int] = set()
-    while stack:
-        place, is_left = stack.pop()
-        if is_left:
-            yield place
-        elif place not in visited:
-            visited.add(place)
-            stack.append((place, True))
-            stack.extend((source, False) for source in producers[place] if source not in visited)
+    return tuple(nodes[place] for place in reverse_dfs(leaves, producers))

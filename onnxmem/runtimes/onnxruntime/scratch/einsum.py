@@ -108,6 +108,8 @@ def _parse(text: str, ranks: Sequence[int]) -> _Equation:
 def _axes_of(term: str, axes: Mapping[str, int], count: int, hidden: int) -> tuple[int, ...]:
     """The axis of each dim of a term whose ellipsis stands for the last ``count`` of ``hidden``."""
     before, dots, after = term.partition("...")
+    if not axes.keys() >= {*before, *after}:
+        raise UnknownError
     middle = range(hidden - count, hidden) if dots else ()
     return (*(axes[letter] for letter in before), *middle, *(axes[letter] for letter in after))
 

@@ -1,0 +1,55 @@
+"""Offsets by gaps where pairs are too many to list: placed blocks lie in flat arrays.
+
+Each block looks at all that are placed so far, a few array operations of it: 30,000 blocks of
+which 43 million pairs are live together take seconds, where lists of pairs take a minute.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+_NO_GAP = 2**63 - 1
+
+
+def place_flat(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    starts: Sequence[int],
+    stops: Sequence[int],
+    *,
+    takes_lowest: bool,
+) -> Sequence[int]:
+    """Place each block in the smallest or the lowest gap that holds it among those placed."""
+    # One row each of offset, end, start and stop, its columns in the order of the offsets.
+    placed = np.zeros((4, len(order)), dtype=np.int64)
+    offsets = [0] * len(order)
+    for num_placed, i in enumerate(order):
+        low, high, start, stop = placed[:, :num_placed]
+        is_live = (start < stops[i]) & (stop > starts[i])
+        tops, gaps = _gaps(low[is_live], high[is_live])
+        offset = int(tops[_fitting(gaps, sizes[i], takes_lowest=takes_lowest)])
+        offsets[i] = offset
+        column = int(np.searchsorted(low, offset))
+        placed[:, column + 1 : num_placed + 1] = placed[:, column:num_placed]
+        placed[:, column] = offset, offset + sizes[i], starts[i], stops[i]
+    return offsets
+
+
+def _gaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+    """Where each gap begins and its size, from 0 up; ranges come sorted, the last has no end."""
+    tops = np.zeros(low.size + 1, dtype=np.int64)
+    np.maximum.accumulate(high, out=tops[1:])
+    return tops, low - tops[:-1]
+
+
+def _fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
+    """The place of the gap to take; the last is above all and always fits."""
+    fits = gaps >= size
+    if not fits.any():
+        return int(gaps.size)
+    if takes_lowest:
+        return int(fits.argmax())
+    return int(np.where(fits, gaps, _NO_GAP).argmin())

@@ -1,0 +1,33 @@
+"""The collector waits while records are made, and goes on as before."""
+
+import gc
+
+import pytest
+
+from onnxmem.collecting import without_collection
+
+
+def test_the_collector_waits_and_goes_on() -> None:
+    assert gc.isenabled()
+    with without_collection():
+        assert not gc.isenabled()
+        with without_collection():
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_fault_lets_it_go_on() -> None:
+    with pytest.raises(ValueError, match="fault"), without_collection():
+        raise ValueError("fault")  # noqa: EM101
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with without_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -1,0 +1,131 @@
+"""How far above the lower bound arenas are, and how long packing takes: a table to stdout.
+
+    python tools/benchmarks/packing.py                   models/, onnx's light_* models, stress
+    python tools/benchmarks/packing.py A.1048576.csv ... instances of google/minimalloc's form
+
+Stress: rectangles of time x address cut again and again at random, so that the pieces fill them
+without a hole: the least arena is the lower bound, and no order of the pieces tells where they
+were. google/minimalloc's ``benchmarks/challenging`` is of that kind; graphs are not. Layered:
+lifetimes of a long network, most short, some across many layers, by the tens of thousands.
+"""
+
+import csv
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import onnx
+
+from onnxmem import analyze
+from onnxmem.memory import Buffer, Lifetime, pack
+
+ROOT = Path(__file__).parents[2]
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+CAPACITY = 1 << 20
+
+Blocks = tuple[Lifetime, ...]
+Box = tuple[int, int, int, int]
+"""Start, stop, low and high."""
+
+
+def block(number: int, start: int, stop: int, size_bytes: int) -> Lifetime:
+    """A buffer without a model."""
+    return Lifetime(Buffer((f"b{number}",), size_bytes), start, stop)
+
+
+def of_models() -> Iterator[tuple[str, Blocks]]:
+    """What the arenas of real models hold."""
+    for path in (*sorted((ROOT / "models").glob("*.onnx")), *sorted(LIGHT.glob("*.onnx"))):
+        yield path.stem, analyze(str(path)).activations.blocks
+
+
+def tiling(num_blocks: int, num_steps: int, seed: int) -> Blocks:
+    """Cut the box with the largest area, across time or address, until there are enough."""
+    draws = Random(seed)  # noqa: S311 - the same instance each time
+    boxes: list[Box] = [(0, num_steps, 0, CAPACITY)]
+    while len(boxes) < num_blocks:
+        boxes.sort(key=lambda box: (box[1] - box[0]) * (box[3] - box[2]) * draws.random())
+        start, stop, low, high = boxes.pop()
+        part = 0.1 + 0.8 * draws.random()
+        if stop - start > 1 and draws.random() < 0.5:  # noqa: PLR2004 - a coin
+            cut = min(stop - 1, max(start + 1, start + int(part * (stop - start))))
+            boxes += [(start, cut, low, high), (cut, stop, low, high)]
+        elif high - low > 1:
+            cut = min(high - 1, max(low + 1, low + int(part * (high - low))))
+            boxes += [(start, stop, low, cut), (start, stop, cut, high)]
+        else:
+            boxes.append((start, stop, low, high))
+    draws.shuffle(boxes)
+    return tuple(block(i, *box[:2], box[3] - box[2]) for i, box in enumerate(boxes))
+
+
+def layered(num_blocks: int, share_long: float, seed: int) -> Blocks:
+    """Two of three buffers live a few steps; the share of long ones lives up to half the run."""
+    draws = Random(seed)  # noqa: S311 - the same instance each time
+    found = []
+    for step in range(num_blocks):
+        is_long = draws.random() < share_long
+        longest = num_blocks // 2 if is_long else 6
+        size_bytes = 64 * (1 + int(10 ** (5 * draws.random())))
+        stop = min(num_blocks, step + 1 + int(longest * draws.random()))
+        found.append(block(step, step, stop, size_bytes))
+    return tuple(found)
+
+
+def training(num_layers: int, per_layer: int, seed: int) -> Blocks:
+    """Forward and backward of a deep network: what a layer saves lives until its backward."""
+    draws = Random(seed)  # noqa: S311 - the same instance each time
+    num_steps = 2 * num_layers * per_layer
+    found: list[Lifetime] = []
+    for step in range(num_layers * per_layer):
+        size_bytes = 4096 << int(8 * draws.random())
+        is_saved = draws.random() < 0.5  # noqa: PLR2004 - half of a layer's tensors
+        stop = num_steps - step if is_saved else step + 2 + int(per_layer * draws.random())
+        found.append(block(2 * step, step, min(stop, num_steps), size_bytes))
+        back = num_steps - 1 - step
+        stop = min(num_steps, back + 2 + int(per_layer * draws.random()))
+        found.append(block(2 * step + 1, back, stop, size_bytes))
+    return tuple(found)
+
+
+def of_files(paths: list[str]) -> Iterator[tuple[str, Blocks]]:
+    """Instances of minimalloc's form: name, first step, step after the last, size."""
+    for path in paths:
+        with Path(path).open(encoding="utf-8") as lines:
+            rows = list(csv.reader(lines))[1:]
+        spans = [(int(start), int(stop), int(size)) for _, start, stop, size in rows]
+        yield Path(path).stem, tuple(block(i, *span) for i, span in enumerate(spans))
+
+
+def stress() -> Iterator[tuple[str, Blocks]]:
+    """Instances made for the purpose."""
+    for seed, num_blocks in enumerate((150, 200, 300, 450)):
+        for num_steps in (40, 400):
+            yield f"tiling {num_blocks} x {num_steps}", tiling(num_blocks, num_steps, seed)
+    yield "layered 20,000, 0.5 % long", layered(20_000, 0.005, 1)
+    yield "layered 20,000, 10 % long", layered(20_000, 0.1, 2)
+    yield "training 20,000", training(1_000, 10, 4)
+    yield "training 30,000", training(1_500, 10, 5)
+    yield "layered 30,000, 10 % long", layered(30_000, 0.1, 3)
+
+
+def main(paths: list[str]) -> None:
+    """Print a row per instance."""
+    print(
+        f"{'instance':36} {'buffers':>8} {'arena / bound':>14} {'gap B':>14} {'cpu s':>7}  proven"
+    )
+    for name, blocks in of_files(paths) if paths else (*of_models(), *stress()):
+        start = time.process_time()
+        arena = pack(blocks)
+        seconds = time.process_time() - start
+        ratio = arena.size_bytes / max(1, arena.lower_bound_bytes)
+        print(
+            f"{name:36} {len(blocks):8,} {ratio:14.4f} {arena.gap_bytes:14,} {seconds:7.3f}  "
+            f"{'yes' if arena.is_proven else 'no'}"
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
