@@ -15,7 +15,9 @@ from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis, analyze
+    from onnxmem.exporting import to_metrics
     from onnxmem.registry.many import analyze_many
+    from onnxmem.sweeping import sweep
 
 __all__ = [
     "Analysis",
@@ -25,6 +27,8 @@ __all__ = [
     "__version__",
     "analyze",
     "analyze_many",
+    "sweep",
+    "to_metrics",
 ]
 
 __version__ = "0.1.0"
@@ -33,6 +37,8 @@ _LATE = {
     "Analysis": "onnxmem.analysis",
     "analyze": "onnxmem.analysis",
     "analyze_many": "onnxmem.registry.many",
+    "sweep": "onnxmem.sweeping",
+    "to_metrics": "onnxmem.exporting",
 }
 
 

@@ -143,7 +143,7 @@ class Question:
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
         terms = self.terms()
-        graph = terms.bound.graph
+        graph = terms.graph
         settings = replace(
             self.settings, batch=terms.bound.binding.batch, dims=terms.bound.binding.dims
         )
@@ -174,6 +174,7 @@ class Question:
             inputs_bytes=terms.inputs_bytes,
             outputs_bytes=sum_bytes(graph.tensors[name] for name in graph.outputs),
             activations=terms.activations,
+            schedule=terms.schedule,
             total_bytes=terms.total_bytes,
             training=terms.training,
             torch=self.torch_memory(terms.training),
@@ -229,6 +230,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     budget_bytes: int | None = None,
     runtimes: tuple[str, ...] = (),
     graph: str | None = None,
+    order: str = "file",
     measure: str | None = None,
     fixed_dims: bool = False,
     cuda_context_bytes: int | None = None,
@@ -243,7 +245,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     number, or a list of them); ``context`` is the tokens that a language model's cache holds after
     a decode step; ``budget_bytes`` asks for the largest batch within it. ``runtimes``
     asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that
-    onnxruntime makes.
+    onnxruntime makes, ``order`` for activations in another order of execution.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
@@ -257,6 +259,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         budget_bytes=budget_bytes,
         runtimes=runtimes,
         graph=graph,
+        order=order,
         measure=measure,
         fixed_dims=fixed_dims,
         cuda_context_bytes=cuda_context_bytes,

@@ -12,6 +12,9 @@ LONGEST_NAME: Final = 200
 _UNDECODABLE: Final = range(0xDC80, 0xDD00)
 """Bytes of a path that are no text, as Python carries them (``surrogateescape``)."""
 
+_FORMULA_STARTS: Final = (*"=+-@\t\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones
+"""What a spreadsheet takes for a formula at the start of a cell (OWASP, CSV Injection)."""
+
 
 def printable(text: str) -> str:
     r"""Write every character that moves, hides or turns text as ``\xNN`` or ``\uNNNN``.
@@ -35,6 +38,15 @@ def shortened(text: str, longest: int = LONGEST_NAME) -> str:
         return safe
     end = longest // 2
     return f"{safe[:end]}...({len(safe) - 2 * end} more)...{safe[-end:]}"
+
+
+def no_formula(text: str) -> str:
+    """Write what a spreadsheet would take for a formula as text, by an apostrophe before it.
+
+    >>> no_formula("=HYPERLINK()")
+    "'=HYPERLINK()"
+    """
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
 
 
 def _escaped(char: str) -> str:

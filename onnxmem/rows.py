@@ -15,6 +15,7 @@ from onnxmem.layers import Layer, layers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measured import measured_row, predicted_by
 from onnxmem.memory import ActivationMemory
+from onnxmem.memory.schedule import Schedule
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes import RuntimeMemory
 from onnxmem.runtimes.torch import TorchMemory
@@ -69,7 +70,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "inputs_bytes": analysis.inputs_bytes,
         "outputs_bytes": analysis.outputs_bytes,
         "batch_law": _law(analysis.batch_law),
-        "activations": _activations(analysis.activations),
+        "activations": _activations(analysis.activations, analysis.schedule),
         "total_bytes": analysis.total_bytes,
         "training": _training(analysis.training, analysis.torch),
         "training_law": _law(analysis.training_law),
@@ -101,6 +102,7 @@ def _settings(settings: Settings) -> Row:
         "values": {name: list(value) for name, value in settings.values.items()},
         "runtime": next(iter(settings.runtimes), None),
         "graph": settings.graph or "raw",
+        "order": settings.order,
         "fixed_dims": settings.fixed_dims,
     }
 
@@ -111,7 +113,7 @@ def _law(law: BatchLaw | None) -> Row | None:
     return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
 
 
-def _activations(memory: ActivationMemory) -> Row:
+def _activations(memory: ActivationMemory, schedule: Schedule | None) -> Row:
     arena = None if memory.in_place_peak_bytes is None else memory.arena
     return {
         "naive_bytes": memory.naive_bytes,
@@ -126,6 +128,16 @@ def _activations(memory: ActivationMemory) -> Row:
         "live_at_peak": [
             {"tensor": live.tensor, "bytes": live.size_bytes} for live in memory.live_at_peak
         ],
+        "order": None if schedule is None else _order(schedule),
+    }
+
+
+def _order(schedule: Schedule) -> Row:
+    return {
+        "file_in_place_peak_bytes": schedule.file_peak_bytes,
+        "lower_bound_bytes": schedule.floor_bytes,
+        "is_proven": schedule.is_proven,
+        "is_file_order": schedule.is_file_order,
     }
 
 

@@ -14,6 +14,7 @@ from onnxmem.values import Values, check_values
 
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
+ORDERS: Final = ("file", "onnxruntime", "best")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 
@@ -35,6 +36,8 @@ class Settings:
     """Runtimes whose own memory is predicted."""
     graph: str | None = None
     """Graph that the figures are of; ``None``: the file's, and a runtime's as it optimises it."""
+    order: str = "file"
+    """In which the nodes run: the file's, onnxruntime's, or the best that is found."""
     measure: str | None = None
     """Backend to run the model on: ``cpu`` or ``cuda``."""
     fixed_dims: bool = False
@@ -57,6 +60,7 @@ class Settings:
         check_values(self.values)
         for what, name, known in (
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
+            ("order", self.order, ORDERS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
         ):
@@ -65,6 +69,9 @@ class Settings:
                 raise UsageError(message)
         if self.train and self.graph not in {None, "raw"}:
             message = f"a training step runs the graph of the file, not {self.graph}"
+            raise UsageError(message)
+        if self.train and self.order != "file":
+            message = f"--order {self.order}: a training step runs in the file's order; leave out"
             raise UsageError(message)
 
     def _check_numbers(self) -> None:

@@ -14,9 +14,10 @@ from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.forms import FORMS, SUMMED, WITH_LAYERS, Look
 from onnxmem.commands.output import check_output, wants_colour
+from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter, counter
+from onnxmem.commands.questions import questions_of
 from onnxmem.commands.streaming import write_pieces
-from onnxmem.commands.training_options import recipe_from
 from onnxmem.devices import catalogue
 from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.faults import Fault
@@ -75,20 +76,23 @@ def run(arguments: Namespace) -> int:
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)
     form = _form(arguments, len(names))
-    held = _places(arguments, is_needed=form in SUMMED and len(names) > 1)
+    shown = pages(arguments, names)
+    is_summed = form in SUMMED or arguments.html is not None
+    held = _places(arguments, is_needed=is_summed and len(names) > 1)
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
     state = _Run(arguments.strict, progress)
     with ExitStack() as stack:
-        tasks = _tasks(names, arguments, form, stack)
+        tasks = _tasks(names, arguments, form, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
         look = Look(
             paint=coloured if _is_coloured(arguments) else str,
             train=arguments.train,
             summed=partial(state.tally.summary, held) if len(names) > 1 else None,
         )
-        pieces = FORMS[form](state.told(found, names), look)
+        pieces = FORMS[form](shown.kept(state.told(found, names)), look)
         write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
         progress.clear()
+        shown.write(partial(state.tally.summary, held), held, quiet=arguments.quiet)
     return worst_exit_code(state.codes)
 
 
@@ -114,7 +118,7 @@ def _places(arguments: Namespace, *, is_needed: bool) -> tuple[Place, ...]:
 
 
 def _tasks(
-    names: Sequence[str], arguments: Namespace, form: str, stack: ExitStack
+    names: Sequence[str], arguments: Namespace, form: str, shown: Pages, stack: ExitStack
 ) -> Iterator[Task]:
     """One task at a time: what is asked is the same of all."""
     task = Task(
@@ -123,6 +127,7 @@ def _tasks(
         questions=_questions(arguments),
         with_layers=arguments.layers and form in WITH_LAYERS,
         render=_RENDERS[arguments.layers] if form == "text" else None,
+        render_page=shown.render,
         cache=None if arguments.cache is None else open_cache(arguments.cache),
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
@@ -132,24 +137,7 @@ def _tasks(
 
 
 def _questions(arguments: Namespace) -> Mapping[str, Any]:
-    return {
-        "batch": arguments.batch,
-        "dims": dict(arguments.dims),
-        "shapes": dict(arguments.shapes),
-        "values": dict(arguments.values),
-        "context": arguments.context,
-        "train": arguments.train,
-        "recipe": recipe_from(arguments),
-        "budget_bytes": arguments.budget_bytes,
-        "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
-        "graph": arguments.graph,
-        "measure": arguments.measure,
-        "fixed_dims": arguments.fixed_dims,
-        "cuda_context_bytes": arguments.cuda_context_bytes,
-        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
-        "expandable_segments": arguments.expandable_segments,
-        "asks_onnxruntime": not arguments.emulate_optimiser,
-    }
+    return questions_of(arguments) | {"order": arguments.order, "measure": arguments.measure}
 
 
 def _outcomes(

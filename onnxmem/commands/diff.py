@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
-from onnxmem.analysis import analyze
+from onnxmem.analysis import Analysis, analyze
 from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
@@ -26,6 +26,7 @@ from onnxmem.escaping import printable, shortened
 from onnxmem.faults import Fault, fault_of
 from onnxmem.recipe import Recipe
 from onnxmem.report.diff import as_json, grown_figures, render
+from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
 from onnxmem.saved import Saved, SavedReportError, read_saved
 from onnxmem.snapshots import SavedSetting, Snapshot, saved_setting, saved_snapshot, snapshot
 
@@ -47,22 +48,45 @@ class _Asked:
     """Whether dims are a report's, of which one may be the batch."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side: worked out now, or saved before."""
+
+    snapshot: Snapshot
+    analysis: Analysis | None = None
+    """``None``: a saved report."""
+
+    def timelines(self) -> SideTimelines | None:
+        return None if self.analysis is None else side_timelines(self.analysis)
+
+
 def run(arguments: Namespace) -> int:
     """Compare two sides and write what changed."""
     sides = _sides(arguments)
-    check_output(arguments.output, sides, force=arguments.force)
+    for file in (arguments.output, arguments.html):
+        check_output(file, sides, force=arguments.force)
+    if arguments.html is not None and _is_same(arguments.html, arguments.output):
+        message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
+        raise UsageError(message)
     refuse_two_answers(arguments)
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
-    found = _snapshots(sides, (_asked(arguments), _asked_of_b(arguments)))
+    found = _found(sides, (_asked(arguments), _asked_of_b(arguments)))
     if isinstance(found, int):
         return found
-    difference = diff(*found)
+    difference = diff(*(side.snapshot for side in found))
+    if arguments.html is not None:
+        page = diff_page(difference, [side.timelines() for side in found])
+        write_file(page, arguments.html, quiet=arguments.quiet)
     text = as_json(difference) if arguments.json else render(difference)
     if arguments.output is None:
         write_stdout(text)
     else:
         write_file(text, arguments.output, quiet=arguments.quiet)
     return EXIT_OK if limit is None else _gate(difference, limit)
+
+
+def _is_same(path: str, other: str | None) -> bool:
+    return other is not None and os.path.normpath(path) == os.path.normpath(other)
 
 
 def _sides(arguments: Namespace) -> tuple[str, str]:
@@ -104,18 +128,16 @@ def _asked_of_b(arguments: Namespace) -> _Asked:
 _OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
-def _snapshots(
-    names: tuple[str, str], asked: tuple[_Asked, _Asked]
-) -> tuple[Snapshot, Snapshot] | int:
+def _found(names: tuple[str, str], asked: tuple[_Asked, _Asked]) -> tuple[_Side, _Side] | int:
     """Both sides, or the exit code of what went wrong with them."""
     reports = [read_saved(name) if _is_report(name) else None for name in names]
     rows = [
         None if report is None else _row_of(report, names[n], names[1 - n], reports[1 - n] is None)
         for n, report in enumerate(reports)
     ]
-    saved = [None if row is None else saved_snapshot(row) for row in rows]
+    saved = [None if row is None else _Side(saved_snapshot(row)) for row in rows]
     settings = [None if row is None else saved_setting(row) for row in rows]
-    found: list[Snapshot] = []
+    found: list[_Side] = []
     codes: list[int] = []
     for number, name in enumerate(names):
         try:
@@ -166,7 +188,7 @@ def _setting(asked: _Asked, setting: SavedSetting | None) -> _Asked:
     )
 
 
-def _worked_out(path: str, asked: _Asked) -> Snapshot:
+def _worked_out(path: str, asked: _Asked) -> _Side:
     analysis = analyze(
         path,
         batch=asked.batch,
@@ -178,7 +200,7 @@ def _worked_out(path: str, asked: _Asked) -> Snapshot:
     if asked.has_saved_dims and asked.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.
         analysis = analysis.at(batch=asked.batch)
-    return snapshot(analysis)
+    return _Side(snapshot(analysis), analysis)
 
 
 def _gate(difference: Difference, limit: Fraction) -> int:

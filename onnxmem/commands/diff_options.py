@@ -48,3 +48,4 @@ def _add_output(parser: ArgumentParser) -> None:
         help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
     )
     add_json_option(output)
+    output.add_argument("--html", metavar="FILE", help="write a page too: timelines, bars, layers")

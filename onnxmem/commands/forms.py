@@ -29,6 +29,12 @@ class Look:
     """What the models so far come to; ``None``: there is one model."""
 
 
+def _nothing(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
+    """Only the work: what comes of it is written elsewhere."""
+    for _ in found:
+        yield ""
+
+
 def _text(found: Iterator[Outcome], look: Look) -> Iterator[str]:
     """The reports one after another; failures have been told on stderr."""
     gap = ""
@@ -67,9 +73,16 @@ def _csv(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001
 
 
 FORMS: Final[Mapping[str, Callable[[Iterator[Outcome], Look], Iterator[str]]]] = MappingProxyType(
-    {"text": _text, "table": _table, "json": _json, "jsonl": _jsonl, "csv": _csv}
+    {
+        "text": _text,
+        "table": _table,
+        "json": _json,
+        "jsonl": _jsonl,
+        "csv": _csv,
+        "nothing": _nothing,
+    }
 )
-"""``table`` is the text of many models."""
+"""``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""
 SUMMED: Final = frozenset({"table", "json"})
 """Those that end with a summary."""
 WITH_LAYERS: Final = frozenset({"json", "jsonl"})

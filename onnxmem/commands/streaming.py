@@ -3,13 +3,14 @@
 import io
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
+from onnxmem.report.charts import legible
 
 
 def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> None:
@@ -32,17 +33,24 @@ def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> Non
         print(f"Wrote {place}", file=sys.stderr)
 
 
-def _opened(path: str, place: str) -> TextIO:
+@contextmanager
+def _opened(path: str, place: str) -> Iterator[TextIO]:
     try:
-        return Path(path).open("w", encoding="utf-8", newline="\n")
+        stream = Path(path).open("w", encoding="utf-8", newline="\n")  # noqa: SIM115
     except OSError as fault:
         message = f"{place}: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
+    try:
+        yield stream
+    finally:
+        # Each piece was flushed: what is left is one that could not be written, which was told.
+        with suppress(OSError):
+            stream.close()
 
 
 def _is_written(piece: str, stream: TextIO, place: str) -> bool:
     try:
-        stream.write(piece)
+        stream.write(legible(piece, stream.encoding))
         stream.flush()
     except OSError as fault:
         if stream is sys.stdout:

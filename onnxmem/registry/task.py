@@ -39,6 +39,8 @@ class Outcome(TypedDict):
     """Of the JSON contract; a model that could not be analysed has one too."""
     text: str | None
     """The report, where one was asked for and there is one."""
+    page: str | None
+    """The HTML page, likewise."""
     faults: list[FaultRow]
     """What is to be told of it, in order."""
 
@@ -55,6 +57,7 @@ class Task:
     """Keywords of ``analyze``."""
     with_layers: bool = False
     render: Render | None = None
+    render_page: Render | None = None
     cache: Cache | None = None
     with_traces: bool = False
 
@@ -72,6 +75,7 @@ class Task:
         return Outcome(
             row=_plain(Failure(self.name, fault.code, fault.message).to_dict()),
             text=None,
+            page=None,
             faults=[_fault_row(fault, trace)],
         )
 
@@ -86,7 +90,7 @@ def work(task: Task, analyse: Analyse = analyze) -> Outcome:
 
 
 def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
-    """What the cache has, or what is worked out and put there.
+    """What the cache has, or what is worked out and put there; a page is never in it.
 
     What is told of is not kept: a runtime that failed, or was not there, may be there next time.
     """
@@ -94,11 +98,12 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
         return _answered(task, path, analyse)
     before = stamp_of(path)
     key = task.cache.key(path, {**task.questions, "layers": task.with_layers})
-    entry = task.cache.get(key)
+    entry = None if task.render_page else task.cache.get(key)
     # The text names the model and breaks its lines by the name.
     if entry is not None and (task.render is None or entry["text_of"] == task.name):
         row = {**entry["row"], "path": printable(task.name)}
-        return Outcome(row=row, text=entry["text"] if task.render else None, faults=[])
+        text = entry["text"] if task.render else None
+        return Outcome(row=row, text=text, page=None, faults=[])
     outcome = _answered(task, path, analyse)
     if not outcome["faults"] and stamp_of(path) == before:
         text_of = None if outcome["text"] is None else task.name
@@ -113,6 +118,7 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
     return Outcome(
         row=_plain(analysis.to_dict(layers=task.with_layers)),
         text=None if task.render is None else task.render(analysis),
+        page=None if task.render_page is None else task.render_page(analysis),
         faults=[
             _fault_row(Fault(finding.code, finding.message, EXIT_UNANALYSED))
             for finding in analysis.findings

@@ -7,6 +7,9 @@ _STYLES: Final = (
     (r"\d[\d.,]* (?:[KMGTPE]i)?B\b", "cyan"),
     (r"\bfits: |\bproven least", "green"),
     (r"\bnot proven least", "yellow"),
+    ("[▁▂▃]+", "green"),
+    ("[▄▅▆]+", "yellow"),
+    ("[▇█]+", "red"),
     (r"\bdoes not fit: |(?m:^PARTIAL.*)", "bold red"),
 )
 """What to look for, and its style; a later one wins."""

@@ -17,13 +17,14 @@ SCHEMA: Final = "onnxmem.diff"
 SCHEMA_VERSION: Final = "1.0"
 _MOST_ROWS: Final = 12
 """Blocks and layers that the text lists; JSON has all."""
-_LABELS: Final = {
+LABELS: Final = {
     "weights": "WEIGHTS",
     "inputs": "INPUTS",
     "activations peak": "ACTIVATIONS, peak",
     "run": "RUN",
     "training peak": "TRAIN, peak",
 }
+"""Of a difference's figures."""
 
 
 def render(difference: Difference) -> str:
@@ -70,7 +71,7 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
 
 
 def _figure(change: Change) -> str:
-    label = _LABELS[change.name]
+    label = LABELS[change.name]
     sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
     if change.change_bytes is None:
         return f"{label:<20}{sizes}{'unknown':>26}"

@@ -16,6 +16,8 @@ WIDTH: Final = 100
 _LABEL: Final = 24
 _SHORT: Final = 10
 _EXACT: Final = 23
+_NARROWEST: Final = 20
+"""Characters of a wrapped line behind a figure that is wider than the page."""
 
 
 def figure(label: str, num_bytes: int | None, remark: str = "", *, wraps: bool = False) -> str:
@@ -55,7 +57,7 @@ def paragraph(start: str, parts: Sequence[str]) -> list[str]:
 def prose(start: str, text: str) -> list[str]:
     """Wrap a sentence at spaces; what has no space is never broken."""
     lines = textwrap.wrap(
-        text, WIDTH - len(start), break_long_words=False, break_on_hyphens=False
+        text, max(WIDTH - len(start), _NARROWEST), break_long_words=False, break_on_hyphens=False
     ) or [""]
     indents = (start, *(" " * len(start) for _ in lines[1:]))
     return [(indent + line).rstrip() for indent, line in zip(indents, lines, strict=True)]

@@ -20,12 +20,13 @@ _COLUMNS: Final = (
     ("TRAIN", ("training", "peak_bytes")),
 )
 _WIDTH: Final = 11
-_LABELS: Final = {
+LABELS: Final = {
     "weights": "weights",
     "peak": "in-place peak",
     "total": "RUN",
     "training": "TRAIN",
 }
+"""Of a summary's figures."""
 _UNDONE: Final = {"error", "partial"}
 
 
@@ -122,7 +123,7 @@ def _totals_section(summary: Summary) -> list[str]:
     failed = [f"{statuses['error']:,} failed"] if statuses["error"] else []
     lines = [f"TOTAL of {plural(summary.num_models, 'model')}: {', '.join([*parts, *failed])}"]
     lines += [
-        figure(f"  {_LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
+        figure(f"  {LABELS[each.name]}", each.sum_bytes, _bound(each)) for each in summary.figures
     ]
     return lines
 
@@ -141,13 +142,13 @@ def _percentiles_section(figures: Iterable[Figure]) -> list[str]:
     for each in known:
         sizes = [*(size for _, size in each.percentiles), each.max_bytes]
         cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
-        lines.append(f"{'  ' + _LABELS[each.name]:<24}{cells}")
+        lines.append(f"{'  ' + LABELS[each.name]:<24}{cells}")
     return lines
 
 
 def _heaviest_section(summary: Summary) -> list[str]:
     lines = [figure("", size, path) for path, size in summary.heaviest]
-    return [f"HEAVIEST by {_LABELS[summary.heaviest_by]}", *lines] if lines else []
+    return [f"HEAVIEST by {LABELS[summary.heaviest_by]}", *lines] if lines else []
 
 
 def _fitting_section(summary: Summary) -> list[str]:

@@ -9,6 +9,7 @@ import io
 import json
 from typing import Any, Final
 
+from onnxmem.escaping import no_formula, shortened
 from onnxmem.rows import Row
 
 COLUMNS: Final = (
@@ -31,8 +32,9 @@ COLUMNS: Final = (
 )
 """Where each column stands in a row; its name has ``_`` for the dots. ``findings`` are counted."""
 
-_FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet takes for a formula at the start of a cell (OWASP, CSV Injection)."""
+
+_LONGEST: Final = 4096
+"""Characters of a cell; a path may have so many."""
 
 
 def csv_head() -> str:
@@ -66,9 +68,7 @@ def _cell(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return str(len(value))
-    if isinstance(value, str) and value.startswith(_FORMULA_STARTS):
-        return f"'{value}"
-    return str(value)
+    return no_formula(shortened(value, _LONGEST)) if isinstance(value, str) else str(value)
 
 
 def _line(cells: list[str]) -> str:

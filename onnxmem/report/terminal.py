@@ -3,18 +3,17 @@
 Sums are printed as lines that add up to the byte, and every name from the model is escaped.
 """
 
-from collections import Counter
-from dataclasses import fields
-
 from onnxmem.analysis import Analysis
 from onnxmem.compute import Compute
 from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
-from onnxmem.recipe import Recipe
+from onnxmem.report.assumptions import assumptions, model_facts
 from onnxmem.report.budget import budget_section
 from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
+from onnxmem.report.order import order_lines
 from onnxmem.report.runtime import runtime_sections
+from onnxmem.report.sparklines import timeline_section
 from onnxmem.report.training import (
     checkpoint_section,
     cuda_section,
@@ -37,6 +36,7 @@ def render(analysis: Analysis) -> str:
         _run_section(analysis),
         _activations_section(analysis),
         _live_section(analysis.activations),
+        timeline_section(analysis),
         *cache_sections(analysis.kv_cache),
         *runtime_sections(analysis),
         training_section(analysis),
@@ -53,65 +53,11 @@ def render(analysis: Analysis) -> str:
 
 def _head(analysis: Analysis) -> list[str]:
     """Name the model and say what was assumed, before any figure."""
-    parts = [
-        plural(analysis.coverage.num_nodes, "node"),
-        f"{format_count(analysis.num_parameters)} parameters",
-        *_weight_dtype(analysis),
-        f"file {format_bytes(analysis.file_bytes)}",
-    ]
-    lines = paragraph(f"{shortened(analysis.path)}  ", parts)
-    lines += paragraph("assumes: ", _assumptions(analysis))
+    lines = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
+    lines += paragraph("assumes: ", assumptions(analysis))
     if analysis.status == "partial":
         lines.append("PARTIAL: figures leave tensors of unknown size out and are lower bounds")
     return lines
-
-
-def _assumptions(analysis: Analysis) -> list[str]:
-    settings = analysis.settings
-    symbols = analysis.question.prepared.batch_symbols
-    training = ("training", *_recipe(settings.recipe))
-    stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
-    return [
-        *(training if settings.train else ("inference",)),
-        "no batch" if settings.batch is None else f"batch {settings.batch:,}{stands_in}",
-        *(
-            f"{shortened(name)} = {number:,}"
-            for name, number in settings.dims.items()
-            if name not in symbols
-        ),
-        *(f"input {shortened(name)} of {_dims(dims)}" for name, dims in settings.shapes.items()),
-        f"graph {settings.graph or 'raw'}",
-        *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
-    ]
-
-
-def _recipe(recipe: Recipe) -> list[str]:
-    """The three that every step has, and what else is not the default."""
-    defaults = Recipe()
-    named = ("optimizer", "precision", "loss")
-    others = [field.name for field in fields(Recipe) if field.name not in named]
-    changed = [name for name in others if getattr(recipe, name) != getattr(defaults, name)]
-    return [_said(name, getattr(recipe, name)) for name in (*named, *changed)]
-
-
-def _said(name: str, value: object) -> str:
-    words = name.replace("_", " ")
-    if value is True:
-        return words
-    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-    return f"{words} {shortened(text)}"
-
-
-def _dims(dims: tuple[int, ...]) -> str:
-    return "x".join(map(str, dims)) or "scalar"
-
-
-def _weight_dtype(analysis: Analysis) -> list[str]:
-    """The element type that most bytes of weights have."""
-    sizes: Counter[str] = Counter()
-    for weight in analysis.graph.weights():
-        sizes[weight.dtype or "unknown"] += weight.size_bytes or 0
-    return [dtype for dtype, _ in sizes.most_common(1)]
 
 
 def _run_section(analysis: Analysis) -> list[str]:
@@ -122,6 +68,7 @@ def _run_section(analysis: Analysis) -> list[str]:
         figure("  weights", analysis.weight_bytes),
         figure("  inputs", analysis.inputs_bytes),
         figure("  in-place peak", memory.in_place_peak_bytes, _peak_place(analysis)),
+        *order_lines(analysis.schedule, analysis.settings.order),
     ]
     if analysis.batch_law is not None:
         lines.append(fact("  formula", law_text(analysis.batch_law)))

@@ -1,0 +1,72 @@
+"""The HTML page that is written beside a result: of one model its own, of several one of all."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from onnxmem.commands.output import check_output, write_file
+from onnxmem.errors import UsageError
+from onnxmem.escaping import shortened
+from onnxmem.registry.accuracy import Accuracies, read_accuracies
+from onnxmem.registry.places import Place
+from onnxmem.registry.summary import Summary
+from onnxmem.registry.task import Outcome, Render
+from onnxmem.report.page.model_page import render_page
+from onnxmem.report.registry_page import registry_page
+from onnxmem.rows import Row
+
+
+@dataclass(slots=True)
+class Pages:
+    """Mutable: what a page needs of the models so far; nothing where none is asked for."""
+
+    path: str | None
+    is_of_one: bool
+    accuracies: Accuracies | None = None
+    _page: str | None = field(default=None, init=False)
+    _rows: list[Row] = field(default_factory=list, init=False)
+
+    @property
+    def render(self) -> Render | None:
+        """What a worker makes of a model."""
+        return render_page if self.path is not None and self.is_of_one else None
+
+    def kept(self, found: Iterator[Outcome]) -> Iterator[Outcome]:
+        """The outcomes, of which a page's part is kept."""
+        for outcome in found:
+            if self.path is not None:
+                self._page = outcome["page"]
+                # The nodes of thousands of models have no place in one page.
+                self._rows.append({**outcome["row"], "layers": None})
+            yield outcome
+
+    def write(
+        self, summary: Callable[[], Summary], places: Sequence[Place], *, quiet: bool
+    ) -> None:
+        """Write the page; of a model that failed there is one that says why.
+
+        :raises UsageError: the place cannot be written to.
+        """
+        if self.path is None:
+            return
+        page = self._page
+        if page is None:
+            page = registry_page(self._rows, summary, places, self.accuracies)
+        write_file(page, self.path, quiet=quiet)
+
+
+def pages(arguments: Namespace, names: Sequence[str]) -> Pages:
+    """What ``--html`` asks for.
+
+    :raises UsageError: the file is asked for twice, exists or is a model; a table cannot be read.
+    """
+    path: str | None = arguments.html
+    check_output(path, names, force=arguments.force)
+    if path is not None and path == arguments.output:
+        message = f"{shortened(path)}: is asked for twice; name another file with -o"
+        raise UsageError(message)
+    if arguments.accuracy is not None and path is None:
+        message = "--accuracy is for the page of several models; see --html"
+        raise UsageError(message)
+    table = None if arguments.accuracy is None else read_accuracies(arguments.accuracy)
+    return Pages(path, len(names) == 1, table)

@@ -1,0 +1,69 @@
+"""What a report assumes, said before any figure, and where its peak is."""
+
+from collections import Counter
+from dataclasses import fields
+
+from onnxmem.analysis import Analysis
+from onnxmem.escaping import shortened
+from onnxmem.recipe import Recipe
+from onnxmem.units import format_bytes, format_count, plural
+
+
+def model_facts(analysis: Analysis) -> list[str]:
+    """Nodes, parameters, the element type of most weights, the file's size."""
+    return [
+        plural(analysis.coverage.num_nodes, "node"),
+        f"{format_count(analysis.num_parameters)} parameters",
+        *_weight_dtype(analysis),
+        f"file {format_bytes(analysis.file_bytes)}",
+    ]
+
+
+def assumptions(analysis: Analysis) -> list[str]:
+    """The setting that all figures are of."""
+    settings = analysis.settings
+    symbols = analysis.question.prepared.batch_symbols
+    training = ("training", *_recipe(settings.recipe))
+    stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
+    return [
+        *(training if settings.train else ("inference",)),
+        "no batch" if settings.batch is None else f"batch {settings.batch:,}{stands_in}",
+        *(
+            f"{shortened(name)} = {number:,}"
+            for name, number in settings.dims.items()
+            if name not in symbols
+        ),
+        *(f"input {shortened(name)} of {_dims(dims)}" for name, dims in settings.shapes.items()),
+        f"graph {settings.graph or 'raw'}",
+        *((f"order {settings.order}",) if settings.order != "file" else ()),
+        *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
+    ]
+
+
+def _recipe(recipe: Recipe) -> list[str]:
+    """The three that every step has, and what else is not the default."""
+    defaults = Recipe()
+    named = ("optimizer", "precision", "loss")
+    others = [field.name for field in fields(Recipe) if field.name not in named]
+    changed = [name for name in others if getattr(recipe, name) != getattr(defaults, name)]
+    return [_said(name, getattr(recipe, name)) for name in (*named, *changed)]
+
+
+def _said(name: str, value: object) -> str:
+    words = name.replace("_", " ")
+    if value is True:
+        return words
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"{words} {shortened(text)}"
+
+
+def _dims(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims)) or "scalar"
+
+
+def _weight_dtype(analysis: Analysis) -> list[str]:
+    """The element type that most bytes of weights have."""
+    sizes: Counter[str] = Counter()
+    for weight in analysis.graph.weights():
+        sizes[weight.dtype or "unknown"] += weight.size_bytes or 0
+    return [dtype for dtype, _ in sizes.most_common(1)]

@@ -1,0 +1,30 @@
+"""Charts: plain numbers in, the text of an SVG out. No chart knows what an analysis is.
+
+Every element has a class, for a page's style sheet, and the colour of that class as an attribute,
+which any style sheet overrides: so the same SVG stands alone, in a notebook or a README. Words and
+lines are ``currentColor``. Nothing in a chart needs an inline style or a script.
+
+Names come from models: they are made printable, cut and escaped here.
+"""
+
+from onnxmem.report.charts.areas import Mark, area_svg
+from onnxmem.report.charts.bars import bars_svg
+from onnxmem.report.charts.blocks import legible, spark
+from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
+from onnxmem.report.charts.series import Series, decimated
+from onnxmem.report.charts.strips import Strip, strips_svg
+
+__all__ = [
+    "Axis",
+    "Bubble",
+    "Mark",
+    "Series",
+    "Strip",
+    "area_svg",
+    "bars_svg",
+    "bubbles_svg",
+    "decimated",
+    "legible",
+    "spark",
+    "strips_svg",
+]

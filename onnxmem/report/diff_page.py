@@ -1,0 +1,202 @@
+"""The page of a difference: both timelines on one scale, why the peaks moved, the layers."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from onnxmem.analysis import Analysis
+from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.escaping import shortened
+from onnxmem.report.charts import area_svg, bars_svg
+from onnxmem.report.diff import LABELS
+from onnxmem.report.page.markup import Cell, filter_box, name, section, size, table
+from onnxmem.report.page.shell import document
+from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
+from onnxmem.snapshots import Snapshot
+from onnxmem.units import format_bytes, plural
+
+_MOST_ROWS: Final = 5000
+_LETTERS: Final = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True)
+class SideTimelines:
+    """The timelines of one side."""
+
+    run: StackedTimeline
+    step: StackedTimeline | None
+    """``None``: no step is worked out."""
+
+
+def side_timelines(analysis: Analysis) -> SideTimelines:
+    """Take them from an analysis."""
+    step = analysis.training
+    return SideTimelines(
+        run_timeline(analysis), None if step is None else step_timeline(step.trace)
+    )
+
+
+def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> str:
+    """A whole page; a side is ``None`` where it is a saved report, which has no timeline."""
+    runs = [None if each is None else each.run for each in sides]
+    steps = [None if each is None else each.step for each in sides]
+    sections = [
+        section("sides", "What is compared", _sides(difference)),
+        section("figures", "Figures", _figures(difference.figures)),
+        *_timelines("run", "Memory over the run", runs),
+        *_timelines("step", "Memory over the training step", steps),
+        *_why("activations", "Why the activations' peak moved", "no node", difference.activations),
+        *_why("training", "Why the training peak moved", "the optimizer", difference.training),
+        _layers(difference),
+    ]
+    before, after = (shortened(each.path, 60) for each in (difference.before, difference.after))
+    title = before if before == after else f"{before} and {after}"
+    return document(f"Difference: {title}", sections)
+
+
+def _sides(difference: Difference) -> str:
+    heads = [("side", False), ("model", False), ("batch", True), ("training step", False)]
+    rows = (
+        (
+            Cell(letter),
+            Cell(name(side.path)),
+            Cell("" if side.batch is None else f"{side.batch:,}", side.batch, is_number=True),
+            Cell(name(side.step)),
+            Cell(_known(side)),
+        )
+        for letter, side in zip(_LETTERS, (difference.before, difference.after), strict=True)
+    )
+    return table("sides-table", [*heads, ("known", False)], rows)
+
+
+def _known(side: Snapshot) -> str:
+    whole = "whole" if side.status == "ok" else "in part: lower bounds"
+    return f"{whole}, saved before" if side.is_saved else whole
+
+
+def _figures(changes: Sequence[Change]) -> str:
+    heads = [("figure", False), ("A", True), ("B", True), ("change", True), ("share", True)]
+    rows = (
+        (
+            Cell(LABELS[change.name]),
+            _bytes_cell(change.before_bytes),
+            _bytes_cell(change.after_bytes),
+            _change_cell(change.change_bytes),
+            Cell(
+                "" if change.change_percent is None else f"{change.change_percent:+.1f} %",
+                change.change_percent,
+                is_number=True,
+            ),
+        )
+        for change in changes
+    )
+    return table("figures-table", heads, rows)
+
+
+def _timelines(
+    section_id: str, title: str, timelines: Sequence[StackedTimeline | None]
+) -> Iterator[str]:
+    """One under the other, with one scale of bytes."""
+    known = [each for each in timelines if each is not None and each.labels]
+    if not known:
+        return
+    scale_bytes = max(max(each.sums) for each in known)
+    figures = []
+    for letter, timeline in zip(_LETTERS, timelines, strict=True):
+        if timeline is None or not timeline.labels:
+            figures.append(f"<p>{letter}: a saved report has no timeline, or there is none.</p>")
+            continue
+        num_steps = len(timeline.labels)
+        told = f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}."
+        svg = area_svg(
+            timeline.series,
+            chart_id=f"onnxmem-{section_id}-{letter.lower()}",
+            title=f"{title}: {letter}",
+            description=told,
+            peak_step=timeline.peak_step,
+            labels=timeline.labels,
+            marks=timeline.marks,
+            scale_bytes=scale_bytes,
+        )
+        figures.append(
+            f'<figure><figcaption>{letter}</figcaption><div class="wide scroll" tabindex="0"'
+            f' role="group" aria-label="timeline of {letter}">{svg}</div></figure>'
+        )
+    yield section(section_id, title, "".join(figures), "Both on one scale.")
+
+
+def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
+    """Bars and a table of the blocks that sum to the change of a peak."""
+    if change is None or not change.blocks:
+        return
+    items = [(block.name, block.change_bytes) for block in change.blocks]
+    nodes = [shortened(each.node or elsewhere) for each in (change.before, change.after)]
+    where = (
+        f"at {shortened(nodes[0])}" if nodes[0] == nodes[1] else " to ".join(map(shortened, nodes))
+    )
+    svg = bars_svg(
+        items,
+        chart_id=f"onnxmem-{section_id}-bars",
+        title=title,
+        description=f"{change.change_bytes:+,} B from {plural(len(items), 'block')}.",
+    )
+    heads = [("block", False), ("kind", False), ("A", True), ("B", True), ("change", True)]
+    rows = (
+        (
+            Cell(name(block.name)),
+            Cell(name(block.kind)),
+            _bytes_cell(block.before_bytes),
+            _bytes_cell(block.after_bytes),
+            _change_cell(block.change_bytes),
+        )
+        for block in islice(change.blocks, _MOST_ROWS)
+    )
+    body = (
+        '<figure><div class="wide scroll" tabindex="0" role="group" aria-label="bars">'
+        f"{svg}</div></figure>"
+        f"<details><summary>{plural(len(items), 'block')}, to the byte</summary>"
+        f"{table(f'{section_id}-table', heads, rows)}</details>"
+    )
+    same = f"; {change.num_same:,} alike at both" if change.num_same else ""
+    yield section(section_id, title, body, f"{change.change_bytes:+,} B, {where}{same}.")
+
+
+def _layers(difference: Difference) -> str:
+    changes = difference.layers
+    if changes is None:
+        remark = "Unknown: the saved report has none; save it with --layers."
+        return section("layers", "Layers", "", remark)
+    heads = [("what", False), ("operator", False), ("node", False)]
+    heads += [("A", True), ("B", True), ("change", True)]
+    rows = map(_layer_row, islice(changes, _MOST_ROWS))
+    remark = f"{plural(len(changes), 'layer')} changed, {difference.num_same_layers:,} as before."
+    if len(changes) > _MOST_ROWS:
+        remark += f" The {_MOST_ROWS:,} that changed the most."
+    body = filter_box("layers-table", "filter") + table("layers-table", heads, rows)
+    return section("layers", "Layers", body if changes else "", remark)
+
+
+def _layer_row(change: LayerChange) -> tuple[Cell, ...]:
+    layer = change.after or change.before
+    sizes = [None if each is None else each.size_bytes for each in (change.before, change.after)]
+    there = [each is not None for each in (change.before, change.after)]
+    return (
+        Cell(change.what),
+        Cell("" if layer is None else name(layer.op_type)),
+        Cell("" if layer is None else name(layer.node)),
+        *(
+            _bytes_cell(number) if is_there else Cell("", is_number=True)
+            for number, is_there in zip(sizes, there, strict=True)
+        ),
+        _change_cell(change.change_bytes),
+    )
+
+
+def _bytes_cell(size_bytes: int | None) -> Cell:
+    return Cell(size(size_bytes), size_bytes, is_number=True)
+
+
+def _change_cell(change_bytes: int | None) -> Cell:
+    text = "unknown" if change_bytes is None else f"{change_bytes:+,} B"
+    return Cell(text, change_bytes, is_number=True)

@@ -1,0 +1,78 @@
+"""The face of an analysis in a notebook: its main figures and the timeline, in a few kilobytes."""
+
+from collections.abc import Iterator
+from html import escape
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+from onnxmem.escaping import shortened
+from onnxmem.report.charts import area_svg
+from onnxmem.report.timelines import run_timeline, step_timeline
+from onnxmem.units import format_bytes, format_count, plural
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+
+_LONGEST_LABEL = 40
+"""Characters of a node's name where a pointer rests: there may be 200 of them."""
+
+
+def notebook_html(analysis: "Analysis") -> str:
+    """A table and an SVG: no script, and nothing that is asked of a network."""
+    name = escape(shortened(analysis.path))
+    rows = "".join(
+        f'<tr><th scope="row">{label}</th><td>{format_bytes(size)}</td>'
+        f"<td>{'' if size is None else f'{size:,} B'}</td><td>{escape(remark)}</td></tr>"
+        for label, size, remark in _figures(analysis)
+    )
+    partial = "" if analysis.status == "ok" else "<p>Known in part: figures are lower bounds.</p>"
+    return (
+        f'<div class="onnxmem" style="max-width:50em"><p><b>{name}</b> {_facts(analysis)}</p>'
+        f"{partial}<table><tbody>{rows}</tbody></table>{_picture(analysis)}</div>"
+    )
+
+
+def _facts(analysis: "Analysis") -> str:
+    batch = analysis.settings.batch
+    parts = [
+        plural(analysis.coverage.num_nodes, "node"),
+        f"{format_count(analysis.num_parameters)} parameters",
+        *([] if batch is None else [f"batch {batch:,}"]),
+    ]
+    return ", ".join(parts)
+
+
+def _figures(analysis: "Analysis") -> Iterator[tuple[str, int | None, str]]:
+    """Label, bytes, remark."""
+    memory, step = analysis.activations, analysis.training
+    place = memory.peak_node
+    yield "RUN", analysis.total_bytes, "weights + inputs + in-place peak"
+    yield "weights", analysis.weight_bytes, ""
+    yield "inputs", analysis.inputs_bytes, ""
+    yield "in-place peak", memory.in_place_peak_bytes, f"at {shortened(place)}" if place else ""
+    if step is not None:
+        recipe = step.recipe
+        yield "TRAIN", step.peak_bytes, f"{recipe.optimizer}, {recipe.precision}, a step's peak"
+    for runtime in analysis.runtimes:
+        yield runtime.name, runtime.arena.held_bytes, "held after a run"
+
+
+def _picture(analysis: "Analysis") -> str:
+    """The training step where one is worked out, else the run; nothing where no step is."""
+    step = analysis.training
+    timeline = run_timeline(analysis) if step is None else step_timeline(step.trace)
+    if not timeline.labels:
+        return ""
+    what = "run" if step is None else "training step"
+    # Several outputs stand in one document, where an id is to be had once.
+    content = crc32(f"{analysis.path} {timeline.sums}".encode(errors="replace"))
+    peak = format_bytes(max(timeline.sums))
+    return area_svg(
+        timeline.series,
+        chart_id=f"onnxmem-{content:08x}",
+        title=f"Live bytes over the steps of the {what}",
+        description=f"{plural(len(timeline.labels), 'step')}, peak {peak}.",
+        peak_step=timeline.peak_step,
+        labels=[shortened(label, _LONGEST_LABEL) for label in timeline.labels],
+        marks=timeline.marks,
+    )

@@ -1,0 +1,52 @@
+"""The order of execution in a text report: what it gains, and whether a better one exists."""
+
+from onnxmem.escaping import shortened
+from onnxmem.memory.schedule import Schedule
+from onnxmem.model import Graph
+from onnxmem.report.lines import fact, figure
+from onnxmem.units import format_bytes, plural
+
+
+def order_lines(schedule: Schedule | None, name: str) -> list[str]:
+    """Under the in-place peak: the peak in the file's order; nothing for the file's order."""
+    if schedule is None:
+        return []
+    return [
+        figure("    in file's order", schedule.file_peak_bytes),
+        fact("    order", f"{name}: {standing(schedule)}"),
+    ]
+
+
+def standing(schedule: Schedule) -> str:
+    """Whether any order takes less."""
+    proof = "proven least" if schedule.is_proven else "not proven least"
+    return f"the file's, {proof}" if schedule.is_file_order else proof
+
+
+def render_gain(name: str, graph: Graph, schedule: Schedule, own: tuple[int, int]) -> str:
+    """What a copy in the new order gains; ``own``: peaks in onnxruntime's order, old and new."""
+    file_bytes, best_bytes = schedule.file_peak_bytes, schedule.peak_bytes
+    unknown = sum(graph.tensors[x].size_bytes is None for n in graph.nodes for x in n.writes)
+    return "\n".join(
+        (
+            f"{shortened(name)}  {plural(len(graph.nodes), 'node')}",
+            figure("IN-PLACE PEAK", best_bytes, standing(schedule)),
+            figure("  in file's order", file_bytes),
+            fact("  gained", _gained(file_bytes, best_bytes)),
+            figure("ONNXRUNTIME BY DEFAULT", own[0], "of the file: it runs an order of its own"),
+            *((figure("", own[1], "of the copy"),) if best_bytes < file_bytes else ()),
+            *(
+                (f"PARTIAL: {plural(unknown, 'tensor')} of unknown size left out",)
+                if unknown
+                else ()
+            ),
+            "",
+        )
+    )
+
+
+def _gained(file_bytes: int, best_bytes: int) -> str:
+    if best_bytes == file_bytes:
+        return "nothing"
+    saved = file_bytes - best_bytes
+    return f"{format_bytes(saved)}, {100 * saved / file_bytes:.1f} %"

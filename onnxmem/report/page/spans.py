@@ -1,0 +1,127 @@
+"""What is alive from when to when, of a run or of a training step, in one form for a picture."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+
+from onnxmem.analysis import Analysis
+from onnxmem.report.charts import Series
+from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
+from onnxmem.training import TrainingMemory
+from onnxmem.training.heap import Kind, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes that are alive in the steps ``[start, stop)``."""
+
+    name: str
+    layer: int
+    start: int
+    stop: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A run or a training step from its first step to its last."""
+
+    spans: tuple[Span, ...]
+    nodes: tuple[str, ...]
+    """The node of each step: of a training step, every allocation and release is one."""
+    marks: tuple[tuple[int, str], ...]
+    """The steps at which its phases begin."""
+
+    @property
+    def num_steps(self) -> int:
+        """How many there are."""
+        return len(self.nodes)
+
+    def series(self) -> tuple[Series, ...]:
+        """Live bytes of each layer at each step; layers without bytes are left out."""
+        changes = [[0] * (self.num_steps + 1) for _ in LAYERS]
+        for span in self.spans:
+            changes[span.layer][span.start] += span.size_bytes
+            changes[span.layer][span.stop] -= span.size_bytes
+        return tuple(
+            Series(name, tuple(accumulate(change[:-1])), css_class)
+            for (name, css_class), change in zip(LAYERS, changes, strict=True)
+            if any(change)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """How the spans of a course move with the batch, from one batch to another."""
+
+    first: int
+    last: int
+    per_sample: tuple[int, ...]
+    """Of each span, in bytes."""
+
+
+def course_of(analysis: Analysis) -> Course:
+    """The training step where one is asked for, else the run."""
+    if analysis.training is not None:
+        return _step(analysis.training)
+    return _run(analysis)
+
+
+def _run(analysis: Analysis) -> Course:
+    """A step a node; weights and inputs are there all along."""
+    num_steps = len(analysis.graph.nodes)
+    held = (
+        ("weights", LAYER_OF[Kind.WEIGHT], analysis.weight_bytes),
+        ("inputs", LAYER_OF[Kind.INPUT], analysis.inputs_bytes),
+    )
+    spans = [Span(name, layer, 0, num_steps, size) for name, layer, size in held if size]
+    made = LAYER_OF[Kind.ACTIVATION]
+    spans += [
+        Span(each.buffer.tensors[0], made, each.start, each.stop, each.buffer.size_bytes)
+        for each in analysis.activations.blocks
+        if each.buffer.size_bytes
+    ]
+    return Course(tuple(spans), tuple(node.name for node in analysis.graph.nodes), ())
+
+
+def _step(training: TrainingMemory) -> Course:
+    """A step an event, from the moment at which all that is held through it is there."""
+    trace = training.trace
+    first = max(trace.num_held_events - 1, 0)
+    starts: dict[int, int] = {}
+    spans: list[Span] = []
+    backward = trace.starts.get(Phase.BACKWARD, len(trace.log))
+    for event, each in enumerate(trace.log):
+        if each >= 0:
+            starts[each] = event
+        else:
+            spans.append(_span(training, ~each, (starts.pop(~each), event), backward))
+    end = len(trace.log)
+    spans += [_span(training, block, (start, end), backward) for block, start in starts.items()]
+    marks = tuple((max(start - first, 0), phase.value) for phase, start in trace.starts.items())
+    return Course(tuple(_from(spans, first)), trace.nodes[first:], marks)
+
+
+def _span(training: TrainingMemory, number: int, at: tuple[int, int], backward: int) -> Span:
+    block = training.trace.blocks[number]
+    layer = LAYER_OF[block.kind]
+    if layer == LAYER_OF[Kind.ACTIVATION] and at[0] < backward < at[1]:
+        layer = SAVED
+    return Span(block.label, layer, *at, block.size_bytes)
+
+
+def _from(spans: Iterable[Span], first: int) -> Iterable[Span]:
+    return (
+        Span(each.name, each.layer, max(each.start - first, 0), each.stop - first, each.size_bytes)
+        for each in spans
+        if each.stop > first
+    )
+
+
+def moved(course: Course, moving: Moving) -> tuple[Series, ...]:
+    """What one more sample adds to each area at each step."""
+    spans = (
+        Span(span.name, span.layer, span.start, span.stop, slope)
+        for span, slope in zip(course.spans, moving.per_sample, strict=True)
+    )
+    return Course(tuple(spans), course.nodes, course.marks).series()

@@ -1,0 +1,182 @@
+"""The batches at which a page's figures are worked out, so that a slider can show them.
+
+At a stop every figure is what the command line prints there; between stops those are shown that
+are proven (``laws``).
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnxmem.analysis import Analysis
+from onnxmem.errors import OnnxmemError
+from onnxmem.measure.measurement import Measurement
+from onnxmem.report.page.figures import Figures, figures_of
+from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
+
+_MOST: Final = 9
+"""Stops, the batch asked for among them."""
+_SECONDS: Final = 5.0
+_LARGEST: Final = 256
+"""The last power of two, where neither the batch asked for nor the largest that fits is larger."""
+_MOST_NODES: Final = 20_000
+"""A model of more takes longer than anyone waits for, at each batch anew."""
+_FARTHEST: Final = 100_000
+"""A largest batch beyond this is no stop: a slider to there could not be set to small batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One batch."""
+
+    batch: int
+    analysis: Analysis
+    figures: Figures
+
+
+@dataclass(frozen=True, slots=True)
+class Stops:
+    """All of them, in order; the one that was asked for alone where the batch cannot be moved."""
+
+    asked: Stop
+    all: tuple[Stop, ...]
+    proven: Mapping[str, tuple[Law, ...]] = field(default_factory=dict)
+    """Laws that are known otherwise than from the stops."""
+    is_free: bool = True
+    """False: the model has no batch that can be moved."""
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """The batches, in order."""
+        return tuple(stop.batch for stop in self.all)
+
+    @property
+    def last(self) -> int:
+        """The largest batch of which anything is known."""
+        found = (self._given(key) for key in ("total_bytes", "training.peak_bytes"))
+        return max(*self.batches, *(law.last for laws in found for law in laws), 1)
+
+    @property
+    def can_move(self) -> bool:
+        """Whether there is another batch than the one asked for."""
+        return self.is_free and self.last > 1
+
+    def values(self, key: str) -> list[int | None]:
+        """A figure at each stop; a kind of bytes that nothing has there is 0."""
+        missing = 0 if parent_of(key) else None
+        return [stop.figures.numbers.get(key, missing) for stop in self.all]
+
+    def texts(self, key: str) -> list[str]:
+        """A text at each stop."""
+        return [stop.figures.texts.get(key, "") for stop in self.all]
+
+    def laws(self, key: str) -> tuple[Law, ...]:
+        """How a figure moves between stops, where that is proven."""
+        parent = parent_of(key)
+        if parent is None:
+            found = laws(self.batches, self.values(key)) if is_convex(key) else ()
+            return found + self._given(key) + tuple(self.proven.get(key, ()))
+        return tuple(
+            law
+            for stretch in self.laws(parent[0])
+            for law in self._part_laws(key, parent[1], stretch)
+        )
+
+    def agrees(self, key: str, known: Sequence[Law]) -> bool:
+        """Whether laws give what was worked out at every stop that they speak of."""
+        return all(
+            law.fixed + law.per_sample * batch == value
+            for batch, value in zip(self.batches, self.values(key), strict=True)
+            for law in known
+            if law.first <= batch <= law.last
+        )
+
+    def _given(self, key: str) -> tuple[Law, ...]:
+        """The law that the analysis has proven itself, of the two figures that it has one of."""
+        analysis = self.asked.analysis
+        given = {"total_bytes": analysis.batch_law, "training.peak_bytes": analysis.training_law}
+        law = given.get(key)
+        if law is None or law.largest_batch is None or not self.is_free:
+            return ()
+        return (Law(1, law.largest_batch, law.fixed_bytes, law.bytes_per_sample),)
+
+    def _part_laws(self, key: str, place: str, stretch: Law) -> tuple[Law, ...]:
+        """Those of a part of a peak, where that is a line and stays at one place."""
+        rows = zip(self.batches, self.values(key), self.texts(place), strict=True)
+        inside = [row for row in rows if stretch.first <= row[0] <= stretch.last]
+        if len({text for _, _, text in inside}) != 1:
+            return ()
+        batches, values, _ = zip(*inside, strict=True)
+        return laws(batches, values)
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all numbers."""
+        return tuple(dict.fromkeys(key for stop in self.all for key in stop.figures.numbers))
+
+
+def evaluated(analysis: Analysis) -> Stops:
+    """Ask the same at other batches, as long as there is time.
+
+    The model is not run again, and a budget's largest batch does not change.
+    """
+    batch = analysis.settings.batch
+    asked = Stop(batch or 0, analysis, figures_of(analysis))
+    if batch is None or not analysis.follows_batch:
+        return Stops(asked, (asked,), is_free=False)
+    if len(analysis.graph.nodes) > _MOST_NODES:
+        return Stops(asked, (asked,))
+    found = {batch: asked}
+    end = time.monotonic() + _SECONDS
+    for other in _batches(analysis, batch):
+        if time.monotonic() > end:
+            break
+        stop = _stop(analysis, other)
+        if stop is not None:
+            found[other] = stop
+    return Stops(asked, tuple(found[each] for each in sorted(found)))
+
+
+def _batches(analysis: Analysis, asked: int) -> Sequence[int]:
+    """Other batches, the most telling first: the ends, then those around the one asked for."""
+    powers = [2**power for power in range(_LARGEST.bit_length())]
+    limit = analysis.max_batch
+    fits = limit.batch if limit is not None and limit.batch else 1
+    largest = max(asked, _LARGEST, fits if fits <= _FARTHEST else 1)
+    first = dict.fromkeys((1, largest, max(1, asked // 2), max(1, largest // 2)))
+    by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - asked.bit_length()))
+    ends = [fits] if 1 < fits <= largest else []
+    others = [*ends, *first, *by_distance]
+    return [each for each in dict.fromkeys(others) if each != asked][: _MOST - 1]
+
+
+def _stop(analysis: Analysis, batch: int) -> Stop | None:
+    """The figures at a batch; ``None`` where the model cannot have it."""
+    question = analysis.question.at(batch)
+    settings = replace(question.settings, measure=None, budget_bytes=None)
+    if isinstance(analysis.measured, Measurement):
+        # What was fed to the run decides what a runtime is taken to do: elsewhere it is not known.
+        settings = replace(settings, runtimes=())
+    try:
+        found = replace(question, settings=settings).answer()
+    except OnnxmemError:
+        return None
+    if not found.follows_batch or found.settings.batch != batch:
+        return None
+    return Stop(batch, found, figures_of(found))
+
+
+def moves(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """What a page's script needs to know of each figure."""
+    for key in keys:
+        known = [_safe(value) for value in stops.values(key)]
+        proven = [
+            [law.first, law.last, _safe(law.fixed), _safe(law.per_sample)]
+            for law in stops.laws(key)
+        ]
+        yield key, {"at": known, "laws": proven}
+
+
+def _safe(value: int | None) -> int | str | None:
+    """An integer that a script reads exactly: beyond 2^53 as text."""
+    return value if value is None or abs(value) < 2**53 else str(value)

@@ -1,0 +1,230 @@
+"""The page of a registry: models by what they compute, take and hold, and what fits where."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Final, cast
+
+from onnxmem.fitting import BASES
+from onnxmem.registry.accuracy import Accuracies
+from onnxmem.registry.places import Place
+from onnxmem.registry.summary import Summary, bytes_at
+from onnxmem.report.charts import Axis, Bubble, bubbles_svg
+from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
+from onnxmem.report.page.shell import document
+from onnxmem.report.registry import LABELS
+from onnxmem.rows import Row
+from onnxmem.units import format_bytes, format_count, plural
+
+_MOST_ROWS: Final = 5000
+"""Models in the table, the heaviest; a page of more is slow to open."""
+_MOST_BUBBLES: Final = 1000
+_GROUPS: Final = {"ok": "c-saved", "partial": "c-activations"}
+_SAID: Final = {"ok": "known whole", "partial": "known in part: lower bounds"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """What the page shows of a row: a registry's rows are not kept."""
+
+    path: str
+    status: str
+    fault: tuple[str, str] | None
+    parameters: int | None
+    weight_bytes: int | None
+    total_bytes: int | None
+    training_bytes: int | None
+    flops: int | None
+    accuracy: float | None
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """What it takes: to train where a step was worked out, else to run."""
+        return self.total_bytes if self.training_bytes is None else self.training_bytes
+
+
+def registry_page(
+    rows: Iterable[Row],
+    summary: Callable[[], Summary],
+    places: Sequence[Place] = (),
+    accuracies: Accuracies | None = None,
+) -> str:
+    """A whole page of many models; ``summary`` is asked for when all rows have come.
+
+    ``places`` and the budget that the rows name are lines of the chart. With ``accuracies`` models
+    lie by their accuracy; those that the table has not are in the table of models alone.
+    """
+    models: list[_Model] = []
+    budgets: dict[int, None] = {}
+    for row in rows:
+        models.append(_model(row, accuracies))
+        budget_bytes = bytes_at(row, ("max_batch", "budget_bytes"))
+        if budget_bytes is not None:
+            budgets[budget_bytes] = None
+    summed = summary()
+    lines = [(place.name, place.limit_bytes) for place in places]
+    lines += [(f"budget {format_bytes(each)}", each) for each in budgets]
+    sections = [
+        section("totals", "Totals", _totals(summed)),
+        _chart(models, lines, has_accuracy=accuracies is not None),
+        *_fits(summed),
+        _models(models, has_accuracy=accuracies is not None),
+        *_failures(models),
+    ]
+    return document(plural(summed.num_models, "model"), sections)
+
+
+def _model(row: Row, accuracies: Accuracies | None) -> _Model:
+    error = cast("dict[str, str] | None", row["error"])
+    path = cast("str", row["path"])
+    return _Model(
+        path=path,
+        status=cast("str", row["status"]),
+        fault=None if error is None else (error["code"], error["message"]),
+        parameters=bytes_at(row, ("weights", "parameters")),
+        weight_bytes=bytes_at(row, ("weights", "bytes")),
+        total_bytes=bytes_at(row, ("total_bytes",)),
+        training_bytes=bytes_at(row, ("training", "peak_bytes")),
+        flops=bytes_at(row, ("compute", "forward_flops")),
+        accuracy=None if accuracies is None else accuracies.of(path),
+    )
+
+
+def _totals(summary: Summary) -> str:
+    """Sums, percentiles and the largest."""
+    counts = ", ".join(f"{number:,} {status}" for status, number in summary.statuses.items())
+    figures = [each for each in summary.figures if each.percentiles]
+    if not figures:
+        return f"<p>{counts}</p>"
+    percents = [percent for percent, _ in figures[0].percentiles]
+    heads = [("figure", False), ("models", True), ("sum", True)]
+    heads += [(f"p{percent}", True) for percent in percents] + [("largest", True)]
+    cells = [
+        (
+            Cell(LABELS[each.name]),
+            Cell(f"{each.num_known:,}", each.num_known, is_number=True),
+            *map(
+                _rounded_cell,
+                (each.sum_bytes, *(number for _, number in each.percentiles), each.max_bytes),
+            ),
+        )
+        for each in figures
+    ]
+    return f"<p>{counts}</p>{table('totals-table', heads, cells)}"
+
+
+def _chart(
+    models: Sequence[_Model], lines: Sequence[tuple[str, int]], *, has_accuracy: bool
+) -> str:
+    """Bubbles of the models of which both numbers are known, the heaviest where there are many."""
+    bubbles = [each for each in (_bubble(each, has_accuracy) for each in models) if each]
+    shown = sorted(bubbles, key=lambda each: -each.y)[:_MOST_BUBBLES]
+    is_training = any(each.training_bytes is not None for each in models)
+    across = "accuracy" if has_accuracy else "forward FLOPs"
+    upwards = "TRAIN, the peak of a step" if is_training else "RUN, weights + inputs + peak"
+    remark = f"Across: {across}. Upwards: {upwards}. Area: parameters."
+    if len(shown) < len(models):
+        remark += f" {len(models) - len(shown):,} of {plural(len(models), 'model')} are not in it."
+    statuses = {each.status for each in models}
+    picture = bubbles_svg(
+        shown,
+        lines=lines,
+        axis=Axis(across, is_log=not has_accuracy),
+        chart_id="onnxmem-bubbles",
+        title=f"Memory of models by {across}",
+        description=f"{remark} The table of models has the same numbers.",
+        groups=[(_SAID[status], _GROUPS[status]) for status in _GROUPS if status in statuses],
+    )
+    figure = (
+        '<figure><div class="wide scroll" tabindex="0" role="group" aria-label="chart of models">'
+        f"{picture}</div></figure>"
+    )
+    return section("chart", "Chart", figure, remark)
+
+
+def _bubble(model: _Model, has_accuracy: bool) -> Bubble | None:  # noqa: FBT001 - which number
+    across = model.accuracy if has_accuracy else model.flops
+    if across is None or model.memory_bytes is None:
+        return None
+    short = PurePosixPath(model.path).stem
+    return Bubble(short, across, model.memory_bytes, model.parameters or 0, _GROUPS[model.status])
+
+
+def _fits(summary: Summary) -> Iterator[str]:
+    """How many models each place holds, one at a time."""
+    if not summary.fittings:
+        return
+    heads = [("place", False), ("memory", True)]
+    heads += [(each, True) for each in ("fit", "too large", "unknown")]
+    rows = [
+        (
+            Cell(name(each.place.name)),
+            _bytes_cell(each.place.limit_bytes),
+            *(
+                Cell(f"{count:,}", count, is_number=True)
+                for count in (each.fits, each.does_not_fit, each.unknown)
+            ),
+        )
+        for each in summary.fittings
+    ]
+    bases = dict.fromkeys(BASES[each.basis] for each in summary.fittings)
+    remark = f"Each model alone. Held: {'; '.join(bases)}."
+    yield section("fits", "What fits", table("fits-table", heads, rows), remark)
+
+
+def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
+    """A row a model that was worked out, the heaviest first."""
+    known = [each for each in models if each.fault is None]
+    known.sort(key=lambda each: -(each.memory_bytes or 0))
+    is_training = any(each.training_bytes is not None for each in known)
+    heads = [("model", False), *((each, True) for each in ("parameters", "weights", "RUN"))]
+    heads += [("TRAIN", True)] if is_training else []
+    heads += [("forward FLOPs", True), *([("accuracy", True)] if has_accuracy else [])]
+    heads += [("status", False)]
+    rows = (
+        (
+            Cell(name(each.path)),
+            _count_cell(each.parameters),
+            _bytes_cell(each.weight_bytes),
+            _bytes_cell(each.total_bytes),
+            *([_bytes_cell(each.training_bytes)] if is_training else []),
+            _count_cell(each.flops),
+            *([_number_cell(each.accuracy)] if has_accuracy else []),
+            Cell(each.status),
+        )
+        for each in known[:_MOST_ROWS]
+    )
+    remark = ""
+    if len(known) > _MOST_ROWS:
+        remark = f"The {_MOST_ROWS:,} heaviest of {plural(len(known), 'model')}."
+    body = filter_box("models-table", "filter") + table("models-table", heads, rows)
+    return section("models", "Models", body, remark)
+
+
+def _failures(models: Sequence[_Model]) -> Iterator[str]:
+    """Models that could not be analysed, and why."""
+    failed = [(each.path, each.fault) for each in models if each.fault is not None]
+    if not failed:
+        return
+    heads = [("model", False), ("code", False), ("why", False)]
+    rows = ((Cell(name(path)), Cell(name(code)), Cell(prose(why))) for path, (code, why) in failed)
+    body = table("failures-table", heads, islice(rows, _MOST_ROWS))
+    yield section("failures", "Failures", body, f"{plural(len(failed), 'model')} failed.")
+
+
+def _bytes_cell(size_bytes: int | None) -> Cell:
+    return Cell(size(size_bytes), size_bytes, is_number=True)
+
+
+def _rounded_cell(size_bytes: int | None) -> Cell:
+    told = {"title": exact(size_bytes)}
+    return Cell(format_bytes(size_bytes), size_bytes, is_number=True, attributes=told)
+
+
+def _count_cell(count: int | None) -> Cell:
+    return Cell(format_count(count), count, is_number=True)
+
+
+def _number_cell(number: float | None) -> Cell:
+    return Cell("unknown" if number is None else f"{number:g}", number, is_number=True)
