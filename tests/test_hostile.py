@@ -284,7 +284,7 @@ def begun(folder: Path, flags: Sequence[str]) -> "subprocess.Popen[str]":
 
 
 def rest_of(process: "subprocess.Popen[str]") -> tuple[str, str]:
-    """What follows the first row, and stderr; what is buffered already ``communicate`` would lose."""
+    """What follows the first row, and stderr; ``communicate`` would lose what is buffered."""
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:

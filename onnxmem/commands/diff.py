@@ -155,8 +155,11 @@ def _is_report(name: str) -> bool:
     path = Path(name)
     if not path.is_file():
         return False
-    with path.open("rb") as file:
-        return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
+    except OSError:
+        return False  # reading it as a model tells what is wrong
 
 
 def _row_of(rows: tuple[Saved, ...], name: str, other: str, other_is_model: bool) -> Saved:  # noqa: FBT001
