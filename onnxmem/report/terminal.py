@@ -9,6 +9,7 @@ from onnxmem.escaping import shortened
 from onnxmem.memory import ActivationMemory
 from onnxmem.report.assumptions import assumptions, model_facts
 from onnxmem.report.budget import budget_section
+from onnxmem.report.charts import bar
 from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.order import order_lines
@@ -106,12 +107,12 @@ def _live_section(memory: ActivationMemory) -> list[str]:
     shown, others = memory.live_at_peak[:_LIVE_SHOWN], memory.live_at_peak[_LIVE_SHOWN:]
     if not shown:
         return []
-    lines = [figure("LIVE AT PEAK", memory.in_place_peak_bytes)]
-    lines += [figure("", live.size_bytes, shortened(live.tensor)) for live in shown]
+    named = [(shortened(live.tensor), live.size_bytes) for live in shown]
     if others:
-        size_bytes = sum(live.size_bytes for live in others)
-        lines.append(figure("", size_bytes, f"{len(others):,} more"))
-    return lines
+        named.append((f"{len(others):,} more", sum(live.size_bytes for live in others)))
+    peak_bytes = memory.in_place_peak_bytes
+    lines = [figure("LIVE AT PEAK", peak_bytes)]
+    return lines + [figure(f"  {bar(size, peak_bytes)}", size, name) for name, size in named]
 
 
 def _compute_section(compute: Compute) -> list[str]:

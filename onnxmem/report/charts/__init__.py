@@ -9,7 +9,7 @@ Names come from models: they are made printable, cut and escaped here.
 
 from onnxmem.report.charts.areas import Mark, area_svg
 from onnxmem.report.charts.bars import bars_svg
-from onnxmem.report.charts.blocks import legible, spark
+from onnxmem.report.charts.blocks import bar, legible, spark
 from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
 from onnxmem.report.charts.series import Series, decimated
 from onnxmem.report.charts.strips import Strip, strips_svg
@@ -21,6 +21,7 @@ __all__ = [
     "Series",
     "Strip",
     "area_svg",
+    "bar",
     "bars_svg",
     "bubbles_svg",
     "decimated",

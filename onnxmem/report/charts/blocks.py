@@ -6,6 +6,8 @@ from typing import Final
 from onnxmem.report.charts.buckets import buckets
 
 BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_HALF: Final = "▄"
+_BAR: Final = 20
 _IN_ASCII: Final = str.maketrans(BLOCKS, "_.-=+*#@")
 
 
@@ -21,6 +23,15 @@ def spark(values: Sequence[int], width: int, top: int | None = None) -> str:
     top = max(values, default=0) if top is None else top
     largest = (max(values[start:stop]) for start, stop in buckets(len(values), width))
     return "".join(BLOCKS[(each * len(BLOCKS) - 1) // top] if each else " " for each in largest)
+
+
+def bar(value: int, whole: int | None, width: int = _BAR) -> str:
+    """Draw a share of a whole, ``width`` characters; a share that rounds to nothing is a blank.
+
+    >>> bar(3, 4, width=8)
+    '▄▄▄▄▄▄'
+    """
+    return _HALF * ((2 * width * value + whole) // (2 * whole)) if whole else ""
 
 
 def legible(text: str, encoding: str | None) -> str:
