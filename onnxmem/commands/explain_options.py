@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 
-from onnxmem.commands.model_options import add_dims, add_shapes, dim, named_value
+from onnxmem.commands.model_options import add_dims, add_shapes, add_values, dim
 from onnxmem.commands.result_options import add_json_option, add_result_options
 from onnxmem.commands.runtime_options import add_runtime_options
 from onnxmem.commands.training_options import add_training_options
@@ -29,15 +29,7 @@ def explain_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
     add_dims(model)
     add_shapes(model)
-    model.add_argument(
-        "--value",
-        dest="values",
-        type=named_value,
-        action="append",
-        default=[],
-        metavar="INPUT=16000",
-        help="what a small input holds (repeatable)",
-    )
+    add_values(model)
     add_training_options(parser)
     add_runtime_options(parser)
     add_json_option(add_result_options(parser))

@@ -16,17 +16,7 @@ def add_model_options(
     dim_type: Callable[[str], tuple[str, int | None]] | None = None,
 ) -> None:
     """Add the models and what is asked of them; ``dim_type`` reads what follows ``--dim``."""
-    model = add_sized_models(parser, dim_type)
-    model.add_argument(
-        "--value",
-        dest="values",
-        type=named_value,
-        action="append",
-        default=[],
-        metavar="INPUT=16000",
-        help="what a small input holds, where it decides what a runtime does (repeatable; lists "
-        "with commas)",
-    )
+    add_values(add_sized_models(parser, dim_type))
 
 
 def add_sized_models(
@@ -68,6 +58,20 @@ def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
         default=[],
         metavar="INPUT:1,3,224,224",
         help="the whole shape of an input (repeatable)",
+    )
+
+
+def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add what small inputs hold."""
+    parser.add_argument(
+        "--value",
+        dest="values",
+        type=named_value,
+        action="append",
+        default=[],
+        metavar="INPUT=16000",
+        help="what a small input holds, where it decides what a runtime does (repeatable; lists "
+        "with commas)",
     )
 
 

@@ -113,11 +113,11 @@ class _Reader:
         nodes = []
         taken: dict[str, int] = {}
         has_bodies = any(subgraphs(node) for node in proto.node if node.attribute)
-        offered = sorted(set(scope.values())) if has_bodies else []
+        offered = sorted(set(scope.values())) if has_bodies else None
         for place, node in enumerate(proto.node):
             name = _unique(prefix + (node.name or f"{node.op_type}_{place}"), taken)
             self._add_outputs(node, prefix, infos)
-            nodes.append(self._node(node, name, scope, offered if has_bodies else None))
+            nodes.append(self._node(node, name, scope, offered))
         return tuple(nodes)
 
     def _node(
@@ -127,19 +127,15 @@ class _Reader:
         scope: Mapping[str, str],
         offered: Sequence[str] | None,
     ) -> Node:
-        """Read one node; ``offered`` holds the scoped names that its subgraphs may read, sorted.
-
-        ``None``: no node of the graph has any.
-        """
+        """Read one node; ``offered``: what bodies may read, sorted; ``None``: no node has one."""
         inner = () if offered is None else self._inner(proto, name, scope, offered)
-        op_type, domain = proto.op_type, proto.domain
         return Node(
             name,
-            op_type,
-            domain,
+            proto.op_type,
+            proto.domain,
             tuple([scope[text] if text else "" for text in proto.input]),
             tuple([scope[text] if text else "" for text in proto.output]),
-            self._operator(op_type, domain),
+            self._operator(proto.op_type, proto.domain),
             _attributes(proto),
             inner,
             _outer_reads(inner, offered) if inner and offered is not None else (),

@@ -61,10 +61,11 @@ def _cell(reach: Reach | None) -> str:
 
 
 def _reaches(reaches: Mapping[Step, Reach | None]) -> Row:
-    return {step.value: _reach(reaches.get(step)) for step in Step}
+    return {step.value: reach_row(reaches.get(step)) for step in Step}
 
 
-def _reach(reach: Reach | None) -> Row | None:
+def reach_row(reach: Reach | None) -> Row | None:
+    """How far a model goes, as plain values; ``None`` where that is not known."""
     if reach is None:
         return None
     return {

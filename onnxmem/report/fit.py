@@ -8,7 +8,7 @@ from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
 from onnxmem.fitting import BASES, Answer, Basis, Contexts, Held, Row
-from onnxmem.report.contexts import contexts_row, contexts_section
+from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.rows import Row as JsonRow
 from onnxmem.units import format_bytes, plural
@@ -81,24 +81,18 @@ def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -
 
 
 def _reach_row(answer: Answer) -> JsonRow | None:
-    reach, limiting = answer.reach, answer.limiting
-    if reach is None:
+    row, limiting = reach_row(answer.reach), answer.limiting
+    if row is None:
         return None
+    row["limited_by"] = None if limiting is None else _limiting_row(limiting)
+    return row
+
+
+def _limiting_row(limiting: Held) -> JsonRow:
     return {
-        "number": reach.number,
-        "bytes": reach.num_bytes,
-        "over_bytes": reach.over_bytes,
-        "found_by": reach.method,
-        "is_stopped_by_model": reach.is_stopped,
-        "limited_by": None
-        if limiting is None
-        else {
-            "phase": limiting.phase,
-            "node": None if limiting.node is None else printable(limiting.node),
-            "tensors": [
-                {"tensor": printable(name), "bytes": size} for name, size in limiting.tensors
-            ],
-        },
+        "phase": limiting.phase,
+        "node": None if limiting.node is None else printable(limiting.node),
+        "tensors": [{"tensor": printable(name), "bytes": size} for name, size in limiting.tensors],
     }
 
 
