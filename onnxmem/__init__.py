@@ -6,10 +6,10 @@
 What needs onnx is imported when it is first asked for, so that ``onnxmem --help`` is quick.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError
+from onnxmem.late import late
 from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 
@@ -33,23 +33,15 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_LATE = {
-    "Analysis": "onnxmem.analysis",
-    "analyze": "onnxmem.analysis",
-    "analyze_many": "onnxmem.registry.many",
-    "sweep": "onnxmem.sweeping",
-    "to_metrics": "onnxmem.exporting",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import a public name's module at its first use."""
-    if name not in _LATE:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    value = getattr(import_module(_LATE[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = late(
+    __name__,
+    {
+        "onnxmem.analysis": ("Analysis", "analyze"),
+        "onnxmem.exporting": ("to_metrics",),
+        "onnxmem.registry.many": ("analyze_many",),
+        "onnxmem.sweeping": ("sweep",),
+    },
+)
 
 
 def __dir__() -> list[str]:

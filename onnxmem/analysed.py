@@ -1,5 +1,6 @@
 """The answer: everything that is known of one model under one setting."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,15 @@ from onnxmem.memory import ActivationMemory
 from onnxmem.memory.schedule import Schedule
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
-from onnxmem.runtimes import RuntimeMemory
 from onnxmem.runtimes.torch import TorchMemory
 from onnxmem.settings import Settings
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Question
+    from onnxmem.question import Question
+    from onnxmem.runtimes import RuntimeMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,7 @@ class Analysis:
     max_batch: BatchLimit | None
     rule_max_batch: int | None
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
-    runtimes: tuple[RuntimeMemory, ...]
+    runtimes: tuple["RuntimeMemory", ...]
     """What each runtime asked for takes, in the order asked."""
     measured: Measurement | Finding | None
     """What a run took, or why there is no such figure; ``None``: not asked for."""
@@ -65,6 +67,8 @@ class Analysis:
     findings: tuple[Finding, ...]
     follows_batch: bool
     """False: the batch asked for is not, or not everywhere, the batch of the graph."""
+    symbolic: SymbolicTerms | NoRows
+    """The peaks of a run as polynomials in the dims that are free, or why there are none."""
     question: "Question"
     """What ``at`` asks again."""
 
@@ -79,9 +83,9 @@ class Analysis:
         """Elements of trained parameters and of quantised weights."""
         return self.parameters.num_parameters
 
-    def at(self, *, batch: int) -> "Analysis":
-        """Ask the same of another batch, without reading the file again."""
-        return self.question.at(batch).answer()
+    def at(self, *, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Analysis":
+        """Ask the same of another batch or of other dims, without reading the file again."""
+        return self.question.at(batch, dims).answer()
 
     def to_dict(self, *, layers: bool = False) -> rows.Row:
         """One row of the JSON contract; ``layers`` adds a row per node."""

@@ -5,11 +5,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.escaping import printable
 from onnxmem.measure.measurement import Measurement
-from onnxmem.runtimes import RuntimeMemory
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes import RuntimeMemory
 
 FIGURES: Final = (
     ("requested_peak_bytes", "requested peak", "asked for by the nodes at once"),
@@ -78,7 +80,7 @@ def node_rows(measurement: Measurement) -> list[dict[str, object]]:
     ]
 
 
-def predicted_by(runtime: RuntimeMemory) -> Predicted:
+def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     """What a prediction says of the figures that are measured."""
     arena = runtime.arena
     names = (

@@ -17,7 +17,6 @@ from onnxmem.measured import measured_row, predicted_by
 from onnxmem.memory import ActivationMemory
 from onnxmem.memory.schedule import Schedule
 from onnxmem.recipe import Recipe
-from onnxmem.runtimes import RuntimeMemory
 from onnxmem.runtimes.torch import TorchMemory
 from onnxmem.settings import Settings
 from onnxmem.training import TrainingMemory
@@ -25,6 +24,7 @@ from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
+    from onnxmem.runtimes import RuntimeMemory
 
 Row = dict[str, object]
 
@@ -214,7 +214,7 @@ def _measured(analysis: "Analysis") -> Row | None:
     return measured_row(analysis.measured, None if runtime is None else predicted_by(runtime))
 
 
-def _runtime(runtime: RuntimeMemory) -> Row:
+def _runtime(runtime: "RuntimeMemory") -> Row:
     arena = runtime.arena
     return {
         "name": runtime.name,

@@ -4,14 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from onnxmem import training as step
 from onnxmem.collecting import without_collection
 from onnxmem.memory import ActivationMemory, activation_memory
-from onnxmem.memory.schedule import Schedule, in_order, schedule_of
+from onnxmem.memory import schedule as orders
+from onnxmem.memory.schedule import Schedule
 from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
+from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
-from onnxmem.training import TrainingMemory, training_memory
+from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import ModelSize, per_sample
 
 
@@ -29,13 +32,15 @@ class Terms:
     @cached_property
     def schedule(self) -> Schedule | None:
         """The order asked for; ``None``: the file's."""
-        return schedule_of(self.bound.graph, self.order)
+        if self.order == "file":
+            return None
+        return orders.schedule_of(self.bound.graph, self.order)
 
     @cached_property
     def graph(self) -> Graph:
         """The graph in the order asked for; a runtime has an order of its own."""
         graph = self.bound.graph
-        return graph if self.schedule is None else in_order(graph, self.schedule)
+        return graph if self.schedule is None else orders.in_order(graph, self.schedule)
 
     @cached_property
     def parameters(self) -> Parameters:
@@ -71,10 +76,11 @@ class Terms:
 def terms_of(prepared: Prepared, asked: Settings) -> Terms:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
+    bound = with_given_values(prepared, bound, asked.values)
     graph = bound.graph
     training = None
     if asked.train:
-        training = training_memory(graph, asked.recipe)
+        training = step.training_memory(graph, asked.recipe)
     return Terms(
         bound=bound,
         weight_bytes=sum_bytes(graph.weights()),

@@ -15,10 +15,10 @@ from session_graphs import GAP
 
 from onnxmem.advising import Budget, advised, settled
 from onnxmem.advising.emitting.triton_config import triton_config
-from onnxmem.analysis import Question
 from onnxmem.commands import main
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import load, prepare
+from onnxmem.question import Question
 from onnxmem.runtimes import advise
 from onnxmem.settings import Settings
 

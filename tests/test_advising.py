@@ -18,9 +18,9 @@ from onnxmem.advising.figures import Subject, bytes_of
 from onnxmem.advising.meeting import followed, meet
 from onnxmem.advising.proposals import Idea
 from onnxmem.advising.training import _all_but_the_last
-from onnxmem.analysis import Question
 from onnxmem.commands import main
 from onnxmem.model import ModelFile, load, prepare
+from onnxmem.question import Question
 from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 

@@ -15,7 +15,6 @@ from graphs import model_of
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis import Question
 from onnxmem.commands import main
 from onnxmem.errors import ShapeError
 from onnxmem.explaining import (
@@ -32,6 +31,7 @@ from onnxmem.explaining import (
     value_of,
 )
 from onnxmem.fitting import Reach, question_of
+from onnxmem.question import Question
 from onnxmem.report.explain import render_message
 from onnxmem.settings import Settings
 

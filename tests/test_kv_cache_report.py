@@ -12,7 +12,6 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 
 from onnxmem import analyze
-from onnxmem.analysis import Question
 from onnxmem.commands import main
 from onnxmem.fitting import (
     Basis,
@@ -28,6 +27,7 @@ from onnxmem.fitting import (
 )
 from onnxmem.fitting.holding import held_by
 from onnxmem.kv_cache import Step
+from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section
 from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.terminal import render

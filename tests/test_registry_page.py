@@ -14,7 +14,7 @@ from onnxmem.registry.accuracy import Accuracies, read_accuracies
 from onnxmem.registry.places import places
 from onnxmem.registry.summary import Tally
 from onnxmem.report import registry_page as page_room
-from onnxmem.report.registry_page import registry_page
+from onnxmem.report.registry_page import render_registry_page
 from onnxmem.rows import Failure, Row
 
 DEVICES = catalogue(None)
@@ -42,7 +42,7 @@ def page(
     for row in rows:
         tally.add(row)
     held = places(names, DEVICES) if names else ()
-    return registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
+    return render_registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
 
 
 def section(text: str, name: str) -> str:

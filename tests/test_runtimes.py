@@ -20,10 +20,10 @@ from test_mutants import MODELS as MUTATED
 from test_mutants import mutant
 
 from onnxmem import Settings, analyze
-from onnxmem import analysis as analysis_room
 from onnxmem.commands import main
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
+from onnxmem.measure import asking as asking_room
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError
 from onnxmem.measure.options import SessionOptions
@@ -583,7 +583,7 @@ def test_the_file_is_run_as_the_session_that_is_predicted(
         seen.append((file.path, request, chosen))
         return MEASUREMENT
 
-    monkeypatch.setattr(analysis_room, "run_measured", run_measured)
+    monkeypatch.setattr(asking_room, "measure", run_measured)
     found = analyze(model_of(EXP), batch=3, **asked)
     options = SessionOptions(level=level, fixed_dims=fixed_dims)  # type: ignore[arg-type]
     settings = MeasureSettings(provider=provider, options=options)  # type: ignore[arg-type]
@@ -596,7 +596,7 @@ def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(EXP)
     own = analyze(model, dims={"S": 3}).findings
     run = replace(MEASUREMENT, findings=(*own, *MEASUREMENT.findings))
-    monkeypatch.setattr(analysis_room, "run_measured", lambda *_: run)
+    monkeypatch.setattr(asking_room, "measure", lambda *_: run)
     found = analyze(model, dims={"S": 3}, measure="cpu")
     assert own
     assert found.findings == (*own, *MEASUREMENT.findings)
@@ -612,7 +612,7 @@ def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyP
     plain = analyze(model_of(EXP), batch=3)
     absent = Finding("measure_no_backend", "onnxruntime finds no GPU here")
     for run, finding in ((lambda *_: crash, crash), (unavailable, absent)):
-        monkeypatch.setattr(analysis_room, "run_measured", run)
+        monkeypatch.setattr(asking_room, "measure", run)
         found = analyze(model_of(EXP), batch=3, measure="cuda")
         assert found.measured == finding
         assert found.findings == (finding,)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from onnxmem import Settings, analyze
-from onnxmem.commands.measure_options import LEVELS as OFFERED
 from onnxmem.errors import UsageError
+from onnxmem.measure.options import LEVELS
 from onnxmem.recipe import OPTIMIZERS, PRECISIONS
-from onnxmem.runtimes import LEVELS
 from onnxmem.runtimes.onnxruntime.memory import KERNELS
 from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
 
@@ -81,6 +80,5 @@ def test_a_question_with_sense_is_taken(asked: dict[str, object]) -> None:
 
 def test_what_can_be_asked_is_what_the_runtimes_know() -> None:
     assert tuple(LEVELS) == GRAPHS
-    assert OFFERED == LEVELS
     assert tuple(KERNELS) == RUNTIMES
     assert tuple(name.replace("ort-", "") for name in RUNTIMES) == BACKENDS

@@ -14,9 +14,9 @@ from onnxmem.advising.resolution import resolution_ideas
 from onnxmem.advising.session import resident_proposals, session_ideas
 from onnxmem.advising.training import training_ideas
 from onnxmem.advising.weights import unread_weights, weight_estimates
-from onnxmem.analysis import Question
-from onnxmem.measure.options import SessionOptions
-from onnxmem.runtimes import LEVELS, Advice
+from onnxmem.measure.options import LEVELS, SessionOptions
+from onnxmem.question import Question
+from onnxmem.runtimes import Advice
 
 _OF_RUNTIMES = {"ort-cpu": Figure.PROCESS, "ort-cuda": Figure.DEVICE}
 

@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 
 from onnxmem.advising.figures import Change, Subject
-from onnxmem.analysis import Question
 from onnxmem.model import ModelFile, prepare
+from onnxmem.question import Question
 
 
 def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of Recipe

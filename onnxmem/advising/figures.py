@@ -10,10 +10,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis import Question
 from onnxmem.errors import OnnxmemError
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, DType, Graph
+from onnxmem.question import Question
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures

@@ -8,7 +8,6 @@ from typing import Final
 
 from onnxmem import __version__
 from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
-from onnxmem.analysis import Question
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
@@ -17,6 +16,7 @@ from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
 from onnxmem.model import ModelFile, load, prepare
+from onnxmem.question import Question
 from onnxmem.report.advice import render_advice
 from onnxmem.report.proposals import advice_row, render_proposals
 from onnxmem.rows import Row

@@ -5,7 +5,6 @@ from argparse import Namespace
 from typing import Final
 
 from onnxmem import __version__
-from onnxmem.analysis import Question
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
@@ -16,6 +15,7 @@ from onnxmem.escaping import printable, shortened
 from onnxmem.faults import fault_of
 from onnxmem.fitting import Fleet, Setup, at_context, basis_for, fit, fit_at, question_of, rank
 from onnxmem.kv_cache import Step
+from onnxmem.question import Question
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer

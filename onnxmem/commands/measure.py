@@ -11,7 +11,6 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.measure_options import LEVELS
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.escaping import printable, shortened
@@ -20,7 +19,7 @@ from onnxmem.findings import Finding
 from onnxmem.measure.inputs_file import read_headers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
+from onnxmem.measure.options import LEVELS, SessionOptions
 from onnxmem.measure.settings import MeasureSettings, no_progress
 from onnxmem.measured import Predicted, measured_row, node_rows, predicted_by
 from onnxmem.model import Request, load

@@ -1,17 +1,11 @@
 """The flags of ``onnxmem measure``; nothing here is slow to import."""
 
 from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from onnxmem.commands.model_options import size
-from onnxmem.measure.options import Level
+from onnxmem.measure.options import LEVELS
 
-LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
-    {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
-)
-"""What ``--graph`` calls a level -> what a session's options call it."""
 _MOST_RUNS: Final = 10**6
 _MOST_SECONDS: Final = 7 * 24 * 3600
 

@@ -4,6 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from onnxmem import report
 from onnxmem.commands.output import check_output, write_file
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
@@ -11,8 +12,6 @@ from onnxmem.registry.accuracy import Accuracies, read_accuracies
 from onnxmem.registry.places import Place
 from onnxmem.registry.summary import Summary
 from onnxmem.registry.task import Outcome, Render
-from onnxmem.report.page.model_page import render_page
-from onnxmem.report.registry_page import registry_page
 from onnxmem.rows import Row
 
 
@@ -29,7 +28,7 @@ class Pages:
     @property
     def render(self) -> Render | None:
         """What a worker makes of a model."""
-        return render_page if self.path is not None and self.is_of_one else None
+        return report.render_page if self.path is not None and self.is_of_one else None
 
     def kept(self, found: Iterator[Outcome]) -> Iterator[Outcome]:
         """The outcomes, of which a page's part is kept."""
@@ -51,7 +50,7 @@ class Pages:
             return
         page = self._page
         if page is None:
-            page = registry_page(self._rows, summary, places, self.accuracies)
+            page = report.render_registry_page(self._rows, summary, places, self.accuracies)
         write_file(page, self.path, quiet=quiet)
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis import Question
 from onnxmem.errors import OnnxmemError
 from onnxmem.explaining.messages import OutOfMemory, Sizes
 from onnxmem.fitting import Basis, Reach, largest_fitting
 from onnxmem.fitting.holding import held_by
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Tensor
+from onnxmem.question import Question
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt

@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.analysis import Question
 from onnxmem.capacity import LARGEST_BATCH, BytesAt
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import shortened
-from onnxmem.fitting.holding import Basis, Fleet, Held, NoFigureError, combined, held_by
+from onnxmem.fitting.bases import Basis
+from onnxmem.fitting.holding import Fleet, Held, NoFigureError, combined, held_by
 from onnxmem.fitting.searching import Reach, largest_fitting
 from onnxmem.fitting.sessions import Sessions
+from onnxmem.question import Question
 
 _AHEAD: Final = 4
 """Numbers beyond a crossing that are tried, where an allocator's figures may fall again."""

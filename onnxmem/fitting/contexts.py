@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis import Question
 from onnxmem.errors import OnnxmemError
 from onnxmem.fitting.answering import Answer, Holdings, Setup, fit, reach_of
-from onnxmem.fitting.holding import Basis
+from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.searching import Reach
 from onnxmem.fitting.sessions import Sessions
 from onnxmem.kv_cache import NoContextError, Step, numbers_at, refuse_bound
+from onnxmem.question import Question
 
 _FIRST: Final = 512
 _ROWS: Final = 8

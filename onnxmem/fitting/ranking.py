@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from onnxmem.analysis import Question
 from onnxmem.devices import Device
 from onnxmem.fitting.answering import Holdings, Row, Setup
-from onnxmem.fitting.holding import Basis, Held, NoFigureError, basis_for
+from onnxmem.fitting.bases import Basis, basis_for
+from onnxmem.fitting.holding import Held, NoFigureError
+from onnxmem.question import Question
 from onnxmem.roofline import Bound, bound, work_of
 
 

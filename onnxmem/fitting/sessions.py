@@ -7,10 +7,10 @@ out: only the session's own are replayed.
 
 from dataclasses import dataclass, field
 
-from onnxmem.analysis import Question
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel
 from onnxmem.model.given_values import given_values
+from onnxmem.question import Question
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures

@@ -1,6 +1,17 @@
 """Run a model in onnxruntime and say what it took; every run is in a process of its own.
 
-Nothing is imported here: what a child imports counts as memory of its process, and the modules that
-run in one (``session``, ``tracing``, ``process_run``) import neither onnx nor the model's room.
-``measuring`` is the way in.
+Nothing is imported here before it is asked for: what a child imports counts as memory of its
+process, and the modules that run in one (``session``, ``tracing``, ``process_run``) import neither
+onnx nor the model's room.
 """
+
+from typing import TYPE_CHECKING
+
+from onnxmem.late import late
+
+if TYPE_CHECKING:
+    from onnxmem.measure.asking import run_as_asked
+
+__all__ = ["run_as_asked"]
+
+__getattr__ = late(__name__, {"onnxmem.measure.asking": ("run_as_asked",)})

@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
 
 Level: TypeAlias = Literal["off", "basic", "extended", "all"]
 Strategy: TypeAlias = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 Search: TypeAlias = Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]
 Provider: TypeAlias = Literal["cpu", "cuda"]
+
+LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
+    {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
+)
+"""By the name of the graph that a session then runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from onnxmem import fitting
 from onnxmem.fitting import Basis
-from onnxmem.fitting import Row as Candidate
 from onnxmem.registry.places import Place
 from onnxmem.rows import Row
 
@@ -169,9 +169,9 @@ def _fitting(place: Place, basis: Basis, models: Sequence[_Model]) -> Fitting:
 def _verdict(model: _Model, place: Place, basis: Basis) -> bool | None:
     """As ``onnxmem fit`` decides; on a microcontroller weights are in flash."""
     is_whole = model.status == "ok"
-    verdicts = {Candidate(1, _held_bytes(model, basis), is_whole).fits(place.limit_bytes)}
+    verdicts = {fitting.Row(1, _held_bytes(model, basis), is_whole).fits(place.limit_bytes)}
     if place.flash_bytes is not None:
-        verdicts.add(Candidate(1, model.bytes_of("weights"), is_whole).fits(place.flash_bytes))
+        verdicts.add(fitting.Row(1, model.bytes_of("weights"), is_whole).fits(place.flash_bytes))
     return False if False in verdicts else None if None in verdicts else True
 
 

@@ -1,18 +1,21 @@
 """Which settings of a session take less, as a table, with the Python that sets the best."""
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from onnxmem.escaping import shortened
 from onnxmem.report.lines import prose
-from onnxmem.runtimes import Choice, RuntimeMemory
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes import Choice, RuntimeMemory
 
 _WORTH_SAYING = 0.95
 _OWN = "as it is opened now"
 _SESSION = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
 
-def first_line(runtime: RuntimeMemory) -> str | None:
+def first_line(runtime: "RuntimeMemory") -> str | None:
     """The best settings in one line; ``None`` where they save less than a twentieth."""
     best, own = runtime.advice[0], runtime.own
     if not best.changes or best.resident_bytes > _WORTH_SAYING * own.resident_bytes:
@@ -23,7 +26,7 @@ def first_line(runtime: RuntimeMemory) -> str | None:
     )
 
 
-def render_advice(path: str, runtime: RuntimeMemory, singles: Iterable[Choice]) -> str:
+def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice]") -> str:
     """Every combination and every single change, the least memory first; ends with a newline."""
     own = runtime.own
     lines = [
@@ -45,7 +48,7 @@ def render_advice(path: str, runtime: RuntimeMemory, singles: Iterable[Choice]) 
     return "\n".join(lines) + "\n"
 
 
-def _rows(choices: Iterable[Choice], own: Choice, *, with_held: bool = False) -> Iterator[str]:
+def _rows(choices: "Iterable[Choice]", own: "Choice", *, with_held: bool = False) -> Iterator[str]:
     for choice in choices:
         size = choice.resident_bytes
         change = _percent(choice, own) if choice.changes else ""
@@ -54,7 +57,7 @@ def _rows(choices: Iterable[Choice], own: Choice, *, with_held: bool = False) ->
         yield from prose(columns, ", ".join(choice.changes) or _OWN)
 
 
-def _percent(choice: Choice, own: Choice) -> str:
+def _percent(choice: "Choice", own: "Choice") -> str:
     if not own.resident_bytes:
         return "+0 %"
     return f"{100 * (choice.resident_bytes / own.resident_bytes - 1):+.0f} %"

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
-from onnxmem.analysis import Question
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
 from onnxmem.fitting import BASES, Ranked
+from onnxmem.question import Question
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.roofline import Bound, Work
 from onnxmem.rows import Row

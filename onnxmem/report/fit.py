@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.analysis import Question
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
 from onnxmem.fitting import BASES, Answer, Basis, Contexts, Held, Row
+from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.rows import Row as JsonRow

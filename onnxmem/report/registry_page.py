@@ -44,7 +44,7 @@ class _Model:
         return self.total_bytes if self.training_bytes is None else self.training_bytes
 
 
-def registry_page(
+def render_registry_page(
     rows: Iterable[Row],
     summary: Callable[[], Summary],
     places: Sequence[Place] = (),

@@ -1,7 +1,7 @@
 """What a runtime takes, in the text report: each figure with a line that says what it is."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
@@ -10,18 +10,20 @@ from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.measured import measured_section
-from onnxmem.runtimes import RuntimeMemory
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes import RuntimeMemory
 
 _NAMES: Final = {"ort-cpu": "ONNXRUNTIME, CPU", "ort-cuda": "ONNXRUNTIME, CUDA"}
 
 
-def _growth(runtime: RuntimeMemory) -> int | None:
+def _growth(runtime: "RuntimeMemory") -> int | None:
     """What doubling and the second block hold beyond need."""
     return max(runtime.arena.held_steady_bytes - runtime.arena.in_use_peak_bytes, 0)
 
 
-_FIGURES: Final[tuple[tuple[str, Callable[[RuntimeMemory], int | None], str], ...]] = (
+_FIGURES: Final[tuple[tuple[str, Callable[["RuntimeMemory"], int | None], str], ...]] = (
     ("  requested peak", lambda r: r.arena.requested_peak_bytes, "buffers at once in run 1"),
     ("  with scratch", lambda r: r.arena.with_scratch_peak_bytes, "and what kernels take inside"),
     ("  pattern block", lambda r: r.arena.pattern_block_bytes, "one piece, from run 2 on"),
@@ -52,7 +54,7 @@ def runtime_sections(analysis: Analysis) -> list[list[str]]:
     return sections
 
 
-def _section(runtime: RuntimeMemory) -> list[str]:
+def _section(runtime: "RuntimeMemory") -> list[str]:
     is_cuda = runtime.name == "ort-cuda"
     head = f"{_NAMES[runtime.name]}, graph {runtime.graph} as {runtime.optimiser} makes it"
     lines = [head]
@@ -74,7 +76,7 @@ def _section(runtime: RuntimeMemory) -> list[str]:
     return lines
 
 
-def _side_by_side(one: RuntimeMemory, other: RuntimeMemory) -> list[str]:
+def _side_by_side(one: "RuntimeMemory", other: "RuntimeMemory") -> list[str]:
     """A line for every figure in which two runtimes differ."""
     lines = [f"{_NAMES[one.name]} against {_NAMES[other.name]}"]
     for label, read, _ in _FIGURES:

@@ -6,13 +6,12 @@ from types import MappingProxyType
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
-from onnxmem.measure.options import SessionOptions
+from onnxmem.measure.options import LEVELS, SessionOptions
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     KERNELS,
-    LEVELS,
     CudaTerms,
     RuntimeMemory,
     RuntimeQuestion,

@@ -1,14 +1,19 @@
 """Other orders of execution that lower the peak: which one, by how much, and whether it is proven.
 
-Nodes of subgraphs stay in their order: what a node's subgraphs take belongs to the node.
+Nodes of subgraphs stay in their order: what a node's subgraphs take belongs to the node. The search
+is imported where another order is asked for.
 """
 
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from onnxmem.memory.schedule.problem import Problem, problem_of
-from onnxmem.memory.schedule.scheduling import Schedule, best_schedule
-from onnxmem.memory.schedule.walks import onnxruntime_walk, reverse_dfs
-from onnxmem.model import Graph
+from onnxmem.late import late
+from onnxmem.memory.schedule.schedule import Schedule
+
+if TYPE_CHECKING:
+    from onnxmem.memory.schedule.choosing import in_order, onnxruntime_schedule, schedule_of
+    from onnxmem.memory.schedule.problem import Problem, problem_of
+    from onnxmem.memory.schedule.scheduling import best_schedule
+    from onnxmem.memory.schedule.walks import reverse_dfs
 
 __all__ = [
     "Problem",
@@ -21,26 +26,12 @@ __all__ = [
     "schedule_of",
 ]
 
-
-def onnxruntime_schedule(problem: Problem) -> Schedule:
-    """The order in which onnxruntime runs the file's nodes, which may take more than the file's."""
-    order = onnxruntime_walk(problem)
-    return Schedule(
-        order,
-        problem.peak_bytes(order),
-        problem.peak_bytes(range(len(order))),
-        problem.floor_bytes(),
-    )
-
-
-def schedule_of(graph: Graph, order: str) -> Schedule | None:
-    """The order of that name, ``onnxruntime`` or ``best``; ``None``: the file's."""
-    if order == "file":
-        return None
-    problem = problem_of(graph)
-    return best_schedule(problem) if order == "best" else onnxruntime_schedule(problem)
-
-
-def in_order(graph: Graph, schedule: Schedule) -> Graph:
-    """A graph with its nodes in another order."""
-    return replace(graph, nodes=tuple(graph.nodes[place] for place in schedule.order))
+__getattr__ = late(
+    __name__,
+    {
+        "onnxmem.memory.schedule.choosing": ("in_order", "onnxruntime_schedule", "schedule_of"),
+        "onnxmem.memory.schedule.problem": ("Problem", "problem_of"),
+        "onnxmem.memory.schedule.scheduling": ("best_schedule",),
+        "onnxmem.memory.schedule.walks": ("reverse_dfs",),
+    },
+)

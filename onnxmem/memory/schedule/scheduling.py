@@ -15,6 +15,7 @@ from itertools import islice
 
 from onnxmem.memory.schedule.problem import Problem
 from onnxmem.memory.schedule.running import Segment, segment_of
+from onnxmem.memory.schedule.schedule import Schedule
 from onnxmem.memory.schedule.searching import Work, beam, exact
 from onnxmem.memory.schedule.segments import idle_nodes, segments, with_idle
 from onnxmem.memory.schedule.sources import contracted
@@ -30,28 +31,6 @@ _MAX_JOBS = 10_000
 """Of a segment that is searched: its sets of jobs take as many bits."""
 
 _WIDTHS = (1, 4, 32)
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """An order of a graph's nodes, and what it takes at its peak."""
-
-    order: tuple[int, ...]
-    """Places of the nodes in the file's order."""
-    peak_bytes: int
-    file_peak_bytes: int
-    floor_bytes: int
-    """No order takes less."""
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether no order takes less than this one."""
-        return self.peak_bytes <= self.floor_bytes
-
-    @property
-    def is_file_order(self) -> bool:
-        """Whether every node stays where it is."""
-        return self.order == tuple(range(len(self.order)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Stacked areas: what is held at each step, by what it is."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.report.charts.drawing import (
@@ -16,7 +15,7 @@ from onnxmem.report.charts.drawing import (
 )
 from onnxmem.report.charts.palette import colour
 from onnxmem.report.charts.scales import Scale, byte_label, byte_ticks
-from onnxmem.report.charts.series import Series, decimated, stacked
+from onnxmem.report.charts.series import Mark, Series, decimated, stacked
 from onnxmem.report.charts.steps import LEFT, RIGHT, across, steps_axis, unseen
 from onnxmem.units import format_bytes
 
@@ -27,15 +26,6 @@ _MOST_TOLD: Final = 200
 """Steps up to which each says what it is where a pointer rests on it."""
 _LONGEST: Final = 1000
 """Pixels that a name takes where a step says it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A part of the run, as a phase of a training step."""
-
-    start: int
-    """Its first step."""
-    name: str
 
 
 def area_svg(  # noqa: PLR0913 - the parts of a picture, each by its name

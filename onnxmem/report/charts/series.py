@@ -16,6 +16,15 @@ class Series:
     css_class: str
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A part of the run, as a phase of a training step."""
+
+    start: int
+    """Its first step."""
+    name: str
+
+
 def decimated(
     series: Sequence[Series], num_points: int = 2000
 ) -> tuple[tuple[int, ...], tuple[Series, ...]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.findings import Finding
-from onnxmem.measure.options import Level, SessionOptions
+from onnxmem.measure.options import LEVELS, Level, SessionOptions
 from onnxmem.model.given_values import unused_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
@@ -21,12 +21,6 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
 from onnxmem.values import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
-LEVELS: Final[Mapping[str, Level]] = {
-    "raw": "off",
-    "ort-basic": "basic",
-    "ort-extended": "extended",
-    "ort-all": "all",
-}
 VERIFIED: Final = ("1.29", "1.30", "1.31")
 """Minor versions of onnxruntime that the rules were verified on; what differs between them is in
 tests/data/onnxruntime/versions.json."""

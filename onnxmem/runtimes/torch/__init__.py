@@ -1,9 +1,14 @@
 """PyTorch on a CUDA device: its caching allocator, replayed without PyTorch or a device."""
 
-from onnxmem.runtimes.torch.allocator import CachingAllocator
-from onnxmem.runtimes.torch.replaying import replay
+from typing import TYPE_CHECKING
+
+from onnxmem.late import late
 from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
 from onnxmem.runtimes.torch.torch_memory import TorchMemory
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes.torch.allocator import CachingAllocator
+    from onnxmem.runtimes.torch.replaying import replay
 
 __all__ = [
     "HOPPER_WORKSPACE_BYTES",
@@ -12,3 +17,11 @@ __all__ = [
     "TorchSettings",
     "replay",
 ]
+
+__getattr__ = late(
+    __name__,
+    {
+        "onnxmem.runtimes.torch.allocator": ("CachingAllocator",),
+        "onnxmem.runtimes.torch.replaying": ("replay",),
+    },
+)

@@ -1,0 +1,230 @@
+"""What is asked of one model, and the one place that walks all stages to answer it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from onnxmem import measure, runtimes
+from onnxmem.analysed import Analysis
+from onnxmem.compute import compute
+from onnxmem.coverage import coverage, model_findings
+from onnxmem.errors import UsageError
+from onnxmem.findings import Finding
+from onnxmem.kv_cache import (
+    CacheMemory,
+    KvCache,
+    NoContextError,
+    Recognised,
+    Step,
+    cache_memory,
+    find_cache,
+    numbers_at,
+    refuse_bound,
+    settled,
+    with_zeros,
+)
+from onnxmem.limits import Limits
+from onnxmem.measure.measurement import Measurement
+from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.runtimes import torch
+from onnxmem.runtimes.torch import TorchMemory, TorchSettings
+from onnxmem.settings import Settings
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms, free_dims, symbolic_terms
+from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
+from onnxmem.training import TrainingMemory
+from onnxmem.training.rules_of_thumb import (
+    rules_of_thumb,
+    tensor_elements,
+    usual_max_batch,
+)
+from onnxmem.values import Values
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes import RuntimeMemory
+
+_STEPS = 2
+"""Training steps that PyTorch's allocator is replayed for: no network's third asked for more
+than its second.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A model that is read, and what is asked of it."""
+
+    model: ModelFile
+    prepared: Prepared
+    settings: Settings
+    source: ModelFile
+    """The file, where ``model`` is what a runtime's optimiser made of it."""
+    remarks: tuple[Finding, ...] = ()
+    cache: KvCache | None = None
+    context: int | None = None
+    """Tokens that the cache holds after a step, where that is asked for."""
+    is_emptied: bool = False
+    """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
+
+    def at_context(self, context: int, step: Step = Step.DECODE) -> "Question":
+        """A step that ends at a context, of a question that is asked of none yet.
+
+        :raises NoContextError: the model has no such step, or no cache.
+        :raises UsageError: a dim is asked for that the context decides, or training.
+        """
+        if self.settings.train:
+            message = "--context: a training step has no cache; leave --train or --context out"
+            raise UsageError(message)
+        if self.cache is None:
+            message = "no key-value cache is recognised among the inputs"
+            raise NoContextError(message)
+        at = numbers_at(self.cache, step, context)
+        refuse_bound(self.settings.dims, at[1])
+        asked = self.without(at[1])
+        prepared, settings = settled(self.cache, asked.prepared, asked.settings, at)
+        return replace(asked, prepared=prepared, settings=settings, context=context)
+
+    def without(self, numbers: Mapping[str, int]) -> "Question":
+        """The same of a file that says 0 for the symbols that are; itself where none is."""
+        proto = with_zeros(self.source.proto, numbers)
+        if proto is self.source.proto or self.is_emptied:
+            return self
+        prepared = replace(self.prepared, proto=with_zeros(self.prepared.proto, numbers))
+        source = replace(self.source, proto=proto)
+        return replace(self, prepared=prepared, source=source, is_emptied=True)
+
+    def at(self, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Question":
+        """The same question at another batch, which wins over a dim given for it, and other dims.
+
+        Those that are not named stay as they were asked for.
+        """
+        named = {**self.settings.dims, **(dims or {})}
+        if batch is None:
+            return replace(self, settings=replace(self.settings, dims=named))
+        symbols = self.prepared.batch_symbols
+        named = {name: n for name, n in named.items() if name not in symbols}
+        return replace(self, settings=replace(self.settings, batch=batch, dims=named))
+
+    def walk(self, batch: int | None, dims: Mapping[str, int]) -> Terms:
+        """What a run takes at a batch and at dims."""
+        return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))
+
+    def symbolic(self, terms: Terms) -> SymbolicTerms | NoRows:
+        """The peak as rows; in the batch alone where whole shapes or a context are asked for."""
+        is_bound = self.settings.shapes or self.context is not None
+        dims = free_dims(self.prepared, terms.bound.binding, terms.graph)
+        return symbolic_terms(terms, self.walk, dict.fromkeys(dims, False) if is_bound else dims)
+
+    def terms(self) -> Terms:
+        """Walk the stages once, at the batch asked for."""
+        return terms_of(self.prepared, self.settings)
+
+    def measurement(self) -> Measurement | Finding | None:
+        """Run the model where that is asked for; what goes wrong costs no other figure."""
+        if self.settings.measure is None:
+            return None
+        return measure.run_as_asked(self.source, self.settings)
+
+    def torch_memory(self, training: TrainingMemory | None) -> TorchMemory | None:
+        """Replay the step's allocations; ``None`` where no training is asked for."""
+        if training is None:
+            return None
+        defaults, asked = TorchSettings(), self.settings
+        cublas_bytes = defaults.cublas_workspace_bytes if training.multiplies_matrices else 0
+        settings = TorchSettings(
+            expandable_segments=asked.expandable_segments,
+            cublas_workspace_bytes=cublas_bytes,
+            cudnn_workspace_bytes=asked.cuda_workspace_bytes or defaults.cudnn_workspace_bytes,
+            context_bytes=defaults.context_bytes
+            if asked.cuda_context_bytes is None
+            else asked.cuda_context_bytes,
+        )
+        sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
+        return torch.replay(sizes[:held], sizes[held:], steps=_STEPS, settings=settings)
+
+    def runtime_memories(
+        self, terms: Terms, fed: Mapping[str, Values]
+    ) -> "tuple[RuntimeMemory | Finding, ...]":
+        """What the runtimes asked for take; their rules are imported where one is."""
+        if not self.settings.runtimes:
+            return ()
+        return runtimes.runtime_memories(self.source, terms.bound, self.settings, fed)
+
+    def cache_memory(self, terms: Terms) -> CacheMemory | None:
+        """What the cache takes; ``None`` where there is none."""
+        if self.cache is None:
+            return None
+        return cache_memory(self.cache, self.settings, terms, self.context)
+
+    def answer(self) -> Analysis:
+        """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
+        terms = self.terms()
+        graph = terms.graph
+        settings = replace(
+            self.settings, batch=terms.bound.binding.batch, dims=terms.bound.binding.dims
+        )
+        arithmetic = compute(graph)
+        covered = coverage(graph, terms.activations, terms.training)
+        size = model_size(self.model, terms)
+        elements = tensor_elements(size)
+        budget_bytes = settings.budget_bytes
+        symbolic = self.symbolic(terms)
+        limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
+        largest = limits.largest_to_train if settings.train else limits.largest_to_run
+        measured = self.measurement()
+        fed = measured.fed if isinstance(measured, Measurement) else {}
+        asked = self.runtime_memories(terms, fed)
+        found = (
+            *(*terms.bound.findings, *self.remarks),
+            *(terms.training.findings if terms.training else ()),
+            *model_findings(graph, terms.parameters, train=settings.train),
+            *(each for each in asked if isinstance(each, Finding)),
+            *_findings_of(measured),
+        )
+        return Analysis(
+            path=self.model.path,
+            file_bytes=self.model.file_bytes,
+            settings=settings,
+            graph=graph,
+            parameters=terms.parameters,
+            weight_bytes=terms.weight_bytes,
+            inputs_bytes=terms.inputs_bytes,
+            outputs_bytes=sum_bytes(graph.tensors[name] for name in graph.outputs),
+            activations=terms.activations,
+            schedule=terms.schedule,
+            total_bytes=terms.total_bytes,
+            training=terms.training,
+            torch=self.torch_memory(terms.training),
+            rules_of_thumb=rules_of_thumb(size),
+            compute=arithmetic,
+            batch_law=limits.total_law(),
+            training_law=limits.training_law(),
+            max_batch=largest(budget_bytes),
+            runtimes=tuple(each for each in asked if not isinstance(each, Finding)),
+            measured=measured,
+            kv_cache=self.cache_memory(terms),
+            rule_max_batch=None
+            if budget_bytes is None or elements is None
+            else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
+            coverage=covered,
+            findings=tuple(dict.fromkeys(found)),
+            follows_batch=terms.bound.follows_batch,
+            symbolic=symbolic,
+            question=self,
+        )
+
+
+def ask(
+    model: ModelFile, settings: Settings, source: ModelFile, remarks: tuple[Finding, ...] = ()
+) -> Question:
+    """Read a model and what is asked of it; nothing is worked out yet.
+
+    :raises OnnxmemError: the model cannot be read.
+    """
+    prepared = prepare(model)
+    found: Recognised = find_cache(prepared)
+    return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+
+
+def _findings_of(measured: Measurement | Finding | None) -> tuple[Finding, ...]:
+    if measured is None:
+        return ()
+    return (measured,) if isinstance(measured, Finding) else measured.findings
