@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import OnnxmemError
+from onnxmem.fitting import BASES, Basis
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.question import Question
@@ -40,7 +41,7 @@ FIGURES: Final[Mapping[Figure, str]] = MappingProxyType(
         Figure.TOTAL: "weights + inputs + in-place peak",
         Figure.STEP: "peak of the training step",
         Figure.PROCESS: "whole process of onnxruntime on CPU",
-        Figure.DEVICE: "arena of onnxruntime on CUDA after three runs, and the CUDA context",
+        Figure.DEVICE: BASES[Basis.ORT_CUDA],
         Figure.RESIDENT: "resident in onnxruntime's arena, weights aside",
         Figure.PEAK: "activations live at once",
         Figure.WEIGHTS: "weights",

@@ -11,7 +11,7 @@ from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
-from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.questions import step_questions
 from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
@@ -111,18 +111,10 @@ def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: s
 
 def _settings(arguments: Namespace, runtime: str | None) -> Settings:
     return Settings(
-        batch=arguments.batch,
-        dims=dict(arguments.dims),
-        shapes=dict(arguments.shapes),
-        values=dict(arguments.values),
-        train=arguments.train,
-        recipe=recipe_from(arguments),
+        **step_questions(arguments),
         runtimes=() if runtime is None else (runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
-        cuda_context_bytes=arguments.cuda_context_bytes,
-        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
-        expandable_segments=arguments.expandable_segments,
         asks_onnxruntime=not arguments.emulate_optimiser,
     )
 

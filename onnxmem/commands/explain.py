@@ -11,7 +11,7 @@ from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, write_file, write_stdout
-from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.questions import step_questions
 from onnxmem.errors import UsageError
 from onnxmem.escaping import printable, shortened
 from onnxmem.explaining import (
@@ -121,21 +121,14 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
     """With a training step and a runtime where one of the figures is theirs."""
     runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in found) else "ort-cpu"
     needs_runtime = any(each.needs_runtime for each in found)
-    trains = arguments.train or any(each.needs_training for each in found)
+    asked = step_questions(arguments)
+    asked["train"] |= any(each.needs_training for each in found)
     return analyze(
         arguments.model,
-        batch=arguments.batch,
-        dims=dict(arguments.dims),
-        shapes=dict(arguments.shapes),
-        values=dict(arguments.values),
-        train=trains,
-        recipe=recipe_from(arguments),
+        **asked,
         runtimes=tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
-        cuda_context_bytes=arguments.cuda_context_bytes,
-        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
-        expandable_segments=arguments.expandable_segments,
         asks_onnxruntime=not arguments.emulate_optimiser,
     )
 
@@ -143,17 +136,7 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
 def _message(message: OutOfMemory, arguments: Namespace) -> Told:
     if arguments.model is None:
         return render_message(message, None, None), [message_row(message, None)]
-    settings = Settings(
-        batch=arguments.batch,
-        dims=dict(arguments.dims),
-        shapes=dict(arguments.shapes),
-        values=dict(arguments.values),
-        train=arguments.train,
-        recipe=recipe_from(arguments),
-        cuda_context_bytes=arguments.cuda_context_bytes,
-        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
-        expandable_segments=arguments.expandable_segments,
-    )
+    settings = Settings(**step_questions(arguments))
     inquest = inquire(message, question_of(arguments.model, settings))
     return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
 

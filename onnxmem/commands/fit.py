@@ -8,7 +8,7 @@ from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
-from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.questions import step_questions
 from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
@@ -134,16 +134,8 @@ def _fleet(arguments: Namespace) -> Fleet:
 
 def _settings(arguments: Namespace) -> Settings:
     return Settings(
-        batch=arguments.batch,
-        dims={name: number for name, number in arguments.dims if number is not None},
-        shapes=dict(arguments.shapes),
-        values=dict(arguments.values),
-        train=arguments.train,
-        recipe=recipe_from(arguments),
+        **step_questions(arguments),
         fixed_dims=arguments.fixed_dims,
-        cuda_context_bytes=arguments.cuda_context_bytes,
-        cuda_workspace_bytes=arguments.cuda_workspace_bytes,
-        expandable_segments=arguments.expandable_segments,
         asks_onnxruntime=arguments.ask_onnxruntime,
     )
 

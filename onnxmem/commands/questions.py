@@ -6,22 +6,28 @@ from typing import Any
 from onnxmem.commands.training_options import recipe_from
 
 
-def questions_of(arguments: Namespace) -> dict[str, Any]:
-    """What the flags ask of the model: keywords of ``onnxmem.analyze``."""
+def step_questions(arguments: Namespace) -> dict[str, Any]:
+    """What the flags of every command that sizes a model ask: keywords of ``Settings``."""
     return {
         "batch": arguments.batch,
-        "dims": dict(arguments.dims),
+        "dims": {name: number for name, number in arguments.dims if number is not None},
         "shapes": dict(arguments.shapes),
         "values": dict(arguments.values),
-        "context": arguments.context,
         "train": arguments.train,
         "recipe": recipe_from(arguments),
+        "cuda_context_bytes": arguments.cuda_context_bytes,
+        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
+        "expandable_segments": arguments.expandable_segments,
+    }
+
+
+def questions_of(arguments: Namespace) -> dict[str, Any]:
+    """What the flags ask of the model: keywords of ``onnxmem.analyze``."""
+    return step_questions(arguments) | {
+        "context": arguments.context,
         "budget_bytes": arguments.budget_bytes,
         "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
         "graph": arguments.graph,
         "fixed_dims": arguments.fixed_dims,
-        "cuda_context_bytes": arguments.cuda_context_bytes,
-        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
-        "expandable_segments": arguments.expandable_segments,
         "asks_onnxruntime": not arguments.emulate_optimiser,
     }
