@@ -2,7 +2,7 @@
 
 import onnx
 import pytest
-from graphs import model_of
+from graphs import graph_of, model_of
 
 from onnxmem import analyze
 from onnxmem.errors import GraphError
@@ -34,7 +34,10 @@ def test_a_file_without_a_version_gets_the_newest_and_says_so() -> None:
     assert [(f.code, f.message) for f in findings] == [
         (
             "missing_opset",
-            f"the file names no version of ONNX's operators; the newest, {newest}, is taken",
+            (
+                "the file names no version of ONNX's operators; "
+                f"{newest} is taken, the newest they fit"
+            ),
         )
     ]
 
@@ -69,3 +72,28 @@ def test_an_operator_of_that_name_in_another_domain_may_have_none() -> None:
     found = analyze(model_of(text), train=True)
     assert found.status == "partial"
     assert len(found.coverage.unknown_tensors) == 5
+
+
+def test_a_file_without_a_version_gets_one_that_its_nodes_fit() -> None:
+    model = model_of("""<ir_version: 7, opset_import: ["": 11]> agraph (float[2,3] x) => (y) {
+        a = Unsqueeze <axes = [0]> (x)  y = NoSuchThing(a) }""")
+    del model.opset_import[:]
+    prepared = prepare(ModelFile("<text>", model, 0))
+    assert [(entry.domain, entry.version) for entry in prepared.proto.opset_import] == [("", 12)]
+    assert "12 is taken" in prepared.findings[0].message
+
+
+def test_a_frequency_and_its_mirror_image_come_out_once() -> None:
+    shapes = {
+        sided: graph_of(f"""<ir_version: 8, opset_import: ["": 17]>
+            agraph (float[2,64,1] x) => (y) <int64 step = {{8}}, int64 n = {{16}}> {{
+            y = STFT {sided} (x, step, , n) }}""")
+        .tensors["y"]
+        .shape
+        for sided in ("", "<onesided = 1>", "<onesided = 0>")
+    }
+    assert shapes == {
+        "": (2, 7, 9, 2),
+        "<onesided = 1>": (2, 7, 9, 2),
+        "<onesided = 0>": (2, 7, 16, 2),
+    }

@@ -4,7 +4,8 @@ Usage: python tools/backend_truth.py [tests/data/backend_shapes.json.gz]
 
 Inputs and outputs come from the suite's own data sets; inner tensors from a run of the model by
 onnx's reference evaluator, those of the ``light_*`` models by onnxruntime, whose weights are
-made by ConstantOfShape nodes. Shapes alone are written, a few hundred kilobytes.
+made by ConstantOfShape nodes. Shapes are written, and the elements of inputs that are whole numbers
+and no more than 64: a few hundred kilobytes.
 """
 
 import gzip
@@ -28,10 +29,13 @@ TRUTH = Path(__file__).parent.parent / "tests" / "data" / "backend_shapes.json.g
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 _PARTS = ("inputs", "outputs", "tensors")
+MOST_ELEMENTS = 64
+"""Of an input whose elements are written."""
 UNTRUSTED = ("test_affine_grid_", "test_range_")
 """Of these, written out as ``_expanded``, the reference evaluator gets inner tensors wrong."""
 
 Shapes = dict[str, list[int]]
+"""Also elements, of inputs that hold whole numbers."""
 Values = Mapping[str, object]
 
 
@@ -60,11 +64,19 @@ def _cases(kind: str) -> Iterator[tuple[str, dict[str, Shapes]]]:
         trusted = not (case.name.endswith("_expanded") and case.name.startswith(UNTRUSTED))
         if trusted and all(ran.get(name, shape) == shape for name, shape in outputs.items()):
             inner = {name: shape for name, shape in ran.items() if name not in outputs}
-        yield f"{kind}/{case.name}", _truth(_shapes(fed), outputs, inner)
+        values = {name: elements for name, value in fed.items() if (elements := _elements(value))}
+        yield f"{kind}/{case.name}", _truth(_shapes(fed), outputs, inner, values)
 
 
-def _truth(inputs: Shapes, outputs: Shapes, inner: Shapes) -> dict[str, Shapes]:
-    return {"inputs": inputs, "outputs": outputs, "tensors": inner}
+def _truth(inputs: Shapes, outputs: Shapes, inner: Shapes, values: Shapes) -> dict[str, Shapes]:
+    return {"inputs": inputs, "outputs": outputs, "tensors": inner, "values": values}
+
+
+def _elements(value: object) -> list[int]:
+    """The elements of a few whole numbers; none of anything else."""
+    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iu":
+        return []
+    return [int(each) for each in value.ravel().tolist()] if value.size <= MOST_ELEMENTS else []
 
 
 def _read(case: TestCase) -> tuple[onnx.ModelProto, Values, Values]:
@@ -138,7 +150,7 @@ def _light(path: Path) -> dict[str, Shapes]:
     names = [value.name for value in model.graph.output]
     ran = _shapes(dict(zip(names, session.run(names, fed), strict=True)))
     inner = {name: shape for name, shape in ran.items() if name not in outputs}
-    return _truth(_shapes(fed), {name: ran[name] for name in outputs}, inner)
+    return _truth(_shapes(fed), {name: ran[name] for name in outputs}, inner, {})
 
 
 if __name__ == "__main__":

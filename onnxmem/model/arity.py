@@ -29,9 +29,10 @@ def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
     :raises GraphError: the node has less; it names the node and what it lacks.
     """
     least = _least(onnx_op(node), version)
-    _refuse_fewer(node, "inputs", len(node.input), least.inputs)
+    inputs = node.input[:]
+    _refuse_fewer(node, "inputs", len(inputs), least.inputs)
     _refuse_fewer(node, "outputs", len(node.output), least.outputs)
-    if "" in node.input:
+    if "" in inputs:
         _refuse_left_out(node, least)
     if least.graphs:
         _refuse_missing_graphs(node, least)

@@ -15,6 +15,7 @@ from onnxmem.model.order import sort_nodes
 from onnxmem.model.reading import read_graph
 from onnxmem.model.retyping import is_retypable, retyped
 from onnxmem.model.shapes import Shaped, with_shapes
+from onnxmem.model.value_types import known_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ def _graph(prepared: Prepared, binding: Binding, shaped: Shaped) -> Graph:
         # Its constants were written anew.
         return read_graph(shaped.proto, shaped.assumed)
     if prepared.read:
-        return retyped(prepared.read[0], shaped.proto.graph, shaped.assumed)
-    graph = read_graph(shaped.proto, shaped.assumed)
+        types = shaped.types or known_types(shaped.proto.graph)
+        return retyped(prepared.read[0], types, shaped.assumed)
+    graph = read_graph(shaped.proto, shaped.assumed, shaped.types)
     if is_retypable(graph):
         prepared.read.append(graph)
     return graph

@@ -38,6 +38,9 @@ class DType(StrEnum):
     FLOAT6E2M3 = "float6e2m3"
     FLOAT6E3M2 = "float6e3m2"
 
+    # An enum's own is worked out by Python code at each look-up in a table of sizes.
+    __hash__ = str.__hash__
+
     @property
     def bits(self) -> int | None:
         """Bits per element as stored; ``None`` for strings, whose size is their text's."""

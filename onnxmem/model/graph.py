@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.model.dtypes import DType
 from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
+from onnxmem.records import quickly_made
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -31,7 +32,11 @@ class Role(StrEnum):
     BODY_INPUT = "body_input"
     """A subgraph's formal input: bytes that the enclosing node hands in."""
 
+    # An enum's own is worked out by Python code at each look-up.
+    __hash__ = str.__hash__
 
+
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
     """One named value. A tensor is a name; the bytes behind it may be another tensor's too."""
@@ -91,6 +96,7 @@ def _size_bytes(shape: Shape | None, dtype: DType | None) -> int | None:
     return _operand(shape, dtype).size_bytes
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
     """One use of an operator; inputs and outputs are tensor names, ``""`` where left out."""

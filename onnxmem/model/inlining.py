@@ -10,13 +10,23 @@ from typing import Final
 import onnx
 import onnx.checker
 import onnx.inliner
+import onnx.shape_inference
+import onnx.version_converter
 
 from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.traversal import node_label, nodes_in
 
-_INLINER_FAULTS: Final = (RuntimeError, ValueError, onnx.checker.ValidationError)
+_INLINER_FAULTS: Final = (
+    *(RuntimeError, ValueError, LookupError, ArithmeticError),  # those of C++'s own exceptions
+    onnx.checker.ValidationError,
+    onnx.defs.SchemaError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
+"""What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
+``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
 
 _Key = tuple[str, str, str]
 

@@ -1,9 +1,11 @@
 """One way to write a model: its domains, the versions that it leaves out, nodes that are whole."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection
+from typing import NamedTuple
 
 import onnx
 import onnx.defs
+import onnx.helper
 
 from onnxmem.findings import Finding
 from onnxmem.model.arity import refuse_unless_whole
@@ -24,19 +26,23 @@ def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
         entry.domain = _canonical(entry.domain)
         # onnx keeps versions as C's int and knows none that are near its ends.
         entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
-    for node in nodes_in(node for nodes in _roots(model) for node in nodes):
-        if node.domain == _ALIAS:
-            node.domain = ""
+    nodes = list(nodes_in(model.graph.node))
+    for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
+        for node in [node for node in body if node.domain == _ALIAS or node.op_type == "STFT"]:
+            node.domain = _canonical(node.domain)
+            if node.op_type == "STFT" and not node.domain:
+                _write_default(node)
     findings = _with_version(model)
     version = next(entry.version for entry in model.opset_import if not entry.domain)
-    for node in nodes_in(model.graph.node):
+    for node in nodes:
         refuse_unless_whole(node, version)
     return findings
 
 
-def _roots(model: onnx.ModelProto) -> Iterator[Iterable[onnx.NodeProto]]:
-    yield model.graph.node
-    yield from (function.node for function in model.functions)
+def _write_default(node: onnx.NodeProto) -> None:
+    """Half the frequencies come out unless a file says otherwise; onnx infers shapes of all."""
+    if all(attribute.name != "onesided" for attribute in node.attribute):
+        node.attribute.append(onnx.helper.make_attribute("onesided", 1))
 
 
 def _canonical(domain: str) -> str:
@@ -46,9 +52,46 @@ def _canonical(domain: str) -> str:
 def _with_version(model: onnx.ModelProto) -> tuple[Finding, ...]:
     if any(not entry.domain for entry in model.opset_import):
         return ()
-    version = onnx.defs.onnx_opset_version()
+    uses = {_use(node) for node in nodes_in(model.graph.node) if onnx_op(node)}
+    version = _newest_fitting(uses)
     model.opset_import.add(domain="", version=version)
-    if not any(onnx_op(node) for node in nodes_in(model.graph.node)):
+    if not uses:
         return ()
-    text = f"the file names no version of ONNX's operators; the newest, {version}, is taken"
+    text = f"the file names no version of ONNX's operators; {version} is taken, the newest they fit"
     return (Finding("missing_opset", text),)
+
+
+class _Use(NamedTuple):
+    """How a node uses its operator: what versions differ in."""
+
+    op_type: str
+    num_inputs: int
+    num_outputs: int
+    attributes: frozenset[str]
+
+    def fits(self, version: int) -> bool:
+        """Whether the operator can be used so; one that the version lacks is a later one's."""
+        try:
+            schema = onnx.defs.get_schema(self.op_type, version)
+        except onnx.defs.SchemaError:
+            return True
+        return (
+            schema.min_input <= self.num_inputs <= schema.max_input
+            and schema.min_output <= self.num_outputs <= schema.max_output
+            and self.attributes <= schema.attributes.keys()
+        )
+
+
+def _use(node: onnx.NodeProto) -> _Use:
+    names = frozenset(attribute.name for attribute in node.attribute)
+    return _Use(node.op_type, len(node.input), len(node.output), names)
+
+
+def _newest_fitting(uses: Collection[_Use]) -> int:
+    """The newest version under which all nodes are whole; the newest of all where there is none.
+
+    An axis that was an attribute and is an input now tells an old file.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    versions = range(newest, 0, -1)
+    return next((v for v in versions if all(use.fits(v) for use in uses)), newest)

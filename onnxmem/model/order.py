@@ -5,7 +5,8 @@ order as far as the edges allow, and names a cycle where there is one.
 """
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -20,17 +21,18 @@ _LONGEST_CYCLE = 8
 """Nodes of a cycle that its message names."""
 
 
-class _Step(NamedTuple):
-    """One node as the order sees it."""
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The nodes as the order sees them, column by column."""
 
-    node: onnx.NodeProto
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    nodes: Sequence[onnx.NodeProto]
+    reads: Sequence[Sequence[str]]
+    """Of each node what it and the graphs inside it read; ``""`` for what is left out."""
+    writes: Sequence[Sequence[str]]
 
-    @property
-    def label(self) -> str:
-        """The node's name in a message."""
-        return node_label(self.node)
+    def label(self, place: int) -> str:
+        """The name of a node in a message."""
+        return node_label(self.nodes[place])
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
@@ -41,14 +43,14 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
     :raises GraphError: a cycle, or a tensor that is defined twice or not at all; it names both the
         tensor and the node.
     """
-    steps = [_step(node) for node in graph.node]
+    steps = _steps(graph)
     given = given_names(graph)
     producer = _producers(steps, given)
     _refuse_undefined(graph, steps, (producer, given, outer))
     order = _running_order(steps, producer)
-    moved = order != list(range(len(steps)))
+    moved = order != list(range(len(order)))
     if moved:
-        nodes = [graph.node[place] for place in order]
+        nodes = [steps.nodes[place] for place in order]
         del graph.node[:]
         graph.node.extend(nodes)
     bodies = [inner for node in graph.node if node.attribute for _, inner in subgraphs(node)]
@@ -58,60 +60,62 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
     return moved
 
 
-def _step(node: onnx.NodeProto) -> _Step:
-    reads = [*filter(None, node.input)]
-    for _, inner in subgraphs(node) if node.attribute else ():
-        reads.extend(sorted(outer_reads(inner)))
-    return _Step(node, tuple(reads), tuple(filter(None, node.output)))
+def _steps(graph: onnx.GraphProto) -> _Steps:
+    nodes = list(graph.node)
+    # A slice of names is read at once, far quicker than one name after another.
+    reads = [node.input[:] for node in nodes]
+    for place, node in enumerate(nodes):
+        for _, inner in subgraphs(node) if node.attribute else ():
+            reads[place].extend(sorted(outer_reads(inner)))
+    return _Steps(nodes, reads, [node.output[:] for node in nodes])
 
 
-def _producers(steps: Sequence[_Step], given: set[str]) -> dict[str, int]:
+def _producers(steps: _Steps, given: set[str]) -> dict[str, int]:
     """Map each tensor to the node that makes it; one that is made twice is refused."""
     producer: dict[str, int] = {}
-    for place, step in enumerate(steps):
-        for name in step.writes:
-            if name in producer or name in given:
+    for place, names in enumerate(steps.writes):
+        for name in names:
+            if name and (name in producer or name in given):
                 before = name in producer
                 first = (
-                    f"node {steps[producer[name]].label}" if before else "an input or initializer"
+                    f"node {steps.label(producer[name])}" if before else "an input or initializer"
                 )
-                message = f"tensor {name!r} is defined twice: by {first} and by node {step.label}"
+                node = steps.label(place)
+                message = f"tensor {name!r} is defined twice: by {first} and by node {node}"
                 raise GraphError(message + _NEXT_STEP)
-            producer[name] = place
+            if name:
+                producer[name] = place
     return producer
 
 
 def _refuse_undefined(
-    graph: onnx.GraphProto, steps: Sequence[_Step], known: Sequence[Collection[str]]
+    graph: onnx.GraphProto, steps: _Steps, known: Sequence[Collection[str]]
 ) -> None:
-    made, *others = known
-    for step in steps:
-        for name in step.reads:
-            if name not in made and not any(name in names for names in others):
-                message = f"node {step.label} reads tensor {name!r}, which nothing defines"
-                raise GraphError(message + _NEXT_STEP)
+    undefined = {name for names in steps.reads for name in names}.difference({""}, *known)
+    if undefined:
+        reads = ((place, name) for place, names in enumerate(steps.reads) for name in names)
+        place, name = next(read for read in reads if read[1] in undefined)
+        message = f"node {steps.label(place)} reads tensor {name!r}, which nothing defines"
+        raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
         if not any(value.name in names for names in known):
             message = f"graph output {value.name!r} is a tensor that no node defines"
             raise GraphError(message + _NEXT_STEP)
 
 
-def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int]:
+def _running_order(steps: _Steps, producer: dict[str, int]) -> list[int]:
     """Order the nodes so that each follows what it reads; the file's order where that runs."""
-    in_file_order = all(
-        producer.get(name, -1) < place for place, step in enumerate(steps) for name in step.reads
-    )
-    if in_file_order:
-        return list(range(len(steps)))
+    if _runs_in_file_order(steps, producer):
+        return list(range(len(steps.nodes)))
     # networkx takes as long to import as numpy, and most files stand in an order that runs.
     import networkx as nx  # noqa: PLC0415
 
     edges: nx.DiGraph[int] = nx.DiGraph()
-    edges.add_nodes_from(range(len(steps)))
+    edges.add_nodes_from(range(len(steps.nodes)))
     edges.add_edges_from(
         (producer[name], place)
-        for place, step in enumerate(steps)
-        for name in step.reads
+        for place, names in enumerate(steps.reads)
+        for name in names
         if name in producer
     )
     try:
@@ -120,13 +124,22 @@ def _running_order(steps: Sequence[_Step], producer: dict[str, int]) -> list[int
         raise GraphError(_cycle_text(edges, steps)) from None
 
 
-def _cycle_text(edges: "nx.DiGraph[int]", steps: Sequence[_Step]) -> str:
+def _runs_in_file_order(steps: _Steps, producer: dict[str, int]) -> bool:
+    for place, names in enumerate(steps.reads):
+        for name in names:
+            if producer.get(name, -1) >= place:
+                return False
+    return True
+
+
+def _cycle_text(edges: "nx.DiGraph[int]", steps: _Steps) -> str:
     """Name the nodes of one cycle and the tensor that closes it."""
     import networkx as nx  # noqa: PLC0415 - as above
 
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
-    closing = next(name for name in steps[cycle[0]].reads if name in steps[cycle[-1]].writes)
-    labels = [steps[place].label for place in cycle]
+    written = {*steps.writes[cycle[-1]]} - {""}
+    closing = next(name for name in steps.reads[cycle[0]] if name in written)
+    labels = [steps.label(place) for place in cycle]
     if len(labels) > _LONGEST_CYCLE:
         labels[_LONGEST_CYCLE - 1 : -1] = [f"... ({len(labels) - _LONGEST_CYCLE} more)"]
     path = " -> ".join((*labels, labels[0]))

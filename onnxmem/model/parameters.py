@@ -13,12 +13,13 @@ as Constant nodes.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxmem.model.dtypes import DType
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.tables import Readers, is_table, is_wide, readers_of
+from onnxmem.ops.spec import OpSpec
 
 _LAYOUT = frozenset(
     {
@@ -29,6 +30,9 @@ _LAYOUT = frozenset(
 """Operators after which a weight is a weight still: its elements laid out anew, in pieces or joined
 as a recurrent layer's gates are.
 """
+
+_TOLD = _LAYOUT | {"Constant", "DequantizeLinear"}
+"""Operators whose outputs are told from others."""
 
 _LITERAL_OPERANDS = _LAYOUT | {
     *("Add", "Div", "Exp", "Expand", "Max", "Min", "Mul"),
@@ -96,7 +100,9 @@ def parameters(graph: Graph) -> Parameters:
 
 
 def _producers(nodes: Iterable[Node]) -> Mapping[str, Node]:
-    return {name: node for node in nodes for name in node.writes}
+    """What nodes make of which more is asked than who reads it."""
+    told = [node for node in nodes if node.op_type in _TOLD]
+    return {name: node for node in told for name in node.writes}
 
 
 @dataclass(slots=True)
@@ -105,7 +111,9 @@ class _Search:
 
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
-    readers: Readers = field(init=False)
+    _readers: Readers | None = None
+    slots: dict[tuple[int, int], Sequence[tuple[int, str]]] = field(default_factory=dict)
+    """By operator, as its identity, and number of inputs: each is looked at once."""
     trained: dict[str, str] = field(default_factory=dict)
     quantised: dict[str, str] = field(default_factory=dict)
     per_element: dict[str, int] = field(default_factory=dict)
@@ -114,11 +122,23 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.producers = _producers(self.graph.all_nodes())
-        self.readers = readers_of(self.graph)
+
+    @property
+    def readers(self) -> Readers:
+        """The readers of all tensors: few models have a weight of which they are asked."""
+        if self._readers is None:
+            self._readers = readers_of(self.graph)
+        return self._readers
 
     def visit(self, node: Node) -> None:
         """Sort what one node reads."""
-        for slot, name in _slots(node):
+        key = id(node.operator), len(node.inputs)
+        if key not in self.slots:
+            self.slots[key] = tuple(_slots(node.operator, len(node.inputs)))
+        for place, slot in self.slots[key]:
+            name = node.inputs[place]
+            if not name:
+                continue
             if slot in node.operator.buffers and (weight := self._weight(name)):
                 self.buffers.add(weight.storage_key)
             elif slot in node.operator.quantised and (weight := self._weight(name)):
@@ -155,6 +175,9 @@ class _Search:
 
     def _sources(self, name: str) -> Iterator[str]:
         """Follow chains of layout operators back to where they start."""
+        if name not in self.producers:
+            yield name
+            return
         seen = {name}
         waiting = [name]
         while waiting:
@@ -195,12 +218,13 @@ class _Search:
         return (self.graph.tensors[name].num_elements or 0) * self.per_element.get(name, 1)
 
 
-def _slots(node: Node) -> Iterator[tuple[str, str]]:
-    """Each input that is not left out, by its schema name."""
-    for place, name in enumerate(node.inputs):
-        slot = node.operator.input_name(place)
-        if name and slot is not None:
-            yield slot, name
+def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:
+    """The places of inputs that may hold parameters or buffers, and their schema names."""
+    asked = {*operator.buffers, *operator.quantised, *operator.parameters}
+    for place in range(num_inputs):
+        slot = operator.input_name(place)
+        if slot is not None and slot in asked:
+            yield place, slot
 
 
 def _weights_per_element(node: Node, weight: Tensor) -> int:

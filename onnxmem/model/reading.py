@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Final
 
 import onnx
 
@@ -20,12 +21,16 @@ from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.traversal import onnx_op, subgraphs
-from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of
+from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
 
 _MAX_VALUE_ELEMENTS = 64
 """Constants up to this many elements are at hand as values."""
+
+# An enum's member takes twice as long to look up as a name of the module.
+_ACTIVATION: Final = Role.ACTIVATION
+_WEIGHT: Final = Role.WEIGHT
 
 _ATTRIBUTE_VALUES: Mapping[int, Callable[[onnx.AttributeProto], Attribute]] = {
     onnx.AttributeProto.INT: lambda attribute: attribute.i,
@@ -39,15 +44,21 @@ _ATTRIBUTE_VALUES: Mapping[int, Callable[[onnx.AttributeProto], Attribute]] = {
 }
 
 
-def read_graph(model: onnx.ModelProto, assumed: AbstractSet[str] = frozenset()) -> Graph:
+def read_graph(
+    model: onnx.ModelProto,
+    assumed: AbstractSet[str] = frozenset(),
+    types: Mapping[str, Known] | None = None,
+) -> Graph:
     """Read a model whose ``value_info`` holds what is known of its shapes.
 
-    ``assumed`` names the tensors whose shapes nothing derives.
+    ``assumed`` names the tensors whose shapes nothing derives; ``types`` are the ``known_types`` of
+    the model's graph, where they are at hand.
 
     :raises GraphError: a weight has a negative dim.
     """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
-    graph = reader.graph(model.graph, prefix="", outer={})
+    types = known_types(model.graph) if types is None else types
+    graph = reader.graph(model.graph, "", {}, types)
     # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
     reader.tensors.update(_weight_roles(graph))
     for name in assumed & reader.tensors.keys():
@@ -63,20 +74,25 @@ class _Reader:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, tuple[int | float, ...]] = field(default_factory=dict)
     operators: dict[tuple[str, str], OpSpec] = field(default_factory=dict)
+    attributes: dict[tuple[bytes, ...], Mapping[str, Attribute]] = field(default_factory=dict)
+    """By what they are in the file: nodes of equal attributes have the same record of them."""
 
-    def graph(self, proto: onnx.GraphProto, prefix: str, outer: Mapping[str, str]) -> Graph:
+    def graph(
+        self,
+        proto: onnx.GraphProto,
+        prefix: str,
+        outer: Mapping[str, str],
+        types: Mapping[str, Known],
+    ) -> Graph:
         """Read one graph; ``outer`` maps a name of an enclosing scope to its scoped name."""
-        infos = {
-            value.name: known_of(value.type)
-            for value in (*proto.value_info, *proto.output, *proto.input)
-        }
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
         inputs = self._add_inputs(proto, prefix, scope)
         for node in proto.node:
-            for name in node.output:
+            # A slice of names is read at once, far quicker than one name after another.
+            for name in node.output[:]:
                 scope[name] = prefix + name
-        nodes = self._nodes(proto, prefix, scope, infos)
+        nodes = self._nodes(proto, prefix, scope, types)
         outputs = tuple(scope[value.name] for value in proto.output)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
@@ -108,45 +124,45 @@ class _Reader:
         proto: onnx.GraphProto,
         prefix: str,
         scope: Mapping[str, str],
-        infos: Mapping[str, Known],
+        types: Mapping[str, Known],
     ) -> tuple[Node, ...]:
         nodes = []
         taken: dict[str, int] = {}
         has_bodies = any(subgraphs(node) for node in proto.node if node.attribute)
         offered = sorted(set(scope.values())) if has_bodies else None
         for place, node in enumerate(proto.node):
-            name = _unique(prefix + (node.name or f"{node.op_type}_{place}"), taken)
-            self._add_outputs(node, prefix, infos)
-            nodes.append(self._node(node, name, scope, offered))
+            op_type = node.op_type
+            name = _unique(prefix + (node.name or f"{op_type}_{place}"), taken)
+            outputs = tuple([scope[text] if text else "" for text in node.output[:]])
+            self._add_outputs(node, outputs, types)
+            # A node's own graphs are read before it is.
+            inner = () if offered is None else self._inner(node, name, scope, offered)
+            domain = node.domain
+            nodes.append(
+                Node(
+                    name,
+                    op_type,
+                    domain,
+                    tuple([scope[text] if text else "" for text in node.input[:]]),
+                    outputs,
+                    self._operator(op_type, domain),
+                    self._attributes(node),
+                    inner,
+                    _outer_reads(inner, offered) if inner and offered is not None else (),
+                )
+            )
         return tuple(nodes)
-
-    def _node(
-        self,
-        proto: onnx.NodeProto,
-        name: str,
-        scope: Mapping[str, str],
-        offered: Sequence[str] | None,
-    ) -> Node:
-        """Read one node; ``offered``: what bodies may read, sorted; ``None``: no node has one."""
-        inner = () if offered is None else self._inner(proto, name, scope, offered)
-        return Node(
-            name,
-            proto.op_type,
-            proto.domain,
-            tuple([scope[text] if text else "" for text in proto.input]),
-            tuple([scope[text] if text else "" for text in proto.output]),
-            self._operator(proto.op_type, proto.domain),
-            _attributes(proto),
-            inner,
-            _outer_reads(inner, offered) if inner and offered is not None else (),
-        )
 
     def _inner(
         self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
     ) -> tuple[tuple[str, Graph], ...]:
-        return tuple(
-            (attribute, self.graph(graph, _free_prefix(f"{name}/{attribute}", offered), scope))
+        prefixes = (
+            (attribute, graph, _free_prefix(f"{name}/{attribute}", offered))
             for attribute, graph in subgraphs(proto)
+        )
+        return tuple(
+            (attribute, self.graph(graph, prefix, scope, known_types(graph)))
+            for attribute, graph, prefix in prefixes
         )
 
     def _operator(self, op_type: str, domain: str) -> OpSpec:
@@ -156,20 +172,41 @@ class _Reader:
             self.operators[key] = lookup(op_type, domain, self.opsets.get(domain))
         return self.operators[key]
 
-    def _add_outputs(self, node: onnx.NodeProto, prefix: str, infos: Mapping[str, Known]) -> None:
-        is_constant = node.op_type == "Constant"
-        constant = constant_tensor(node) if is_constant else None
-        for text in node.output:
-            if not text:
-                continue
-            name = prefix + text
-            if constant is not None:
+    def _attributes(self, proto: onnx.NodeProto) -> Mapping[str, Attribute]:
+        """The attributes that are plain values; tensors and graphs are left out."""
+        if not proto.attribute:
+            return self.attributes.setdefault((), {})
+        plain = [attribute for attribute in proto.attribute if attribute.type in _ATTRIBUTE_VALUES]
+        key = tuple([attribute.SerializeToString() for attribute in plain])
+        if key not in self.attributes:
+            self.attributes[key] = {
+                attribute.name: _ATTRIBUTE_VALUES[attribute.type](attribute) for attribute in plain
+            }
+        return self.attributes[key]
+
+    def _add_outputs(
+        self, node: onnx.NodeProto, outputs: Iterable[str], types: Mapping[str, Known]
+    ) -> None:
+        if node.op_type == "Constant":
+            self._add_made_constants(node, outputs, types)
+            return
+        for text, name in zip(node.output[:], outputs, strict=True):
+            if name:
+                known = types.get(text, NOTHING_KNOWN)
+                self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)
+
+    def _add_made_constants(
+        self, node: onnx.NodeProto, outputs: Iterable[str], types: Mapping[str, Known]
+    ) -> None:
+        constant = constant_tensor(node)
+        for text, name in zip(node.output, outputs, strict=True):
+            if constant is not None and name:
                 self._add_constant(name, constant)
-            elif is_constant and (sparse := _sparse_constant(node)):
+            elif (sparse := _sparse_constant(node)) and name:
                 self._add_sparse(name, sparse)
-            else:
-                known = infos.get(text, NOTHING_KNOWN)
-                self.tensors[name] = Tensor(name, known.dtype, known.shape, Role.ACTIVATION)
+            elif name:
+                known = types.get(text, NOTHING_KNOWN)
+                self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
         is_external = proto.data_location == onnx.TensorProto.EXTERNAL
@@ -182,7 +219,7 @@ class _Reader:
             storage=_external_place(proto) if is_external else None,
             is_external=is_external,
         )
-        if prod(shape) <= _MAX_VALUE_ELEMENTS and not is_external:
+        if not is_external and prod(shape) <= _MAX_VALUE_ELEMENTS:
             value = constant_value(proto)
             if value is not None and value.dtype.kind in "biuf":
                 self.values[name] = tuple(value.ravel().tolist())
@@ -198,27 +235,29 @@ class _Reader:
 
 
 def _weight_roles(graph: Graph) -> dict[str, Tensor]:
-    """Tell the weights from what only looks like one, by who reads it: the tensors, mended."""
+    """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
     nodes = list(graph.all_nodes())
-    tensors = dict(graph.tensors)
-    for node in nodes:
-        if node.onnx_op == "ConstantOfShape":
-            shape = tensors.get(next(iter(node.inputs), ""))
-            if shape is not None and shape.role is Role.WEIGHT:
-                for name in node.writes:
-                    tensors[name] = replace(tensors[name], role=Role.WEIGHT)
+    tensors = graph.tensors
+    changed: dict[str, Tensor] = {}
+    for node in [node for node in nodes if node.op_type == "ConstantOfShape" and not node.domain]:
+        sizes = next(iter(node.inputs), "")
+        shape = changed.get(sizes) or tensors.get(sizes)
+        if shape is not None and shape.role is Role.WEIGHT:
+            for name in node.writes:
+                changed[name] = replace(tensors[name], role=Role.WEIGHT)
     read = _really_read(graph, nodes)
-    for name, tensor in tensors.items():
-        if tensor.role is Role.WEIGHT and name not in read:
-            tensors[name] = replace(tensor, role=Role.UNREAD)
-    return tensors
+    weights = {name: tensor for name, tensor in tensors.items() if tensor.role is _WEIGHT}
+    for name, tensor in (weights | changed).items():
+        if name not in read:
+            changed[name] = replace(tensor, role=Role.UNREAD)
+    return changed
 
 
 def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
     """Names that a node reads for their elements, or that a graph hands out."""
     read = set(graph.outputs)
     for node in nodes:
-        if node.onnx_op != "ConstantOfShape":
+        if node.op_type != "ConstantOfShape" or node.domain:
             read.update(node.inputs)
         for _, inner in node.subgraphs:
             read.update(inner.outputs)
@@ -235,16 +274,6 @@ def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
         message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
         raise GraphError(message)
     return tuple(dims)
-
-
-def _attributes(proto: onnx.NodeProto) -> dict[str, Attribute]:
-    """The attributes that are plain values; tensors and graphs are left out."""
-    found = {}
-    for attribute in proto.attribute:
-        read = _ATTRIBUTE_VALUES.get(attribute.type)
-        if read is not None:
-            found[attribute.name] = read(attribute)
-    return found
 
 
 def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
@@ -290,7 +319,10 @@ def _unique(name: str, taken: dict[str, int]) -> str:
 
     ``taken`` maps each name that is taken to the last number that was tried with it.
     """
-    candidate, number = name, taken.get(name, 1)
+    if name not in taken:
+        taken[name] = 1
+        return name
+    candidate, number = name, taken[name]
     while candidate in taken:
         number += 1
         candidate = f"{name}#{number}"

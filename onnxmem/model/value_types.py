@@ -49,6 +49,12 @@ def known_of(proto: onnx.TypeProto) -> Known:
     return _read(proto) if len(text) > _MAX_SHORT else _read_short(text)
 
 
+def known_types(graph: onnx.GraphProto) -> dict[str, Known]:
+    """What a graph says of the types of its inputs, its outputs and what nodes make."""
+    values = (*graph.value_info, *graph.output, *graph.input)
+    return {value.name: known_of(value.type) for value in values}
+
+
 @lru_cache(maxsize=4096)
 def _read_short(text: bytes) -> Known:
     return _read(onnx.TypeProto.FromString(text))

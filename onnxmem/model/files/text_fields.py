@@ -12,6 +12,8 @@ import onnx
 from onnxmem.errors import ModelFileError
 from onnxmem.model.traversal import graphs_in
 
+_Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
+
 
 def refuse_names_that_are_no_text(model: onnx.ModelProto) -> None:
     """Check every name that is ever read.
@@ -43,12 +45,12 @@ def _names_of_function(function: onnx.FunctionProto) -> Iterator[str]:
 
 def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
     yield graph.name
-    for value in chain(graph.input, graph.output, graph.value_info):
+    for value in filter(_may_be_no_text, chain(graph.input, graph.output, graph.value_info)):
         yield value.name
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
     yield from _names_of_tensors(graph.initializer)
     yield from _names_of_tensors(sparse.values for sparse in graph.sparse_initializer)
-    for node in graph.node:
+    for node in filter(_may_be_no_text, graph.node):
         yield node.name
         yield node.op_type
         yield node.domain
@@ -60,8 +62,16 @@ def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _names_of_tensors(tensors: Iterable[onnx.TensorProto]) -> Iterator[str]:
-    for tensor in tensors:
+    for tensor in filter(_may_be_no_text, tensors):
         yield tensor.name
         for entry in tensor.external_data:
             yield entry.key
             yield entry.value
+
+
+def _may_be_no_text(message: _Message) -> bool:
+    """Whether a byte of a message is no ASCII: where none is, every name in it is text.
+
+    To write a small message again is far quicker than to read its fields one by one.
+    """
+    return not message.SerializeToString().isascii()

@@ -7,7 +7,7 @@ import onnx
 
 from onnxmem.model.dim_expressions import evaluated
 from onnxmem.model.traversal import subgraphs
-from onnxmem.model.value_types import dense_type, is_complete, shape_of
+from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
 from onnxmem.ops.spec import Shape
 
 
@@ -19,44 +19,56 @@ class Declared:
     """Nothing derives their shapes: the file's word stands."""
     contradicted: tuple[str, ...]
     """The file says otherwise than what was derived; the derived shape stands."""
+    has_changed: bool = False
+    """Whether any type of the model was changed."""
 
 
 def use_declared(
-    model: onnx.ModelProto, original: onnx.ModelProto, dims: Mapping[str, int]
+    model: onnx.ModelProto,
+    original: onnx.ModelProto,
+    dims: Mapping[str, int],
+    derived: Mapping[str, Known] | None = None,
 ) -> Declared:
     """Complete open types of ``model``, in place, from the ``value_info`` of the original.
 
     ``dims`` are the numbers of the symbols; a declaration with any other symbol is no use.
+    ``derived`` are the ``known_types`` of the model's graph, where they are at hand.
     """
     used: list[str] = []
     contradicted: list[str] = []
+    has_changed = False
+    known = derived or {}
     for graph, source in _pairs(model.graph, original.graph):
         words = [
             (value, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
         ]
+        words = [(value, word) for value, word in words if not _agrees(known, value.name, word)]
+        # What is known at hand is of the graph that comes first.
+        known = {}
         names = {value.name for value, word in words if word is not None} - {""}
         if not names:
             continue
         types = {
             value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
         }
-        made = {name for node in graph.node for name in node.output if name in names}
+        made = {name for node in graph.node for name in node.output[:]} & names
         read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
         for value, word in words:
             if word is None or value.name not in made:
                 continue
-            known = types.get(value.name)
-            if known is not None and _differ(shape_of(known.type), shape_of(word)):
+            entry = types.get(value.name)
+            if entry is not None and _differ(shape_of(entry.type), shape_of(word)):
                 past = read.get(buffers.get(value.name, ""))
                 if past is not None and shape_of(word) == shape_of(past):
-                    known.type.CopyFrom(word)
+                    entry.type.CopyFrom(word)
+                    has_changed = True
                 else:
                     contradicted.append(value.name)
-            elif known is None or not is_complete(known.type):
-                entry = known or graph.value_info.add(name=value.name)
+            elif entry is None or not is_complete(entry.type):
+                entry = entry or graph.value_info.add(name=value.name)
                 entry.type.CopyFrom(word)
                 used.append(value.name)
-    return Declared(tuple(used), tuple(contradicted))
+    return Declared(tuple(used), tuple(contradicted), has_changed or bool(used))
 
 
 def _pairs(
@@ -67,8 +79,9 @@ def _pairs(
     while stack:
         graph, source = stack.pop()
         yield graph, source
-        for place, twin in enumerate(source.node):
-            if twin.attribute and (bodies := subgraphs(twin)):
+        twins = [(place, twin) for place, twin in enumerate(source.node) if twin.attribute]
+        for place, twin in twins:
+            if bodies := subgraphs(twin):
                 pairs = zip(subgraphs(graph.node[place]), bodies, strict=True)
                 stack.extend((inner, other) for (_, inner), (_, other) in pairs)
 
@@ -82,10 +95,18 @@ def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
     return {
         present: past
         for node in graph.node
-        if (node.domain, node.op_type) == ("com.microsoft", "GroupQueryAttention")
+        if node.op_type == "GroupQueryAttention" and node.domain == "com.microsoft"
         for past, present in zip(node.input[3:5], node.output[1:3], strict=False)
         if past and present
     }
+
+
+def _agrees(types: Mapping[str, Known], name: str, word: onnx.TypeProto | None) -> bool:
+    """Whether a type is known to be complete and as declared."""
+    known = types.get(name)
+    if word is None or known is None or not known.is_complete:
+        return False
+    return not _differ(known.shape, shape_of(word))
 
 
 def _differ(derived: Shape | None, declared: Shape | None) -> bool:

@@ -7,8 +7,9 @@ follows the elements of any long vector, and a file of 89 bytes makes it take 9.
 word (``value_info``) is used where nothing derives a shape, and marked.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import onnx
 import onnx.shape_inference
@@ -16,13 +17,14 @@ import onnx.shape_inference
 from onnxmem.findings import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
+from onnxmem.model.constants import Array
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.propagation import Walked, propagate
 from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
 from onnxmem.model.shapes.symbolic import infer_symbolically
-from onnxmem.model.traversal import graphs_in, onnx_op
-from onnxmem.model.value_types import forget_shapes, is_complete
+from onnxmem.model.traversal import graphs_in
+from onnxmem.model.value_types import Known, forget_shapes, known_types
 
 _MAX_ROUNDS = 3
 """What one engine finds may help the other; more rounds have never found more."""
@@ -38,35 +40,48 @@ class Shaped:
     follows_batch: bool
     """False: constants keep the graph, or part of it, at the batch that the file fixes."""
     findings: tuple[Finding, ...]
+    types: Mapping[str, Known] | None = None
+    """The ``known_types`` of the top-level graph, where they are at hand."""
 
 
-def with_shapes(model: onnx.ModelProto, binding: Binding) -> Shaped:
-    """Set the inputs' dims and infer the shapes of everything else."""
+def with_shapes(
+    model: onnx.ModelProto,
+    binding: Binding,
+    values: Mapping[str, Array] = MappingProxyType({}),
+) -> Shaped:
+    """Set the inputs' dims and infer the shapes of everything else.
+
+    ``values`` are the elements of inputs, where they are known.
+    """
     bound = _with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
-        return _with_declared(bound, model, binding)
+        return _with_declared(bound, model, binding, values)
     old_shapes = {name: (binding.old_batch, *dims[1:]) for name, dims in binding.shapes.items()}
     at_old, _ = inferred(_with_bound_inputs(model, old_shapes))
     rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
-    at_new, walked = inferred(bound)
+    at_new, walked = inferred(bound, values)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
     findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
     return Shaped(at_new, frozenset(failures), not failures, findings)
 
 
-def _with_declared(bound: onnx.ModelProto, model: onnx.ModelProto, binding: Binding) -> Shaped:
-    proto, walked = inferred(bound)
+def _with_declared(
+    bound: onnx.ModelProto, model: onnx.ModelProto, binding: Binding, values: Mapping[str, Array]
+) -> Shaped:
+    proto, walked = inferred(bound, values)
     if not _is_as_declared(model, binding):
         # What the file declares speaks of other inputs.
         findings = tuple(_walk_findings(proto, walked))
-        return Shaped(proto, frozenset(), follows_batch=True, findings=findings)
-    declared = use_declared(proto, model, binding.dims)
+        return Shaped(proto, frozenset(), follows_batch=True, findings=findings, types=walked.types)
+    declared = use_declared(proto, model, binding.dims, walked.types)
     if declared.used:
-        propagate(proto)
+        propagate(proto, values)
     findings = (*_declared_findings(declared), *_walk_findings(proto, walked))
-    return Shaped(proto, frozenset(declared.used), follows_batch=True, findings=findings)
+    types = None if declared.has_changed else walked.types
+    used = frozenset(declared.used)
+    return Shaped(proto, used, follows_batch=True, findings=findings, types=types)
 
 
 def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
@@ -116,25 +131,28 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     return (Finding("batch_fixed", text),)
 
 
-def inferred(bound: onnx.ModelProto) -> tuple[onnx.ModelProto, Walked]:
+def inferred(
+    bound: onnx.ModelProto, values: Mapping[str, Array] = MappingProxyType({})
+) -> tuple[onnx.ModelProto, Walked]:
     """Run the engines until nothing is open or none of them helps.
 
     Comes back: the model with its shapes, and what was learnt beside them.
     """
     proto = _inferred_whole(bound)
-    highest_rank = _forget_high_ranks(proto)
+    types = [(graph, known_types(graph)) for graph in graphs_in(proto.graph)]
+    highest_rank = _forget_high_ranks(types)
     if highest_rank:
         # To derive them again, node by node, would take the square of the ranks.
         return proto, Walked({}, {}, highest_rank=highest_rank)
-    if not num_open(proto):
-        return proto, Walked({}, {})
-    walked = propagate(proto)
+    if not any(open_names(graph, known) for graph, known in types):
+        return proto, Walked({}, {}, types=types[0][1])
+    walked = propagate(proto, values)
     for _ in range(_MAX_ROUNDS):
         if not num_open(proto):
             break
         if not infer_symbolically(proto, walked.values, walked.refused.keys()):
             break
-        walked = propagate(proto)
+        walked = propagate(proto, values)
     return proto, walked
 
 
@@ -150,10 +168,15 @@ def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
         return bound
 
 
-def _forget_high_ranks(proto: onnx.ModelProto) -> int:
-    """Clear the shapes past the bound, in place; the highest rank of these, 0 where none is."""
+def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known]]]) -> int:
+    """Clear the shapes past the bound, in place; the highest rank of these, 0 where none is.
+
+    ``types`` are all graphs with their ``known_types``: no such shape is complete.
+    """
     highest = 0
-    for graph in graphs_in(proto.graph):
+    for graph, known in types:
+        if all(each.is_complete for each in known.values()):
+            continue
         for value in (*graph.input, *graph.output, *graph.value_info):
             dims = value.type.tensor_type.shape.dim
             rank = len(dims)
@@ -178,16 +201,19 @@ def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
     ]
 
 
-def open_names(graph: onnx.GraphProto) -> set[str]:
-    """The node outputs of one graph whose type is not complete."""
-    is_known = {value.name: is_complete(value.type) for value in (*graph.value_info, *graph.output)}
-    found = {
-        name
-        for node in graph.node
-        for name in node.output
-        if not is_known.get(name) and onnx_op(node) != "Constant"
-    }
-    return found - {""}
+def open_names(graph: onnx.GraphProto, types: Mapping[str, Known] | None = None) -> set[str]:
+    """The node outputs of one graph whose type is not complete.
+
+    ``types`` are the graph's ``known_types``, where they are at hand.
+    """
+    known = known_types(graph) if types is None else types
+    complete = {name for name, each in known.items() if each.is_complete}
+    found = {name for node in graph.node for name in node.output[:]} - complete - {""}
+    if not found:
+        return found
+    return found.difference(
+        *(node.output for node in graph.node if node.op_type == "Constant" and not node.domain)
+    )
 
 
 def _with_bound_inputs(

@@ -4,7 +4,7 @@ They read rows: [N, C], or one of them as [C]. Source: ``onnx/defs/traditionalml
 kernels of ``core/providers/cpu/ml`` of onnxruntime.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
@@ -14,6 +14,7 @@ from onnxmem.model.shapes.node_facts import Found, NodeFacts
 from onnxmem.ops.spec import Dims
 
 _FLOAT: Final = onnx.TensorProto.FLOAT
+_TWO: Final = 2
 
 
 def _floats(facts: NodeFacts) -> Found:
@@ -61,6 +62,52 @@ def _num_rows(dims: Dims | None) -> int | None:
     return dims[0] if len(dims) > 1 else 1
 
 
+def _trees(facts: NodeFacts) -> Found:
+    """X: [N, C] -> a label and the scores of all classes for each row."""
+    return _labelled(facts, len(_labels(facts)))
+
+
+def _tree_regression(facts: NodeFacts) -> Found:
+    """X: [N, C] -> [N, targets]."""
+    rows = _num_rows(facts.dims(0))
+    made = None if rows is None or "n_targets" not in facts.attributes else rows
+    shape = None if made is None else (made, facts.integer("n_targets"))
+    return facts.outputs(shape, elem_type=_FLOAT)
+
+
+def _support_vector_classes(facts: NodeFacts) -> Found:
+    """X: [N, C] -> a label for each row, and scores: of each class, or of each pair of classes.
+
+    By pairs where there are vectors, no probabilities and more classes than two
+    (``svmclassifier.cc``). Without vectors the coefficients tell, which nothing here reads.
+    """
+    classes = len(_labels(facts))
+    if not facts.integers("vectors_per_class"):
+        return _labelled(facts, None)
+    probabilities = facts.attributes.get("prob_a")
+    has_pairs = classes > _TWO and not (probabilities and probabilities.floats)
+    return _labelled(facts, classes * (classes - 1) // 2 if has_pairs else classes)
+
+
+def _labels(facts: NodeFacts) -> Sequence[bytes | int]:
+    for name in ("classlabels_strings", "classlabels_ints", "classlabels_int64s"):
+        attribute = facts.attributes.get(name)
+        if attribute is not None and (attribute.strings or attribute.ints):
+            return attribute.strings or attribute.ints
+    return ()
+
+
+def _labelled(facts: NodeFacts, scores: int | None) -> Found:
+    """A label and some scores for each row."""
+    rows, labels = _num_rows(facts.dims(0)), _labels(facts)
+    if rows is None or not labels:
+        return {}
+    elem_type = onnx.TensorProto.INT64 if isinstance(labels[0], int) else onnx.TensorProto.STRING
+    found = facts.outputs((rows,), elem_type=elem_type)
+    made = None if scores is None else (rows, scores)
+    return found | facts.outputs(None, made, elem_type=_FLOAT)
+
+
 ML_RULES: Final[Mapping[str, Callable[[NodeFacts], Found]]] = {
     "ArrayFeatureExtractor": _columns,
     "FeatureVectorizer": _joined,
@@ -68,5 +115,8 @@ ML_RULES: Final[Mapping[str, Callable[[NodeFacts], Found]]] = {
     "LinearRegressor": _regression,
     "Normalizer": _floats,
     "Scaler": _floats,
+    "SVMClassifier": _support_vector_classes,
     "SVMRegressor": _support_vectors,
+    "TreeEnsembleClassifier": _trees,
+    "TreeEnsembleRegressor": _tree_regression,
 }

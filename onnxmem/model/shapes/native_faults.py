@@ -39,7 +39,8 @@ def ends_the_process(
     ``types`` are those that onnx would be told of; what it finds itself may be less than we think.
     """
     known = types or {}
-    return any(_is_fatal(node, opsets, known) for node in nodes_in(nodes))
+    asked = (node for node in nodes_in(nodes) if node.op_type in _ASKED)
+    return any(_is_fatal(node, opsets, known) for node in asked)
 
 
 def has_long_target(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
@@ -60,8 +61,6 @@ def has_odd_parts(node: onnx.NodeProto) -> bool:
 def _is_fatal(
     node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto]
 ) -> bool:
-    if node.op_type not in _ASKED:
-        return False
     if (node.domain, node.op_type) in _NEED_A_TYPE:
         first = types.get(node.input[0]) if node.input else None
         return first is None or first.WhichOneof("value") is None

@@ -6,6 +6,7 @@ from typing import Final
 
 import onnx
 
+from onnxmem.model.constants import Array
 from onnxmem.model.value_types import dense_type, dims_of
 from onnxmem.ops.spec import Dims
 
@@ -22,6 +23,8 @@ class NodeFacts:
 
     node: onnx.NodeProto
     types: Types
+    values: Mapping[str, Array] = field(default_factory=dict)
+    """Elements of the small inputs whose values are known."""
     attributes: Mapping[str, onnx.AttributeProto] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -44,6 +47,13 @@ class NodeFacts:
     def input_type(self, place: int) -> onnx.TypeProto | None:
         """The type of an input; ``None`` where it is left out or unknown."""
         return self.types.get(self.node.input[place]) if self.has(place) else None
+
+    def whole_numbers(self, place: int) -> Dims | None:
+        """The elements of an input, where they are known and whole numbers."""
+        value = self.values.get(self.node.input[place]) if self.has(place) else None
+        if value is None or value.dtype.kind not in "iu":
+            return None
+        return tuple(int(element) for element in value.ravel().tolist())
 
     def integer(self, name: str, default: int = 0) -> int:
         """An integer attribute."""

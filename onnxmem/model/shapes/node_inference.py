@@ -43,7 +43,7 @@ class NodeInference:
         for own in (
             own_types(node, types, values, self.opsets),
             blocked_types(node, types, self.block),
-            contrib_types(node, types),
+            contrib_types(node, types, values),
         ):
             for name, derived in own.items():
                 found[name] = merged(found.get(name), derived)

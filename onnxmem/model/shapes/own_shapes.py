@@ -13,6 +13,9 @@ _ShapeFunction = Callable[
     [onnx.NodeProto, Mapping[str, onnx.TypeProto], Mapping[str, Array]], _Types
 ]
 
+Body = tuple[onnx.GraphProto, Mapping[str, Array]]
+"""A graph inside a node, and what is known of the values in it."""
+
 _SCAN_WITHOUT_BATCH = 9
 """Before this version Scan had a batch axis and lengths."""
 _DROPOUT_MASK_IS_BOOL = 10
@@ -132,12 +135,29 @@ def _dropout(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> _Type
     return {} if data is None else dict.fromkeys(node.output, data)
 
 
-def _if(node: onnx.NodeProto, values: Mapping[str, Array]) -> _Types:
-    """With a known condition the outputs are those of the branch that runs."""
+def values_of_branch(
+    node: onnx.NodeProto, values: Mapping[str, Array], bodies: Mapping[str, Body]
+) -> dict[str, Array]:
+    """What an If puts out, where the branch that runs is known and so are its values."""
+    branch = _branch(node, values) if onnx_op(node) == "If" else ""
+    if branch not in bodies:
+        return {}
+    graph, inside = bodies[branch]
+    pairs = zip(node.output, graph.output, strict=False)
+    return {name: inside[made.name] for name, made in pairs if name and made.name in inside}
+
+
+def _branch(node: onnx.NodeProto, values: Mapping[str, Array]) -> str:
+    """The attribute of the branch that runs; empty where the condition is not known."""
     condition = values.get(node.input[0])
     if condition is None or condition.size != 1:
-        return {}
-    branch = "then_branch" if condition.item() else "else_branch"
+        return ""
+    return "then_branch" if condition.item() else "else_branch"
+
+
+def _if(node: onnx.NodeProto, values: Mapping[str, Array]) -> _Types:
+    """With a known condition the outputs are those of the branch that runs."""
+    branch = _branch(node, values)
     graph = next((a.g for a in node.attribute if a.name == branch), None)
     if graph is None:
         return {}

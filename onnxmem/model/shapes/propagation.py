@@ -6,21 +6,40 @@ suffices, since nodes stand in running order.
 """
 
 from collections import ChainMap
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
+import numpy as np
 import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
+from onnxmem.model.shapes.node_facts import NodeFacts
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.shapes.own_shapes import body_inputs
+from onnxmem.model.shapes.own_shapes import Body, body_inputs, values_of_branch
+from onnxmem.model.shapes.sequences import Sequences, is_followed
 from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
-from onnxmem.model.value_types import common, dense_type, forget_shapes, is_complete, merged
+from onnxmem.model.value_types import (
+    Known,
+    common,
+    dense_type,
+    forget_shapes,
+    is_complete,
+    merged,
+    shape_of,
+)
 
 Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
+
+_NOTHING: Final = (0,)
+_NUMBERS: Final = frozenset(
+    {onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.INT64}
+)
+"""What lists of axes, sizes, pads and scales are made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +54,17 @@ class Walked:
     """Values that were not worked out because a bound was reached."""
     highest_rank: int = 0
     """Of the tensors with more dims than the bound; 0 where there is none."""
+    types: Mapping[str, Known] | None = None
+    """The ``known_types`` of the top-level graph, where no walk was needed."""
 
 
-def propagate(model: onnx.ModelProto) -> Walked:
-    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes."""
+def propagate(model: onnx.ModelProto, given: Mapping[str, Array] = MappingProxyType({})) -> Walked:
+    """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
+
+    ``given`` are the values of graph inputs, where they are known.
+    """
     walk = _Walk(model)
-    values: ChainMap[str, Array] = ChainMap()
+    values: ChainMap[str, Array] = ChainMap({**given})
     walk.graph(model.graph, ChainMap(), values)
     return Walked(values, walk.asker.refused, walk.folder.left_out)
 
@@ -50,6 +74,7 @@ class _Walk:
     model: onnx.ModelProto
     asker: NodeInference = field(init=False)
     folder: Folder = field(init=False)
+    sequences: Sequences = field(default_factory=Sequences)
 
     def __post_init__(self) -> None:
         self.asker = NodeInference(self.model)
@@ -63,6 +88,7 @@ class _Walk:
     ) -> None:
         """Walk one graph; the chains' later maps hold what enclosing graphs know."""
         add_known(graph, types, values)
+        self.sequences.forget(value.name for value in graph.input)
         for node in graph.node:
             self._node(node, types, values)
         made = [name for node in graph.node for name in node.output if name in types.maps[0]]
@@ -80,23 +106,36 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> None:
-        handed_in = body_inputs(node, types, self.asker.opsets)
-        for _, inner in subgraphs(node):
-            for value in inner.input:
-                if value.name in handed_in:
-                    value.type.CopyFrom(merged(value.type, handed_in[value.name]))
-            self.graph(inner, types.new_child(), values.new_child())
+        values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
         if not all(is_complete(types.get(name)) for name in node.output if name):
             subject = (
                 node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
             )
-            for name, derived in self.asker.output_types(subject, types, values).items():
-                types[name] = merged(types.get(name), derived)
+            _merge(types, self.asker.output_types(subject, types, values))
+        self.sequences.forget(node.output)
+        if is_followed(node):
+            _merge(types, self.sequences.follow(NodeFacts(node, types, values)))
         for name, folded in self.folder.values_of(node, values, types).items():
             values[name] = folded
             if not is_complete(types.get(name)):
                 elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
                 types[name] = dense_type(elem_type, folded.shape)
+
+    def _bodies(
+        self,
+        node: onnx.NodeProto,
+        types: "ChainMap[str, onnx.TypeProto]",
+        values: "ChainMap[str, Array]",
+    ) -> Iterator[tuple[str, Body]]:
+        """Walk the graphs inside a node; each by its attribute, with the values in it."""
+        handed_in = body_inputs(node, types, self.asker.opsets)
+        for attribute, inner in subgraphs(node):
+            for value in inner.input:
+                if value.name in handed_in:
+                    value.type.CopyFrom(merged(value.type, handed_in[value.name]))
+            inside = values.new_child()
+            self.graph(inner, types.new_child(), inside)
+            yield attribute, (inner, inside)
 
     def _in_every_iteration(
         self,
@@ -129,6 +168,7 @@ def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
     for value in (*graph.value_info, *graph.output, *graph.input):
         if value.type.WhichOneof("value"):
             types[value.name] = value.type
+    values.update(_empty_lists(graph))
     constants = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         tensor = constant_tensor(node)
@@ -139,3 +179,16 @@ def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
         elements = constant_value(constant)
         if elements is not None and elements.size <= MAX_ELEMENTS and elements.dtype.kind in "biuf":
             values[name] = elements
+
+
+def _empty_lists(graph: onnx.GraphProto) -> Iterator[tuple[str, Array]]:
+    """The inputs that list no axes, sizes or pads: their elements need no telling."""
+    for value in graph.input:
+        elem_type = value.type.tensor_type.elem_type
+        if elem_type in _NUMBERS and shape_of(value.type) == _NOTHING:
+            yield value.name, np.empty(_NOTHING, onnx.helper.tensor_dtype_to_np_dtype(elem_type))
+
+
+def _merge(types: Types, found: Mapping[str, onnx.TypeProto]) -> None:
+    for name, derived in found.items():
+        types[name] = merged(types.get(name), derived)

@@ -1,0 +1,51 @@
+"""Shapes that follow from what small inputs hold: a Reshape's target, the k of a TopK.
+
+Without the values such shapes are open. They are inferred anew with them, and only where there is
+something open to find.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from onnxmem.findings import Finding
+from onnxmem.model.building import BoundModel, Prepared
+from onnxmem.model.constants import Array
+from onnxmem.model.given_values import GivenValueError, fitted
+from onnxmem.model.graph import Graph
+from onnxmem.model.reading import read_graph
+from onnxmem.model.shapes import with_shapes
+from onnxmem.values import Values
+
+
+def with_given_values(
+    prepared: Prepared, bound: BoundModel, values: Mapping[str, Values]
+) -> BoundModel:
+    """Infer the open shapes of a model with the values of its inputs; else the model as it is.
+
+    A value that does not fit its input, as at another batch, is left out with a finding.
+    """
+    if not values or not _has_open_shapes(bound.graph):
+        return bound
+    known: dict[str, Array] = {}
+    findings = tuple(_fit(bound.graph, values, known))
+    shaped = with_shapes(prepared.proto, bound.binding, known)
+    return replace(
+        bound,
+        graph=read_graph(shaped.proto, shaped.assumed),
+        follows_batch=bound.follows_batch and shaped.follows_batch,
+        findings=(*prepared.findings, *bound.binding.findings, *shaped.findings, *findings),
+    )
+
+
+def _has_open_shapes(graph: Graph) -> bool:
+    return any(tensor.num_elements is None for tensor in graph.tensors.values())
+
+
+def _fit(graph: Graph, values: Mapping[str, Values], known: dict[str, Array]) -> Iterator[Finding]:
+    """Enter the arrays of the inputs; a finding for each value that is none of its input."""
+    for name in graph.inputs:
+        if name in values:
+            try:
+                known[name] = fitted(graph.tensors[name], values[name])
+            except GivenValueError as fault:
+                yield Finding("unused_value", str(fault))
