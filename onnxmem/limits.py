@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from onnxmem.capacity import BatchLaw, BatchLimit, batch_law, largest_batch
-from onnxmem.symbolic_terms import symbolic_terms
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms
 
 _LAW_BATCH = 128
@@ -23,8 +23,11 @@ class _Figures:
 class Limits:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
-    def __init__(self, terms: Terms, at: Callable[[int], Terms]) -> None:
+    def __init__(
+        self, terms: Terms, at: Callable[[int], Terms], symbolic: SymbolicTerms | NoRows
+    ) -> None:
         self._terms = terms
+        self._symbolic = symbolic
         self._batch = terms.bound.binding.batch
         self._at = at
         self._tried: dict[int, _Figures] = {}
@@ -34,17 +37,16 @@ class Limits:
     def total_law(self) -> BatchLaw | None:
         """The law of weights, inputs and in-place peak.
 
-        It is read off the peak's lines, of two batches, where there are any up to its last batch.
-        A training law tries three batches anyway.
+        It is read off the peak's rows where these speak of the batches up to the last. A training
+        law tries three batches anyway.
         """
         if self._batch is None or self._terms.training is not None:
             return self._law(self._total_bytes)
-        last = max(self._batch, _LAW_BATCH)
-        lines = symbolic_terms(self._terms, self._at, last)
-        if lines is None or min(lines.peaks.other_batches, default=last + 1) <= last:
+        last, rows = max(self._batch, _LAW_BATCH), self._symbolic
+        if isinstance(rows, NoRows) or not rows.speaks_of_batches(last):
             return self._law(self._total_bytes)
-        row = lines.only_row(last)
-        return None if row is None else BatchLaw(row.fixed_bytes, row.bytes_per_sample, last)
+        line = rows.line_in_batch(last)
+        return None if line is None else BatchLaw(*line, last)
 
     def training_law(self) -> BatchLaw | None:
         """The law of the training peak."""
@@ -73,6 +75,11 @@ class Limits:
         return batch_law(bytes_at, max(self._batch, _LAW_BATCH))
 
     def _total_bytes(self, batch: int) -> int | None:
+        rows = self._symbolic
+        if isinstance(rows, SymbolicTerms) and rows.has_batch and batch not in self._tried:
+            numbers = rows.at_batch(batch)
+            if rows.speaks_of(numbers):
+                return rows.total_bytes(numbers)
         return self._figures_at(batch).total_bytes
 
     def _training_peak_bytes(self, batch: int) -> int | None:

@@ -108,7 +108,12 @@ class Question:
         return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))
 
     def symbolic(self, terms: Terms) -> SymbolicTerms | NoRows:
-        """The peak as rows; in the batch alone where whole shapes or a context are asked for."""
+        """The peaks of a run as rows; in the batch alone where whole shapes or a context are bound.
+
+        A training step's report leaves them out: they are walks of their own.
+        """
+        if self.settings.train:
+            return NoRows("they are of a run; leave training out")
         is_bound = self.settings.shapes or self.context is not None
         dims = free_dims(self.prepared, terms.bound.binding, terms.graph)
         return symbolic_terms(terms, self.walk, dict.fromkeys(dims, False) if is_bound else dims)

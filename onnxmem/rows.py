@@ -70,7 +70,8 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "inputs_bytes": analysis.inputs_bytes,
         "outputs_bytes": analysis.outputs_bytes,
         "batch_law": _law(analysis.batch_law),
-        "activations": _activations(analysis.activations, analysis.schedule),
+        "activations": _activations(analysis.activations, analysis.schedule)
+        | analysis.symbolic.to_dict(),
         "total_bytes": analysis.total_bytes,
         "training": _training(analysis.training, analysis.torch),
         "training_law": _law(analysis.training_law),

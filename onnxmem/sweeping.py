@@ -1,11 +1,11 @@
-"""What inference needs at many batches of one model: lines where there are any, else one by one."""
+"""What inference needs at many batches of one model: rows where there are any, else one by one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.analysis import Analysis
-from onnxmem.memory.symbolic import largest
-from onnxmem.symbolic_terms import symbolic_terms
+from onnxmem.memory.polynomials import largest
+from onnxmem.symbolic_terms import SymbolicTerms, symbolic_terms
 from onnxmem.terms import Terms
 
 
@@ -26,35 +26,41 @@ class BatchFigures:
 def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...]:
     """Find the figures of every batch, in the order given, without reading the file again.
 
-    Two batches are walked where all bytes are lines in the batch, whatever the number of batches;
-    elsewhere each batch is. The figures are those of ``analysis.at(batch=...)``.
+    None is walked that the peak's rows speak of, whatever the number of batches: two walks find
+    rows that go far enough. Elsewhere each batch is walked. The figures are those of
+    ``analysis.at(batch=...)``.
 
     :raises ShapeError: a batch is not positive.
     """
     asked = tuple(batches)
-    question, walked = analysis.question, dict[int, Terms]()
-
-    def at(batch: int) -> Terms:
-        if batch not in walked:
-            walked[batch] = question.at(batch).terms()
-        return walked[batch]
-
-    batch = analysis.settings.batch
-    lines = None if batch is None else symbolic_terms(at(batch), at, max(asked, default=1))
-    if lines is None:
-        return tuple(_figures(batch, at(batch)) for batch in asked)
-    peaks, peak_rows = lines.peaks, lines.peak_rows()
+    rows, question = _rows_to(analysis, max(asked, default=1)), analysis.question
     return tuple(
-        BatchFigures(
-            batch,
-            peaks.inputs.bytes_at(batch),
-            largest(peak_rows, batch),
-            largest(peaks.in_place_peak_rows, batch),
-            lines.total_bytes(batch),
-        )
-        if peaks.speaks_of(batch)
-        else _figures(batch, at(batch))
+        _figures(batch, question.walk(batch, {}))
+        if rows is None or not rows.speaks_of(rows.at_batch(batch))
+        else _read_off(batch, rows)
         for batch in asked
+    )
+
+
+def _rows_to(analysis: Analysis, last: int) -> SymbolicTerms | None:
+    """Rows that go as far as the last batch: the analysis's own, or others in the batch alone."""
+    known, question, batch = analysis.symbolic, analysis.question, analysis.settings.batch
+    if isinstance(known, SymbolicTerms) and known.has_batch and last <= known.last[0]:
+        return known
+    if batch is None:
+        return None
+    found = symbolic_terms(question.walk(batch, {}), question.walk, last_batch=last)
+    return found if isinstance(found, SymbolicTerms) else None
+
+
+def _read_off(batch: int, rows: SymbolicTerms) -> BatchFigures:
+    numbers = rows.at_batch(batch)
+    return BatchFigures(
+        batch,
+        rows.inputs.at(numbers),
+        largest(rows.peaks.peak_rows, numbers),
+        largest(rows.peaks.in_place_peak_rows, numbers),
+        rows.total_bytes(numbers),
     )
 
 

@@ -1,7 +1,14 @@
-"""Peaks as lines in the batch, against the walk of every batch."""
+"""Peaks as polynomials in free dims, against the walk of every point."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
+import oracle
 import pytest
 from graphs import model_of
 from hypothesis import given, settings
@@ -9,16 +16,18 @@ from hypothesis import strategies as st
 
 import onnxmem
 from onnxmem.memory import activation_memory
-from onnxmem.memory.symbolic import (
-    PeakRow,
-    SymbolicPeaks,
-    free_prime,
-    largest,
-    liveness_rows,
-    symbolic_peaks,
-)
+from onnxmem.memory.growth import Growth
+from onnxmem.memory.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
+from onnxmem.memory.primes import dims_of, prime_above, prime_up_to
+from onnxmem.memory.sizes import Ends, UnprovenError
+from onnxmem.memory.symbolic import symbolic_peaks
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.report.peak_rows import rows_section
+from onnxmem.report.terminal import render
 from onnxmem.sweeping import BatchFigures, sweep
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+
+MODELS = Path(__file__).parent.parent / "models"
 
 TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
     a = Relu(w)
@@ -39,6 +48,7 @@ MEETING = """agraph (float[batch, 3] x, float[13, 1] k) => (float[batch, 3] y) {
     c = Mul(a, s)
     y = Exp(c)
 }"""
+CHAIN = "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }"
 SQUARE = """agraph (float[batch, 3] x) => (float[batch, batch] y) {
     t = Transpose(x)
     y = MatMul(x, t)
@@ -63,55 +73,305 @@ WITHOUT_LINES = {
 }
 
 
+ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7] y)
+<float[7, 11] w> {
+    q = MatMul(x, w)
+    k = Transpose<perm = [0, 2, 1]>(q)
+    scores = MatMul(q, k)
+    weights = Softmax(scores)
+    mixed = MatMul(weights, q)
+    t = Transpose(w)
+    y = MatMul(mixed, t)
+}"""
+CACHED = """agraph (float[batch, new, 3] x, float[batch, past, 3] old) => (float[batch, all, 3] y) {
+    joined = Concat<axis = 1>(old, x)
+    a = Relu(joined)
+    y = Exp(a)
+}"""
+PADDED = """agraph (float[batch, sequence] x) => (float[batch, longer] y) {
+    pads = Constant<value_ints = [0, 2, 0, 3]>()
+    a = Pad(x, pads)
+    y = Exp(a)
+}"""
+WITH_ROWS = {"attention": ATTENTION, "cached": CACHED, "padded": PADDED}
+STRIDED = """agraph (float[batch, 3, high, wide] x) => (float[n, c, h, w] y) <float[5, 3, 3, 3] k> {
+    a = Conv<strides = [2, 2]>(x, k)
+    y = Relu(a)
+}"""
+ROUNDED = """agraph (float[batch, time] x) => (float[batch, t] y) {
+    begin = Constant<value_ints = [0]>()
+    stop = Constant<value_ints = [1000000]>()
+    axis = Constant<value_ints = [1]>()
+    step = Constant<value_ints = [2]>()
+    y = Slice(x, begin, stop, axis, step)
+}"""
+SHORT = """agraph (float[batch, time] x) => (float[batch, t] y) {
+    begin = Constant<value_ints = [0]>()
+    stop = Constant<value_ints = [100]>()
+    axis = Constant<value_ints = [1]>()
+    y = Slice(x, begin, stop, axis)
+}"""
+BATCH_ONLY = {"strided": STRIDED, "rounded": ROUNDED, "short": SHORT}
+
+
 def graphs_of(text: str, *batches: int) -> list[Graph]:
     prepared = prepare(ModelFile("<text>", model_of(text), 0))
     return [build(prepared, Request(batch)).graph for batch in batches]
 
 
-def peaks_of(text: str, prime: int = 131) -> SymbolicPeaks | None:
-    one, later = graphs_of(text, 1, prime)
-    return symbolic_peaks(one, activation_memory(one), later, prime)
+def rows_of(source: object, **asked: object) -> SymbolicTerms:
+    """The rows of a model that has some."""
+    found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
+    assert isinstance(found, SymbolicTerms), found
+    return found
+
+
+def line(slope: int, start: int) -> Polynomial:
+    return polynomial((((1,), slope), ((0,), start)))
+
+
+def assert_is_walked(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
+    """The rows at a point are what the model asked anew says there, and what brute force says."""
+    terms, point = analysis.symbolic, tuple(numbers)
+    assert isinstance(terms, SymbolicTerms)
+    dims = dict(zip(terms.symbols, point, strict=True))
+    batch = dims.pop("batch", None)
+    again = analysis.at(batch=batch, dims=dims)
+    memory, peaks = again.activations, terms.peaks
+    assert largest(peaks.peak_rows, point) == memory.peak_bytes, point
+    assert largest(peaks.in_place_peak_rows, point) == memory.in_place_peak_bytes, point
+    assert peaks.naive(len(point)).at(point) == memory.naive_bytes
+    assert peaks.naive_in_place(len(point)).at(point) == memory.naive_in_place_bytes
+    assert terms.total_bytes(point) == again.total_bytes
+    if len(again.graph.nodes) < 30:
+        live = [max(oracle.live_bytes(again.graph, in_place=each)) for each in (False, True)]
+        assert live == [memory.peak_bytes, memory.in_place_peak_bytes]
 
 
 def test_the_rows_are_the_lines_of_the_steps() -> None:
     text = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[3, 5] w, float[700] k> {
         a = Neg(k) b = Neg(x) c = Relu(a) y = MatMul(b, w) }"""
-    one, later = graphs_of(text, 1, 131)
-    peaks = symbolic_peaks(one, activation_memory(one), later, 131)
+    terms = rows_of(model_of(text))
     # At first the 700 numbers and x's twin; later x's twin beside y.
-    assert peaks is not None
-    assert peaks.in_place_peak_rows == (PeakRow(12, 2800), PeakRow(32, 0))
-    assert peaks.inputs == PeakRow(12, 0)
-    assert liveness_rows(one, later, 131) == (PeakRow(12, 5600), PeakRow(32, 0))
+    assert terms.peaks.in_place_peak_rows == (line(12, 2800), line(32, 0))
+    assert terms.inputs == line(12, 0)
+    assert terms.peaks.peak_rows == (line(12, 5600), line(32, 0))
 
 
 @pytest.mark.parametrize("text", [TWO_ROWS, MEETING])
 def test_every_batch_is_what_a_walk_of_it_says(text: str) -> None:
-    peaks = peaks_of(text)
-    assert peaks is not None
-    for batch, graph in enumerate(graphs_of(text, *range(1, 40)), start=1):
-        if peaks.speaks_of(batch):
-            peak_bytes = activation_memory(graph).in_place_peak_bytes
-            assert largest(peaks.in_place_peak_rows, batch) == peak_bytes, batch
+    analysis = onnxmem.analyze(model_of(text))
+    for batch in range(1, 40):
+        assert_is_walked(analysis, (batch,))
+
+
+@pytest.mark.parametrize("text", WITH_ROWS.values(), ids=WITH_ROWS)
+@pytest.mark.parametrize("asked", [{}, {"batch": 5}])
+def test_every_point_is_what_a_walk_of_it_says(text: str, asked: dict[str, int]) -> None:
+    analysis = onnxmem.analyze(model_of(text), **asked)  # type: ignore[arg-type]
+    assert isinstance(analysis.symbolic, SymbolicTerms)
+    num_symbols = len(analysis.symbolic.symbols)
+    assert num_symbols == 2 + (text == CACHED)
+    for point in product((1, 13, 131), (2, 3, 509), (1, 7)[: num_symbols - 1]):
+        assert_is_walked(analysis, point[:num_symbols])
+
+
+def test_attention_is_a_square_of_the_sequence() -> None:
+    terms = rows_of(model_of(ATTENTION), batch=2, dims={"sequence": 1000})
+    assert terms.symbols == ("batch", "sequence")
+    # The last product; the two squares of the softmax, beside q; q and k beside the scores.
+    assert terms.peaks.peak_rows == (
+        polynomial((((0, 0), 308), ((1, 1), 72))),
+        polynomial((((1, 1), 44), ((1, 2), 8))),
+        polynomial((((1, 1), 88), ((1, 2), 4))),
+    )
+    assert terms.last == (131, 1000)
+
+
+@pytest.mark.parametrize("text", BATCH_ONLY.values(), ids=BATCH_ONLY)
+def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
+    dims = {"high": 17, "wide": 19} if text == STRIDED else {"time": 17}
+    analysis = onnxmem.analyze(model_of(text), dims=dims)
+    assert isinstance(analysis.symbolic, SymbolicTerms)
+    assert analysis.symbolic.symbols == ("batch",)
+    assert analysis.symbolic.fixed == dims
+    assert_is_walked(analysis, (11,))
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("square", ""),
+        ("capped", "no polynomial"),
+        ("packed", "no polynomial"),
+        ("text", "unknown"),
+        ("rank", "no polynomial"),
+        ("shared otherwise", ""),
+        ("subgraphs", "subgraph"),
+    ],
+)
+def test_why_there_are_no_rows(text: str, reason: str) -> None:
+    analysis = onnxmem.analyze(model_of(WITHOUT_LINES[text]))
+    if not reason:
+        for batch in (2, 3, 64, 131):
+            assert_is_walked(analysis, (batch,))
+        return
+    assert isinstance(analysis.symbolic, NoRows)
+    assert reason in analysis.symbolic.reason
+    row = analysis.to_dict()["activations"]
+    assert isinstance(row, dict)
+    assert row["peak_rows"] is None
+    assert row["no_peak_rows"] == analysis.symbolic.reason
+
+
+def test_training_another_order_and_a_lost_batch_have_none() -> None:
+    model = model_of(TWO_ROWS)
+    for analysis in (
+        onnxmem.analyze(model, train=True),
+        onnxmem.analyze(model, order="best"),
+        onnxmem.analyze(model_of("agraph (float x) => (float y) { y = Neg(x) }")),
+    ):
+        assert isinstance(analysis.symbolic, NoRows)
+
+
+def test_the_report_says_where_each_row_leads() -> None:
+    lines = rows_section(onnxmem.analyze(model_of(ATTENTION), batch=2, dims={"sequence": 999}))
+    head = "the in-place peak is the largest of them, at batch 1 to 131, sequence 1 to"
+    assert lines == [
+        f"PEAK ROWS  {head} 999; where",
+        "           each leads at batch 2",
+        "  sequence 1 to 4         72 B x batch x sequence + 308 B",
+        "  sequence 5 to 999       4 B x batch x sequence^2 + 88 B x batch x sequence",
+    ]
+
+
+def test_one_line_in_the_batch_needs_no_block() -> None:
+    assert "PEAK ROWS" not in render(onnxmem.analyze(model_of(CHAIN)))
+    assert "PEAK ROWS" not in render(onnxmem.analyze(model_of(SQUARE.replace("Mat", ""))))
+
+
+def test_the_report_names_dims_that_stay() -> None:
+    text = TWO_ROWS.replace("float[batch, 3] x", "float[batch, 3] x, float[1, 1, q] u, float[r] v")
+    text = text.replace(
+        "a = Relu(w)", "p = MaxPool<kernel_shape = [2], strides = [2]>(u) a = Relu(w)"
+    )
+    lines = rows_section(onnxmem.analyze(model_of(text), dims={"q": 701}))
+    assert "q 701" in " ".join(lines)
+
+
+def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() -> None:
+    terms = rows_of(model_of(ATTENTION))
+    rows = tuple(polynomial([((1, 1), n), ((0, 0), -n * n)]) for n in range(1, 11))
+    peaks = replace(terms.peaks, meetings=({1: 4},))
+    vars(peaks)["in_place_peak_rows"] = rows
+    far = replace(terms, peaks=peaks, last=(131, 20_000))
+    analysis = cast("onnxmem.Analysis", SimpleNamespace(symbolic=far))
+    text = "\n".join(rows_section(analysis))
+    assert "sequence 1 to 20,000, not" in text
+    assert text.endswith("2 more: --json")
+    assert "  elsewhere               1 B x batch x sequence - 1 B\n" in text
+
+
+def test_rows_in_json_are_its_peaks() -> None:
+    analysis = onnxmem.analyze(model_of(ATTENTION), batch=3, dims={"sequence": 5})
+    row = analysis.to_dict()["activations"]
+    assert isinstance(row, dict)
+    rows = row["peak_rows"]
+    assert rows["domain"] == {"batch": [1, 131], "sequence": [1, 509]}
+    assert (rows["except"], rows["fixed"], row["no_peak_rows"]) == ([], {}, None)
+
+    def value(each: dict[str, dict[str, int]]) -> int:
+        numbers = {"1": 1, "batch": 3, "batch*sequence": 15, "batch*sequence^2": 75}
+        return sum(n * numbers[name] for name, n in each["monomials"].items())
+
+    for key in ("peak", "in_place_peak"):
+        assert max(map(value, rows[key])) == row[f"{key}_bytes"]
+    for key in ("naive", "naive_in_place"):
+        assert value(rows[key]) == row[f"{key}_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "points"),
+    [
+        ("lstm_classifier", [(1, 1), (3, 2), (7, 99), (131, 509)]),
+        ("tinyllama.int4", [(5, 377)]),
+        ("smollm_cached", [(3, 17, 290)]),
+    ],
+)
+def test_models_of_many_dims(name: str, points: list[tuple[int, ...]]) -> None:
+    analysis = onnxmem.analyze(MODELS / f"{name}.onnx")
+    for point in points:
+        assert_is_walked(analysis, point)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bert_base", "gpt2"])
+def test_larger_models_of_many_dims(name: str) -> None:
+    analysis = onnxmem.analyze(MODELS / f"{name}.onnx")
+    for point in ((1, 1), (1, 351), (1, 352), (8, 128), (131, 509)):
+        assert_is_walked(analysis, point)
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn) -> str:
+    """Chains and joins of tensors of a few shapes, some of which may be written over."""
+    shapes = {"x": "bsf", "w": "sf"}
+    lines = []
+    for number in range(draw(st.integers(1, 9))):
+        name, source = f"t{number}", draw(st.sampled_from(sorted(shapes)))
+        kind = draw(st.sampled_from(["Relu", "Exp", "Transpose", "Join", "Square", "Mean"]))
+        if kind in {"Relu", "Exp"}:
+            lines.append(f"{name} = {kind}({source})")
+            shapes[name] = shapes[source]
+        elif kind == "Transpose":
+            lines.append(f"{name} = Transpose({source})")
+            shapes[name] = shapes[source][::-1]
+        elif kind == "Mean":
+            lines.append(f"{name} = ReduceMean({source})")
+            shapes[name] = "1" * len(shapes[source])
+        elif kind == "Square" and shapes[source] == "bsf":
+            lines.append(f"{name}t = Transpose<perm = [0, 2, 1]>({source})")
+            lines.append(f"{name} = MatMul({source}, {name}t)")
+            shapes[name] = "bss"
+        else:
+            other = draw(st.sampled_from([n for n in shapes if shapes[n] == shapes[source]]))
+            lines.append(f"{name} = Concat<axis = 0>({source}, {other})")
+            shapes[name] = "2" + name
+    last = lines[-1].split(" ")[0]
+    inputs = "float[batch, sequence, 7] x, float[sequence, 7] w"
+    return (
+        f"agraph ({inputs}) => (float[n] y) {{\n"
+        + "\n".join([*lines, f"y = Identity({last})"])
+        + "\n}"
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(small_graphs(), st.tuples(st.integers(1, 131), st.integers(1, 509)))
+def test_random_graphs_at_random_points(text: str, point: tuple[int, int]) -> None:
+    analysis = onnxmem.analyze(model_of(text))
+    terms = analysis.symbolic
+    if isinstance(terms, SymbolicTerms) and terms.speaks_of(point[: len(terms.symbols)]):
+        assert_is_walked(analysis, point[: len(terms.symbols)])
 
 
 def test_the_batch_at_which_shapes_meet_is_told() -> None:
-    (one,) = graphs_of("agraph (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }", 1)
+    (one,) = graphs_of(
+        "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }", 1
+    )
 
     def at(batch: int) -> Graph:
         tensors = {
-            "x": replace(one.tensors["x"], shape=(26, 3)),
+            **one.tensors,
+            "a": replace(one.tensors["a"], shape=(26, 3)),
             "y": replace(one.tensors["y"], shape=(2 * batch, 3)),
         }
         return replace(one, tensors=tensors)
 
-    peaks = symbolic_peaks(at(1), activation_memory(at(1)), at(131), 131)
-    assert peaks is not None
-    assert peaks.other_batches == {13}
-    assert [peaks.speaks_of(batch) for batch in (0, 1, 12, 13, 131, 132)] == [
-        *(False, True, True),
-        *(False, True, False),
-    ]
+    ends = Ends(at(1), at(131), Growth((131,)))
+    peaks = symbolic_peaks(ends, at(1), (1,), activation_memory(at(1)))
+    assert peaks.meetings == ({0: 13},)
+    assert [peaks.meets_at((batch,)) for batch in (1, 12, 13, 131)] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("text", WITHOUT_LINES.values(), ids=WITHOUT_LINES)
@@ -153,9 +413,64 @@ def test_a_free_prime_divides_no_dim() -> None:
     (graph,) = graphs_of(
         "agraph (float[batch, 131] x, float[274] z) => (float[batch, 131] y) { y = Neg(x) }", 1
     )
-    assert free_prime(graph, 128) == 139
-    assert free_prime(graph, 2) == 3
+    dims = dims_of(graph)
+    assert prime_above(128, dims) == 139
+    assert prime_above(2, dims) == 3
+    assert prime_up_to(138, dims) == 127
+    assert prime_up_to(2, {2, 3}) == 5
 
 
 def test_bytes_of_no_rows_are_none() -> None:
-    assert largest((), 7) == 0
+    assert largest((), (7,)) == 0
+
+
+def test_a_dim_is_read_off_its_two_ends() -> None:
+    growth = Growth((131, 509))
+    assert growth.dim(7, 7) == constant(7, 2)
+    assert growth.dim(14, 14 * 131 * 509) == polynomial([((1, 1), 14)])
+    assert growth.dim(3, 509 + 2) == polynomial([((0, 1), 1), ((0, 0), 2)])
+    assert growth.dim(2, 131 + 509) == polynomial([((0, 1), 1), ((1, 0), 1)])
+    assert growth.dim(2, 131 * (509 + 1)) == polynomial([((1, 1), 1), ((1, 0), 1)])
+    assert growth.dim(1, 100) is None  # capped
+    assert growth.dim(1, 255) is None  # half, rounded
+
+
+lines_of_two = st.lists(st.tuples(*(st.integers(-50, 50),) * 5), min_size=1, max_size=8)
+
+
+@settings(deadline=None)
+@given(lines_of_two, st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from([1, 2**60]))
+def test_what_is_left_out_is_nowhere_the_largest(
+    numbers: list[tuple[int, ...]], point: tuple[int, int], scale: int
+) -> None:
+    columns = ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))
+    polynomials = [
+        polynomial(zip(columns, (scale * n for n in row), strict=True)) for row in numbers
+    ]
+    kept = upper(*as_rows(polynomials, 1))
+    assert max(each.at(point) for each in kept) == max(each.at(point) for each in polynomials)
+    assert set(kept) <= set(polynomials)
+
+
+def test_numbers_beyond_64_bits_are_pythons() -> None:
+    columns, rows = as_rows([line(2**70, 1), line(2**71, 0)], 3)
+    assert rows.dtype == np.dtype(object)
+    assert upper(columns, rows) == (line(2**71, 0),)
+
+
+def test_two_shapes_that_are_equal_on_a_curve_have_no_rows() -> None:
+    (one,) = graphs_of(
+        "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }", 1
+    )
+
+    def at(batch: int, other: int) -> Graph:
+        tensors = {
+            **one.tensors,
+            "a": replace(one.tensors["a"], shape=(batch, 3)),
+            "y": replace(one.tensors["y"], shape=(other, 3)),
+        }
+        return replace(one, tensors=tensors)
+
+    ends = Ends(at(1, 1), at(131, 509), Growth((131, 509)))
+    with pytest.raises(UnprovenError, match="more than a few points"):
+        symbolic_peaks(ends, at(1, 1), (1, 1), activation_memory(at(1, 1)))

@@ -12,6 +12,8 @@ from onnxmem.analysis import Analysis
 from onnxmem.rows import Row
 
 _MOST_PARTS: Final = 8
+_ROWS: Final = "activations.peak_rows"
+"""Whose number is how many there are."""
 Parts = tuple[tuple[str, int | None], ...]
 
 
@@ -89,6 +91,8 @@ def value_of(metric: Metric, analysis: Analysis) -> Value:
     row: object = analysis.to_dict()
     for word in metric.key.split("."):
         row = cast("Row", row).get(word) if isinstance(row, dict) else None
+    if metric.key == _ROWS and isinstance(row, dict):
+        row = len(row["in_place_peak"])
     number = row if isinstance(row, int) else None
     reader = _PARTS.get(metric.key)
     return Value(number, () if number is None or reader is None else reader(analysis))

@@ -13,7 +13,7 @@ from typing import Final
 from onnxmem.analysed import Analysis
 
 _NO_FIGURES: Final = frozenset(
-    {"path", "status", "error", "settings", "runtime", "recipe", "layers", "findings"}
+    {"path", "status", "error", "settings", "runtime", "recipe", "layers", "findings", "peak_rows"}
 )
 """Keys of a row that hold no figures, or hold them a second time."""
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_.-]+")

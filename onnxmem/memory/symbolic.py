@@ -1,206 +1,170 @@
-"""Peaks as exact lines in the batch: ``fixed_bytes + bytes_per_sample x batch``, the largest wins.
+"""Peaks as exact polynomials in the dims of a model: the largest of a few rows.
 
-Where every tensor has the batch in one dim at most, as a multiple of it, each step's live bytes are
-a line in the batch and the peak is the largest of the lines; only those that are largest at some
-batch from 1 on are kept.
+``max(256,000 x batch x sequence, 53,248 x batch x sequence + 4 x batch x sequence^2)``: each step's
+live bytes are a sum of sizes, each size is a polynomial in the dims that are free, and the peak is
+the largest of the steps'. Only rows that may be largest somewhere are kept.
 
-Two batches tell what holds at those between them: 1, and a prime that divides no dim of the graph
-(``free_prime``). At the prime no dim meets the batch by chance, so that what fits there fits at
-every batch, and a dim is a multiple of the prime only if the batch is in it. What is left are
-batches at which two shapes become equal, so that one tensor may be written over the other there and
-nowhere else; they are listed, and no line speaks of them.
+Sizes are read off the graph at two points (``growth``), and held against a third one where a dim
+is a sum of unknown descent. What makes the rows hold at every other point is this:
+
+(a) which tensor is live when depends on the nodes alone, which are the same at every point;
+(b) which tensors share a buffer depends on the nodes, and on shapes that are equal (definition 4,
+    c 5): two dims are equal as polynomials, or nowhere, or at a few points, which are listed and
+    of which no row speaks.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Final
+from functools import cached_property
 
 from onnxmem.memory import ActivationMemory
-from onnxmem.memory.lifetimes import tensor_lifetimes
-from onnxmem.memory.scopes import read_scope
+from onnxmem.memory.growth import Growth
+from onnxmem.memory.lifetimes import Lifetime, last_uses
+from onnxmem.memory.polynomials import Polynomial
 from onnxmem.memory.sharing import buffer_lifetimes, candidates
-from onnxmem.memory.timeline import Timeline
-from onnxmem.model import DType, Graph, Role
-from onnxmem.ops.spec import Dims, Shape, known_dims
+from onnxmem.memory.sizes import Ends, Life, Sizes, UnprovenError, sizes_of, verify
+from onnxmem.model import Graph, Role
+from onnxmem.ops.spec import Dims
 
-_HAS_BYTES = frozenset({Role.INPUT, Role.ACTIVATION})
-
-_PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PeakRow:
-    """Bytes as a line in the batch."""
-
-    bytes_per_sample: int
-    fixed_bytes: int
-
-    def bytes_at(self, batch: int) -> int:
-        """Bytes at a batch."""
-        return self.fixed_bytes + self.bytes_per_sample * batch
+Meeting = Mapping[int, int]
+"""Symbols by their place, and the numbers at which two dims are equal that are not elsewhere."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SymbolicPeaks:
-    """The peaks of one graph at every batch up to the last but a few: each is its largest row."""
+    """The peaks of one graph wherever its symbols are 1 or more, but for a few points."""
 
-    in_place_peak_rows: tuple[PeakRow, ...]
-    """Of the in-place peak (definition 4), by ``bytes_per_sample``."""
-    inputs: PeakRow
-    """Of the graph inputs."""
-    last_batch: int
-    other_batches: frozenset[int]
-    """Batches of which the in-place rows do not speak."""
+    graph: Graph
+    sizes: Sizes
+    lifetimes: tuple[Lifetime, ...]
+    """Of the buffers that tensors share."""
+    meetings: tuple[Meeting, ...]
+    """Points of which the rows of buffers that are shared do not speak."""
 
-    def speaks_of(self, batch: int) -> bool:
-        """Whether the rows hold at a batch."""
-        return 1 <= batch <= self.last_batch and batch not in self.other_batches
+    @cached_property
+    def in_place_peak_rows(self) -> tuple[Polynomial, ...]:
+        """Of the in-place peak (definition 4)."""
+        return self.sizes.rows(self._shared, len(self.graph.nodes))
 
+    @cached_property
+    def peak_rows(self) -> tuple[Polynomial, ...]:
+        """Of the liveness peak (definition 3)."""
+        return self.sizes.rows(self._alone, len(self.graph.nodes))
 
-def largest(rows: Iterable[PeakRow], batch: int) -> int:
-    """Bytes of the largest row at a batch; 0 where there is none."""
-    return max((row.bytes_at(batch) for row in rows), default=0)
+    def naive(self, num_symbols: int) -> Polynomial:
+        """All tensors kept (definition 2)."""
+        return self.sizes.total((place for *_, place in self._alone), num_symbols)
 
+    def naive_in_place(self, num_symbols: int) -> Polynomial:
+        """All buffers kept (definition 4)."""
+        return self.sizes.total((place for *_, place in self._shared), num_symbols)
 
-def free_prime(graph: Graph, above: int) -> int:
-    """The first prime above a number that divides no dim of any tensor."""
-    dims = {dim for tensor in graph.tensors.values() for dim in tensor.shape or () if dim}
-    number = above + 1
-    while not _is_prime(number) or any(dim % number == 0 for dim in dims):
-        number += 1
-    return number
+    @property
+    def _shared(self) -> list[Life]:
+        """The lives of buffers."""
+        places, lives = self.sizes.places, self.lifetimes
+        return [(life.start, life.stop, places[life.buffer.tensors[0]]) for life in lives]
+
+    @cached_property
+    def _alone(self) -> list[Life]:
+        """The lives of tensors."""
+        # Of what nodes make only activations have a size here: the others are weights.
+        uses, places = last_uses(self.graph), self.sizes.places
+        return [
+            (step, uses[name] + 1, places[name])
+            for step, node in enumerate(self.graph.nodes)
+            for name in node.outputs
+            if name in places
+        ]
+
+    def meets_at(self, numbers: Sequence[int]) -> bool:
+        """Whether a point is one of those of which the rows do not speak."""
+        return _meets(self.meetings, numbers)
 
 
 def symbolic_peaks(
-    at_one: Graph, memory: ActivationMemory, at_prime: Graph, prime: int
-) -> SymbolicPeaks | None:
-    """Find the lines of a graph's in-place peak from the graph at batch 1 and at a ``free_prime``.
+    ends: Ends, asked: Graph, numbers: Sequence[int], memory: ActivationMemory
+) -> SymbolicPeaks:
+    """Find the rows of a graph from its two ends, and from what it takes at the numbers asked.
 
-    ``memory`` is that of the graph at batch 1. ``None`` where a tensor's bytes are unknown or no
-    line, where tensors share otherwise at the prime, or where the graph has subgraphs.
+    :raises UnprovenError: a size is unknown or no polynomial, or lifetimes depend on the dims.
     """
-    if any(node.subgraphs for node in at_one.nodes) or not _all_grow(at_one, at_prime, prime):
-        return None
-    later = read_scope(at_prime, buffer_lifetimes)
-    pairs = zip_longest(memory.blocks, later.lifetimes)
-    if any(not (a and b and a.buffer.tensors == b.buffer.tensors) for a, b in pairs):
-        return None
-    inputs_bytes, inputs_later = (
-        sum(each.tensors[name].size_bytes or 0 for name in each.inputs)
-        for each in (at_one, at_prime)
-    )
-    return SymbolicPeaks(
-        _upper(memory.timeline, later.timeline, prime),
-        line_through(inputs_bytes, inputs_later, prime),
-        prime,
-        frozenset(_meetings(at_one, at_prime)),
-    )
+    if any(node.subgraphs for node in asked.nodes):
+        message = "which subgraph takes most depends on the dims"
+        raise UnprovenError(message)
+    if not (_same_nodes(ends.one, ends.far) and _same_nodes(ends.one, asked)):
+        message = "the nodes depend on the dims"
+        raise UnprovenError(message)
+    sizes, meetings = sizes_of(ends), tuple(_meetings(ends))
+    if _meets(meetings, ends.growth.primes):
+        message = "which tensors share a buffer depends on the dims"
+        raise UnprovenError(message)
+    verify(sizes, asked, numbers)
+    lifetimes = tuple(buffer_lifetimes(ends.far)) if _meets(meetings, numbers) else memory.blocks
+    return SymbolicPeaks(asked, sizes, lifetimes, meetings)
 
 
-def liveness_rows(at_one: Graph, at_prime: Graph, prime: int) -> tuple[PeakRow, ...]:
-    """The lines of the liveness peak (definition 3), where there are ``symbolic_peaks``."""
-    one, later = (read_scope(graph, tensor_lifetimes) for graph in (at_one, at_prime))
-    return _upper(one.timeline, later.timeline, prime)
+def _same_nodes(one: Graph, other: Graph) -> bool:
+    if one.nodes is other.nodes:
+        return True
+    seams = ([(node.inputs, node.outputs) for node in each.nodes] for each in (one, other))
+    return next(seams) == next(seams) and one.tensors.keys() == other.tensors.keys()
 
 
-def _all_grow(at_one: Graph, at_prime: Graph, prime: int) -> bool:
-    """Whether every tensor is as long at both batches, but for one dim, a multiple of them.
+def _meets(meetings: Iterable[Meeting], numbers: Sequence[int]) -> bool:
+    return any(all(numbers[at] == n for at, n in meeting.items()) for meeting in meetings)
 
-    A weight that stays as it is may be of any type: a constant that the batch is written into, as
-    the places of the samples, grows like any other tensor.
+
+def _meetings(ends: Ends) -> Iterator[Meeting]:
+    """Where a tensor may be written over another whose shape differs elsewhere."""
+    tensors = ends.one.tensors
+    shapes = {
+        (ends.shapes_of(source), ends.shapes_of(output))
+        for source, output in candidates(ends.one)
+        if tensors[source].role is Role.ACTIVATION
+    }
+    for (one, one_far), (other, other_far) in shapes:
+        if len(one) == len(other) and (one, one_far) != (other, other_far):
+            meeting = _meeting(ends.growth, (one, one_far), (other, other_far))
+            if meeting is not None:
+                yield meeting
+
+
+def _meeting(growth: Growth, one: tuple[Dims, Dims], other: tuple[Dims, Dims]) -> Meeting | None:
+    """The point at which two shapes are equal; ``None``: nowhere.
+
+    :raises UnprovenError: it is more than one point.
     """
-    both = ((one, at_prime.tensors[name]) for name, one in at_one.tensors.items())
-    pairs = {
-        (one.shape, one.dtype, other.shape, other.dtype)
-        for one, other in both
-        if one.role in _HAS_BYTES or one.shape != other.shape
-    }
-    return all(
-        dtype is later_dtype and dtype is not None and _grows(shape, later, dtype, prime)
-        for shape, dtype, later, later_dtype in pairs
-    )
-
-
-def _grows(shape: Shape | None, later: Shape | None, dtype: DType, prime: int) -> bool:
-    one, other = known_dims(shape), known_dims(later)
-    if one is None or other is None or len(one) != len(other) or dtype.bits is None:
-        return False
-    changed = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
-    if not changed:
-        return True
-    # Bytes of elements that are packed are no line: they are rounded up.
-    return changed == [(changed[0][0], changed[0][0] * prime)] and dtype.bits % 8 == 0
-
-
-def line_through(at_one: int, at_prime: int, prime: int) -> PeakRow:
-    """The line through two points; its numbers are whole, for they are sums of whole ones."""
-    slope = (at_prime - at_one) // (prime - 1)
-    return PeakRow(slope, at_one - slope)
-
-
-def _upper(one: Timeline, later: Timeline, prime: int) -> tuple[PeakRow, ...]:
-    """The steps' lines that are largest at some batch from 1 on: the upper hull, by slope."""
-    live = set(zip(one.live_bytes, later.live_bytes, strict=True))
-    hull: list[PeakRow] = []
-    for row in sorted(line_through(*sizes, prime) for sizes in live):
-        while hull and _is_beaten(hull, row):
-            hull.pop()
-        hull.append(row)
-    return tuple(hull)
-
-
-def _is_beaten(hull: list[PeakRow], row: PeakRow) -> bool:
-    """Whether a steeper row takes the place of the last one at every whole batch."""
-    last = hull[-1]
-    if row.bytes_at(1) >= last.bytes_at(1):
-        return True
-    if len(hull) == 1:
-        return False
-    before = hull[-2]
-    # Where the last row overtakes the one before it, the new row is above both already.
-    rise, fall = last.bytes_per_sample - before.bytes_per_sample, before.fixed_bytes
-    first = -((last.fixed_bytes - fall) // rise)
-    return row.bytes_at(first) >= last.bytes_at(first)
-
-
-def _meetings(at_one: Graph, at_prime: Graph) -> Iterator[int]:
-    """Batches at which a tensor may be written over another whose shape differs elsewhere."""
-    ends = (at_one, at_prime)
-    pairs = {
-        tuple(known_dims(each.tensors[name].shape) or () for each in ends for name in pair)
-        for pair in candidates(at_one)
-    }
-    for one, other, one_later, other_later in pairs:
-        if len(one) == len(other) and one_later != other_later:
-            yield from _meeting((one, one_later), (other, other_later))
-
-
-def _meeting(one: tuple[Dims, Dims], other: tuple[Dims, Dims]) -> Iterator[int]:
-    """The batch at which two shapes are equal, if there is one; 1 was seen."""
-    needed: set[int] = set()
-    for a, a_later, b, b_later in zip(*one, *other, strict=True):
-        if a_later == b_later:
+    numbers: dict[int, int] = {}
+    for a, a_far, b, b_far in zip(*one, *other, strict=True):
+        dim, other_dim = growth.dim(a, a_far), growth.dim(b, b_far)
+        if dim is None or other_dim is None:
+            message = f"a dim that is {a:,} and {a_far:,} is no polynomial of the dims"
+            raise UnprovenError(message)
+        apart = dim + other_dim.times(-1)
+        if not apart.terms:
             continue
-        per_sample, fixed = (a, b) if a != a_later else (b, a)
-        if (a != a_later) == (b != b_later) or fixed % per_sample:
-            return
-        needed.add(fixed // per_sample)
-    if len(needed) == 1:
-        yield from needed - {0, 1}
+        root = _root(apart)
+        if root is None or numbers.setdefault(*root) != root[1]:
+            return None
+    return numbers
 
 
-def _is_prime(number: int) -> bool:
-    """Miller and Rabin's test: dims of 2^62 leave no time to try divisors.
+def _root(apart: Polynomial) -> tuple[int, int] | None:
+    """The one symbol's number at which a difference is 0; ``None``: nowhere from 1 on.
 
-    With these bases it errs on no number below 3.3e24 (Sorenson and Webster, 2015, table 1).
+    :raises UnprovenError: it is more than one point.
     """
-    if number in _PRIMES or number < 2 or not all(number % prime for prime in _PRIMES):  # noqa: PLR2004
-        return number in _PRIMES
-    twos = ((number - 1) & (1 - number)).bit_length() - 1
-    odd = (number - 1) >> twos
-    return all(
-        pow(base, odd, number) == 1
-        or any(pow(base, odd << n, number) == number - 1 for n in range(twos))
-        for base in _PRIMES
-    )
+    from_one = apart.from_one().terms
+    signs = {coefficient > 0 for _, coefficient in from_one}
+    if len(signs) == 1 and not any(from_one[0][0]):
+        return None
+    places = {at for exponents, _ in apart.terms for at, power in enumerate(exponents) if power}
+    if len(places) > 1 or max(sum(exponents) for exponents, _ in apart.terms) > 1:
+        message = "where two shapes are equal is more than a few points"
+        raise UnprovenError(message)
+    (place,) = places
+    slope = apart.terms[-1][1]
+    fixed = apart.terms[0][1] if len(apart.terms) > 1 else 0
+    number, rest = divmod(-fixed, slope)
+    return (place, number) if rest == 0 and number > 0 else None

@@ -13,6 +13,7 @@ from onnxmem.report.charts import bar
 from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.order import order_lines
+from onnxmem.report.peak_rows import rows_section
 from onnxmem.report.runtime import runtime_sections
 from onnxmem.report.sparklines import timeline_section
 from onnxmem.report.training import (
@@ -37,6 +38,7 @@ def render(analysis: Analysis) -> str:
         _run_section(analysis),
         _activations_section(analysis),
         _live_section(analysis.activations),
+        rows_section(analysis),
         timeline_section(analysis),
         *cache_sections(analysis.kv_cache),
         *runtime_sections(analysis),

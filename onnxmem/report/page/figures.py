@@ -15,6 +15,9 @@ _LEFT_OUT: Final = frozenset(
 )
 """Lists, what no batch changes, and ``runtime``, which is the first of ``runtimes``."""
 
+_NO_FIGURES: Final = frozenset({"activations.peak_rows", "activations.no_peak_rows"})
+"""What holds at many batches, and no figure of one."""
+
 PEAK_NODE: Final = "activations.peak_node"
 PEAK_PLACE: Final = "activations.peak_place"
 """Operator and step of the peak, as the text report has them."""
@@ -48,6 +51,8 @@ def figures_of(analysis: Analysis) -> Figures:
 
 def _leaves(prefix: str, value: object) -> Iterator[tuple[str, int | str | None]]:
     """Numbers, words and unknowns inside, by their keys with points between."""
+    if prefix in _NO_FIGURES:
+        return
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(f"{prefix}.{key}" if prefix else str(key), inner)

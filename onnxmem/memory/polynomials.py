@@ -1,0 +1,206 @@
+"""Bytes as polynomials in the dims of a model, and the largest of many of them.
+
+``4 x batch x sequence^2 + 32`` is the terms ``((0, 0), 32)`` and ``((1, 2), 4)`` over the symbols
+``(batch, sequence)``: exact whole numbers, sorted, none zero.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from itertools import combinations, product
+from math import comb, prod
+from operator import mul
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Exponents = tuple[int, ...]
+"""One of each symbol."""
+Rows = npt.NDArray[np.generic]
+"""A polynomial a row, a term a column: of int64, or of Python's numbers where those overflow."""
+
+_LARGEST: Final = 2**62
+_MOST_MIXED: Final = 24
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Polynomial:
+    """A sum of whole multiples of products of symbols."""
+
+    terms: tuple[tuple[Exponents, int], ...]
+
+    def at(self, numbers: Sequence[int]) -> int:
+        """Evaluate it, a number for each symbol."""
+        return sum(n * prod(map(pow, numbers, exponents)) for exponents, n in self.terms)
+
+    def __add__(self, other: "Polynomial") -> "Polynomial":
+        """Add two of the same symbols."""
+        return polynomial((*self.terms, *other.terms))
+
+    def __mul__(self, other: "Polynomial") -> "Polynomial":
+        """Multiply two of the same symbols."""
+        return polynomial(
+            (tuple(a + b for a, b in zip(one, another, strict=True)), n * m)
+            for (one, n), (another, m) in product(self.terms, other.terms)
+        )
+
+    def times(self, number: int) -> "Polynomial":
+        """Multiply it by a number."""
+        return polynomial((exponents, number * n) for exponents, n in self.terms)
+
+    def along(self, place: int, numbers: Sequence[int]) -> "Polynomial":
+        """What it is in one of its symbols, the others being numbers."""
+        fixed = (*numbers[:place], 1, *numbers[place + 1 :])
+        return polynomial(
+            ((exponents[place],), coefficient * prod(map(pow, fixed, exponents)))
+            for exponents, coefficient in self.terms
+        )
+
+    def from_one(self) -> "Polynomial":
+        """The same in symbols that are less by 1: without negative terms, it is nowhere negative.
+
+        Each power is written out by the binomial theorem: ``(1 + y)^n``.
+        """
+        return polynomial(
+            (lower, coefficient * prod(map(comb, exponents, lower)))
+            for exponents, coefficient in self.terms
+            for lower in product(*(range(power + 1) for power in exponents))
+        )
+
+
+def polynomial(terms: Iterable[tuple[Exponents, int]]) -> Polynomial:
+    """Add up terms."""
+    sums: defaultdict[Exponents, int] = defaultdict(int)
+    for exponents, coefficient in terms:
+        sums[exponents] += coefficient
+    return Polynomial(tuple(sorted((each, n) for each, n in sums.items() if n)))
+
+
+def constant(number: int, num_symbols: int) -> Polynomial:
+    """A number, over so many symbols."""
+    return Polynomial((((0,) * num_symbols, number),) if number else ())
+
+
+def multiplied(factors: Iterable[Polynomial], num_symbols: int) -> Polynomial:
+    """The product of polynomials; 1 where there is none."""
+    return reduce(mul, factors, constant(1, num_symbols))
+
+
+def largest(rows: Iterable[Polynomial], numbers: Sequence[int]) -> int:
+    """The largest of polynomials at a point; 0 where there is none."""
+    return max((row.at(numbers) for row in rows), default=0)
+
+
+def as_rows(
+    polynomials: Sequence[Polynomial], num_times: int
+) -> tuple[tuple[Exponents, ...], Rows]:
+    """Polynomials as rows, and the exponents of the columns.
+
+    The numbers are Python's own where a sum of ``num_times`` rows may not fit 64 bits.
+    """
+    columns = tuple(sorted({exponents for each in polynomials for exponents, _ in each.terms}))
+    place = {exponents: n for n, exponents in enumerate(columns)}
+    most = max((abs(n) for each in polynomials for _, n in each.terms), default=0)
+    kind = np.int64 if most * max(num_times, 1) < _LARGEST else object
+    rows = np.zeros((len(polynomials), len(columns)), dtype=kind)
+    for number, each in enumerate(polynomials):
+        for exponents, coefficient in each.terms:
+            rows[number, place[exponents]] = coefficient
+    return columns, rows
+
+
+def upper(columns: Sequence[Exponents], rows: Rows) -> tuple[Polynomial, ...]:
+    """Those of which one is the largest wherever all symbols are 1 or more; by their terms.
+
+    A row is left out where another is nowhere less, or a mixture of two others: written in symbols
+    that are less by 1, no coefficient of those is less. So some that stay may be the largest
+    nowhere; among lines of one symbol none does, for these make a hull.
+    """
+    powers = [Polynomial(((exponents, 1),)).from_one() for exponents in columns]
+    shifts = as_rows(powers, 1)[1]
+    if rows.dtype != object and _overflows(rows, int(shifts.sum())):
+        rows = rows.astype(object)
+    shifted = rows @ shifts.astype(rows.dtype)
+    maximal = _maximal(shifted)
+    kept = [
+        polynomial(zip(columns, rows[maximal[place]].tolist(), strict=True))
+        for place in _unmixed(shifted[maximal].tolist())
+    ]
+    if all(len(exponents) == 1 and sum(exponents) <= 1 for exponents in columns):
+        return tuple(_hull(kept))
+    return tuple(sorted(kept))
+
+
+def _overflows(rows: Rows, times: int) -> bool:
+    """Whether so many times the numbers may not fit 64 bits."""
+    return int(np.abs(rows).max(initial=0)) * times >= _LARGEST
+
+
+def _maximal(rows: Rows) -> list[int]:
+    """The places of the rows that no other is at least as large as in every column."""
+    kept, left = [], np.arange(len(rows))
+    while len(left):
+        # The largest sum is beaten by none of those left.
+        best = left[int(np.argmax(rows[left].sum(axis=1)))]
+        kept.append(int(best))
+        left = left[(rows[left] > rows[best]).any(axis=1)]
+    return kept
+
+
+def _unmixed(rows: Sequence[Sequence[int]]) -> list[int]:
+    """The places of the rows that no mixture of two others is at least as large as.
+
+    Rows go one by one, so that of equal ones the last stays; very many stay as they are.
+    """
+    left = list(range(len(rows)))
+    for place in left[:] if len(rows) <= _MOST_MIXED else ():
+        others = [rows[other] for other in left if other != place]
+        if any(_is_mixed(rows[place], *pair) for pair in combinations(others, 2)):
+            left.remove(place)
+    return left
+
+
+def _is_mixed(row: Sequence[int], one: Sequence[int], other: Sequence[int]) -> bool:
+    """Whether ``share x one + (1 - share) x other`` is nowhere less, for a share from 0 to 1."""
+    least, most = Fraction(0), Fraction(1)
+    for number, a, b in zip(row, one, other, strict=True):
+        if a == b:
+            if number > b:
+                return False
+        elif a > b:
+            least = max(least, Fraction(number - b, a - b))
+        else:
+            most = min(most, Fraction(number - b, a - b))
+    return least <= most
+
+
+def _hull(lines: Iterable[Polynomial]) -> list[Polynomial]:
+    """The lines in one symbol that are largest at some whole number from 1 on, by slope."""
+    hull: list[Polynomial] = []
+    for line in sorted(lines, key=_line):
+        while hull and _is_beaten(hull, line):
+            hull.pop()
+        hull.append(line)
+    return hull
+
+
+def _is_beaten(hull: list[Polynomial], line: Polynomial) -> bool:
+    """Whether a steeper line takes the place of the last one at every whole number."""
+    last = hull[-1]
+    if line.at((1,)) >= last.at((1,)):
+        return True
+    if len(hull) == 1:
+        return False
+    (slope, start), (slope_before, start_before) = _line(last), _line(hull[-2])
+    # Where the last line overtakes the one before it, the new line is above both already.
+    first = -((start - start_before) // (slope - slope_before))
+    return line.at((first,)) >= last.at((first,))
+
+
+def _line(of: Polynomial) -> tuple[int, int]:
+    """Slope and start."""
+    terms = dict(of.terms)
+    return terms.get((1,), 0), terms.get((0,), 0)
