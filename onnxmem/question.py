@@ -26,6 +26,7 @@ from onnxmem.kv_cache import (
 from onnxmem.limits import Limits
 from onnxmem.measure.measurement import Measurement
 from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.model.given_values import unused_values
 from onnxmem.runtimes import torch
 from onnxmem.runtimes.torch import TorchMemory, TorchSettings
 from onnxmem.settings import Settings
@@ -179,6 +180,7 @@ class Question:
         asked = self.runtime_memories(terms, fed)
         found = (
             *(*terms.bound.findings, *self.remarks),
+            *unused_values(graph, settings.values),
             *(terms.training.findings if terms.training else ()),
             *model_findings(graph, terms.parameters, train=settings.train),
             *(each for each in asked if isinstance(each, Finding)),

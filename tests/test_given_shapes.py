@@ -43,6 +43,13 @@ def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
     ]
 
 
+def test_a_value_of_no_input_is_told() -> None:
+    analysis = onnxmem.analyze(model_of(RESHAPED), values={"u": 2})
+    assert [f.message for f in analysis.findings if f.code == "unused_value"] == [
+        "--value u: the model has no input of that name"
+    ]
+
+
 def test_the_public_way_takes_values() -> None:
     assert onnxmem.analyze(model_of(RESHAPED), values={"t": [5, 3, 2]}).graph.tensors[
         "y"

@@ -70,8 +70,8 @@ def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
         action="append",
         default=[],
         metavar="INPUT=16000",
-        help="what a small input holds, where it decides what a runtime does (repeatable; lists "
-        "with commas)",
+        help="what a small input holds, where shapes or a runtime follow from it (repeatable; "
+        "lists with commas)",
     )
 
 
