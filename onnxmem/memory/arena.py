@@ -33,6 +33,9 @@ _MAX_FLAT_WORK = 1_600_000_000
 _ENOUGH = 1_000
 """Flat arrays are tried no more once the arena is this part of the bound above it, or less."""
 
+_ORDERS_AT_ONCE = 4
+"""Tried on flat arrays with one fit before the other: orders differ more than fits do."""
+
 _MAX_ATTEMPTS = 4_000
 """At mending an order: a few buffers would use their work up by attempts without number."""
 
@@ -109,13 +112,20 @@ def _flat(measures: Measures, enough_bytes: int) -> Iterator[Sequence[int]]:
     num_tries = _MAX_FLAT_WORK // (len(measures.sizes) ** 2 // 2 + 1)
     if not num_tries:
         return
-    tries = ((order, lowest) for order in orders(measures) for lowest in (False, True))
-    for order, lowest in islice(tries, num_tries):
+    for order, lowest in islice(_flat_tries(measures), num_tries):
         where = measures.sizes, measures.starts, measures.stops
         offsets = place_flat(order, *where, takes_lowest=lowest)
         yield offsets
         if _top(offsets, measures.sizes) <= enough_bytes:
             return
+
+
+def _flat_tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
+    """Every order with both fits: whether the lowest gap is taken, or the smallest that fits."""
+    untried = orders(measures)
+    while few := list(islice(untried, _ORDERS_AT_ONCE)):
+        for takes_lowest in (False, True):
+            yield from ((order, takes_lowest) for order in few)
 
 
 def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:

@@ -7,8 +7,10 @@ import onnx
 import onnx.defs
 import onnx.helper
 
+from onnxmem.errors import GraphError
 from onnxmem.findings import Finding
 from onnxmem.model.arity import refuse_unless_whole
+from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.traversal import nodes_in, onnx_op
 
 _ALIAS = "ai.onnx"
@@ -20,13 +22,19 @@ _LARGEST_VERSION = 2**31 - 1
 def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Write ONNX's own domain in one way and import it where the model forgets to, in place.
 
-    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
+    :raises GraphError: there are more nodes than are followed, or a node lacks an input, an output
+        or a graph that its operator needs.
     """
+    nodes = list(nodes_in(model.graph.node))
+    if len(nodes) > BOUNDS.nodes:
+        message = (
+            f"{len(nodes):,} nodes, over {BOUNDS.nodes:,} ({variable('nodes')}); set that higher"
+        )
+        raise GraphError(message)
     for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
         entry.domain = _canonical(entry.domain)
         # onnx keeps versions as C's int and knows none that are near its ends.
         entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
-    nodes = list(nodes_in(model.graph.node))
     for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
         for node in [node for node in body if node.domain == _ALIAS or node.op_type == "STFT"]:
             node.domain = _canonical(node.domain)

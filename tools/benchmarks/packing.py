@@ -1,7 +1,11 @@
 """How far above the lower bound arenas are, and how long packing takes: a table to stdout.
 
-    python tools/benchmarks/packing.py                   models/, onnx's light_* models, stress
-    python tools/benchmarks/packing.py A.1048576.csv ... instances of google/minimalloc's form
+    python tools/benchmarks/packing.py          models/, onnx's light_* models, stress
+    python tools/benchmarks/packing.py FOLDER   those and google/minimalloc's instances, the
+                                                ``*.csv`` of its folder benchmarks/asplos2024
+
+An instance's capacity is in its file's name: its authors' solver comes to it in seconds of C++, so
+an arena above it is not the least.
 
 Stress: rectangles of time x address cut again and again at random, so that the pieces fill them
 without a hole: the least arena is the lower bound, and no order of the pieces tells where they
@@ -9,10 +13,11 @@ were. google/minimalloc's ``benchmarks/challenging`` is of that kind; graphs are
 lifetimes of a long network, most short, some across many layers, by the tens of thousands.
 """
 
+import argparse
 import csv
-import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -90,13 +95,13 @@ def training(num_layers: int, per_layer: int, seed: int) -> Blocks:
     return tuple(found)
 
 
-def of_files(paths: list[str]) -> Iterator[tuple[str, Blocks]]:
+def of_files(folder: Path) -> Iterator[tuple[str, Blocks]]:
     """Instances of minimalloc's form: name, first step, step after the last, size."""
-    for path in paths:
-        with Path(path).open(encoding="utf-8") as lines:
+    for path in sorted(folder.glob("*.csv")):
+        with path.open(encoding="utf-8") as lines:
             rows = list(csv.reader(lines))[1:]
         spans = [(int(start), int(stop), int(size)) for _, start, stop, size in rows]
-        yield Path(path).stem, tuple(block(i, *span) for i, span in enumerate(spans))
+        yield path.stem, tuple(block(i, *span) for i, span in enumerate(spans))
 
 
 def stress() -> Iterator[tuple[str, Blocks]]:
@@ -111,21 +116,27 @@ def stress() -> Iterator[tuple[str, Blocks]]:
     yield "layered 30,000, 10 % long", layered(30_000, 0.1, 3)
 
 
-def main(paths: list[str]) -> None:
+def main() -> None:
     """Print a row per instance."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="of google/minimalloc's CSV files")
+    folder = parser.parse_args().folder
     print(
-        f"{'instance':36} {'buffers':>8} {'arena / bound':>14} {'gap B':>14} {'cpu s':>7}  proven"
+        f"{'instance':36} {'buffers':>8} {'arena B':>14} {'bound B':>14} {'/ bound':>8} "
+        f"{'cpu s':>7}  proven"
     )
-    for name, blocks in of_files(paths) if paths else (*of_models(), *stress()):
+    files = of_files(folder) if folder else ()
+    for name, blocks in chain(files, of_models(), stress()):
         start = time.process_time()
         arena = pack(blocks)
         seconds = time.process_time() - start
         ratio = arena.size_bytes / max(1, arena.lower_bound_bytes)
         print(
-            f"{name:36} {len(blocks):8,} {ratio:14.4f} {arena.gap_bytes:14,} {seconds:7.3f}  "
-            f"{'yes' if arena.is_proven else 'no'}"
+            f"{name:36} {len(blocks):8,} {arena.size_bytes:14,} {arena.lower_bound_bytes:14,} "
+            f"{ratio:8.4f} {seconds:7.3f}  {'yes' if arena.is_proven else 'no'}",
+            flush=True,
         )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

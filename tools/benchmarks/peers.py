@@ -1,11 +1,12 @@
 """onnxmem beside its peers: whole-process time and peak memory on the same models, in turns.
 
-Usage: python tools/benchmarks/peers.py [--rounds N] [--cache FOLDER] [MODEL ...]
+Usage: python tools/benchmarks/peers.py [--rounds N] [--folder FOLDER] [MODEL ...]
 
-Each tool runs in a process and a virtual environment of its own, which are made in the cache folder
-when first needed, as are the models: those of ``models/`` with random weights written back into the
-file, and a decoder of 10,000 nodes. Medians of the rounds and ratios to onnxmem; tools take turns,
-so that a busy machine weighs on all of them alike. CPU time is the steadier figure.
+Models and the rivals' virtual environments are made in the folder when first needed, some 1.5 GB.
+Every tool runs in a process of its own, imports included; tools take turns, so that a busy machine
+weighs on all of them alike. Medians of the rounds, and their ratios to onnxmem's. CPU time, user
+and system, is the steadier figure. "imports" is an interpreter that imports onnx and networkx and
+ends: what is left to gain. Linux alone.
 """
 
 import argparse
@@ -16,151 +17,121 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-import numpy as np
-import onnx
-from onnx import TensorProto, numpy_helper
-from scale import chain, measured
+from peer_models import MAKERS, made
+from rivals import RIVALS, environment
+from scale import measured
 
-MODELS = Path(__file__).parent.parent.parent / "models"
-FILLED = ("resnet50", "vgg16", "densenet121", "bert_base")
-DECODER = "decoder_10k"
+OURS = "onnxmem"
+_FLOOR = "imports"
+_LIMIT_SECONDS: Final = 600
+_LAST_WORDS: Final = 120
 
-_ONNXSIM = """
-import sys, onnx, onnxsim
-model = onnx.load(sys.argv[1])
-"""
-_PEERS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "onnxsim info": (
-            "onnxsim==0.8.1",
-            _ONNXSIM
-            + "from onnxsim.model_info import ModelInfo\nprint(ModelInfo(model).memory_footprint)",
-        ),
-        "onnxsim plan": (
-            "onnxsim==0.8.1",
-            _ONNXSIM
-            + "from onnxsim import plan_activation_memory\nprint(plan_activation_memory(model))",
-        ),
-        "onnx-tool": (
-            "onnx-tool==1.0.1",
-            "import sys, onnx_tool\nonnx_tool.model_profile(sys.argv[1])",
-        ),
-    }
-)
-"""Tool -> the package and the program that asks it for a model's memory."""
-
-_BOUND: Final = {"batch": 1, "sequence": 128, "sequence_length": 128}
+Figures = tuple[float, ...]
+"""Wall seconds, CPU seconds, MiB."""
 
 
-def environment(package: str, cache: Path) -> Path:
-    """The interpreter of a package's own virtual environment, made where it is missing."""
-    folder = cache / package.partition("==")[0]
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)  # noqa: S603
-        install = [str(python), "-m", "pip", "install", "-q", package]
-        subprocess.run(install, check=True)  # noqa: S603
-    return python
-
-
-def filled(path: Path) -> onnx.ModelProto:
-    """A model whose absent weights are random numbers in the file, its dims bound.
-
-    Peers need the weights there, and numbers for the dims of the inputs.
-    """
-    model = onnx.load(str(path), load_external_data=False)
-    random = np.random.default_rng(0)
-    for tensor in model.graph.initializer:
-        if tensor.data_location == TensorProto.EXTERNAL:
-            values = random.standard_normal(tuple(tensor.dims), dtype=np.float32)
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            tensor.CopyFrom(numpy_helper.from_array(values.astype(dtype), tensor.name))
-    return bound(model)
-
-
-def bound(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Write numbers over the symbols of the inputs, in place."""
-    for value in model.graph.input:
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_param:
-                dim.dim_value = _BOUND.get(dim.dim_param, 1 if axis == 0 else 128)
-    return model
-
-
-def decoder() -> onnx.ModelProto:
-    """10,000 nodes with inline weights, 64 x 64 each: a graph of many nodes and few bytes."""
-    model = bound(chain(10_000, width=64))
-    values = np.random.default_rng(0).standard_normal((64, 64), dtype=np.float32)
-    for tensor in model.graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
-    return model
-
-
-def made(name: str, cache: Path) -> Path:
-    """A model of the set as a file with its weights inside."""
-    path = cache / f"{name}.onnx"
-    if not path.exists():
-        model = decoder() if name == DECODER else filled(MODELS / f"{name}.onnx")
-        onnx.save(model, str(path))
-    return path
-
-
-def medians(
-    commands: Mapping[str, Sequence[str]], rounds: int
-) -> dict[str, tuple[float, ...] | None]:
-    """Let the tools take turns; ``None`` for one that fails."""
-    turns: dict[str, list[tuple[float, ...]]] = {name: [] for name in commands}
-    failed: set[str] = set()
+def medians(commands: Mapping[str, Sequence[str]], rounds: int) -> dict[str, Figures | str]:
+    """Let the tools take turns; of one that fails, its last words."""
+    turns: dict[str, list[Figures]] = {name: [] for name in commands}
+    failed: dict[str, Figures | str] = {}
     for _ in range(rounds):
-        for name in commands.keys() - failed:
+        for name in [name for name in commands if name not in failed]:
             try:
-                turns[name].append(measured([*commands[name]]))
-            except RuntimeError:
-                failed.add(name)
-    return {
-        name: None
-        if name in failed
-        else tuple(statistics.median(column) for column in zip(*turns[name], strict=True))
-        for name in commands
-    }
+                turns[name].append(measured(_limited(commands[name])))
+            except RuntimeError as error:
+                failed[name] = _last_words(str(error))
+    done = {name: rows for name, rows in turns.items() if name not in failed}
+    return failed | {name: _median(rows) for name, rows in done.items()}
+
+
+def _limited(command: Sequence[str]) -> list[str]:
+    """The same, killed where it takes too long; what it took is counted to the outer process."""
+    return [shutil.which("timeout") or "timeout", str(_LIMIT_SECONDS), *command]
+
+
+def _median(rows: Sequence[Figures]) -> Figures:
+    return tuple(statistics.median(column) for column in zip(*rows, strict=True))
+
+
+def _last_words(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if lines[0].endswith("exit 124"):
+        return f"over {_LIMIT_SECONDS} s"
+    errors = [line for line in lines if "Error" in line]
+    return (errors or lines)[-1][:_LAST_WORDS]
+
+
+def commands_of(path: Path, pythons: Mapping[str, Path]) -> dict[str, Sequence[str]]:
+    """What is run on one model, ours first."""
+    commands: dict[str, Sequence[str]] = {OURS: [sys.executable, "-m", "onnxmem", str(path)]}
+    for name, python in pythons.items():
+        commands[name] = [str(python), "-c", RIVALS[name].program, str(path)]
+    commands[_FLOOR] = [sys.executable, "-c", "import onnx, networkx"]
+    return commands
+
+
+def environments(folder: Path) -> dict[str, Path]:
+    """The interpreters of the rivals that can be installed here."""
+    found = {}
+    for name, rival in RIVALS.items():
+        try:
+            found[name] = environment(rival, folder)
+        except subprocess.CalledProcessError as error:
+            print(f"{name}: left out, {rival.packages[0]} does not install: {error}")
+    return found
 
 
 def main() -> None:
-    """Print a row for each model and tool."""
+    """Print a row for each model and tool, then the least ratios of each rival."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("models", nargs="*", default=[*FILLED, DECODER], metavar="MODEL")
+    parser.add_argument("models", nargs="*", default=[*MAKERS], metavar="MODEL")
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     default = Path.home() / ".cache" / "onnxmem-benchmarks"
-    parser.add_argument("--cache", type=Path, default=default, metavar="FOLDER")
-    parser.add_argument("--remove", action="store_true", help="remove the cache at the end")
+    parser.add_argument("--folder", type=Path, default=default, metavar="FOLDER")
     asked = parser.parse_args()
-    asked.cache.mkdir(parents=True, exist_ok=True)
-    pythons = {name: environment(package, asked.cache) for name, (package, _) in _PEERS.items()}
+    if unknown := set(asked.models) - set(MAKERS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(MAKERS)}")
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    pythons = environments(asked.folder)
+    paths = {model: made(model, asked.folder) for model in asked.models}
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {asked.rounds} rounds")
-    print(f"{'model':<14}{'MB':>6}  {'tool':<14}{'wall s':>8}{'CPU s':>8}{'MiB':>7}{'ratios':>21}")
-    for model in asked.models:
-        path = made(model, asked.cache)
-        commands = {"onnxmem": [sys.executable, "-m", "onnxmem", str(path)]}
-        for name, (_, program) in _PEERS.items():
-            commands[name] = [str(pythons[name]), "-c", program, str(path)]
-        _print_rows(model, path, medians(commands, asked.rounds))
-    if asked.remove:
-        shutil.rmtree(asked.cache)
+    print(f"{'model':<13}{'MB':>5}  {'tool':<13}{'wall s':>8}{'CPU s':>8}{'MiB':>7}{'x ours':>12}")
+    ratios: dict[str, list[Figures]] = {name: [] for name in pythons}
+    for model, path in paths.items():
+        found = medians(commands_of(path, pythons), asked.rounds)
+        for name in commands_of(path, pythons):
+            _print_row(model, path, name, found[name], found[OURS])
+        for name, rows in ratios.items():
+            rows.extend(_ratios(found[name], found[OURS]))
+    for name, rows in ratios.items():
+        least = [min(column) for column in zip(*rows, strict=True)]
+        print(f"least ratios of {name:<13}{_shown(least)}   on {len(rows)} of {len(paths)} models")
 
 
-def _print_rows(model: str, path: Path, found: Mapping[str, tuple[float, ...] | None]) -> None:
-    ours = found["onnxmem"]
+def _print_row(
+    model: str, path: Path, name: str, found: Figures | str, ours: Figures | str
+) -> None:
     size = f"{path.stat().st_size / 1e6:.0f}"
-    for name, row in found.items():
-        if row is None or ours is None:
-            print(f"{model:<14}{size:>6}  {name:<14}  fails", flush=True)
-            continue
-        ratios = "".join(f"{theirs / mine:>7.1f}" for theirs, mine in zip(row, ours, strict=True))
-        figures = f"{row[0]:>8.2f}{row[1]:>8.2f}{row[2]:>7.0f}"
-        print(f"{model:<14}{size:>6}  {name:<14}{figures}{ratios}", flush=True)
+    start = f"{model:<13}{size:>5}  {name:<13}"
+    if isinstance(found, str):
+        print(f"{start} fails: {found}", flush=True)
+        return
+    figures = f"{found[0]:>8.2f}{found[1]:>8.2f}{found[2]:>7.0f}"
+    ratios = "".join(_shown(row) for row in _ratios(found, ours) if name != OURS)
+    print(f"{start}{figures}  {ratios}".rstrip(), flush=True)
+
+
+def _ratios(found: Figures | str, ours: Figures | str) -> list[Figures]:
+    """One row, or none where one of the two failed."""
+    if isinstance(found, str) or isinstance(ours, str):
+        return []
+    return [tuple(theirs / mine for theirs, mine in zip(found, ours, strict=True))]
+
+
+def _shown(ratios: Sequence[float]) -> str:
+    return "".join(f"{ratio:>6.1f}" for ratio in ratios)
 
 
 if __name__ == "__main__":

@@ -14,27 +14,47 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 _MODELS = Path(__file__).resolve().parents[2] / "models"
-_NAMES = (
+SMALL: Final = (
     *("mlp", "plain_conv_block", "depthwise_separable_block", "lstm_classifier", "alexnet"),
-    *("vgg16", "unet", "resnet50", "mobilenet_v2", "whisper_tiny_encoder", "efficientnet_b0"),
+    "vgg16",
+)
+"""Up to 14 KiB, 2 to 39 nodes."""
+_NAMES = (
+    *SMALL,
+    *("unet", "resnet50", "mobilenet_v2", "whisper_tiny_encoder", "efficientnet_b0"),
 )
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS = os.sysconf("SC_CLK_TCK")
 _EARLY = 0.1
 _SAMPLE_SECONDS = 0.2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Run:
     """One run: its seconds, and bytes of the parent and of all its workers together."""
 
     jobs: int
     wall_seconds: float
+    cpu_seconds: float
+    """Of the parent and of all its workers, as last seen."""
     early_bytes: tuple[int, int]
+    """At most until a tenth of the models is done."""
     late_bytes: tuple[int, int]
+    """At most after that."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    parent_bytes: int
+    workers_bytes: int
+    cpu_seconds: Mapping[int, float]
+    """Of each process, by its number."""
 
 
 def main() -> None:
@@ -45,10 +65,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(asked.models):
-            name = _NAMES[number % len(_NAMES)]
-            shutil.copy(_MODELS / f"{name}.onnx", Path(folder, f"{number:06}.onnx"))
-        runs = [_run(folder, jobs) for _ in range(asked.rounds) for jobs in asked.jobs]
+        copies(_NAMES, asked.models, Path(folder))
+        runs = [watched(folder, jobs) for _ in range(asked.rounds) for jobs in asked.jobs]
     print(f"{asked.models:,} models, load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores")
     base_seconds = min(run.wall_seconds for run in runs if run.jobs == asked.jobs[0])
     for run in runs:
@@ -56,32 +74,48 @@ def main() -> None:
         workers = run.early_bytes[1], run.late_bytes[1]
         speed = base_seconds / run.wall_seconds
         print(f"--jobs {run.jobs}: {run.wall_seconds:6.1f} s, {speed:.2f} x", end="")
+        print(f", CPU {run.cpu_seconds:6.1f} s", end="")
         print(f"; early, and at most later: parent {_mib(parent)}, workers {_mib(workers)}")
 
 
-def _run(folder: str, jobs: int) -> Run:
+def copies(names: Sequence[str], num_files: int, folder: Path) -> None:
+    """Fill a folder with copies of models, each name in turn."""
+    for number in range(num_files):
+        name = names[number % len(names)]
+        shutil.copy(_MODELS / f"{name}.onnx", folder / f"{number:06}.onnx")
+
+
+def watched(folder: str, jobs: int) -> Run:
+    """Run the command over a folder and look at its processes meanwhile."""
     words = [sys.executable, "-m", "onnxmem", folder, "--format", "jsonl", "--jobs", str(jobs)]
-    with tempfile.NamedTemporaryFile() as rows:
+    num_early = _EARLY * len(os.listdir(folder))  # noqa: PTH208 - a count
+    with tempfile.NamedTemporaryFile() as rows, Path(rows.name).open("rb") as done:
         start = time.perf_counter()
         process = subprocess.Popen(words, stdout=rows)  # noqa: S603 - this interpreter
-        early, late = (0, 0), (0, 0)
-        num_models = len(os.listdir(folder))  # noqa: PTH208 - a count
+        early, late, num_done = (0, 0), (0, 0), 0
+        cpu_seconds: dict[int, float] = {}
         while process.poll() is None:
             held = _held(process.pid)
-            if Path(rows.name).read_bytes().count(b"\n") < _EARLY * num_models:
-                early = max(early[0], held[0]), max(early[1], held[1])
+            cpu_seconds |= held.cpu_seconds
+            num_done += done.read().count(b"\n")
+            if num_done < num_early:
+                early = _larger(early, held)
             else:
-                late = max(late[0], held[0]), max(late[1], held[1])
+                late = _larger(late, held)
             time.sleep(_SAMPLE_SECONDS)
         seconds = time.perf_counter() - start
     if process.returncode:
         sys.exit(f"onnxmem ended with {process.returncode}")
-    return Run(jobs, seconds, early, late)
+    return Run(jobs, seconds, sum(cpu_seconds.values()), early, late)
 
 
-def _held(pid: int) -> tuple[int, int]:
-    """Resident bytes of a process, and of all that descend from it."""
-    parents, sizes = {}, {}
+def _larger(most: tuple[int, int], held: _Held) -> tuple[int, int]:
+    return max(most[0], held.parent_bytes), max(most[1], held.workers_bytes)
+
+
+def _held(pid: int) -> _Held:
+    """Resident bytes and CPU time of a process, and of all that descend from it."""
+    parents, sizes, seconds = {}, {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
@@ -89,10 +123,13 @@ def _held(pid: int) -> tuple[int, int]:
             continue
         number = int(stat.parent.name)
         parents[number], sizes[number] = int(fields[1]), int(fields[21]) * _PAGE_BYTES
+        seconds[number] = (int(fields[11]) + int(fields[12])) / _TICKS
     below = {pid}
     while grown := {each for each, parent in parents.items() if parent in below} - below:
         below |= grown
-    return sizes.get(pid, 0), sum(sizes.get(each, 0) for each in below - {pid})
+    workers_bytes = sum(sizes.get(each, 0) for each in below - {pid})
+    cpu_seconds = {each: seconds[each] for each in below if each in seconds}
+    return _Held(sizes.get(pid, 0), workers_bytes, cpu_seconds)
 
 
 def _mib(sizes: tuple[int, int]) -> str:

@@ -1,0 +1,66 @@
+"""Our liveness beside that of another tool, onnxsim, which shares no code with ours.
+
+Its ``ModelInfo.memory_footprint`` is weights and the largest sum of tensors that are live at one
+node: from the node that makes one to the last that reads it, both included, outputs to the end. It
+is definition 3 with two terms more: weights, and graph inputs from the start to their last reader.
+``plan_activation_memory(...).naive_bytes`` is definition 2 and the graph inputs.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from onnx import checker
+from static_graphs import static_graph
+
+from onnxmem import Analysis, analyze
+from onnxmem.memory import Buffer, Lifetime, tensor_lifetimes, timeline
+from onnxmem.memory.lifetimes import last_uses
+
+onnxsim = pytest.importorskip("onnxsim")
+model_info = pytest.importorskip("onnxsim.model_info")
+
+PER_TEST = 40
+
+
+def input_lifetimes(analysis: Analysis) -> Iterator[Lifetime]:
+    graph = analysis.graph
+    uses = last_uses(graph)
+    for name in graph.inputs:
+        buffer = Buffer((name,), graph.tensors[name].size_bytes)
+        yield Lifetime(buffer, 0, min(uses[name] + 1, len(graph.nodes)))
+
+
+def footprint_bytes(analysis: Analysis) -> int:
+    """Weights, and the peak of activations and graph inputs, each tensor a buffer of its own."""
+    graph = analysis.graph
+    lifetimes = [*tensor_lifetimes(graph), *input_lifetimes(analysis)]
+    return (analysis.weight_bytes or 0) + timeline(lifetimes, len(graph.nodes)).peak_bytes
+
+
+@pytest.mark.parametrize("start", range(0, 320, PER_TEST))
+def test_the_liveness_peak_is_that_of_onnxsim(start: int) -> None:
+    for seed in range(start, start + PER_TEST):
+        model = static_graph(seed)
+        analysis = analyze(model)
+        footprint = model_info.ModelInfo(model).memory_footprint
+        assert footprint_bytes(analysis) == footprint, seed
+        peak_bytes, inputs_bytes = analysis.activations.peak_bytes, analysis.inputs_bytes
+        assert peak_bytes is not None
+        assert inputs_bytes is not None
+        assert 0 <= footprint - (analysis.weight_bytes or 0) - peak_bytes <= inputs_bytes, seed
+
+
+def test_the_sum_of_tensors_is_that_of_onnxsim() -> None:
+    for seed in range(PER_TEST):
+        model = static_graph(seed)
+        analysis, plan = analyze(model), onnxsim.plan_activation_memory(model)
+        naive_bytes, inputs_bytes = analysis.activations.naive_bytes, analysis.inputs_bytes
+        assert naive_bytes is not None
+        assert inputs_bytes is not None
+        assert plan.unplanned == [], seed
+        assert plan.naive_bytes == naive_bytes + inputs_bytes, seed
+
+
+def test_the_drawn_graphs_are_valid() -> None:
+    for seed in range(PER_TEST):
+        checker.check_model(static_graph(seed), full_check=True)
