@@ -28,6 +28,13 @@ def slow_first(analysis: Analysis) -> str:
     return f"{os.getpid()}"
 
 
+def stuck(analysis: Analysis) -> str:
+    """Never end at models named so."""
+    if "stuck" in analysis.path:
+        time.sleep(600)
+    return analysis.path
+
+
 def endless(analysis: Analysis) -> str:
     """Say that work has begun, and never end."""
     Path(f"{analysis.path}.begun").touch()

@@ -89,7 +89,7 @@ def test_two_forms_are_refused() -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_any_number_of_workers_writes_the_same(form: str, capsys: Capture) -> None:
     outputs = []
-    for flags in ("--jobs 1", "--jobs 2", "--cache rows", "--cache rows"):
+    for flags in ("--jobs 1", "--jobs 2", "--timeout 600", "--cache rows", "--cache rows"):
         assert main(f"zoo --format {form} --train {flags}".split()) == 3
         outputs.append(capsys.readouterr())
     assert len(set(outputs)) == 1
@@ -120,8 +120,9 @@ def test_a_cache_that_is_none_is_refused() -> None:
 
 
 def test_a_cluster_has_its_own_workers(capsys: Capture) -> None:
-    assert main("zoo --dask tcp://127.0.0.1:1 --jobs 2".split()) == 2
-    assert "--jobs is for this machine" in capsys.readouterr().err
+    for flag in ("--jobs", "--timeout"):
+        assert main(f"zoo --dask tcp://127.0.0.1:1 {flag} 2".split()) == 2
+        assert f"{flag} is for this machine" in capsys.readouterr().err
 
 
 def test_a_model_on_stdin() -> None:

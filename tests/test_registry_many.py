@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from models_on_disk import MYSTERY, write_model
-from registry_tasks import killed, slow_first, tasks_of
+from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
 from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
@@ -115,6 +115,27 @@ def test_a_worker_that_is_killed_costs_its_model_alone(folder: Path) -> None:
     assert "SIGKILL" in found[1]["faults"][0]["message"]
     assert [outcome["text"] for outcome in found][3:] == list(names[3:])
     assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_model_that_takes_too_long_is_given_up(jobs: int, folder: Path) -> None:
+    write_model(folder / "stuck.onnx")
+    names = ("net.onnx", "stuck.onnx", "mystery.onnx", "stuck.onnx", "net.onnx")
+    found = list(run_in_workers(tasks_of(names, stuck), jobs, limit_seconds=5))
+    assert [outcome["text"] for outcome in found] == [
+        None if "stuck" in name else name for name in names
+    ]
+    (fault,) = found[1]["faults"]
+    assert (fault["code"], fault["exit_code"]) == ("timeout", EXIT_UNANALYSED)
+    assert fault["message"] == "given up after 5 s; --timeout gives it longer"
+    assert_nothing_is_left()
+
+
+def test_a_time_limit_asks_for_a_process_of_its_own() -> None:
+    rows = list(analyze_many(NAMES, jobs=1, timeout_seconds=600))
+    assert [row["status"] for row in rows] == STATUSES
+    with ThreadPoolExecutor(1) as executor, pytest.raises(UsageError, match="an executor has its"):
+        analyze_many(NAMES, executor=executor, timeout_seconds=1)
 
 
 def test_what_comes_early_waits_for_what_is_due(folder: Path) -> None:
@@ -233,7 +254,8 @@ def test_processes_are_for_those_who_have_enough_to_do(
 ) -> None:
     asked: list[int] = []
 
-    def in_workers(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
+    def in_workers(tasks: list[Task], jobs: int, limit: float | None) -> Iterator[Outcome]:
+        assert limit is None
         asked.append(jobs)
         yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
 

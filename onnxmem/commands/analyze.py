@@ -145,12 +145,19 @@ def _outcomes(
 ) -> Iterator[Outcome]:
     executor = None
     if arguments.dask is not None:
-        if arguments.jobs is not None:
-            message = "--jobs is for this machine; a cluster has the workers that it has"
-            raise UsageError(message)
+        for flag, number in (("--jobs", arguments.jobs), ("--timeout", arguments.timeout)):
+            if number is not None:
+                message = f"{flag} is for this machine; a cluster has the workers that it has"
+                raise UsageError(message)
         executor = stack.enter_context(dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
-    found = outcomes(tasks, executor=executor, jobs=jobs, analyse=analyze)
+    found = outcomes(
+        tasks,
+        executor=executor,
+        jobs=jobs,
+        timeout_seconds=arguments.timeout,
+        analyse=analyze,
+    )
     # An end before the last outcome must leave no worker behind.
     return stack.enter_context(closing(found))
 

@@ -3,11 +3,10 @@
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Final
 
-from onnxmem.commands.model_options import size
+from onnxmem.commands.model_options import seconds, size
 from onnxmem.measure.options import LEVELS
 
 _MOST_RUNS: Final = 10**6
-_MOST_SECONDS: Final = 7 * 24 * 3600
 
 
 def add_measure_options(parser: ArgumentParser) -> None:
@@ -23,7 +22,7 @@ def _add_run_options(parser: ArgumentParser) -> None:
     run.add_argument("--runs", type=_runs, default=3, metavar="N", help="how often (default: 3)")
     run.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=300.0,
         metavar="SECONDS",
         help="of each process that runs the model (default: 300)",
@@ -58,14 +57,3 @@ def _runs(text: str) -> int:
         message = f"{text!r} is no number of runs"
         raise ArgumentTypeError(message)
     return int(text[:9])
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds <= _MOST_SECONDS:
-        message = f"{text!r} is no time in seconds"
-        raise ArgumentTypeError(message)
-    return seconds

@@ -8,6 +8,7 @@ from onnxmem.units import parse_size
 from onnxmem.values import Values, parse_values
 
 _MAX_DIGITS = 18
+_MOST_SECONDS = 7 * 24 * 3600
 """Of a dim: larger numbers are no size of anything."""
 
 
@@ -73,6 +74,18 @@ def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
         help="what a small input holds, where shapes or a runtime follow from it (repeatable; "
         "lists with commas)",
     )
+
+
+def seconds(text: str) -> float:
+    """Read a time in seconds, of at most a week."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST_SECONDS:
+        message = f"{text!r} is no time in seconds"
+        raise ArgumentTypeError(message)
+    return number
 
 
 def dim(text: str) -> int:

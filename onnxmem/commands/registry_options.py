@@ -4,7 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction
 from typing import Final
 
 from onnxmem.commands.fit_options import add_devices_file
-from onnxmem.commands.model_options import dim
+from onnxmem.commands.model_options import dim, seconds
 
 FORMATS: Final = ("text", "json", "jsonl", "csv")
 
@@ -17,6 +17,12 @@ def add_registry_options(parser: ArgumentParser) -> None:
     )
     group.add_argument(
         "--jobs", type=dim, metavar="N", help="processes at once (default: one per core)"
+    )
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="give a model up that takes longer, with the process that works it out",
     )
     group.add_argument(
         "--cache", metavar="DIR", help="keep rows there, and take those that are there already"

@@ -28,6 +28,7 @@ def analyze_many(
     jobs: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     layers: bool = False,
+    timeout_seconds: float | None = None,
     **questions: Any,  # noqa: ANN401 - those of analyze
 ) -> Iterator[Row]:
     """Rows of the JSON contract, one a model, in the order of the paths, as they come.
@@ -36,21 +37,27 @@ def analyze_many(
     ``error``. Paths may be URLs of fsspec; nothing is expanded. ``executor`` is any of
     ``concurrent.futures``' kind, a pool of threads or processes or ``Client.get_executor()`` of
     dask; else ``jobs`` processes of this machine work, one per core unless said, 1 being this one.
-    ``cache`` is a folder of rows that were worked out before.
+    ``cache`` is a folder of rows that were worked out before. A model that takes longer than
+    ``timeout_seconds`` is given up, with the process that works it out.
 
     Processes import the main module, so a script calls this under ``if __name__ == "__main__"``.
 
-    :raises UsageError: ``jobs`` below 1, or a cache that cannot be written to.
+    :raises UsageError: ``jobs`` below 1, a time limit beside an executor, or a cache that cannot be
+        written to.
     """
     if jobs is not None and jobs < 1:
         message = f"jobs is {jobs}; give a number from 1 on"
+        raise UsageError(message)
+    if timeout_seconds is not None and executor is not None:
+        message = "timeout_seconds is for processes of this machine; an executor has its own"
         raise UsageError(message)
     folder = None if cache is None else open_cache(os.fspath(cache))
     tasks = (
         Task(name=name, location=name, questions=questions, with_layers=layers, cache=folder)
         for name in (os.fspath(path) for path in paths)
     )
-    return (outcome["row"] for outcome in outcomes(tasks, executor=executor, jobs=jobs))
+    found = outcomes(tasks, executor=executor, jobs=jobs, timeout_seconds=timeout_seconds)
+    return (outcome["row"] for outcome in found)
 
 
 def outcomes(
@@ -58,16 +65,20 @@ def outcomes(
     *,
     executor: Executor | None = None,
     jobs: int | None = None,
+    timeout_seconds: float | None = None,
     analyse: Analyse = analyze,
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; ``analyse`` is for this process alone."""
+    """Outcomes in the order of the tasks; ``analyse`` is for this process alone.
+
+    Only a process of its own can be given up: with a time limit none works in this one.
+    """
     if executor is not None:
         return run_on(executor, tasks)
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
-    if jobs == 1:
+    if jobs == 1 and timeout_seconds is None:
         return (work(task, analyse) for task in tasks)
-    return run_in_workers(tasks, jobs)
+    return run_in_workers(tasks, jobs, timeout_seconds)
 
 
 def num_cores() -> int:

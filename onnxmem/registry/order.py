@@ -41,6 +41,12 @@ def died(task: Task, how: str) -> Outcome:
     return task.failed(Fault("worker_died", message, EXIT_UNANALYSED))
 
 
+def given_up(task: Task, limit_seconds: float) -> Outcome:
+    """The outcome of a model that took longer than it may."""
+    message = f"given up after {limit_seconds:g} s; --timeout gives it longer"
+    return task.failed(Fault("timeout", message, EXIT_UNANALYSED))
+
+
 def _submitted(executor: Executor, task: Task) -> Future[Outcome] | Outcome:
     try:
         return executor.submit(work, task.elsewhere())

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
@@ -22,7 +23,7 @@ from typing import Final
 
 from onnxmem.children.faults import fault_of_end
 from onnxmem.errors import EXIT_INTERNAL, OnnxmemError
-from onnxmem.registry.order import died
+from onnxmem.registry.order import died, given_up
 from onnxmem.registry.task import Outcome, Task, work
 
 _WINDOW: Final = 64
@@ -41,12 +42,16 @@ class WorkersError(OnnxmemError):
     exit_code = EXIT_INTERNAL
 
 
-def run_in_workers(tasks: Iterable[Task], jobs: int) -> Generator[Outcome, None, None]:
+def run_in_workers(
+    tasks: Iterable[Task], jobs: int, limit_seconds: float | None = None
+) -> Generator[Outcome, None, None]:
     """Outcomes in the order of the tasks; an early end kills the workers.
+
+    A model that takes longer than the limit is given up with its worker.
 
     :raises WorkersError: none can be started.
     """
-    crew = _Crew(jobs)
+    crew = _Crew(jobs, limit_seconds)
     try:
         yield from crew.outcomes(tasks)
         crew.dismiss()
@@ -79,9 +84,11 @@ class _Worker:
         self.is_ready = False
         self.number: int | None = None
         self.task: Task | None = None
+        self.began_seconds = 0.0
 
     def give(self, number: int, task: Task) -> None:
         self.number, self.task = number, task
+        self.began_seconds = time.monotonic()
         # One that is dead by now is found so when its answer is read.
         with contextlib.suppress(OSError):
             self.connection.send(task.elsewhere())
@@ -108,8 +115,9 @@ class _Worker:
 class _Crew:
     """Mutable: who is at work, and what has come out of order."""
 
-    def __init__(self, jobs: int) -> None:
+    def __init__(self, jobs: int, limit_seconds: float | None = None) -> None:
         self._jobs = jobs
+        self._limit_seconds = limit_seconds
         self._context = _context()
         self._workers: list[_Worker] = []
         self._done: dict[int, Outcome] = {}
@@ -157,13 +165,31 @@ class _Crew:
         """Wait until some worker says something, or is gone; idle ones are listened to as well."""
         if len(self._idle()) == len(self._workers):
             return
-        speaking = wait([worker.connection for worker in self._workers])
+        speaking = wait([worker.connection for worker in self._workers], self._patience_seconds())
         for worker in [each for each in self._workers if each.connection in speaking]:
             try:
                 self._hear(worker, worker.connection.recv())
             except (EOFError, OSError):
                 self._workers.remove(worker)
                 self._bury(worker)
+        if self._limit_seconds is not None:
+            self._give_up(self._limit_seconds)
+
+    def _patience_seconds(self) -> float | None:
+        """How long no worker can have passed the limit; ``None``: there is none to pass."""
+        began = [each.began_seconds for each in self._workers if each.number is not None]
+        if self._limit_seconds is None or not began:
+            return None
+        return max(min(began) + self._limit_seconds - time.monotonic(), 0)
+
+    def _give_up(self, limit_seconds: float) -> None:
+        """Kill the workers that are at a model for longer than that; others take their place."""
+        latest = time.monotonic() - limit_seconds
+        for worker in [each for each in self._workers if each.number is not None]:
+            if worker.began_seconds <= latest and worker.number is not None and worker.task:
+                self._done[worker.number] = given_up(worker.task, limit_seconds)
+                self._workers.remove(worker)
+                worker.kill()
 
     def _hear(self, worker: _Worker, said: tuple[Outcome, bool] | None) -> None:
         if said is None:
