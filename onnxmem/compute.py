@@ -5,7 +5,7 @@ of a Loop or a Scan as often as it runs; once, where only a run can tell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnxmem.collecting import without_collection
 from onnxmem.model import Graph, Node, Role
@@ -50,7 +50,7 @@ class Compute:
 @without_collection()
 def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
-    by_node = dict(_by_node(graph, graph))
+    by_node = dict(_by_node(_Counter(graph), graph))
     total = _sum(by_node[node.name] for node in graph.nodes)
     unknown = tuple(
         node.name
@@ -63,20 +63,47 @@ def compute(graph: Graph) -> Compute:
     return Compute(macs, flops, backward, by_node, unknown)
 
 
-def _by_node(graph: Graph, scope: Graph) -> Iterator[tuple[str, NodeCompute]]:
+@dataclass(slots=True, eq=False)
+class _Counter:
+    """Counts nodes, those that are alike once: a large model is one block many times over."""
+
+    graph: Graph
+    counted: dict[tuple[object, ...], NodeCompute] = field(default_factory=dict)
+
+    def node(self, node: Node) -> NodeCompute:
+        """The arithmetic of one node, subgraphs left out."""
+        key = self._key(node)
+        if key not in self.counted:
+            self.counted[key] = _node_compute(self.graph, node)
+        return self.counted[key]
+
+    def _key(self, node: Node) -> tuple[object, ...]:
+        """All that the count depends on; records that the graph holds are told by identity."""
+        tensors, values = self.graph.tensors, self.graph.values
+        key: list[object] = [id(node.operator), id(node.attributes), len(node.inputs)]
+        for name in (*node.inputs, *node.outputs):
+            if name:
+                tensor = tensors[name]
+                key += tensor.shape, tensor.dtype, tensor.role, values.get(name)
+            else:
+                key.append(name)
+        return tuple(key)
+
+
+def _by_node(counter: _Counter, scope: Graph) -> Iterator[tuple[str, NodeCompute]]:
     """Count each node of ``scope`` and of its subgraphs, inner ones first."""
     for node in scope.nodes:
+        if not node.subgraphs:
+            yield node.name, counter.node(node)
+            continue
         branches = []
         for _, inner in node.subgraphs:
-            counted = dict(_by_node(graph, inner))
+            counted = dict(_by_node(counter, inner))
             yield from counted.items()
             branches.append(_sum(counted[each.name] for each in inner.nodes))
-        dearest = max(branches, key=lambda branch: branch.flops or 0, default=None)
-        if dearest is None:
-            yield node.name, _node_compute(graph, node)
-        else:
-            trips = trip_count(graph, node)
-            yield node.name, dearest.times(1 if trips is None else trips)
+        dearest = max(branches, key=lambda branch: branch.flops or 0)
+        trips = trip_count(counter.graph, node)
+        yield node.name, dearest.times(1 if trips is None else trips)
 
 
 def _node_compute(graph: Graph, node: Node) -> NodeCompute:

@@ -1,6 +1,7 @@
 """How much of a model the figures rest on, and what a reader should know of it."""
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from onnxmem.collecting import without_collection
@@ -34,13 +35,16 @@ def coverage(
     """Count what is assumed and what is unknown."""
     nodes = list(graph.all_nodes())
     taken = set(training.assumed_nodes) if training else set()
+    of_assumed_shape = {tensor.name for tensor in graph.tensors.values() if tensor.is_assumed}
     unknown = training.unknown if training else ()
     inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
     weights = tuple(weight.name for weight in graph.weights() if weight.size_bytes is None)
     return Coverage(
         num_nodes=len(nodes),
         assumed_nodes=tuple(
-            node.name for node in nodes if node.name in taken or _is_assumed(graph, node)
+            node.name
+            for node in nodes
+            if node.name in taken or _is_assumed(graph, node, of_assumed_shape)
         ),
         unknown_tensors=tuple(
             dict.fromkeys((*inputs, *weights, *activations.unknown_tensors, *unknown))
@@ -95,11 +99,11 @@ def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding
         yield Finding("control_flow_training", text, inner[0])
 
 
-def _is_assumed(graph: Graph, node: Node) -> bool:
+def _is_assumed(graph: Graph, node: Node, of_assumed_shape: AbstractSet[str]) -> bool:
     return (
         node.operator is UNKNOWN
         or _has_open_trip_count(graph, node)
-        or any(graph.tensors[name].is_assumed for name in node.writes)
+        or not of_assumed_shape.isdisjoint(node.writes)
     )
 
 

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.model.shapes.native_faults import ends_the_process, has_long_target
+from onnxmem.model.shapes.native_faults import ends_the_process, has_long_target, has_odd_terms
 from onnxmem.ops.spec import Shape
 
 OWN = '<ir_version: 10, opset_import: ["": 21, "own": 1, "ai.onnx.ml": 5]>'
@@ -26,6 +26,7 @@ PARTS = f"{OWN} agraph (float[3,5] x) => (y) {{ a, e = Split <num_outputs = 9000
 EXPAND = (
     f"{OLD} agraph (float[3,5] x, int64[99999989] s) => (y) {{ e = Expand(x, s)  y = Relu(x) }}"
 )
+DOTS = f'{OWN} agraph (float[3,5] x) => (y) {{ e = Einsum <equation = "..i.."> (x)  y = Relu(x) }}'
 INSIDE = f"""{OWN} agraph (float[3,5] x, bool c) => (y) {{ a = own.F(x)
     e = If (c) <then_branch = t () => (o) {{ o = EyeLike <dtype = 1> (a) }},
                 else_branch = f () => (p) {{ p, q, r = Split <num_outputs = 2> (x) }}>
@@ -38,6 +39,7 @@ FATAL = {
     "Split": SPLIT,
     "Split of many parts": PARTS,
     "Expand": EXPAND,
+    "Einsum": DOTS,
     "inside an If": INSIDE,
 }
 
@@ -121,6 +123,30 @@ def test_an_operator_of_that_name_in_another_domain_is_another() -> None:
 
 def test_expand_writes_out_no_rank_from_version_13_on() -> None:
     assert not fatal("agraph (float[3] x, int64[99999989] s) => (y) { y = Expand(x, s) }")
+
+
+@pytest.mark.parametrize(
+    ("equation", "is_odd"),
+    [
+        ("ij , jk -> ik", False),
+        ("...ij, j...->...i", False),
+        ("", False),
+        ("ij->1.2", False),
+        ("....", True),
+        ("i...j...", True),
+        ("ij,j1", True),
+        ("\xe9", True),
+    ],
+)
+def test_an_equation_s_terms_are_letters_and_one_ellipsis(equation: str, *, is_odd: bool) -> None:
+    node = onnx.helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+    assert has_odd_terms(node) is is_odd
+
+
+def test_an_equation_that_a_call_gives_may_be_odd() -> None:
+    node = onnx.helper.make_node("Einsum", ["x"], ["y"])
+    node.attribute.add(name="equation", type=3, ref_attr_name="how")
+    assert has_odd_terms(node)
 
 
 @pytest.mark.parametrize(

@@ -1,56 +1,98 @@
-"""Work grows with the model and not with its square."""
+"""Cost grows with the graph and no faster; what nodes have in common is worked out once."""
 
 import time
 from collections.abc import Callable
 
 import onnx
+import onnx.shape_inference
 import pytest
-from onnx.helper import make_empty_tensor_value_info, make_graph, make_node
+from onnx import TensorProto, helper
 
-from onnxmem.model import Graph, ModelFile, Request, build, prepare
-
-FLOAT = onnx.TensorProto.FLOAT
-LIMIT_SECONDS = 10
-"""Of processor time: some 1.5 s where all is well, over 20 s where anything is quadratic."""
+import onnxmem.compute
+from onnxmem import analyze
+from onnxmem.model.shapes import folding
 
 
-def chain(num_nodes: int) -> onnx.ModelProto:
-    nodes = [make_node("Relu", [f"t{i}"], [f"t{i + 1}"], name="layer") for i in range(num_nodes)]
-    x = onnx.helper.make_tensor_value_info("t0", FLOAT, [3])
-    c = onnx.helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, [])
-    graph = make_graph(nodes, "chain", [x, c], [make_empty_tensor_value_info(f"t{num_nodes}")])
-    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)])
+def blocks(count: int) -> onnx.ModelProto:
+    """Blocks of a product, a sum and an activation, with the shape arithmetic of an exporter."""
+    nodes, x = [], "x"
+    for i in range(count):
+        nodes += [
+            helper.make_node("MatMul", [x, "w"], [f"m{i}"]),
+            helper.make_node("Shape", [f"m{i}"], [f"s{i}"]),
+            helper.make_node("Gather", [f"s{i}", "zero"], [f"g{i}"]),
+            helper.make_node("Concat", [f"g{i}", "rest"], [f"t{i}"], axis=0),
+            helper.make_node("Reshape", [f"m{i}", f"t{i}"], [f"r{i}"]),
+            helper.make_node("Relu", [f"r{i}"], [f"y{i}"]),
+        ]
+        x = f"y{i}"
+    weights = [
+        TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[7, 7]),
+        helper.make_tensor("zero", TensorProto.INT64, [1], [0]),
+        helper.make_tensor("rest", TensorProto.INT64, [1], [7]),
+    ]
+    weights[0].data_location = TensorProto.EXTERNAL
+    weights[0].external_data.add(key="location", value="absent.bin")
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 7]) for name in ("x", x)
+    ]
+    graph = helper.make_graph(nodes, "blocks", ends[:1], ends[1:], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def same_names() -> onnx.ModelProto:
-    return chain(20_000)
+def counted(real: Callable[..., object], name: str, found: dict[str, int]) -> Callable[..., object]:
+    """A function that counts its calls."""
+
+    def called(*given: object, **named: object) -> object:
+        found[name] = found.get(name, 0) + 1
+        return real(*given, **named)
+
+    return called
 
 
-def many_branches() -> onnx.ModelProto:
-    model = chain(12_000)
-    for i in range(1_200):
-        neg = make_node("Neg", [f"t{i}"], ["o"])
-        branch = make_graph([neg], "branch", [], [make_empty_tensor_value_info("o")])
-        choice = make_node("If", ["c"], [f"y{i}"], then_branch=branch, else_branch=branch)
-        model.graph.node.append(choice)
-    return model
+def calls(monkeypatch: pytest.MonkeyPatch, count: int) -> dict[str, int]:
+    """How often an analysis asks onnx, its reference operators and our formulas of one node."""
+    found: dict[str, int] = {}
+    asked = (
+        (onnx.shape_inference, "infer_node_outputs"),
+        (folding, "_evaluated"),
+        (onnxmem.compute, "_node_compute"),
+    )
+    with monkeypatch.context() as patch:
+        for place, name in asked:
+            patch.setattr(place, name, counted(getattr(place, name), name, found))
+        analyze(blocks(count))
+    return found
 
 
-def built(model: onnx.ModelProto) -> Graph:
-    return build(prepare(ModelFile("<proto>", model, 0)), Request()).graph
+def test_nodes_that_are_alike_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten times as many blocks ask as often as few do."""
+    few, many = calls(monkeypatch, 8), calls(monkeypatch, 80)
+    assert few == many
+    assert set(few) == {"infer_node_outputs", "_evaluated", "_node_compute"}
 
 
-@pytest.mark.parametrize("make", [same_names, many_branches])
-def test_a_large_graph_takes_seconds(make: Callable[[], onnx.ModelProto]) -> None:
-    model = make()
-    started = time.process_time()
-    graph = built(model)
-    assert time.process_time() - started < LIMIT_SECONDS
-    assert len(graph.nodes) == len(model.graph.node)
+def test_blocks_that_are_alike_add_up() -> None:
+    """What is worked out once is counted as often as it stands there."""
+    one, ten = (analyze(blocks(count)) for count in (1, 10))
+    assert one.compute.forward_macs == 7 * 7
+    assert ten.compute.forward_macs == 10 * 7 * 7
+    assert one.activations.naive_bytes is not None
+    assert ten.activations.naive_bytes == 10 * one.activations.naive_bytes
 
 
-def test_nodes_of_one_name_are_numbered() -> None:
-    model = chain(5)
-    model.graph.node[3].name = "layer#2"
-    names = [node.name for node in built(model).nodes]
-    assert names == ["layer", "layer#2", "layer#3", "layer#2#2", "layer#4"]
+@pytest.mark.slow
+def test_cost_grows_with_the_graph_and_no_faster() -> None:
+    """Four times the nodes take four times as long, and on a machine at work less than six.
+
+    n log n is 4.7 times, a square 16.
+    """
+
+    def seconds(model: onnx.ModelProto) -> float:
+        started = time.process_time()
+        analyze(model)
+        return time.process_time() - started
+
+    small, large = blocks(5_000 // 6), blocks(20_000 // 6)
+    seconds(small)
+    assert min(seconds(large) for _ in range(3)) < 6 * min(seconds(small) for _ in range(5))

@@ -60,6 +60,7 @@ SLOTS: Final[Mapping[tuple[str, str], tuple[Slot, ...]]] = MappingProxyType(
 )
 """The cache operands of each."""
 
+_TAKERS: Final = frozenset(op_type for _, op_type in SLOTS)
 _AXIS_DEFAULT: Final = {"TensorScatter": -2}
 _PASSING: Final = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLinear"})
 """They hand a cache on with its axes as they are."""
@@ -80,8 +81,11 @@ class Flow:
 
 def flows(graph: onnx.GraphProto) -> Iterator[Flow]:
     """Every cache operand that is a graph input, the operators of subgraphs included."""
+    takers = [node for node in nodes_in(graph.node) if node.op_type in _TAKERS]
+    if not takers:
+        return
     ways = _Ways(graph)
-    for node in nodes_in(graph.node):
+    for node in takers:
         for slot in SLOTS.get((node.domain, node.op_type), ()):
             past = ways.origin(node.input[slot.past]) if slot.past < len(node.input) else None
             if past is None:
@@ -101,7 +105,8 @@ class _Ways:
         self._outputs = {value.name for value in graph.output}
         self._before: dict[str, str] = {}
         self._after: defaultdict[str, list[str]] = defaultdict(list)
-        for node in nodes_in(graph.node):
+        ways = _PASSING | {"If"}
+        for node in [node for node in nodes_in(graph.node) if node.op_type in ways]:
             if node.op_type in _PASSING and not node.domain and node.input:
                 self._before[node.output[0]] = node.input[0]
                 self._after[node.input[0]].append(node.output[0])

@@ -86,8 +86,10 @@ def _assumptions(graph: onnx.GraphProto, parts: tuple[Part, ...]) -> Iterator[st
 def _candidates(graph: onnx.GraphProto) -> Iterator[_Candidate]:
     """Inputs that an operator takes as a cache, or that are named as one."""
     by_input: dict[str, Flow] = {}
-    read = {name for node in nodes_in(graph.node) for name in node.input}
-    for flow in flows(graph):
+    found = tuple(flows(graph))
+    is_read = any(flow.op_type == "Concat" for flow in found)
+    read = {name for node in nodes_in(graph.node) for name in node.input} if is_read else set()
+    for flow in found:
         known = by_input.get(flow.past)
         is_joined = flow.op_type != "Concat" or flow.present in read
         if (known is None or known.op_type == "Concat") and (

@@ -108,14 +108,18 @@ def activation_memory(graph: Graph) -> ActivationMemory:
 
 def _elements(graph: Graph, buffer: Buffer) -> int:
     """Elements of a buffer: those of any of its tensors that is known, for all have as many."""
-    counts = (graph.tensors[name].num_elements for name in buffer.tensors)
-    return next((count for count in counts if count is not None), 0)
+    for name in buffer.tensors:
+        count = graph.tensors[name].num_elements
+        if count is not None:
+            return count
+    return 0
 
 
 def _if_known(scope: Scope, figure: int) -> int | None:
     """A figure, or ``None`` where all that it speaks of is unknown."""
-    sizes = {buffer.size_bytes for buffer in scope.buffers()}
-    return None if sizes == {None} else figure
+    if any(buffer.size_bytes is not None for buffer in scope.buffers()):
+        return figure
+    return figure if next(scope.buffers(), None) is None else None
 
 
 def _largest_first(buffers: Iterable[Buffer]) -> tuple[LiveTensor, ...]:

@@ -20,10 +20,16 @@ A step is the run of one node, counted from 0 in running order. Definition 3:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from onnxmem.model import Graph, Node, Role
+from onnxmem.records import quickly_made
+
+# An enum's member takes twice as long to look up as a name of the module.
+_ACTIVATION: Final = Role.ACTIVATION
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """Bytes that one or more tensors share."""
@@ -34,6 +40,7 @@ class Buffer:
     """``None``: unknown."""
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Lifetime:
     """The steps in which a buffer is live: half-open, ``[start, stop)``."""
@@ -46,17 +53,18 @@ class Lifetime:
 def tensor_lifetimes(graph: Graph) -> Iterator[Lifetime]:
     """Give every activation of a graph, its subgraphs left out, a buffer and a lifetime."""
     uses = last_uses(graph)
-    num_steps = len(graph.nodes)
+    tensors, num_steps = graph.tensors, len(graph.nodes)
     for step, node in enumerate(graph.nodes):
         for name in activations(graph, node):
-            buffer = Buffer((name,), graph.tensors[name].size_bytes)
-            yield Lifetime(buffer, step, min(uses[name] + 1, num_steps))
+            stop = uses[name] + 1
+            buffer = Buffer((name,), tensors[name].size_bytes)
+            yield Lifetime(buffer, step, min(num_steps, stop))
 
 
 def activations(graph: Graph, node: Node) -> Sequence[str]:
     """The tensors that a node makes and that are no weights."""
     tensors = graph.tensors
-    return [name for name in node.writes if tensors[name].role is Role.ACTIVATION]
+    return [name for name in node.writes if tensors[name].role is _ACTIVATION]
 
 
 def last_uses(graph: Graph) -> Mapping[str, int]:
@@ -67,7 +75,10 @@ def last_uses(graph: Graph) -> Mapping[str, int]:
     # Later steps overwrite earlier ones; "", an operand left out, does no harm.
     uses: dict[str, int] = {}
     for step, node in enumerate(graph.nodes):
-        for names in (node.outputs, node.inputs, node.outer_reads):
-            for name in names:
-                uses[name] = step
+        for name in node.outputs:
+            uses[name] = step
+        for name in node.inputs:
+            uses[name] = step
+        for name in node.outer_reads:
+            uses[name] = step
     return uses | dict.fromkeys(graph.outputs, len(graph.nodes))

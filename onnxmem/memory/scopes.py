@@ -80,7 +80,9 @@ def read_scope(
     A buffer with a tensor in ``written_outside`` is an enclosing graph's and is left out.
     """
     found = tuple(find_lifetimes(graph))
-    lifetimes = tuple(life for life in found if written_outside.isdisjoint(life.buffer.tensors))
+    lifetimes = found
+    if written_outside:
+        lifetimes = tuple(life for life in found if written_outside.isdisjoint(life.buffer.tensors))
     nodes = [(step, node) for step, node in enumerate(graph.nodes) if node.subgraphs]
     counted = _counted(found, written_outside) if nodes else frozenset()
     bodies = {

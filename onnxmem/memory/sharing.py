@@ -18,7 +18,7 @@ Definition 4:
 A buffer lives from its first tensor's first step to its last tensor's last.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxmem.memory.lifetimes import Buffer, Lifetime, activations, last_uses
@@ -49,8 +49,8 @@ def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
     """(input, output) of every node of a graph that its operator may write over each other."""
     chains = Pairs(lambda operator: operator.may_inplace)
     for node in graph.nodes:
-        if node.operator.may_inplace:
-            yield from ((source, output) for output, source in chains.of(node))
+        for output, source in chains.of(node):
+            yield source, output
 
 
 def _share(graph: Graph) -> list[_Draft]:
@@ -79,12 +79,13 @@ class _Sharing:
         for output, source in views.items():
             if source in self.holders:
                 self._join(self.holders[source], output, step)
+        chains = self.chains.of(node) if node.operator.may_inplace else ()
         for output in activations(self.graph, node):
             if output not in views:
-                self._place(step, node, output)
+                self._place(step, node, output, chains)
 
-    def _place(self, step: int, node: Node, output: str) -> None:
-        for target, source in self.chains.of(node) if node.operator.may_inplace else ():
+    def _place(self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]) -> None:
+        for target, source in chains:
             if target == output and self._may_overwrite(step, node, source, output):
                 self._join(self.holders[source], output, step)
                 return
@@ -96,7 +97,8 @@ class _Sharing:
     def _join(self, draft: _Draft, name: str, step: int) -> None:
         """Add a tensor to a buffer; all are of one size, which any that is known tells."""
         size_bytes = self.graph.tensors[name].size_bytes
-        draft.size_bytes = _larger(draft.size_bytes, size_bytes)
+        if size_bytes != draft.size_bytes:
+            draft.size_bytes = _larger(draft.size_bytes, size_bytes)
         draft.tensors.append(name)
         draft.last_write = step
         draft.last_use = max(draft.last_use, self.uses[name])
@@ -127,7 +129,7 @@ class Pairs:
     places: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Operator, by identity, to the places of (output, input): each is looked up once."""
 
-    def of(self, node: Node) -> Iterator[tuple[str, str]]:
+    def of(self, node: Node) -> Sequence[tuple[str, str]]:
         """The (output, input) tensors of a node."""
         operator = node.operator
         places = self.places.get(id(operator))
@@ -136,11 +138,18 @@ class Pairs:
                 (operator.output_index(target), operator.input_index(source))
                 for source, target in self.listed(operator)
             )
-        for to, of in places:
-            output = node.outputs[to] if to < len(node.outputs) else ""
-            name = node.inputs[of] if of < len(node.inputs) else ""
-            if output and name:
-                yield output, name
+        if not places:
+            return ()
+        outputs, inputs = node.outputs, node.inputs
+        num_outputs, num_inputs = len(outputs), len(inputs)
+        return [
+            (output, name)
+            for to, of in places
+            if to < num_outputs
+            and of < num_inputs
+            and (output := outputs[to])
+            and (name := inputs[of])
+        ]
 
 
 def same_layout(one: Tensor, other: Tensor) -> bool:

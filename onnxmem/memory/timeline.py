@@ -38,7 +38,8 @@ def timeline(lifetimes: Iterable[Lifetime], num_steps: int) -> Timeline:
     """
     change_bytes = [0] * (num_steps + 1)
     for lifetime in lifetimes:
-        size_bytes = lifetime.buffer.size_bytes or 0
-        change_bytes[lifetime.start] += size_bytes
-        change_bytes[lifetime.stop] -= size_bytes
+        size_bytes = lifetime.buffer.size_bytes
+        if size_bytes:
+            change_bytes[lifetime.start] += size_bytes
+            change_bytes[lifetime.stop] -= size_bytes
     return Timeline(live_bytes=tuple(accumulate(change_bytes[:num_steps])))

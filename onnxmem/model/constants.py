@@ -10,12 +10,16 @@ import onnx.numpy_helper
 from onnxmem.model.traversal import onnx_op
 
 Array = npt.NDArray[np.generic]
+_MOST_IN_A_BYTE = 4
+"""Elements of the narrowest types; a tensor with fewer bytes has none of them any more."""
 _FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
 def constant_value(proto: onnx.TensorProto) -> Array | None:
     """Read a small constant's elements; ``None`` where they were skipped, external or unsound."""
     if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return None
+    if prod(proto.dims) > _MOST_IN_A_BYTE * proto.ByteSize():
         return None
     try:
         value = onnx.numpy_helper.to_array(proto)

@@ -16,6 +16,7 @@ import onnx.version_converter
 from onnxmem.errors import GraphError
 from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.order import sort_nodes
+from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.traversal import node_label, nodes_in
 
 _INLINER_FAULTS: Final = (
@@ -54,11 +55,30 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     _sort_bodies(model)
     _complete_calls(model)
     _import_domains_of_functions(model)
+    if _is_fatal_to_convert(model):
+        return _inlined_as_they_are(model)
     try:
         return onnx.inliner.inline_local_functions(model, convert_version=True)
     except _INLINER_FAULTS:
         # The version converter knows few domains: what needs no conversion is still written out.
         return _inlined_as_they_are(model)
+
+
+def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:
+    """Whether a function holds what onnx's inference, asked by its converter, cannot survive."""
+    bodies = [(function.node, function.opset_import) for function in model.functions]
+    # What it asks may be of either version, and the older has fewer limits.
+    return any(
+        ends_the_process(nodes, _oldest([*model.opset_import, *imported]))
+        for nodes, imported in bodies
+    )
+
+
+def _oldest(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for entry in imports:
+        versions[entry.domain] = min(entry.version, versions.get(entry.domain, entry.version))
+    return versions
 
 
 def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:

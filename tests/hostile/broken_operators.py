@@ -1,8 +1,10 @@
 """Operators with attributes and operands that make no sense: the node's figure is unknown."""
 
+from collections.abc import Callable
 from typing import Final
 
 import onnx
+import onnx.helper
 from graphs import model_of
 
 from hostile.hostile_file import EITHER, HostileFile, files_of
@@ -46,6 +48,30 @@ def reference() -> onnx.ModelProto:
     model = model_of(node("MaxPool <kernel_shape = [2, 2]> (h)"))
     model.graph.node[1].attribute[0].ref_attr_name = "kernel"
     return model
+
+
+def einsum_of_bytes() -> onnx.ModelProto:
+    """Write an equation that is no text; onnx would read it for ever. Found by fuzzing."""
+    model = model_of(node('Einsum <equation = "i"> (h)'))
+    model.graph.node[1].attribute[0].s = b"\xd0\xc1\xd2\xc1....,,(("
+    return model
+
+
+def einsum_of_a_call(version: int) -> Callable[[], onnx.ModelProto]:
+    """Hand such an equation to a function, which may be of another version."""
+
+    def make() -> onnx.ModelProto:
+        inner = onnx.helper.make_node("Einsum", ["a"], ["b"])
+        inner.attribute.add(name="equation", type=3, ref_attr_name="how")
+        opsets = [onnx.helper.make_opsetid("", version)]
+        function = onnx.helper.make_function("f", "A", ["a"], ["b"], [inner], opsets, ["how"])
+        model = model_of(node("f.A (h)"))
+        model.graph.node[1].attribute.add(name="how", type=3, s=b"....")
+        model.opset_import.add(domain="f", version=1)
+        model.functions.append(function)
+        return model
+
+    return make
 
 
 BROKEN: Final = {
@@ -99,6 +125,12 @@ BROKEN: Final = {
     "range step 0": node("Range(a, b, a)", "int64 a = {0}, int64 b = {9}"),
     "einsum empty": node('Einsum <equation = ""> (h)'),
     "einsum junk": node('Einsum <equation = "->->...,,(("> (h, h)'),
+    "einsum ellipses": node('Einsum <equation = "....,,(("> (h)'),
+    "einsum digit": node('Einsum <equation = "abcd1->abcd"> (h)'),
+    "einsum of bytes": einsum_of_bytes,
+    "einsum in a function": einsum_of_a_call(21),
+    "einsum in an old function": einsum_of_a_call(12),
+    "einsum in a function of no version": einsum_of_a_call(9999),
     "einsum short": node('Einsum <equation = "ab,bc->ac"> (h)'),
     "einsum unknown letter": node('Einsum <equation = "abcd->z"> (h)'),
     "einsum long": node(f'Einsum <equation = "{"a" * 100_000}"> (h)'),

@@ -87,6 +87,24 @@ def posing() -> onnx.ModelProto:
     return model
 
 
+def undefined_output_of_another_version() -> onnx.ModelProto:
+    """Let a function's body be brought to another version, and lack its output; by fuzzing."""
+    model = calling(("A", [make_node("Relu", ["a"], ["z"])]))
+    model.opset_import[0].version = 19
+    return model
+
+
+def fatal(node: onnx.NodeProto, version: int) -> Callable[[], onnx.ModelProto]:
+    """Let a function of another version hold what onnx's own inference does not survive."""
+
+    def make() -> onnx.ModelProto:
+        model = calling(("A", [node]))
+        model.functions[0].opset_import[0].version = version
+        return model
+
+    return make
+
+
 def name_of_bytes() -> bytes:
     """Name, in a function, a domain that is no text; found by fuzzing."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
@@ -122,6 +140,11 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "posing as Relu": posing,
         "empty": lambda: calling(("A", [])),
         "undefined output": lambda: calling(("A", [make_node("Relu", ["a"], ["z"])])),
+        "undefined output, another version": undefined_output_of_another_version,
+        "of an old version, eye": fatal(make_node("EyeLike", ["nothing"], ["b"]), 12),
+        "of an old version, parts": fatal(
+            make_node("Split", ["a"], ["b", "c"], num_outputs=900_000_000), 18),
+        "of an old version, rank": fatal(make_node("Expand", ["a", "a"], ["b"]), 12),
         "undefined input": lambda: calling(("A", [make_node("Relu", ["z"], ["b"])])),
         "cycle inside": lambda: calling(
             ("A", [make_node("Add", ["a", "b"], ["c"]), make_node("Neg", ["c"], ["b"])])),

@@ -17,6 +17,7 @@ import onnx
 
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.likeness import Likeness, likeness
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import shape_of
 from onnxmem.ops.spec import Shape, known_dims
@@ -33,6 +34,7 @@ _SHAPE_ARITHMETIC = frozenset(
     "ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round ScatterElements ScatterND Sign "
     "Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
 )
+_NOTHING = np.empty(0)
 _BOUNDED_BY_INPUT = frozenset({"NonZero", "Compress", "Unique"})
 """Their output shapes depend on values, but never exceed rank x elements of the input."""
 
@@ -45,6 +47,8 @@ class Folder:
     num_elements: int = field(default=0)
     left_out: list[str] = field(default_factory=list)
     """Names of values that would have been made if the budget were larger."""
+    evaluated: dict[Likeness, list[Array | None]] = field(default_factory=dict)
+    """The outputs of the nodes that were run, of which others are alike."""
 
     def values_of(
         self,
@@ -55,12 +59,23 @@ class Folder:
         """The values of a node's outputs, where they follow from what is known and are small."""
         if onnx_op(node) in {"Shape", "Size"}:
             return self._counted(_shape_value(node, types))
-        given = [values.get(name) for name in node.input if name]
-        if not all(value is not None and _extent(value.shape) <= MAX_ELEMENTS for value in given):
-            return {}
+        for name in node.input[:]:
+            value = values.get(name) if name else _NOTHING
+            if value is None or _extent(value.shape) > MAX_ELEMENTS:
+                return {}
         if onnx_op(node) not in _BOUNDED_BY_INPUT and not self._fits(node, types):
             return {}
-        return self._counted(_evaluated(node, values, self.opsets))
+        return self._counted(self._evaluated(node, values))
+
+    def _evaluated(self, node: onnx.NodeProto, values: Mapping[str, Array]) -> dict[str, Array]:
+        key = likeness(node, {}, values)
+        if key is None:
+            return _evaluated(node, values, self.opsets)
+        if key not in self.evaluated:
+            made = _evaluated(node, values, self.opsets)
+            self.evaluated[key] = [made.get(name) for name in node.output]
+        pairs = zip(node.output, self.evaluated[key], strict=True)
+        return {name: value for name, value in pairs if value is not None}
 
     def _fits(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
         if onnx_op(node) not in _SHAPE_ARITHMETIC:

@@ -1,11 +1,13 @@
-"""Nodes that onnx's own inference cannot be asked about: it ends the process or fills the memory.
+"""Nodes that onnx's own inference cannot be asked about: it ends the process, or never ends.
 
-Its C++ follows a null pointer, runs past a vector's end or writes out a rank of any length there
-(onnx 1.23), and no ``except`` stops that. Such a node stays with our own rules, and the rest of its
-graph is walked.
+Its C++ follows a null pointer, runs past a vector's end, writes out a rank of any length or stays
+in a loop there (onnx 1.23), and no ``except`` stops that. Such a node stays with our own rules, and
+the rest of its graph is walked.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 import onnx
 
@@ -24,9 +26,11 @@ _NEED_A_TYPE = frozenset(
     }
 )
 """Operators asked for the type of their first input, whether or not there is one."""
-_ASKED = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Expand", "Split"})
+_ASKED = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Einsum", "Expand", "Split"})
 _EXPAND_LIMITS_RANK = 13
 """Before this version Expand's output gets a dim for each element of its target."""
+
+_TERM: Final = re.compile(rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 
 def ends_the_process(
@@ -58,12 +62,31 @@ def has_odd_parts(node: onnx.NodeProto) -> bool:
     return any(a.name == "num_outputs" and a.i != len(node.output) for a in node.attribute)
 
 
+def has_odd_terms(node: onnx.NodeProto) -> bool:
+    """Whether a term of an Einsum holds more than letters and one ellipsis, or may do.
+
+    onnx stays at any other character for ever (``einsumShapeInference`` in ``math/utils.cc``). An
+    attribute that refers to a call's is not known here.
+    """
+    return any(
+        a.ref_attr_name or not all(map(_TERM.fullmatch, _terms_of(a.s)))
+        for a in node.attribute
+        if a.name == "equation"
+    )
+
+
+def _terms_of(equation: bytes) -> list[bytes]:
+    return equation.replace(b" ", b"").partition(b"->")[0].split(b",")
+
+
 def _is_fatal(
     node: onnx.NodeProto, opsets: Mapping[str, int], types: Mapping[str, onnx.TypeProto]
 ) -> bool:
     if (node.domain, node.op_type) in _NEED_A_TYPE:
         first = types.get(node.input[0]) if node.input else None
         return first is None or first.WhichOneof("value") is None
+    if onnx_op(node) == "Einsum":
+        return has_odd_terms(node)
     if onnx_op(node) == "Expand":
         return opsets.get("", 1) < _EXPAND_LIMITS_RANK and has_long_target(node, types)
     if onnx_op(node) == "Split":

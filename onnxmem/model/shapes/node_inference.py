@@ -1,6 +1,6 @@
 """The output types of one node, from what is known of its inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
@@ -10,6 +10,7 @@ import onnx.shape_inference
 
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.contrib_shapes import contrib_types
+from onnxmem.model.shapes.likeness import Likeness, likeness
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.own_shapes import own_types
 from onnxmem.model.shapes.runtime_shapes import as_onnx, blocked_types, channel_block
@@ -27,6 +28,8 @@ class NodeInference:
     """Channels in a block of onnxruntime's image operators."""
     refused: dict[str, str] = field(default_factory=dict)
     """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
+    asked: dict[Likeness | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
+    """What is known of the outputs of nodes that were asked, of which others are alike."""
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
@@ -39,6 +42,22 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """What is known of a node's outputs; an output of which nothing is known is left out."""
+        key, num_refused = likeness(node, types, values), len(self.refused)
+        if key in self.asked:
+            pairs = zip(node.output, self.asked[key], strict=True)
+            return {name: proto for name, proto in pairs if proto is not None}
+        found = self._asked(node, types, values)
+        # A refusal is told of each node by itself.
+        if key is not None and len(self.refused) == num_refused:
+            self.asked[key] = [found.get(name) for name in node.output]
+        return found
+
+    def _asked(
+        self,
+        node: onnx.NodeProto,
+        types: Mapping[str, onnx.TypeProto],
+        values: Mapping[str, Array],
+    ) -> dict[str, onnx.TypeProto]:
         found = self._inferred(node, types, values)
         for own in (
             own_types(node, types, values, self.opsets),

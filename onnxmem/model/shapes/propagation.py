@@ -9,7 +9,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import onnx
@@ -34,6 +34,8 @@ from onnxmem.model.value_types import (
 
 Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
+
+_Known = TypeVar("_Known")
 
 _NOTHING: Final = (0,)
 _NUMBERS: Final = frozenset(
@@ -87,7 +89,7 @@ class _Walk:
         values: "ChainMap[str, Array]",
     ) -> None:
         """Walk one graph; the chains' later maps hold what enclosing graphs know."""
-        add_known(graph, types, values)
+        add_known(graph, _plain(types), _plain(values))
         self.sequences.forget(value.name for value in graph.input)
         for node in graph.node:
             self._node(node, types, values)
@@ -106,20 +108,22 @@ class _Walk:
         types: "ChainMap[str, onnx.TypeProto]",
         values: "ChainMap[str, Array]",
     ) -> None:
-        values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
-        if not all(is_complete(types.get(name)) for name in node.output if name):
+        if node.attribute:
+            values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
+        known, held = _plain(types), _plain(values)
+        if not all(is_complete(known.get(name)) for name in node.output[:] if name):
             subject = (
                 node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
             )
-            _merge(types, self.asker.output_types(subject, types, values))
+            _merge(known, self.asker.output_types(subject, known, held))
         self.sequences.forget(node.output)
         if is_followed(node):
-            _merge(types, self.sequences.follow(NodeFacts(node, types, values)))
-        for name, folded in self.folder.values_of(node, values, types).items():
-            values[name] = folded
-            if not is_complete(types.get(name)):
+            _merge(known, self.sequences.follow(NodeFacts(node, known, held)))
+        for name, folded in self.folder.values_of(node, held, known).items():
+            held[name] = folded
+            if not is_complete(known.get(name)):
                 elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
-                types[name] = dense_type(elem_type, folded.shape)
+                known[name] = dense_type(elem_type, folded.shape)
 
     def _bodies(
         self,
@@ -161,6 +165,11 @@ class _Walk:
             for graph in graphs_in(body):
                 forget_shapes(graph)
             self.graph(body, types.new_child(), values.new_child())
+
+
+def _plain(chain: "ChainMap[str, _Known]") -> MutableMapping[str, _Known]:
+    """A chain, or its only map: that of the top-level graph is asked far more often."""
+    return chain.maps[0] if len(chain.maps) == 1 else chain
 
 
 def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:

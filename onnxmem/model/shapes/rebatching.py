@@ -12,7 +12,6 @@ long as the batch and grows with it. A constant of shape ``[batch, 1, ...]`` tha
 indexes the samples, and counts on.
 """
 
-from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -54,8 +53,8 @@ def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int)
     ``at_old`` is the same model with the shapes of the old batch inferred.
     """
     graph = at_old.graph
-    types: ChainMap[str, onnx.TypeProto] = ChainMap()
-    add_known(graph, types, ChainMap())
+    types: dict[str, onnx.TypeProto] = {}
+    add_known(graph, types, {})
     walk = _Rebatching(model, types, old, new)
     return Rebatched(tuple(walk.failures()), walk.stand_ins)
 
@@ -79,8 +78,10 @@ class _Rebatching:
     old_types: Mapping[str, onnx.TypeProto]
     old: int
     new: int
-    types: "ChainMap[str, onnx.TypeProto]" = field(default_factory=ChainMap)
-    values: "ChainMap[str, Array]" = field(default_factory=ChainMap)
+    types: dict[str, onnx.TypeProto] = field(default_factory=dict)
+    values: dict[str, Array] = field(default_factory=dict)
+    old_dims: dict[str, Dims] = field(default_factory=dict)
+    """Of ``old_types``, as far as they were asked for."""
     places: dict[str, Place] = field(default_factory=dict)
     producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
@@ -113,8 +114,8 @@ class _Rebatching:
 
     def _place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
         """Find the batch in a tensor whose shape is known at both batches."""
-        old, new = dims_of(self.old_types.get(name)), dims_of(self.types.get(name))
-        if old is None or new is None or old == new:
+        old, new = self._old(name), dims_of(self.types.get(name))
+        if not old or not new or old == new:
             return
         sources = [(self.places[i], self._old(i)) for i in inputs if i in self.places]
         if is_row_major and sources:
@@ -125,7 +126,9 @@ class _Rebatching:
             self.places[name] = place
 
     def _old(self, name: str) -> Dims:
-        return dims_of(self.old_types.get(name)) or ()
+        if name not in self.old_dims:
+            self.old_dims[name] = dims_of(self.old_types.get(name)) or ()
+        return self.old_dims[name]
 
     def _follows(self, node: onnx.NodeProto) -> bool:
         """Rewrite a target that carries the old batch; false where none can be found."""
