@@ -14,7 +14,10 @@ NAMES = sorted(path.name for path in MODELS.glob("*.onnx"))
 
 FIXED_BY_THE_FILE = {"runtime", "measured", "error", "layers", "max_batch", "kv_cache"}
 """Null here: they were not asked for."""
-NOT_ASKED_FOR = {"activations.order", "settings.runtime", "training.recipe.lora_rank"}
+NOT_ASKED_FOR = {
+    *("activations.order", "activations.peak_rows", "settings.runtime"),
+    "training.recipe.lora_rank",
+}
 MAY_BE_NULL = {"training.peak_node", "batch_law", "training_law"}
 """Null where the figure is not affine in the batch."""
 DATA_DEPENDENT = {"greedy_translator.onnx": {"outputs_bytes"}}
@@ -55,6 +58,14 @@ def test_every_figure_of_the_contract_is_filled(
     assert row["settings"]["batch"] == 128
     allowed = FIXED_BY_THE_FILE | NOT_ASKED_FOR | MAY_BE_NULL | unknown
     assert nulls(row | {"kv_cache": None}) - allowed == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_has_rows_of_its_peak_or_a_reason(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    activations = row_of(name, capsys)["activations"]
+    assert (activations["peak_rows"] is None) == (activations["no_peak_rows"] is not None)
 
 
 @pytest.mark.parametrize("name", NAMES)
