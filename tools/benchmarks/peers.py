@@ -2,7 +2,7 @@
 
 Usage: python tools/benchmarks/peers.py [--rounds N] [--folder FOLDER] [MODEL ...]
 
-Models and the rivals' virtual environments are made in the folder when first needed, some 1.5 GB.
+Models and virtual environments, ours from this checkout, are made in the folder, some 1.5 GB.
 Every tool runs in a process of its own, imports included; tools take turns, so that a busy machine
 weighs on all of them alike. Medians of the rounds, and their ratios to onnxmem's. CPU time, user
 and system, is the steadier figure. "imports" is an interpreter that imports onnx and networkx and
@@ -14,13 +14,12 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from peer_models import MAKERS, made
-from rivals import RIVALS, environment
+from rivals import RIVALS, environment, own_environment
 from scale import measured
 
 OURS = "onnxmem"
@@ -63,12 +62,12 @@ def _last_words(text: str) -> str:
     return (errors or lines)[-1][:_LAST_WORDS]
 
 
-def commands_of(path: Path, pythons: Mapping[str, Path]) -> dict[str, Sequence[str]]:
+def commands_of(path: Path, ours: Path, pythons: Mapping[str, Path]) -> dict[str, Sequence[str]]:
     """What is run on one model, ours first."""
-    commands: dict[str, Sequence[str]] = {OURS: [sys.executable, "-m", "onnxmem", str(path)]}
+    commands: dict[str, Sequence[str]] = {OURS: [str(ours.parent / "onnxmem"), str(path)]}
     for name, python in pythons.items():
         commands[name] = [str(python), "-c", RIVALS[name].program, str(path)]
-    commands[_FLOOR] = [sys.executable, "-c", "import onnx, networkx"]
+    commands[_FLOOR] = [str(ours), "-c", "import onnx, networkx"]
     return commands
 
 
@@ -94,14 +93,15 @@ def main() -> None:
     if unknown := set(asked.models) - set(MAKERS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(MAKERS)}")
     asked.folder.mkdir(parents=True, exist_ok=True)
-    pythons = environments(asked.folder)
+    ours, pythons = own_environment(asked.folder), environments(asked.folder)
     paths = {model: made(model, asked.folder) for model in asked.models}
     print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; {asked.rounds} rounds")
     print(f"{'model':<13}{'MB':>5}  {'tool':<13}{'wall s':>8}{'CPU s':>8}{'MiB':>7}{'x ours':>12}")
     ratios: dict[str, list[Figures]] = {name: [] for name in pythons}
     for model, path in paths.items():
-        found = medians(commands_of(path, pythons), asked.rounds)
-        for name in commands_of(path, pythons):
+        commands = commands_of(path, ours, pythons)
+        found = medians(commands, asked.rounds)
+        for name in commands:
             _print_row(model, path, name, found[name], found[OURS])
         for name, rows in ratios.items():
             rows.extend(_ratios(found[name], found[OURS]))

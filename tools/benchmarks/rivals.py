@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+_CHECKOUT: Final = Path(__file__).resolve().parents[2]
 _ONNXSIM = ("onnxsim==0.8.1",)
 _LOAD = "import sys, onnx; model = onnx.load(sys.argv[1])\n"
 _TVM = """
@@ -54,6 +55,21 @@ RIVALS: Final[Mapping[str, Rival]] = MappingProxyType(
         "TVM": Rival(("apache-tvm==0.27.0.post1", "onnx", "numpy"), _LOAD + _TVM),
     }
 )
+
+
+def own_environment(folder: Path) -> Path:
+    """The interpreter of an environment with this checkout installed, as users have it.
+
+    An installed package is bytecode; a checkout may have to be compiled at each start.
+
+    :raises subprocess.CalledProcessError: a package is not to be had here.
+    """
+    place = folder / "venv-onnxmem"
+    python = place / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)  # noqa: S603
+    install = [str(python), "-m", "pip", "install", "-q", str(_CHECKOUT)]
+    subprocess.run(install, check=True)  # noqa: S603 - that environment's pip
+    return python
 
 
 def environment(rival: Rival, folder: Path) -> Path:
