@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from onnxmem.collecting import without_collection
 from onnxmem.memory.flat_gaps import place_flat
 from onnxmem.memory.free_list import place_in_time
 from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
@@ -61,6 +62,7 @@ class Arena:
         return self.gap_bytes == 0
 
 
+@without_collection()
 def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     """Find every buffer an offset; buffers of unknown size are left out.
 

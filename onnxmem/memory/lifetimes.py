@@ -26,7 +26,7 @@ from onnxmem.model import Graph, Node, Role
 from onnxmem.records import quickly_made
 
 # An enum's member takes twice as long to look up as a name of the module.
-_ACTIVATION: Final = Role.ACTIVATION
+ACTIVATION: Final = Role.ACTIVATION
 
 
 @quickly_made
@@ -55,16 +55,18 @@ def tensor_lifetimes(graph: Graph) -> Iterator[Lifetime]:
     uses = last_uses(graph)
     tensors, num_steps = graph.tensors, len(graph.nodes)
     for step, node in enumerate(graph.nodes):
-        for name in activations(graph, node):
-            stop = uses[name] + 1
-            buffer = Buffer((name,), tensors[name].size_bytes)
-            yield Lifetime(buffer, step, min(num_steps, stop))
+        for name in node.writes:
+            tensor = tensors[name]
+            if tensor.role is ACTIVATION:
+                stop = uses[name] + 1
+                buffer = Buffer((name,), tensor.size_bytes)
+                yield Lifetime(buffer, step, min(num_steps, stop))
 
 
 def activations(graph: Graph, node: Node) -> Sequence[str]:
     """The tensors that a node makes and that are no weights."""
     tensors = graph.tensors
-    return [name for name in node.writes if tensors[name].role is _ACTIVATION]
+    return [name for name in node.writes if tensors[name].role is ACTIVATION]
 
 
 def last_uses(graph: Graph) -> Mapping[str, int]:

@@ -37,7 +37,7 @@ class Scope:
 
     def sum_of(self, measure: Callable[[Buffer], int]) -> int:
         """Sum a measure of the buffers: of an If the larger branch, of a loop the body once."""
-        own = sum(measure(lifetime.buffer) for lifetime in self.lifetimes)
+        own = sum([measure(lifetime.buffer) for lifetime in self.lifetimes])
         return own + sum(
             max(body.sum_of(measure) for body in bodies) for bodies in self.bodies.values()
         )

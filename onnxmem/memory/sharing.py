@@ -21,7 +21,7 @@ A buffer lives from its first tensor's first step to its last tensor's last.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxmem.memory.lifetimes import Buffer, Lifetime, activations, last_uses
+from onnxmem.memory.lifetimes import ACTIVATION, Buffer, Lifetime, last_uses
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.ops.spec import OpSpec
 
@@ -75,24 +75,30 @@ class _Sharing:
 
     def place_outputs(self, step: int, node: Node) -> None:
         """Views first: they leave no choice, and no output may be written over them."""
-        views = dict(self.views.of(node)) if node.operator.alias else {}
+        operator, tensors = node.operator, self.graph.tensors
+        views = dict(self.views.of(node)) if operator.alias else {}
         for output, source in views.items():
             if source in self.holders:
                 self._join(self.holders[source], output, step)
-        chains = self.chains.of(node) if node.operator.may_inplace else ()
-        for output in activations(self.graph, node):
-            if output not in views:
-                self._place(step, node, output, chains)
+        chains = self.chains.of(node) if operator.may_inplace else ()
+        for output in node.writes:
+            tensor = tensors[output]
+            if tensor.role is not ACTIVATION or output in views:
+                continue
+            if not (chains and self._overwrites(step, node, output, chains)):
+                draft = _Draft([output], tensor.size_bytes, step, step, self.uses[output])
+                self.holders[output] = draft
+                self.drafts.append(draft)
 
-    def _place(self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]) -> None:
+    def _overwrites(
+        self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]
+    ) -> bool:
+        """Put an output over the first input that it may be written over; false: over none."""
         for target, source in chains:
             if target == output and self._may_overwrite(step, node, source, output):
                 self._join(self.holders[source], output, step)
-                return
-        size_bytes = self.graph.tensors[output].size_bytes
-        draft = _Draft([output], size_bytes, step, step, self.uses[output])
-        self.holders[output] = draft
-        self.drafts.append(draft)
+                return True
+        return False
 
     def _join(self, draft: _Draft, name: str, step: int) -> None:
         """Add a tensor to a buffer; all are of one size, which any that is known tells."""
@@ -111,9 +117,9 @@ class _Sharing:
             return False
         return (
             draft.last_use == step
-            and self._num_reads(node, draft) == 1
             and draft.last_write < step
             and self.uses[output] < len(self.graph.nodes)
+            and self._num_reads(node, draft) == 1
             and same_layout(self.graph.tensors[source], self.graph.tensors[output])
         )
 

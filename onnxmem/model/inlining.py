@@ -29,6 +29,9 @@ _INLINER_FAULTS: Final = (
 """What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
 ``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
 
+_FEW_NODES: Final = 10_000
+"""So many are always followed, however few the file writes: they take seconds."""
+
 _Key = tuple[str, str, str]
 
 _COUNTED: Final = 10**18
@@ -45,13 +48,7 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     if not model.functions:
         return model
-    num_nodes = expanded_num_nodes(model)
-    if num_nodes > BOUNDS.nodes:
-        message = (
-            f"the local functions expand to {num_nodes:,} nodes, over {BOUNDS.nodes:,} "
-            f"({variable('nodes')}); export the model with fewer calls"
-        )
-        raise GraphError(message)
+    _refuse_to_grow(expanded_num_nodes(model), _num_written(model))
     _sort_bodies(model)
     _complete_calls(model)
     _import_domains_of_functions(model)
@@ -62,6 +59,24 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     except _INLINER_FAULTS:
         # The version converter knows few domains: what needs no conversion is still written out.
         return _inlined_as_they_are(model)
+
+
+def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
+    for bound, most in (
+        ("nodes", BOUNDS.nodes),
+        ("growth", max(BOUNDS.growth * num_written, _FEW_NODES)),
+    ):
+        if num_nodes > most:
+            message = (
+                f"the local functions expand to {num_nodes:,} nodes, over {most:,} "
+                f"({variable(bound)}); export the model with fewer calls"
+            )
+            raise GraphError(message)
+
+
+def _num_written(model: onnx.ModelProto) -> int:
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    return sum(1 for nodes in bodies for _ in nodes_in(nodes))
 
 
 def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:

@@ -22,8 +22,7 @@ _LARGEST_VERSION = 2**31 - 1
 def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
     """Write ONNX's own domain in one way and import it where the model forgets to, in place.
 
-    :raises GraphError: there are more nodes than are followed, or a node lacks an input, an output
-        or a graph that its operator needs.
+    :raises GraphError: there are more nodes than are followed.
     """
     nodes = list(nodes_in(model.graph.node))
     if len(nodes) > BOUNDS.nodes:
@@ -40,11 +39,17 @@ def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
             node.domain = _canonical(node.domain)
             if node.op_type == "STFT" and not node.domain:
                 _write_default(node)
-    findings = _with_version(model)
+    return _with_version(model)
+
+
+def refuse_partial_nodes(model: onnx.ModelProto) -> None:
+    """Check each node of a model that is normalised and whose functions are written out.
+
+    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
+    """
     version = next(entry.version for entry in model.opset_import if not entry.domain)
-    for node in nodes:
+    for node in nodes_in(model.graph.node):
         refuse_unless_whole(node, version)
-    return findings
 
 
 def _write_default(node: onnx.NodeProto) -> None:

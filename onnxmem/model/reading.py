@@ -7,7 +7,7 @@ same place of an external file are one.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -88,11 +88,10 @@ class _Reader:
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
         inputs = self._add_inputs(proto, prefix, scope)
-        for node in proto.node:
-            # A slice of names is read at once, far quicker than one name after another.
-            for name in node.output[:]:
-                scope[name] = prefix + name
-        nodes = self._nodes(proto, prefix, scope, types)
+        # A slice of names is read at once, far quicker than one name after another.
+        made = [node.output[:] for node in proto.node]
+        scope.update((name, prefix + name) for names in made for name in names)
+        nodes = self._nodes(proto, prefix, scope, (made, types))
         outputs = tuple(scope[value.name] for value in proto.output)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
@@ -124,17 +123,23 @@ class _Reader:
         proto: onnx.GraphProto,
         prefix: str,
         scope: Mapping[str, str],
-        types: Mapping[str, Known],
+        outputs_of: tuple[Sequence[Sequence[str]], Mapping[str, Known]],
     ) -> tuple[Node, ...]:
+        """Read the nodes; ``outputs_of`` are what each makes, and the types of all of it."""
         nodes = []
+        made, types = outputs_of
         taken: dict[str, int] = {}
         has_bodies = any(subgraphs(node) for node in proto.node if node.attribute)
         offered = sorted(set(scope.values())) if has_bodies else None
         for place, node in enumerate(proto.node):
             op_type = node.op_type
             name = _unique(prefix + (node.name or f"{op_type}_{place}"), taken)
-            outputs = tuple([scope[text] if text else "" for text in node.output[:]])
-            self._add_outputs(node, outputs, types)
+            texts = made[place]
+            outputs = tuple([scope[text] if text else "" for text in texts])
+            if op_type == "Constant":
+                self._add_made_constants(node, outputs, types)
+            else:
+                self._add_outputs(texts, outputs, types)
             # A node's own graphs are read before it is.
             inner = () if offered is None else self._inner(node, name, scope, offered)
             domain = node.domain
@@ -146,7 +151,7 @@ class _Reader:
                     tuple([scope[text] if text else "" for text in node.input[:]]),
                     outputs,
                     self._operator(op_type, domain),
-                    self._attributes(node),
+                    self._attributes(node.attribute),
                     inner,
                     _outer_reads(inner, offered) if inner and offered is not None else (),
                 )
@@ -172,11 +177,11 @@ class _Reader:
             self.operators[key] = lookup(op_type, domain, self.opsets.get(domain))
         return self.operators[key]
 
-    def _attributes(self, proto: onnx.NodeProto) -> Mapping[str, Attribute]:
+    def _attributes(self, given: Collection[onnx.AttributeProto]) -> Mapping[str, Attribute]:
         """The attributes that are plain values; tensors and graphs are left out."""
-        if not proto.attribute:
+        if not given:
             return self.attributes.setdefault((), {})
-        plain = [attribute for attribute in proto.attribute if attribute.type in _ATTRIBUTE_VALUES]
+        plain = [attribute for attribute in given if attribute.type in _ATTRIBUTE_VALUES]
         key = tuple([attribute.SerializeToString() for attribute in plain])
         if key not in self.attributes:
             self.attributes[key] = {
@@ -185,12 +190,9 @@ class _Reader:
         return self.attributes[key]
 
     def _add_outputs(
-        self, node: onnx.NodeProto, outputs: Iterable[str], types: Mapping[str, Known]
+        self, texts: Iterable[str], outputs: Iterable[str], types: Mapping[str, Known]
     ) -> None:
-        if node.op_type == "Constant":
-            self._add_made_constants(node, outputs, types)
-            return
-        for text, name in zip(node.output[:], outputs, strict=True):
+        for text, name in zip(texts, outputs, strict=True):
             if name:
                 known = types.get(text, NOTHING_KNOWN)
                 self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)

@@ -26,7 +26,7 @@ def _loop_trips(graph: Graph, node: Node) -> int | None:
     while last in source:
         last = source[last]
     stays_true = last in {condition, *body.inputs[1:2]} or all(graph.values.get(last, (0,)))
-    return max(int(trips[0]), 0) if stays_true else None
+    return max(trips[0], 0) if stays_true and isinstance(trips[0], int) else None
 
 
 def _scan_trips(graph: Graph, node: Node) -> int | None:

@@ -6,17 +6,13 @@ where N is no power of two or the signal is real.
 
 from math import ceil, log2
 
+from onnxmem.ops.combining import constant
 from onnxmem.ops.formulas import int_attribute, num_elements, per_element, product, shape_at, times
-from onnxmem.ops.spec import Call, Operand, OpSpec, Saved, unknown
+from onnxmem.ops.spec import Call, OpSpec, Saved, unknown
 
 
 def _fft_flops(length: int) -> int:
     return ceil(5 * length * log2(length)) if length > 1 else 0
-
-
-def _constant(operand: Operand | None) -> int | None:
-    """Read the one element of a constant scalar."""
-    return None if operand is None or not operand.value else int(operand.value[0])
 
 
 def _dft_flops_along(call: Call, axis: int | None) -> int | None:
@@ -25,14 +21,14 @@ def _dft_flops_along(call: Call, axis: int | None) -> int | None:
     if not shape or axis is None:
         return None
     axis %= len(shape)
-    length = shape[axis] if call.input_at(1) is None else _constant(call.input_at(1))
+    length = shape[axis] if call.input_at(1) is None else constant(call.input_at(1))
     rows = product(shape[:axis] + shape[axis + 1 : -1])
     return None if length is None else times(_fft_flops(length), rows)
 
 
 def _dft_flops(call: Call) -> int | None:
     """From opset 20 on the axis is an input."""
-    return _dft_flops_along(call, -2 if call.input_at(2) is None else _constant(call.input_at(2)))
+    return _dft_flops_along(call, -2 if call.input_at(2) is None else constant(call.input_at(2)))
 
 
 def _dft_flops_before_20(call: Call) -> int | None:
@@ -42,7 +38,7 @@ def _dft_flops_before_20(call: Call) -> int | None:
 def _stft_flops(call: Call) -> int | None:
     """Window and transform every frame: [batch, frames, bins, 2]."""
     window, output = call.input_at(2), call.output_at(0)
-    length = num_elements(window) if window is not None else _constant(call.input_at(3))
+    length = num_elements(window) if window is not None else constant(call.input_at(3))
     shape = None if output is None else output.shape
     if length is None or not shape:
         return None

@@ -71,6 +71,12 @@ def use_declared(
     return Declared(tuple(used), tuple(contradicted), has_changed or bool(used))
 
 
+def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str, Known]) -> bool:
+    """Whether what a graph declares is what is known of its types, as far as it can be told."""
+    words = ((v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output))
+    return all(word is None or _agrees(types, name, word) for name, word in words)
+
+
 def _pairs(
     graph: onnx.GraphProto, source: onnx.GraphProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:

@@ -27,15 +27,16 @@ MAX_ELEMENTS: Final = BOUNDS.elements
 MAX_TOTAL_ELEMENTS = 2**24
 """Nor is any once so many elements have been made in all."""
 
-_SHAPE_ARITHMETIC = frozenset(
+SHAPE_ARITHMETIC: Final = frozenset(
     "Abs Add And ArgMax ArgMin Cast CastLike Ceil Clip Concat ConstantOfShape CumSum Div Equal Exp "
     "Expand Flatten Floor Gather GatherElements GatherND Greater GreaterOrEqual Identity Less "
     "LessOrEqual Log Max Mean Min Mod Mul Neg Not OneHot Or Pad Pow Range Reciprocal ReduceMax "
     "ReduceMean ReduceMin ReduceProd ReduceSum Relu Reshape Round ScatterElements ScatterND Sign "
     "Slice Split Sqrt Squeeze Sub Sum Tile TopK Transpose Trilu Unsqueeze Where Xor".split()
 )
+"""Operators whose work is no more than their inputs and outputs are large."""
 _NOTHING = np.empty(0)
-_BOUNDED_BY_INPUT = frozenset({"NonZero", "Compress", "Unique"})
+BOUNDED_BY_INPUT: Final = frozenset({"NonZero", "Compress", "Unique"})
 """Their output shapes depend on values, but never exceed rank x elements of the input."""
 
 
@@ -61,9 +62,11 @@ class Folder:
             return self._counted(_shape_value(node, types))
         for name in node.input[:]:
             value = values.get(name) if name else _NOTHING
-            if value is None or _extent(value.shape) > MAX_ELEMENTS:
+            if value is None or extent(value.shape) > MAX_ELEMENTS:
                 return {}
-        if onnx_op(node) not in _BOUNDED_BY_INPUT and not self._fits(node, types):
+        if onnx_op(node) not in BOUNDED_BY_INPUT and not self._fits(node, types):
+            return {}
+        if not ends_soon(node, values):
             return {}
         return self._counted(self._evaluated(node, values))
 
@@ -78,10 +81,10 @@ class Folder:
         return {name: value for name, value in pairs if value is not None}
 
     def _fits(self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
-        if onnx_op(node) not in _SHAPE_ARITHMETIC:
+        if onnx_op(node) not in SHAPE_ARITHMETIC:
             return False
         extents = [
-            _extent(shape_of(types[name])) if name in types else float("inf")
+            extent(shape_of(types[name])) if name in types else float("inf")
             for name in node.output
             if name
         ]
@@ -97,7 +100,20 @@ class Folder:
         return made
 
 
-def _extent(shape: Shape | None) -> float:
+def ends_soon(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:
+    """Whether the reference takes no longer than values of this size warrant.
+
+    Its GatherElements brings an index into range by adding the length again and again
+    (``numpy.choose`` with ``mode="wrap"``), 2^63 times if it has to.
+    """
+    if onnx_op(node) != "GatherElements":
+        return True
+    indices = values[node.input[1]]
+    is_whole = indices.dtype.kind in "iu"
+    return is_whole and all(abs(int(index)) <= MAX_ELEMENTS for index in indices.ravel())
+
+
+def extent(shape: Shape | None) -> float:
     """The elements of a tensor if none of its dims were 0; infinite where one is unknown.
 
     A tensor without elements may have a huge dim, and a kernel that works along it is not small.

@@ -7,8 +7,8 @@ follows the elements of any long vector, and a file of 89 bytes makes it take 9.
 word (``value_info``) is used where nothing derives a shape, and marked.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import onnx
@@ -26,6 +26,9 @@ from onnxmem.model.shapes.symbolic import infer_symbolically
 from onnxmem.model.traversal import graphs_in
 from onnxmem.model.value_types import Known, forget_shapes, known_types
 
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Graph inputs and their shapes."""
+
 _MAX_ROUNDS = 3
 """What one engine finds may help the other; more rounds have never found more."""
 
@@ -42,22 +45,29 @@ class Shaped:
     findings: tuple[Finding, ...]
     types: Mapping[str, Known] | None = None
     """The ``known_types`` of the top-level graph, where they are at hand."""
+    is_onnxs: bool = False
+    """Whether onnx has told all of them, asked for the whole graph."""
 
 
 def with_shapes(
     model: onnx.ModelProto,
     binding: Binding,
     values: Mapping[str, Array] = MappingProxyType({}),
+    at_olds: MutableMapping[Shapes, onnx.ModelProto] | None = None,
 ) -> Shaped:
     """Set the inputs' dims and infer the shapes of everything else.
 
-    ``values`` are the elements of inputs, where they are known.
+    ``values`` are the elements of inputs, where they are known. ``at_olds`` keeps what was inferred
+    last of the model at the batch that it fixes, from which every other batch starts.
     """
     bound = _with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
-        return _with_declared(bound, model, binding, values)
-    old_shapes = {name: (binding.old_batch, *dims[1:]) for name, dims in binding.shapes.items()}
-    at_old, _ = inferred(_with_bound_inputs(model, old_shapes))
+        shaped = _with_declared(bound, model, binding, values)
+        if at_olds is not None and shaped.types is not None and _fixes_all_dims(model):
+            at_olds.clear()
+            at_olds[tuple(binding.shapes.items())] = shaped.proto
+        return shaped
+    at_old = _at_old_batch(model, binding, at_olds)
     rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
     # What the file declares speaks of the old batch: it is no help here.
     at_new, walked = inferred(bound, values)
@@ -65,6 +75,24 @@ def with_shapes(
     without_stand_ins(at_new, rebatched.stand_ins)
     findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
     return Shaped(at_new, frozenset(failures), not failures, findings)
+
+
+def _at_old_batch(
+    model: onnx.ModelProto,
+    binding: Binding,
+    kept: MutableMapping[Shapes, onnx.ModelProto] | None,
+) -> onnx.ModelProto:
+    """The model with its shapes at the batch that it fixes, the other dims as bound."""
+    old = binding.old_batch or 1
+    shapes = {name: (old, *dims[1:]) for name, dims in binding.shapes.items()}
+    key = tuple(shapes.items())
+    if kept is not None and key in kept:
+        return kept[key]
+    at_old, _ = inferred(_with_bound_inputs(model, shapes))
+    if kept is not None:
+        kept.clear()
+        kept[key] = at_old
+    return at_old
 
 
 def _with_declared(
@@ -77,11 +105,23 @@ def _with_declared(
         return Shaped(proto, frozenset(), follows_batch=True, findings=findings, types=walked.types)
     declared = use_declared(proto, model, binding.dims, walked.types)
     if declared.used:
-        propagate(proto, values)
+        propagate(proto, values, frozenset(declared.used))
     findings = (*_declared_findings(declared), *_walk_findings(proto, walked))
     types = None if declared.has_changed else walked.types
-    used = frozenset(declared.used)
-    return Shaped(proto, used, follows_batch=True, findings=findings, types=types)
+    return Shaped(
+        proto,
+        frozenset(declared.used),
+        follows_batch=True,
+        findings=findings,
+        types=types,
+        is_onnxs=types is not None and not walked.values and not findings,
+    )
+
+
+def _fixes_all_dims(model: onnx.ModelProto) -> bool:
+    """Whether the file gives a number for every dim of its inputs."""
+    dims = [dim for value in given_inputs(model.graph) for dim in input_dims(value) or ()]
+    return all(isinstance(dim, int) for dim in dims)
 
 
 def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
@@ -148,8 +188,9 @@ def inferred(
         return proto, Walked({}, {}, types=types[0][1])
     walked = propagate(proto, values)
     for _ in range(_MAX_ROUNDS):
-        if not num_open(proto):
-            break
+        known = known_types(proto.graph)
+        if not num_open(proto, known):
+            return proto, replace(walked, types=known)
         if not infer_symbolically(proto, walked.values, walked.refused.keys()):
             break
         walked = propagate(proto, values)
@@ -186,9 +227,13 @@ def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known
     return highest
 
 
-def num_open(model: onnx.ModelProto) -> int:
-    """Count the node outputs whose type is not complete, subgraphs included."""
-    return sum(len(open_names(graph)) for graph in graphs_in(model.graph))
+def num_open(model: onnx.ModelProto, types: Mapping[str, Known] | None = None) -> int:
+    """Count the node outputs whose type is not complete, subgraphs included.
+
+    ``types`` are the ``known_types`` of the model's graph, where they are at hand.
+    """
+    outer, *inner = graphs_in(model.graph)
+    return len(open_names(outer, types)) + sum(len(open_names(graph)) for graph in inner)
 
 
 def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
@@ -207,8 +252,8 @@ def open_names(graph: onnx.GraphProto, types: Mapping[str, Known] | None = None)
     ``types`` are the graph's ``known_types``, where they are at hand.
     """
     known = known_types(graph) if types is None else types
-    complete = {name for name, each in known.items() if each.is_complete}
-    found = {name for node in graph.node for name in node.output[:]} - complete - {""}
+    complete = {name for name, each in known.items() if each.is_complete} | {""}
+    found = {name for node in graph.node for name in node.output[:] if name not in complete}
     if not found:
         return found
     return found.difference(

@@ -23,7 +23,9 @@ def likeness(
     if any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
         return None
     inputs = node.input[:]
-    found: list[object] = [node.op_type, node.domain, len(inputs), *map(bool, node.output)]
+    # An operand that is left out is not one of which nothing is known.
+    given = (len(inputs), *map(bool, inputs), *map(bool, node.output))
+    found: list[object] = [node.op_type, node.domain, *given]
     for name in inputs:
         proto, value = types.get(name), values.get(name)
         found.append(None if proto is None else proto.SerializeToString())

@@ -54,6 +54,19 @@ def has_long_target(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -
     return shape is None or any(dim is None or dim > MAX_RANK for dim in shape)
 
 
+def may_be_long_list(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:
+    """Whether a Concat may make a list that is longer than any rank: its elements are written out.
+
+    It does not where one operand is known to be no list, or all to be short ones.
+    """
+    shapes = [shape_of(types[name]) if name in types else None for name in node.input]
+    if any(shape is not None and len(shape) != 1 for shape in shapes):
+        return False
+    lengths = [None if shape is None else shape[0] for shape in shapes]
+    known = [length for length in lengths if length is not None]
+    return len(known) < len(lengths) or sum(known) > MAX_RANK
+
+
 def has_odd_parts(node: onnx.NodeProto) -> bool:
     """Whether a Split says another number of parts than it has outputs.
 

@@ -42,13 +42,13 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """What is known of a node's outputs; an output of which nothing is known is left out."""
-        key, num_refused = likeness(node, types, values), len(self.refused)
+        key = likeness(node, types, values)
         if key in self.asked:
             pairs = zip(node.output, self.asked[key], strict=True)
             return {name: proto for name, proto in pairs if proto is not None}
         found = self._asked(node, types, values)
         # A refusal is told of each node by itself.
-        if key is not None and len(self.refused) == num_refused:
+        if key is not None and self.refused.keys().isdisjoint(node.output[:1]):
             self.asked[key] = [found.get(name) for name in node.output]
         return found
 
@@ -58,7 +58,7 @@ class NodeInference:
         types: Mapping[str, onnx.TypeProto],
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
-        found = self._inferred(node, types, values)
+        found = self.onnx_types(node, types, values)
         for own in (
             own_types(node, types, values, self.opsets),
             blocked_types(node, types, self.block),
@@ -68,13 +68,16 @@ class NodeInference:
                 found[name] = merged(found.get(name), derived)
         return found
 
-    def _inferred(
+    def onnx_types(
         self,
         node: onnx.NodeProto,
         types: Mapping[str, onnx.TypeProto],
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
-        """What onnx says; nothing where it knows no such operator, refuses or cannot be asked."""
+        """What onnx alone says.
+
+        Nothing where it knows no such operator, refuses or cannot be asked.
+        """
         node = as_onnx(node, self.opsets.get("", 1))
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}
         known = {name: types[name] for name in read if name in types}

@@ -107,7 +107,7 @@ def _trip_count(
 ) -> int | None:
     """How often a Loop runs: its constant limit, where its condition never ends it before."""
     limit, condition = (*node.input, "", "")[:2]
-    if limit not in values or values[limit].size != 1:
+    if limit not in values or values[limit].size != 1 or values[limit].dtype.kind not in "iu":
         return None
     if condition and not (condition in values and values[condition].all()):
         return None

@@ -7,6 +7,7 @@ suffices, since nodes stand in running order.
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -57,15 +58,20 @@ class Walked:
     highest_rank: int = 0
     """Of the tensors with more dims than the bound; 0 where there is none."""
     types: Mapping[str, Known] | None = None
-    """The ``known_types`` of the top-level graph, where no walk was needed."""
+    """The ``known_types`` of the top-level graph, where nothing is left open."""
 
 
-def propagate(model: onnx.ModelProto, given: Mapping[str, Array] = MappingProxyType({})) -> Walked:
+def propagate(
+    model: onnx.ModelProto,
+    given: Mapping[str, Array] = MappingProxyType({}),
+    assumed: AbstractSet[str] = frozenset(),
+) -> Walked:
     """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
 
-    ``given`` are the values of graph inputs, where they are known.
+    ``given`` are the values of graph inputs, where they are known. ``assumed`` are tensors of whose
+    shapes there is the file's word alone: their values are no smaller for that.
     """
-    walk = _Walk(model)
+    walk = _Walk(model, assumed)
     values: ChainMap[str, Array] = ChainMap({**given})
     walk.graph(model.graph, ChainMap(), values)
     return Walked(values, walk.asker.refused, walk.folder.left_out)
@@ -74,6 +80,7 @@ def propagate(model: onnx.ModelProto, given: Mapping[str, Array] = MappingProxyT
 @dataclass(slots=True)
 class _Walk:
     model: onnx.ModelProto
+    assumed: AbstractSet[str]
     asker: NodeInference = field(init=False)
     folder: Folder = field(init=False)
     sequences: Sequences = field(default_factory=Sequences)
@@ -119,11 +126,19 @@ class _Walk:
         self.sequences.forget(node.output)
         if is_followed(node):
             _merge(known, self.sequences.follow(NodeFacts(node, known, held)))
-        for name, folded in self.folder.values_of(node, held, known).items():
+        derived = self._derived(node, known, held)
+        for name, folded in self.folder.values_of(node, held, derived).items():
             held[name] = folded
-            if not is_complete(known.get(name)):
+            if not is_complete(known.get(name)) or shape_of(known[name]) != folded.shape:
                 elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
                 known[name] = dense_type(elem_type, folded.shape)
+
+    def _derived(self, node: onnx.NodeProto, types: Types, values: Values) -> Types:
+        """What is known of a node's operands and results, the file's word on results left out."""
+        if self.assumed.isdisjoint(node.output):
+            return types
+        read = {name: types[name] for name in node.input if name in types}
+        return read | self.asker.output_types(node, types, values)
 
     def _bodies(
         self,

@@ -33,6 +33,7 @@ from onnxmem.ops.spec import Dims
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that keep the order of the elements and change the dims alone."""
+_LARGEST_DIM = 2**63 - 1
 _TARGETS = {"Reshape": 1, "Expand": 1, "Resize": 3}
 """The input that says how long the output's dims are to be."""
 
@@ -138,7 +139,7 @@ class _Rebatching:
         name = node.input[index] if index < len(node.input) else ""
         asked, before = self.values.get(name), dims_of(self.old_types.get(node.output[0]))
         data = dims_of(self.types.get(node.input[0])) if node.input else None
-        if asked is None or before is None or data is None:
+        if asked is None or before is None or data is None or asked.dtype.kind not in "iu":
             return True
         dims = tuple(int(dim) for dim in asked.ravel())
         target: Dims | None
@@ -149,6 +150,8 @@ class _Rebatching:
             source = Source(self._old(node.input[0]), data, self.places.get(node.input[0]))
             rule = resized if onnx_op(node) == "Resize" else reshaped
             target = rule(dims, before, source, self.old, self.new)
+        if target and max(target) > _LARGEST_DIM:
+            return False
         if target:
             self._set_target(node, index, target)
         return target != ()

@@ -3,7 +3,8 @@
 The library follows the elements of every integer vector and gives a Reshape as many dims as its
 target has elements, without a bound: a file of 1 kB that doubles a vector thirty times would take
 all memory there is. So it is handed the nodes whose outputs are open and no others, with what is
-known of their inputs, and of those no Reshape or Expand whose target is longer than any rank.
+known of their inputs, and of those no Reshape or Expand whose target is longer than any rank, and
+no Concat whose output may be a list of so many elements.
 
 Its word on Split and Squeeze with a second input that is no constant is wrong, and so is its word
 on an If of which it knows one branch alone: it is not asked about them. Importing it takes a
@@ -19,7 +20,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.native_faults import has_long_target, has_odd_parts
+from onnxmem.model.shapes.native_faults import has_long_target, has_odd_parts, may_be_long_list
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, is_complete, merged
 
@@ -81,6 +82,8 @@ def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) 
         return values.keys() >= {*operands} and not has_odd_parts(node)
     if operator in _RANK_IS_A_LENGTH:
         return not has_long_target(node, types)
+    if operator == "Concat":
+        return not may_be_long_list(node, types)
     return operator not in _CONTROL_FLOW
 
 
