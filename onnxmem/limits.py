@@ -1,11 +1,13 @@
 """Laws over batches and the largest batch of a budget, for one question."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxmem.capacity import BatchLaw, BatchLimit, batch_law, largest_batch
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms, symbolic_terms
 from onnxmem.terms import Terms
+from onnxmem.training import TrainingMemory
+from onnxmem.training.lines import StepLines
 
 _LAW_BATCH = 128
 """The affine law is sought from batch 1 to this batch at least."""
@@ -20,6 +22,16 @@ class _Figures:
     peak_phase: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    """How what a question asks for grows with the batch."""
+
+    rows: SymbolicTerms | NoRows
+    """Of a run."""
+    lines: StepLines | None = None
+    """Of a training step, where the rows hold; ``None``: of none, or they are unproven."""
+
+
 class Limits:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
@@ -27,9 +39,9 @@ class Limits:
         self, terms: Terms, at: Callable[[int], Terms], symbolic: SymbolicTerms | NoRows
     ) -> None:
         self._terms = terms
-        self._symbolic = symbolic
         self._batch = terms.bound.binding.batch
         self._at = at
+        self._growth = _Growth(symbolic) if terms.training is None else None
         self._tried: dict[int, _Figures] = {}
         if self._batch is not None:
             self._tried[self._batch] = _figures(terms)
@@ -37,22 +49,21 @@ class Limits:
     def total_law(self) -> BatchLaw | None:
         """The law of weights, inputs and in-place peak.
 
-        It is read off the peak's rows where these speak of the batches up to the last. A training
-        law tries three batches anyway.
+        It is read off the peak's rows where these speak of the batches up to the last.
         """
-        if self._batch is None or self._terms.training is not None:
-            return self._law(self._total_bytes)
-        last, rows = max(self._batch, _LAW_BATCH), self._symbolic
+        if self._batch is None:
+            return None
+        last, rows = max(self._batch, _LAW_BATCH), self._grown().rows
         if isinstance(rows, NoRows) or not rows.speaks_of_batches(last):
-            return self._law(self._total_bytes)
+            return batch_law(self._total_bytes, last)
         line = rows.line_in_batch(last)
         return None if line is None else BatchLaw(*line, last)
 
     def training_law(self) -> BatchLaw | None:
         """The law of the training peak."""
-        if self._terms.training is None:
+        if self._batch is None or self._terms.training is None:
             return None
-        return self._law(self._training_peak_bytes)
+        return batch_law(self._training_peak_on_lines, max(self._batch, _LAW_BATCH))
 
     def largest_to_run(self, budget_bytes: int | None) -> BatchLimit | None:
         """The largest batch of which weights, inputs and in-place peak are within a budget."""
@@ -69,13 +80,48 @@ class Limits:
             return limit
         return replace(limit, limiting_phase=self._figures_at(limit.batch + 1).peak_phase)
 
-    def _law(self, bytes_at: Callable[[int], int | None]) -> BatchLaw | None:
-        if self._batch is None:
-            return None
-        return batch_law(bytes_at, max(self._batch, _LAW_BATCH))
+    def _grown(self) -> _Growth:
+        """Rows and lines; in training they are found when first asked for."""
+        if self._growth is None:
+            self._growth = self._grown_in_training()
+        return self._growth
+
+    def _grown_in_training(self) -> _Growth:
+        """Find rows of a run, and lines of a step from the batches that are walked for them."""
+        walked: dict[int, Terms] = {}
+
+        def walk(batch: int | None, _: object) -> Terms:
+            return walked.setdefault(batch or 1, self._at(batch or 1))
+
+        rows = symbolic_terms(self._terms, walk)
+        step = self._terms.training
+        if isinstance(rows, NoRows) or step is None or not _may_have_lines(rows, step):
+            # A law without lines is sought from one sample on.
+            self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
+            return _Growth(rows)
+        return _Growth(rows, self._lines(rows, {**walked, rows.asked[0]: self._terms}))
+
+    def _lines(self, rows: SymbolicTerms, walked: dict[int, Terms]) -> StepLines | None:
+        """Draw lines through steps at the ends of the rows; ``None``: they are unproven."""
+        lines = _lines({batch: walked[batch].training for batch in sorted(walked)})
+        for batch, terms in walked.items():
+            step = terms.training
+            is_whole = terms.bound.follows_batch and step is not None and not step.unknown
+            if is_whole and step is not None and rows.speaks_of((batch,)):
+                total_bytes = rows.total_bytes((batch,))
+                figures = _Figures(total_bytes, step.peak_bytes, step.peak_phase)
+                self._tried.setdefault(batch, figures)
+        return lines
+
+    def _training_peak_on_lines(self, batch: int) -> int | None:
+        """The training peak, read off the lines where they hold."""
+        lines = self._grown().lines
+        if lines is None or batch < lines.first:
+            return self._training_peak_bytes(batch)
+        return lines.peak_bytes(batch)
 
     def _total_bytes(self, batch: int) -> int | None:
-        rows = self._symbolic
+        rows = self._grown().rows
         if isinstance(rows, SymbolicTerms) and rows.has_batch and batch not in self._tried:
             numbers = rows.at_batch(batch)
             if rows.speaks_of(numbers):
@@ -89,6 +135,35 @@ class Limits:
         if batch not in self._tried:
             self._tried[batch] = _figures(self._at(batch))
         return self._tried[batch]
+
+
+def _may_have_lines(rows: SymbolicTerms, step: TrainingMemory) -> bool:
+    """Whether the blocks of a step may be lines in the batch.
+
+    They are the tensors of a run, their gradients and copies, and what formulas make of these: they
+    are none where a tensor has the batch in more than one dim, or bytes choose the schedule.
+    """
+    if step.unknown or step.checkpoints:
+        return False
+    sizes = rows.peaks.sizes.polynomials
+    return all(sum(powers) <= 1 for size in sizes for powers, _ in size.terms)
+
+
+def _lines(steps: Mapping[int, TrainingMemory | None]) -> StepLines | None:
+    """Draw lines through the last of some batches and the first that is like it.
+
+    ``None``: there is none, a batch between does not lie on them, or a step leaves sizes out.
+    """
+    traces = [(n, step.trace) for n, step in steps.items() if step and not step.unknown]
+    if len(traces) < len(steps):
+        return None
+    *others, last = traces
+    for place, first in enumerate(others):
+        lines = StepLines.through(first, last)
+        if lines is not None:
+            is_met = all(lines.meet(batch, trace) for batch, trace in others[place + 1 :])
+            return lines if is_met else None
+    return None
 
 
 def _figures(terms: Terms) -> _Figures:

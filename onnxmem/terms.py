@@ -12,6 +12,7 @@ from onnxmem.memory.schedule import Schedule
 from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
+from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
 from onnxmem.training import TrainingMemory
@@ -25,9 +26,21 @@ class Terms:
     bound: BoundModel
     weight_bytes: int | None
     inputs_bytes: int | None
-    training: TrainingMemory | None
+    recipe: Recipe | None = None
+    """Of the training step; ``None``: none is asked for."""
     order: str = "file"
     """In which the nodes run."""
+
+    @cached_property
+    def training(self) -> TrainingMemory | None:
+        """The training step, worked out when first asked for: rows of a run ask for none.
+
+        :raises UsageError: a recipe that names an output which is none.
+        """
+        if self.recipe is None:
+            return None
+        with without_collection():
+            return step.training_memory(self.bound.graph, self.recipe)
 
     @cached_property
     def schedule(self) -> Schedule | None:
@@ -78,14 +91,11 @@ def terms_of(prepared: Prepared, asked: Settings) -> Terms:
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
     bound = with_given_values(prepared, bound, asked.values)
     graph = bound.graph
-    training = None
-    if asked.train:
-        training = step.training_memory(graph, asked.recipe)
     return Terms(
         bound=bound,
         weight_bytes=sum_bytes(graph.weights()),
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
-        training=training,
+        recipe=asked.recipe if asked.train else None,
         order=asked.order,
     )
 

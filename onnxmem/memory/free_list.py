@@ -39,15 +39,24 @@ class FreeList:
 
     def allocate(self, size: int) -> int:
         """Take the smallest hole that is large enough, else the bytes above all: the offset."""
-        place = bisect_left(self.by_size, (size, 0))
-        if place == len(self.by_size):
-            offset = self.top
-            self.top += size
-            return offset
-        hole_size, offset = self.by_size[place]
+        hole_size = self.smallest(size)
+        if hole_size is None:
+            return self.above(size)
+        _, offset = self.by_size[bisect_left(self.by_size, (size, 0))]
         self._remove(offset, offset + hole_size)
         if hole_size > size:
             self._add(offset + size, offset + hole_size)
+        return offset
+
+    def smallest(self, size: int) -> int | None:
+        """Bytes of the smallest hole that is large enough."""
+        place = bisect_left(self.by_size, (size, 0))
+        return None if place == len(self.by_size) else self.by_size[place][0]
+
+    def above(self, size: int) -> int:
+        """Take the bytes above all: the offset."""
+        offset = self.top
+        self.top += size
         return offset
 
     def free(self, offset: int, size: int) -> None:

@@ -19,18 +19,16 @@ A step is the run of one node, counted from 0 in running order. Definition 3:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.model import Graph, Node, Role
-from onnxmem.records import quickly_made
+from onnxmem.records import record
 
 # An enum's member takes twice as long to look up as a name of the module.
 ACTIVATION: Final = Role.ACTIVATION
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Buffer:
     """Bytes that one or more tensors share."""
 
@@ -40,8 +38,7 @@ class Buffer:
     """``None``: unknown."""
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True)
+@record
 class Lifetime:
     """The steps in which a buffer is live: half-open, ``[start, stop)``."""
 

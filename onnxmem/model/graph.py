@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.model.dtypes import DType
 from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
-from onnxmem.records import quickly_made
+from onnxmem.records import single
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -36,8 +36,7 @@ class Role(StrEnum):
     __hash__ = str.__hash__
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Tensor:
     """One named value. A tensor is a name; the bytes behind it may be another tensor's too."""
 
@@ -96,8 +95,7 @@ def _size_bytes(shape: Shape | None, dtype: DType | None) -> int | None:
     return _operand(shape, dtype).size_bytes
 
 
-@quickly_made
-@dataclass(frozen=True, slots=True, eq=False)
+@single
 class Node:
     """One use of an operator; inputs and outputs are tensor names, ``""`` where left out."""
 

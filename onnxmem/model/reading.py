@@ -1,26 +1,18 @@
-"""From an inferred ModelProto to records: scoped names, roles, constants, operators.
+"""From an inferred ModelProto to records: scoped names, roles, constants, operators."""
 
-Weights (definition 1) are initializers and Constant tensors that some node reads or that are graph
-outputs, and the outputs of ConstantOfShape with a constant input. An initializer that only sizes a
-ConstantOfShape, or that nothing reads, is none. Each storage counts once: tensors that point at the
-same place of an external file are one.
-"""
-
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from math import prod
 from typing import Final
 
 import onnx
 
-from onnxmem.errors import GraphError
-from onnxmem.model.bounds import BOUNDS, is_past_all, variable
 from onnxmem.model.constants import constant_tensor, constant_value
-from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.traversal import onnx_op, subgraphs
+from onnxmem.model.roles import weight_roles
+from onnxmem.model.scoped_names import free_prefix, outer_reads, unique_name
+from onnxmem.model.stored import sparse_constant, stored_sparse, stored_tensor
+from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
@@ -30,7 +22,6 @@ _MAX_VALUE_ELEMENTS = 64
 
 # An enum's member takes twice as long to look up as a name of the module.
 _ACTIVATION: Final = Role.ACTIVATION
-_WEIGHT: Final = Role.WEIGHT
 
 _ATTRIBUTE_VALUES: Mapping[int, Callable[[onnx.AttributeProto], Attribute]] = {
     onnx.AttributeProto.INT: lambda attribute: attribute.i,
@@ -60,7 +51,7 @@ def read_graph(
     types = known_types(model.graph) if types is None else types
     graph = reader.graph(model.graph, "", {}, types)
     # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
-    reader.tensors.update(_weight_roles(graph))
+    reader.tensors.update(weight_roles(graph))
     for name in assumed & reader.tensors.keys():
         reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
     return graph
@@ -101,7 +92,7 @@ class _Reader:
             self._add_constant(prefix + tensor.name, tensor)
         for sparse in proto.sparse_initializer:
             name = scope[sparse.values.name] = prefix + sparse.values.name
-            self._add_sparse(name, sparse)
+            self.tensors[name] = stored_sparse(name, sparse)
 
     def _add_inputs(
         self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
@@ -133,7 +124,7 @@ class _Reader:
         offered = sorted(set(scope.values())) if has_bodies else None
         for place, node in enumerate(proto.node):
             op_type = node.op_type
-            name = _unique(prefix + (node.name or f"{op_type}_{place}"), taken)
+            name = unique_name(prefix + (node.name or f"{op_type}_{place}"), taken)
             texts = made[place]
             outputs = tuple([scope[text] if text else "" for text in texts])
             if op_type == "Constant":
@@ -153,7 +144,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
                     inner,
-                    _outer_reads(inner, offered) if inner and offered is not None else (),
+                    outer_reads(inner, offered) if inner and offered is not None else (),
                 )
             )
         return tuple(nodes)
@@ -162,7 +153,7 @@ class _Reader:
         self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
     ) -> tuple[tuple[str, Graph], ...]:
         prefixes = (
-            (attribute, graph, _free_prefix(f"{name}/{attribute}", offered))
+            (attribute, graph, free_prefix(f"{name}/{attribute}", offered))
             for attribute, graph in subgraphs(proto)
         )
         return tuple(
@@ -204,130 +195,15 @@ class _Reader:
         for text, name in zip(node.output, outputs, strict=True):
             if constant is not None and name:
                 self._add_constant(name, constant)
-            elif (sparse := _sparse_constant(node)) and name:
-                self._add_sparse(name, sparse)
+            elif (sparse := sparse_constant(node)) and name:
+                self.tensors[name] = stored_sparse(name, sparse)
             elif name:
                 known = types.get(text, NOTHING_KNOWN)
                 self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
-        is_external = proto.data_location == onnx.TensorProto.EXTERNAL
-        shape = _stored_shape(name, proto.dims)
-        self.tensors[name] = Tensor(
-            name=name,
-            dtype=dtype_of(proto.data_type),
-            shape=shape,
-            role=Role.WEIGHT,
-            storage=_external_place(proto) if is_external else None,
-            is_external=is_external,
-        )
-        if not is_external and prod(shape) <= _MAX_VALUE_ELEMENTS:
+        self.tensors[name] = tensor = stored_tensor(name, proto)
+        if not tensor.is_external and (tensor.num_elements or 0) <= _MAX_VALUE_ELEMENTS:
             value = constant_value(proto)
             if value is not None and value.dtype.kind in "biuf":
                 self.values[name] = tuple(value.ravel().tolist())
-
-    def _add_sparse(self, name: str, proto: onnx.SparseTensorProto) -> None:
-        self.tensors[name] = Tensor(
-            name=name,
-            dtype=dtype_of(proto.values.data_type),
-            shape=_stored_shape(name, proto.dims),
-            role=Role.WEIGHT,
-            num_stored=prod(_stored_shape(name, proto.values.dims)),
-        )
-
-
-def _weight_roles(graph: Graph) -> dict[str, Tensor]:
-    """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
-    nodes = list(graph.all_nodes())
-    tensors = graph.tensors
-    changed: dict[str, Tensor] = {}
-    for node in [node for node in nodes if node.op_type == "ConstantOfShape" and not node.domain]:
-        sizes = next(iter(node.inputs), "")
-        shape = changed.get(sizes) or tensors.get(sizes)
-        if shape is not None and shape.role is Role.WEIGHT:
-            for name in node.writes:
-                changed[name] = replace(tensors[name], role=Role.WEIGHT)
-    read = _really_read(graph, nodes)
-    weights = {name: tensor for name, tensor in tensors.items() if tensor.role is _WEIGHT}
-    for name, tensor in (weights | changed).items():
-        if name not in read:
-            changed[name] = replace(tensor, role=Role.UNREAD)
-    return changed
-
-
-def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
-    """Names that a node reads for their elements, or that a graph hands out."""
-    read = set(graph.outputs)
-    for node in nodes:
-        if node.op_type != "ConstantOfShape" or node.domain:
-            read.update(node.inputs)
-        for _, inner in node.subgraphs:
-            read.update(inner.outputs)
-    return read
-
-
-def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
-    """The dims of a tensor that the file holds: numbers, none of them negative."""
-    if is_past_all(dims):
-        message = f"weight {name!r} has {len(dims):,} dims, over {BOUNDS.rank} ({variable('rank')})"
-        message += " or past all sizes; export the model again"
-        raise GraphError(message)
-    if min(dims, default=0) < 0:
-        message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
-        raise GraphError(message)
-    return tuple(dims)
-
-
-def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
-    """Names that the subgraphs read of those that the enclosing graphs offer."""
-    names: dict[str, None] = {}
-    for _, graph in inner:
-        reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
-        names.update(dict.fromkeys(name for name in reads if _first_from(name, offered) == name))
-    return tuple(names)
-
-
-def _free_prefix(text: str, offered: Sequence[str]) -> str:
-    """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
-    prefix, number = f"{text}/", 1
-    while _first_from(prefix, offered).startswith(prefix):
-        number += 1
-        prefix = f"{text}#{number}/"
-    return prefix
-
-
-def _first_from(text: str, names: Sequence[str]) -> str:
-    """The first of the sorted names that is not before a text; ``""`` where there is none."""
-    place = bisect_left(names, text)
-    return names[place] if place < len(names) else ""
-
-
-def _external_place(proto: onnx.TensorProto) -> str | None:
-    """Identify the bytes of an external tensor; unknown where the file names no exact place."""
-    place = {entry.key: entry.value for entry in proto.external_data}
-    if not {"location", "offset", "length"} <= place.keys():
-        return None
-    return f"external {place['location']} {place['offset']}+{place['length']}"
-
-
-def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
-    if onnx_op(node) != "Constant":
-        return None
-    return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
-
-
-def _unique(name: str, taken: dict[str, int]) -> str:
-    """A node's name, numbered where another node has it already.
-
-    ``taken`` maps each name that is taken to the last number that was tried with it.
-    """
-    if name not in taken:
-        taken[name] = 1
-        return name
-    candidate, number = name, taken[name]
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}#{number}"
-    taken[name] = number
-    taken.setdefault(candidate, 1)
-    return candidate

@@ -10,6 +10,7 @@ stays to the end of the step.
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxmem.model import Node, Role
 from onnxmem.training.constants import data_reads
@@ -17,6 +18,7 @@ from onnxmem.training.forward import Storages
 from onnxmem.training.heap import Heap, Kind
 from onnxmem.training.making import input_gradients
 from onnxmem.training.recurrent import layer_gradients
+from onnxmem.training.recurrent_layer import RECURRENT, Layer
 from onnxmem.training.strides import is_row_major, like
 from onnxmem.training.tape import Tape
 from onnxmem.training.tensors import GradientHeap, GradientTensor, size_bytes
@@ -47,15 +49,12 @@ class Backward:
     def __post_init__(self) -> None:
         tape = self.tape
         self.gradients = GradientHeap(self.heap)
-        reached = (tape.graph.tensors[name] for name in tape.reached)
+        reached = map(tape.graph.tensors.__getitem__, tape.reached)
         self.leaves = {each.name: each.storage_key for each in reached if each.role is Role.WEIGHT}
-        self.left = Counter(
-            self.leaves[source]
-            for node in tape.way_back
-            for name in data_reads(node)
-            for source in tape.packed.get(name, (name,))
-            if source in self.leaves
-        )
+        read = chain.from_iterable(map(data_reads, tape.way_back))
+        if tape.packed:
+            read = chain.from_iterable(tape.packed.get(name, (name,)) for name in read)
+        self.left = Counter(map(self.leaves.__getitem__, filter(self.leaves.__contains__, read)))
 
     @property
     def tape(self) -> Tape:
@@ -69,22 +68,25 @@ class Backward:
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Go back through nodes, given in forward order."""
+        waiting = self.waiting
         for node in reversed(tuple(nodes)):
             self.heap.node = node.name
-            arrived = {name: self.waiting.pop(name) for name in node.writes if name in self.waiting}
-            made = self._through(node, arrived) if arrived else []
+            arrived = {name: waiting.pop(name) for name in node.writes if name in waiting}
+            made: list[tuple[str, GradientTensor]] = []
+            layer = self.tape.layer(node) if node.op_type in RECURRENT else None
+            if arrived and layer is None:
+                made = input_gradients(self.tape, self.gradients, node, arrived)
+            elif arrived and layer is not None:
+                made = self._through(node, layer, arrived)
             self.storages.forget(node)
             for name, tensor in made:
                 self.hand_over(name, tensor)
 
     def _through(
-        self, node: Node, arrived: dict[str, GradientTensor]
+        self, node: Node, layer: Layer, arrived: dict[str, GradientTensor]
     ) -> list[tuple[str, GradientTensor]]:
-        """Make the gradients of a node's inputs, and let go of its outputs'."""
-        layer = self.tape.layer(node)
-        if layer is None:
-            return input_gradients(self.tape, self.gradients, node, arrived)
-        own = self.storages.own[node.name]
+        """Make the gradients of a recurrent node's inputs, and let go of its outputs'."""
+        own = self.storages.own.get(node.name, [])
         made = layer_gradients(self.tape, self.gradients, node, layer, own)
         for tensor in arrived.values():
             self.gradients.drop(tensor)

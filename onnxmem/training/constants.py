@@ -3,7 +3,7 @@
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 
-_OF_SHAPES = frozenset({"Shape", "Size"})
+_OF_SHAPE_OR_TYPE = frozenset({"CastLike", "Shape", "Size"})
 _RANDOM = frozenset({"RandomNormal", "RandomUniform"})
 
 
@@ -28,6 +28,6 @@ def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
 
 def data_reads(node: Node) -> tuple[str, ...]:
     """Name what a node reads the data of, not the shape or the type alone."""
-    if node.onnx_op in _OF_SHAPES:
-        return ()
-    return node.inputs[:1] if node.onnx_op == "CastLike" else node.reads
+    if node.op_type not in _OF_SHAPE_OR_TYPE or node.domain:
+        return node.reads
+    return node.inputs[:1] if node.op_type == "CastLike" else ()

@@ -8,11 +8,12 @@ a tensor somewhat longer, which the file does not tell.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 
 from onnxmem.model import Node
 from onnxmem.training.constants import data_reads
 from onnxmem.training.heap import Heap, Kind
-from onnxmem.training.tape import Tape
+from onnxmem.training.tape import Kept, Tape
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Storages:
             if cast in names and caller in names
         }
         cached = tuple(sorted(tape.cached)) if held else ()
-        reads = Counter(name for node in nodes for name in data_reads(node))
+        reads = Counter(chain.from_iterable(map(data_reads, nodes)))
         reads.update((*held, *cached))
         return cls(tape, heap, reads, cached=cached, callers=callers)
 
@@ -70,26 +71,26 @@ class Storages:
 
     def write(self, name: str) -> None:
         """Allocate what a node writes, with one reference; a view takes one more of its storage."""
-        storage = self.tape.views[name].storage
-        if self.tape.allocates(storage):
+        storage = self.tape.storages.get(name)
+        if storage is not None:
             self.hold(storage)
 
     def release(self, name: str) -> None:
         """Drop the reference that writing a tensor took."""
-        storage = self.tape.views[name].storage
-        if self.tape.allocates(storage):
+        storage = self.tape.storages.get(name)
+        if storage is not None:
             self.drop(storage)
 
-    def keep(self, node: Node) -> None:
+    def keep(self, node: Node, kept: Kept) -> None:
         """Take what a node's backward formula reads."""
-        kept = self.tape.kept[node.name]
         for storage in kept.storages:
             self.hold(storage)
-        extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
-        items = (*kept.copies, *extra, *kept.inner)
-        self.own[node.name] = [
-            self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items
-        ]
+        if kept.copies or kept.extra_bytes or kept.inner:
+            extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
+            items = (*kept.copies, *extra, *kept.inner)
+            self.own[node.name] = [
+                self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items
+            ]
 
     def forget(self, node: Node) -> None:
         """Release what a node kept, when its backward formula is done."""
@@ -100,8 +101,9 @@ class Storages:
 
     def hold(self, storage: str) -> None:
         """Take one reference to a storage, which is allocated if it is not there."""
-        if storage in self.blocks:
-            self.heap.retain(self.blocks[storage])
+        block = self.blocks.get(storage)
+        if block is not None:
+            self.heap.retain(block)
         else:
             size_bytes = self.tape.size_bytes(storage) or 0
             self.blocks[storage] = self.heap.allocate(storage, Kind.ACTIVATION, size_bytes)
@@ -116,35 +118,32 @@ class Storages:
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:
     """Run nodes in order; without ``saves`` nothing is kept for a backward pass."""
-    heap, reads_left = storages.heap, storages.reads_left
+    heap, reads_left, kept = storages.heap, storages.reads_left, storages.tape.kept
     for node in nodes:
         heap.node = node.name
-        written = [name for name in node.writes if _is_made(node, name, reads_left)]
+        # What the framework has too: not a mask or a statistic that it keeps aside.
+        first = node.outputs[0]
+        written = [name for name in node.writes if name == first or reads_left[name]]
         for name in written:
             storages.write(name)
-        _work(storages, node, saves=saves)
+        if node.name in kept:
+            _work(storages, node, saves=saves)
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
-        for name in storages.read_by(node):
+        for name in storages.read_by(node) if storages.callers else data_reads(node):
             reads_left[name] -= 1
             if not reads_left[name]:
                 storages.release(name)
 
 
-def _is_made(node: Node, name: str, reads_left: Counter[str]) -> bool:
-    """Whether the framework has an output too: not a mask or a statistic that it keeps aside."""
-    return name == node.outputs[0] or reads_left[name] > 0
-
-
 def _work(storages: Storages, node: Node, *, saves: bool) -> None:
     """Make the copies of operands, and what the backward formula keeps."""
-    kept = storages.tape.kept.get(node.name)
-    if kept is None:
-        return
+    kept = storages.tape.kept[node.name]
     if saves:
-        storages.keep(node)
-    heap = storages.heap
+        storages.keep(node, kept)
     passing = kept.passing_copies if saves else (*kept.copies, *kept.passing_copies)
-    for block in [heap.allocate(label, Kind.TEMPORARY, size or 0) for label, size in passing]:
-        heap.release(block)
+    if passing:
+        heap = storages.heap
+        for block in [heap.allocate(label, Kind.TEMPORARY, size or 0) for label, size in passing]:
+            heap.release(block)

@@ -14,10 +14,12 @@ def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
     with subgraphs passes it from whatever its bodies read.
     """
     trained = {graph.tensors[name].storage_key for name in parameters.trained}
-    reached = {name for name, tensor in graph.tensors.items() if tensor.storage_key in trained}
+    tensors = graph.tensors.items()
+    reached = {name for name, tensor in tensors if (tensor.storage or tensor.name) in trained}
     for node in graph.nodes:
-        if node.operator.differentiable and not reached.isdisjoint(_all_reads(node)):
-            reached.update(name for name in node.writes if _is_floating(graph, name))
+        reads = _all_reads(node) if node.subgraphs else data_reads(node)
+        if node.operator.differentiable and not reached.isdisjoint(reads):
+            reached.update([name for name in node.writes if _is_floating(graph, name)])
     return frozenset(reached)
 
 
@@ -30,14 +32,12 @@ def backward_nodes(
     for node in reversed(graph.nodes):
         if not wanted.isdisjoint(node.writes):
             through.append(node)
-            wanted.update(name for name in data_reads(node) if name in reached)
+            wanted.update(reached.intersection(data_reads(node)))
     return tuple(reversed(through))
 
 
 def _all_reads(node: Node) -> Iterable[str]:
     """Name what a node reads the data of, and what its subgraphs read inside."""
-    if not node.subgraphs:
-        return data_reads(node)
     inner = (within for _, body in node.subgraphs for within in body.all_nodes())
     return (*data_reads(node), *(name for within in inner for name in within.reads))
 

@@ -115,8 +115,14 @@ class Holdings:
             yield Block(f"{self.optimizer.name} step", Kind.TEMPORARY, self.share(size_bytes, 1))
 
     def _sized(self, names: Iterable[str], bits: int) -> Iterator[tuple[str, int]]:
+        # A large graph has few shapes, each of many weights.
+        sizes: dict[tuple[object, ...], int] = {}
         for name in names:
-            yield name, held(self.graph.tensors[name], bits).size_bytes or 0
+            tensor = self.graph.tensors[name]
+            key = tensor.shape, tensor.dtype
+            if key not in sizes:
+                sizes[key] = held(tensor, bits).size_bytes or 0
+            yield name, sizes[key]
 
 
 def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:

@@ -44,6 +44,8 @@ class Asked(NamedTuple):
 _TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
 """Operators whose backward kernels read one type and write the other."""
 
+_SAME = Gradient("", Made.SAME)
+
 Passing = list[GradientTensor]
 """Gradients that are alive until the node is done."""
 
@@ -58,12 +60,18 @@ def input_gradients(
     """
     if is_product(node) and (products := matmul_gradients(tape, heap, node, arrived)):
         return products
-    missing = _missing_pieces(tape, heap, node, arrived)
+    missing = _missing_pieces(tape, heap, node, arrived) if node.op_type == "Split" else []
     passing: Passing = []
-    made = [(asked, _make(heap, asked, passing)) for asked in _asked(tape, node, arrived)]
+    made = [
+        (asked, _MAKERS[asked.gradient.made](heap, asked, passing))
+        for asked in _asked(tape, node, arrived)
+    ]
     for tensor in passing:
         heap.drop(tensor)
-    cast = [(each.name, heap.cast(each.name, tensor, each.bits)) for each, tensor in made]
+    cast = [
+        (each.name, tensor if tensor.bits == each.bits else heap.cast(each.name, tensor, each.bits))
+        for each, tensor in made
+    ]
     for tensor in (*missing, *arrived.values()):
         heap.drop(tensor)
     return cast
@@ -72,19 +80,28 @@ def input_gradients(
 def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> list[Asked]:
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
     first = next(iter(arrived.values()))
-    operator = node.operator
-    slots = [(name, place) for place, name in enumerate(node.inputs) if name in tape.reached]
-    slots += [(name, len(node.inputs)) for name in node.outer_reads if name in tape.reached]
+    reached, num_inputs = tape.reached, len(node.inputs)
+    slots = [(name, place) for place, name in enumerate(node.inputs) if name in reached]
+    if node.outer_reads:
+        slots += [(name, num_inputs) for name in node.outer_reads if name in reached]
     is_same = is_identity(tape.graph, node)
     found: list[Asked] = []
     for name, place in reversed(slots):
-        slot = operator.input_name(place) if place < len(node.inputs) else None
-        gradient = Gradient(name, Made.SAME) if is_same else operator.gradient_of(slot)
-        found += (
-            Asked(node, source, gradient, tape.dims(source), tape.bits(source), first, tape)
-            for source in tape.packed.get(name, (name,))
-        )
+        gradient = _SAME if is_same else _gradient(tape, node, place)
+        for source in tape.packed.get(name, (name,)) if tape.packed else (name,):
+            dims, bits = tape.dims(source), tape.bits(source)
+            found.append(Asked(node, source, gradient, dims, bits, first, tape))
     return found
+
+
+def _gradient(tape: Tape, node: Node, place: int) -> Gradient:
+    """How the gradient of an input is made; of what subgraphs read, which has no slot, too."""
+    operator = node.operator
+    key = id(operator), place if place < len(node.inputs) else -1
+    if key not in tape.gradients:
+        slot = None if key[1] < 0 else operator.input_name(place)
+        tape.gradients[key] = operator.gradient_of(slot)
+    return tape.gradients[key]
 
 
 def _missing_pieces(
@@ -100,12 +117,9 @@ def _missing_pieces(
     ]
 
 
-def _make(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
-    return _MAKERS[asked.gradient.made](heap, asked, passing)
-
-
 def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    made = _like_input(heap, asked, asked.kernel_bits)
+    bits = asked.bits if asked.bits == asked.arrived.bits else asked.kernel_bits
+    made = _like_input(heap, asked, bits)
     _brush(heap, asked)
     return made
 

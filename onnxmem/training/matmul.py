@@ -23,7 +23,7 @@ PRODUCTS = (
 
 def is_product(node: Node) -> bool:
     """Whether a node multiplies matrices, in any number of dims, or does so for a linear layer."""
-    return node.onnx_op == "MatMul" or node.operator is LINEAR
+    return (node.op_type == "MatMul" and not node.domain) or node.operator is LINEAR
 
 
 def multiplies_matrices(node: Node) -> bool:

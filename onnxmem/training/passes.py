@@ -70,8 +70,8 @@ class Passes:
         return inner
 
     def _storages_of(self, names: Iterable[str]) -> tuple[str, ...]:
-        storages = dict.fromkeys(self.tape.views[name].storage for name in names)
-        return tuple(storage for storage in storages if self.tape.allocates(storage))
+        storages = self.tape.storages
+        return tuple(dict.fromkeys(storages[name] for name in names if name in storages))
 
 
 def _outside_reads(nodes: Iterable[Node]) -> tuple[str, ...]:

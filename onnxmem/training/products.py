@@ -30,8 +30,10 @@ def matmul_gradients(
         leading = broadcast_dims(a[:-2], b[:-2])
         folded = (prod(leading), *output[-2:])
         wanted = {left: leading + a[-2:], right: leading + b[-2:]}
-    matrix = heap.reshape(f"gradient of {node.outputs[0]}, folded", given, folded)
-    heap.drop(given)
+    matrix = given
+    if folded != given.dims:
+        matrix = heap.reshape(f"gradient of {node.outputs[0]}, folded", given, folded)
+        heap.drop(given)
     made = [
         (name, _operand_gradient(tape, heap, name, dims))
         for name, dims in reversed(wanted.items())
@@ -58,7 +60,7 @@ def _operand_gradient(tape: Tape, heap: GradientHeap, name: str, dims: Dims) -> 
 def _summed(tape: Tape, heap: GradientHeap, name: str, tensor: GradientTensor) -> GradientTensor:
     """Sum the gradient of an operand that was broadcast."""
     dims = tape.dims(name)
-    if dims is None or tensor.dims is None or prod(dims) == prod(tensor.dims):
+    if dims is None or tensor.dims in {None, dims} or prod(dims) == prod(tensor.dims):
         tensor.dims = dims
         return tensor
     summed = heap.make(f"gradient of {name}", dims, tensor.bits)

@@ -195,7 +195,7 @@ def _largest_unit_bytes(tape: Tape, holdings: Holdings) -> int:
 
 
 def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:
-    return tuple(heap.hold(block) for block in blocks if block.size_bytes)
+    return tuple(heap.allocate(*block) for block in blocks if block.size_bytes)
 
 
 def _release(heap: Heap, blocks: Iterable[int]) -> None:
@@ -208,8 +208,9 @@ def _unknown(tape: Tape) -> tuple[str, ...]:
     found: list[str] = []
     for node in tape.way_back:
         kept = tape.kept[node.name]
-        found += (name for name in kept.storages if tape.size_bytes(name) is None)
-        found += (name for name, size in (*kept.copies, *kept.inner) if size is None)
+        found += [name for name in kept.storages if tape.size_bytes(name) is None]
+        if kept.copies or kept.inner:
+            found += [name for name, size in (*kept.copies, *kept.inner) if size is None]
         if kept.extra_bytes is None:
             found.append(node.name)
     found += (name for name in tape.graph.outputs if tape.size_bytes(name) is None)

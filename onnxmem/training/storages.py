@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
 from onnxmem.ops.spec import Call, known_dims
+from onnxmem.records import record
 from onnxmem.training.axes import axes_order
 from onnxmem.training.composites.framework import ATTENTION
 from onnxmem.training.in_place import in_place_activations
@@ -27,7 +28,13 @@ _HEADS = (0, 2, 1, 3)
 """Attention kernels write [batch, rows, heads, width], and hand out [batch, heads, rows, width]."""
 
 
-@dataclass(frozen=True, slots=True)
+_HANDING_ON = frozenset({"Cast", "CastLike", "Dropout", "Slice"})
+"""Operators that may hand their input on as it is."""
+_LOOKING = _HANDING_ON | {"Gather"}
+"""Operators that may look into a storage where their record does not say so."""
+
+
+@record
 class View:
     """A tensor as a look into a storage."""
 
@@ -46,19 +53,25 @@ def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
     over = in_place_activations(graph) if in_place else {}
     for node in graph.nodes:
         for name in node.reads:
-            found.setdefault(name, _own_storage(graph, name))
+            if name not in found:
+                found[name] = _own_storage(graph, name)
         if node.name in over:
             found[node.outputs[0]] = found[over[node.name]]
             continue
+        may_look = node.operator.autograd_view or node.op_type in _LOOKING
         for name in node.writes:
-            found[name] = _view(graph, node, name, found) or _new_storage(graph, node, name, found)
+            look = _view(graph, node, name, found) if may_look else None
+            found[name] = look or _new_storage(graph, node, name, found)
     for name in graph.outputs:
-        found.setdefault(name, _own_storage(graph, name))
+        if name not in found:
+            found[name] = _own_storage(graph, name)
     return found
 
 
 def is_identity(graph: Graph, node: Node) -> bool:
     """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
+    if node.op_type not in _HANDING_ON:
+        return False
     operator = node.onnx_op
     if operator == "Dropout":
         return node.operator.saved_extra_bytes(graph.call(node)) == 0
@@ -87,9 +100,11 @@ def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View])
         return View(name, permuted(contiguous(tuple(dims[axis] for axis in _HEADS)), _HEADS))
     if dims is None or not node.operator.keeps_strides:
         return _own_storage(graph, name)
-    alike = (n for n in node.reads if known_dims(graph.tensors[n].shape) == dims)
-    first = next(alike, None)
-    return View(name, like(dims, found[first].strides if first else None))
+    tensors = graph.tensors
+    for read in node.reads:
+        if tensors[read].shape == dims:
+            return View(name, like(dims, found[read].strides))
+    return View(name, contiguous(dims))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,16 @@ A stride is the distance in elements between neighbours along an axis. Transposi
 expanding only change strides; a reshape does too where it can, and otherwise copies.
 """
 
+from functools import lru_cache
+
 Dims = tuple[int, ...]
 Strides = tuple[int, ...]
 
+# A large graph has few shapes, each of many tensors: what follows from one is worked out once.
+_once = lru_cache(maxsize=4096)
 
+
+@_once
 def contiguous(shape: Dims) -> Strides:
     """Strides of elements in row-major order.
 
@@ -37,6 +43,7 @@ def permuted(strides: Strides, order: tuple[int, ...]) -> Strides:
     return tuple(strides[axis] for axis in order)
 
 
+@_once
 def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
     """Strides after a reshape that needs no copy; ``None`` where it needs one.
 
@@ -74,6 +81,7 @@ def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:
     return runs or [(1, 1)]
 
 
+@_once
 def is_dense(dims: Dims, strides: Strides | None) -> bool:
     """Whether elements fill their storage once, in whatever order of the axes.
 
@@ -92,6 +100,7 @@ def is_dense(dims: Dims, strides: Strides | None) -> bool:
     return True
 
 
+@_once
 def like(dims: Dims, strides: Strides | None) -> Strides:
     """Strides of a new tensor that is laid out as another: its own if that is dense."""
     if strides is not None and is_dense(dims, strides):
@@ -99,6 +108,7 @@ def like(dims: Dims, strides: Strides | None) -> Strides:
     return contiguous(dims)
 
 
+@_once
 def is_row_major(dims: Dims, strides: Strides | None) -> bool:
     """Whether elements lie in row-major order without gaps; axes of one element don't matter.
 

@@ -8,23 +8,24 @@ nothing.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model import DType, Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops import UNKNOWN
-from onnxmem.ops.spec import Call, Operand, Saved, known_dims, nothing
+from onnxmem.ops.spec import Call, Gradient, Operand, OpSpec, known_dims, nothing
+from onnxmem.records import record
 from onnxmem.training.autocast import LISTS
 from onnxmem.training.casting import Autocast, CastGraph, with_casts
 from onnxmem.training.constants import constant_tensors
 from onnxmem.training.gradients import backward_nodes, requiring_gradient
-from onnxmem.training.matmul import copied_elements, is_product
+from onnxmem.training.matmul import MATRIX_RANK, copied_elements, is_product
 from onnxmem.training.packing import packed_weights
 from onnxmem.training.precision import Precision
-from onnxmem.training.recurrent_layer import Layer, is_recurrent, layer_of
+from onnxmem.training.recurrent_layer import RECURRENT, Layer, layer_of
 from onnxmem.training.storages import View, is_identity, views
 from onnxmem.training.strides import Dims, is_row_major
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Kept:
     """What one node keeps from forward to backward."""
 
@@ -47,6 +48,8 @@ class Tape:
     parameters: Parameters
     precision: Precision
     views: Mapping[str, View]
+    storages: Mapping[str, str]
+    """Tensors by the storage that they are in, where a node of the step allocates it."""
     reached: frozenset[str]
     """Tensors that require a gradient."""
     way_back: tuple[Node, ...]
@@ -63,8 +66,12 @@ class Tape:
     """By node."""
     assumed_nodes: tuple[str, ...] = ()
     """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
-    sizes: dict[str, int | None] = field(default_factory=dict)
-    """Bytes of the tensors that were asked for."""
+    sizes: dict[tuple[object, ...], int | None] = field(default_factory=dict)
+    """Bytes of the tensors that were asked for, by shape and type: a large graph has few."""
+    gradients: dict[tuple[int, int], Gradient] = field(default_factory=dict)
+    """How gradients are made, by operator, as its identity, and input, as far as asked for."""
+    widths: dict[DType | None, int] = field(default_factory=dict)
+    """Bits per element by type, as far as they were asked for."""
 
     def dims(self, name: str) -> Dims | None:
         """The dims of a tensor, if all are known."""
@@ -78,13 +85,18 @@ class Tape:
 
     def size_bytes(self, name: str) -> int | None:
         """Bytes of a tensor as the step holds it."""
-        if name not in self.sizes:
-            self.sizes[name] = self.operand(name).size_bytes
-        return self.sizes[name]
+        tensor = self.graph.tensors[name]
+        key = tensor.shape, tensor.dtype
+        if key not in self.sizes:
+            self.sizes[key] = self.operand(name).size_bytes
+        return self.sizes[key]
 
     def bits(self, name: str) -> int:
         """Bits per element of a tensor as the step holds it, and of its gradient; 0 is unknown."""
-        return self.precision.bits_in_step(self.graph.tensors[name]) or 0
+        tensor = self.graph.tensors[name]
+        if tensor.dtype not in self.widths:
+            self.widths[tensor.dtype] = self.precision.bits_in_step(tensor) or 0
+        return self.widths[tensor.dtype]
 
     def call(self, node: Node) -> Call:
         """A node as its formulas see it."""
@@ -96,19 +108,13 @@ class Tape:
 
     def layer(self, node: Node) -> Layer | None:
         """The sizes of a recurrent node; ``None`` where it is none or one is unknown."""
-        if node.subgraphs or not is_recurrent(node.onnx_op):
+        if node.op_type not in RECURRENT or node.domain or node.subgraphs:
             return None
         return layer_of(node.onnx_op, self.call(node))
 
     def makes_storage(self, name: str) -> bool:
         """Whether a node that writes a tensor allocates what goes on: no view, constant or copy."""
-        is_own = self.views[name].storage == name and name not in self.cached
-        return is_own and self.allocates(name)
-
-    def allocates(self, storage: str) -> bool:
-        """Whether a storage is allocated by a node of the step."""
-        is_made = self.graph.tensors[storage].role is Role.ACTIVATION
-        return is_made and storage not in self.constants and storage not in self.packed
+        return self.storages.get(name) == name and name not in self.cached
 
 
 def tape_of(
@@ -132,11 +138,13 @@ def tape_of(
         for node in backward_nodes(graph, reached, outputs)
         if not packed or not packed.keys() >= set(node.writes)
     )
+    looks = views(graph, in_place=in_place)
     empty = Tape(
         graph=graph,
         parameters=parameters,
         precision=precision,
-        views=views(graph, in_place=in_place),
+        views=looks,
+        storages=_allocated(graph, looks, constants.union(packed)),
         reached=reached,
         way_back=way_back,
         constants=constants,
@@ -147,6 +155,16 @@ def tape_of(
     ledger = _Ledger(empty)
     kept = {node.name: ledger.keep(node) for node in way_back}
     return replace(empty, kept=kept, assumed_nodes=tuple(ledger.assumed))
+
+
+def _allocated(graph: Graph, looks: Mapping[str, View], known: frozenset[str]) -> Mapping[str, str]:
+    """The storages of tensors that nodes allocate: not of inputs, weights and what is known."""
+    tensors = graph.tensors
+    return {
+        name: look.storage
+        for name, look in looks.items()
+        if tensors[look.storage].role is Role.ACTIVATION and look.storage not in known
+    }
 
 
 def _as_run(
@@ -166,10 +184,16 @@ def _as_run(
     return with_casts(graph, autocast)
 
 
+_Slot = tuple[slice, slice]
+"""The places of a schema's slot among a node's inputs, and among its outputs."""
+
+
 @dataclass(slots=True)
 class _Ledger:
     tape: Tape
     assumed: list[str] = field(default_factory=list)
+    slots: dict[int, tuple[tuple[_Slot, _Slot | None], ...]] = field(default_factory=dict)
+    """What each operator, as its identity, lists as kept, and what must require a gradient."""
 
     def keep(self, node: Node) -> Kept:
         """What one node's backward formula reads."""
@@ -180,14 +204,30 @@ class _Ledger:
         layer = self.tape.layer(node)
         if layer is not None:
             return self._layer(node, layer)
-        names = tuple(dict.fromkeys(_saved(node, self.tape.reached)))
-        found = self._copies(node)
+        names = self._saved(node)
+        extra_bytes = self._extra_bytes(node)
+        found = self._copies(node) if is_product(node) else {}
+        if not found:
+            return Kept(self._storages(names), extra_bytes=extra_bytes)
         return Kept(
             self._storages(name for name in names if name not in found),
             tuple(found[name] for name in names if name in found),
             tuple(copy for name, copy in found.items() if name not in names),
-            self._extra_bytes(node),
+            extra_bytes,
         )
+
+    def _saved(self, node: Node) -> tuple[str, ...]:
+        """Name the tensors that a node's record lists as kept, given what requires a gradient."""
+        operator = node.operator
+        slots = self.slots.get(id(operator))
+        if slots is None:
+            slots = self.slots[id(operator)] = tuple(_saved_slots(operator))
+        reached = self.tape.reached
+        names: tuple[str, ...] = ()
+        for slot, if_grad in slots:
+            if if_grad is None or not reached.isdisjoint(_operands(node, if_grad)):
+                names += _operands(node, slot)
+        return tuple(dict.fromkeys(names)) if len(names) > 1 else names
 
     def _extra_bytes(self, node: Node) -> int | None:
         formula = node.operator.saved_extra_bytes
@@ -211,8 +251,9 @@ class _Ledger:
         )
 
     def _storages(self, names: Iterable[str]) -> tuple[str, ...]:
-        storages = (self.tape.views[name].storage for name in names)
-        return tuple(dict.fromkeys(name for name in storages if self.tape.allocates(name)))
+        storages = self.tape.storages
+        found = [storages[name] for name in names if name in storages]
+        return tuple(dict.fromkeys(found) if len(found) > 1 else found)
 
     def _everything(self, node: Node) -> Kept:
         """Keep every floating tensor that a node reads or makes, and all that its bodies make."""
@@ -229,8 +270,6 @@ class _Ledger:
 
     def _copies(self, node: Node) -> dict[str, tuple[str, int | None]]:
         """The operands that a MatMul copies: (label, bytes) by name."""
-        if not is_product(node):
-            return {}
         left, right = node.inputs[:2]
         found = ((left, self._copy(left, right)), (right, self._copy(right, left)))
         return {
@@ -240,9 +279,11 @@ class _Ledger:
         }
 
     def _copy(self, name: str, other: str) -> int | None:
-        strides = self.tape.views[name].strides
-        mine, others = self.tape.dims(name), self.tape.dims(other)
-        if mine is None or others is None or strides is None:
+        mine = self.tape.dims(name)
+        if mine is None or len(mine) <= MATRIX_RANK:
+            return None
+        strides, others = self.tape.views[name].strides, self.tape.dims(other)
+        if others is None or strides is None:
             return None
         count = copied_elements(mine, strides, others)
         if count is None:
@@ -250,33 +291,27 @@ class _Ledger:
         return replace(self.tape.operand(name), shape=(count,)).size_bytes
 
 
-def _saved(node: Node, reached: frozenset[str]) -> Iterator[str]:
-    """Name the tensors that a node's record lists as kept, given what requires a gradient."""
-    for saved in node.operator.saved:
-        if _is_kept(node, saved, reached):
-            yield from _operands(node, saved.name)
+def _saved_slots(operator: OpSpec) -> Iterator[tuple[_Slot, _Slot | None]]:
+    for saved in operator.saved:
+        if_grad = None if saved.if_grad is None else _slot(operator, saved.if_grad)
+        yield _slot(operator, saved.name), if_grad
 
 
-def _is_kept(node: Node, saved: Saved, reached: frozenset[str]) -> bool:
-    if saved.if_grad is None:
-        return True
-    return not reached.isdisjoint(_operands(node, saved.if_grad))
+def _slot(operator: OpSpec, name: str) -> _Slot:
+    return _places(name, operator.inputs), _places(name, operator.outputs)
 
 
-def _operands(node: Node, slot: str) -> tuple[str, ...]:
-    """Name the operands at a slot of the schema, an input's or an output's, variadic ones too."""
-    operator = node.operator
-    found = _at_slot(slot, operator.inputs, node.inputs)
-    return found or _at_slot(slot, operator.outputs, node.outputs)
+def _places(name: str, slots: tuple[str, ...]) -> slice:
+    """Where the operands of a slot stand, a variadic one's too; nowhere if there is none."""
+    if name in slots:
+        place = slots.index(name)
+        return slice(place, place + 1)
+    return slice(slots.index(f"*{name}"), None) if f"*{name}" in slots else slice(0)
 
 
-def _at_slot(slot: str, slots: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the operands at one of some slots."""
-    if slot in slots:
-        place = slots.index(slot)
-        found = names[place : place + 1]
-    elif f"*{slot}" in slots:
-        found = names[slots.index(f"*{slot}") :]
-    else:
-        return ()
-    return tuple(name for name in found if name)
+def _operands(node: Node, slot: _Slot) -> tuple[str, ...]:
+    """Name the operands at a slot, the inputs', or the outputs' where no input is there."""
+    inputs, outputs = slot
+    names = node.inputs[inputs]
+    found = tuple(filter(None, names)) if "" in names else names
+    return found or tuple(filter(None, node.outputs[outputs]))

@@ -28,6 +28,8 @@ class CachingAllocator:
     _small: Pool = field(init=False)
     _large: Pool = field(init=False)
     _blocks: dict[int, Block] = field(default_factory=dict)
+    _rounded: dict[int, tuple[int, Pool]] = field(default_factory=dict)
+    """Rounded bytes and pool by the bytes asked for: a step asks for few sizes."""
 
     def __post_init__(self) -> None:
         kind = ExpandablePool if self.settings.expandable_segments else SegmentPool
@@ -59,18 +61,19 @@ class CachingAllocator:
             raise ValueError(msg)
         if size_bytes == 0:
             return
-        rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
-        pool = self._pool(rounded)
+        if size_bytes not in self._rounded:
+            rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
+            self._rounded[size_bytes] = rounded, self._pool(rounded)
+        rounded, pool = self._rounded[size_bytes]
         reserved_before_bytes = pool.reserved_bytes
-        block = pool.take(rounded)
+        block = self._blocks[number] = pool.take(rounded)
         block.asked_bytes = size_bytes
-        self._blocks[number] = block
-        self.asked_bytes += size_bytes
-        self.asked_peak_bytes = max(self.asked_peak_bytes, self.asked_bytes)
-        self.allocated_bytes += block.size_bytes
-        self.allocated_peak_bytes = max(self.allocated_peak_bytes, self.allocated_bytes)
+        self.asked_bytes = asked_bytes = self.asked_bytes + size_bytes
+        self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
+        self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
+        self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
         if pool.reserved_bytes > reserved_before_bytes:
-            self.idle_bytes = self.reserved_bytes - self.allocated_bytes
+            self.idle_bytes = self.reserved_bytes - allocated_bytes
 
     def free(self, number: int) -> None:
         """Give the block called `number` back to its pool (free).

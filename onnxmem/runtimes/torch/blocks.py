@@ -47,20 +47,20 @@ class FreeBlocks:
     The comparator puts the stream first: a replay has one.
     """
 
-    _order: list[tuple[int, int]] = field(default_factory=list)
-    _at: dict[int, Block] = field(default_factory=dict)
+    _order: list[tuple[int, int, Block]] = field(default_factory=list)
+    """By size and address, which no two share: blocks themselves are never compared."""
 
     def add(self, block: Block) -> None:
         """Put a block in its place."""
         block.is_free = True
-        insort(self._order, (block.size_bytes, block.address))
-        self._at[block.address] = block
+        insort(self._order, (block.size_bytes, block.address, block))
 
     def remove(self, block: Block) -> None:
         """Take a block out, to be used or to be merged."""
         block.is_free = False
-        del self._order[bisect_left(self._order, (block.size_bytes, block.address))]
-        del self._at[block.address]
+        # A shorter tuple comes before all that begin with it.
+        place = bisect_left(self._order, (block.size_bytes, block.address))
+        del self._order[place]
 
     def from_size(self, size_bytes: int, above: Block | None = None) -> Block | None:
         """The smallest block of at least a size: the lowest of equal ones.
@@ -68,14 +68,14 @@ class FreeBlocks:
         ``above``: the next one, where there is one, if that is it.
         """
         order = self._order
-        place = bisect_left(order, (size_bytes, 0))
+        place = bisect_left(order, (size_bytes,))
         if place == len(order):
             return None
-        block = self._at[order[place][1]]
+        block = order[place][2]
         if block is above and place + 1 < len(order):
-            return self._at[order[place + 1][1]]
+            return order[place + 1][2]
         return block
 
     def split_bytes(self) -> int:
         """Bytes of the free blocks that share a segment with others."""
-        return sum(block.size_bytes for block in self._at.values() if block.is_split)
+        return sum(block.size_bytes for *_, block in self._order if block.is_split)

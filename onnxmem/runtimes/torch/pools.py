@@ -35,20 +35,22 @@ class Pool(ABC):
             block = self._reserve(size_bytes)
         else:
             self.free.remove(block)
-        if self._splits(block.size_bytes - size_bytes, size_bytes):
+        rest_bytes = block.size_bytes - size_bytes
+        if rest_bytes and self._splits(rest_bytes, size_bytes):
             self.free.add(block.cut(size_bytes))
         block.is_free = False
         return block
 
     def give(self, block: Block) -> Block:
         """Free a block: what it becomes with free blocks beside it (free_block)."""
-        if block.after is not None and block.after.is_free:
-            self.free.remove(block.after)
+        after, before = block.after, block.before
+        if after is not None and after.is_free:
+            self.free.remove(after)
             block.absorb_after()
-        if block.before is not None and block.before.is_free:
-            block = block.before
-            self.free.remove(block)
-            block.absorb_after()
+        if before is not None and before.is_free:
+            self.free.remove(before)
+            before.absorb_after()
+            block = before
         self.free.add(block)
         return block
 
@@ -66,7 +68,8 @@ class Pool(ABC):
 
     def _best_fit(self, size_bytes: int) -> Block | None:
         """The smallest free block that will do (get_free_block)."""
-        return self._unless_oversize(self.free.from_size(size_bytes), size_bytes)
+        block = self.free.from_size(size_bytes)
+        return block if self.max_split_bytes is None else self._unless_oversize(block, size_bytes)
 
     def _unless_oversize(self, block: Block | None, size_bytes: int) -> Block | None:
         """Keep blocks that are never split for requests of about their size (get_free_block)."""

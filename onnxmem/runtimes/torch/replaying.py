@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Self
 
+from onnxmem.collecting import without_collection
 from onnxmem.runtimes.torch.allocator import CachingAllocator
 from onnxmem.runtimes.torch.settings import TorchSettings
 from onnxmem.runtimes.torch.torch_memory import TorchMemory
@@ -16,6 +17,7 @@ STEPS = 3
 """The first makes the segments, the second finds them cut; most are steady from there on."""
 
 
+@without_collection()
 def replay(
     setup_events: Iterable[Event],
     step_events: Iterable[Event],

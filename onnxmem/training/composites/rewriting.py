@@ -57,7 +57,7 @@ class Sight:
     def of(cls, graph: Graph) -> "Sight":
         """Look at a graph."""
         read = [(name, node) for node in graph.nodes for name in data_reads(node)]
-        reads = Counter(name for name, _ in read)
+        reads = Counter([name for name, _ in read])
         reads.update(graph.outputs)
         makers = {name: node for node in graph.nodes for name in node.writes}
         readers = dict(read)
@@ -118,9 +118,9 @@ def with_cast_numbers(graph: Graph) -> Graph:
     """Know the small constants behind casts too: exporters cast each number of a program."""
     values = dict(graph.values)
     for node in graph.nodes:
-        if node.onnx_op in _CASTS and node.inputs[0] in values:
+        if node.op_type in _CASTS and not node.domain and node.inputs[0] in values:
             values.setdefault(node.outputs[0], values[node.inputs[0]])
-    return replace(graph, values=values)
+    return graph if len(values) == len(graph.values) else replace(graph, values=values)
 
 
 def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
