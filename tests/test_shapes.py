@@ -239,6 +239,24 @@ def test_shapes_that_the_user_gives_may_not_fit() -> None:
     assert [finding.code for finding in found.findings] == ["contradictory_inputs"]
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("length", "codes"), [(13, []), (17, ["contradictory_inputs"])])
+def test_what_is_known_late_is_held_against_what_was_known(
+    batch: int, length: int, codes: list[str]
+) -> None:
+    """A table of 13 places: onnx knows the sum's shape before it knows the operand's."""
+    text = """agraph (float[N,S,7] x) => (y)
+        <float[1,13,7] t, int64[1] zero = {0}, int64[1] one = {1}, int64[1] most = {13}> {
+            n = Shape(x)  k = Gather(n, one)  m = Min(k, most)
+            p = Slice(t, zero, m, one)
+            s = Add(x, p)  v = Exp(x)  y = Mul(s, v) }"""
+    found = onnxmem.analyze(model_of(text), dims={"N": batch, "S": length})
+    assert found.graph.tensors["p"].shape == (1, 13, 7)
+    assert [finding.code for finding in found.findings] == codes
+    assert found.status == ("partial" if codes else "ok")
+    assert set(found.coverage.unknown_tensors) == ({"s", "y"} if codes else set())
+
+
 def test_a_contradicted_declaration_is_a_finding() -> None:
     text = PLAIN.replace("(z)", "(float[9] z)")
     names = "declared shapes that differ from the derived: 'z'"

@@ -84,6 +84,10 @@ class _Walk:
     asker: NodeInference = field(init=False)
     folder: Folder = field(init=False)
     sequences: Sequences = field(default_factory=Sequences)
+    completed: set[str] = field(default_factory=set)
+    """What was open before the walk: onnx has not held it against what stands beside it."""
+    lost: set[str] = field(default_factory=set)
+    """What does not follow any more, since some inputs do not fit."""
 
     def __post_init__(self) -> None:
         self.asker = NodeInference(self.model)
@@ -102,6 +106,8 @@ class _Walk:
             self._node(node, types, values)
         made = [name for node in graph.node for name in node.output if name in types.maps[0]]
         outputs = {value.name: value for value in graph.output}
+        for name in self.lost & outputs.keys():
+            outputs[name].type.tensor_type.ClearField("shape")
         del graph.value_info[:]
         for name in made:
             if name in outputs:
@@ -118,7 +124,12 @@ class _Walk:
         if node.attribute:
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
         known, held = _plain(types), _plain(values)
-        if not all(is_complete(known.get(name)) for name in node.output[:] if name):
+        if not self.lost.isdisjoint(node.input) or self._is_refused_late(node, known, held):
+            for name in node.output:
+                known.pop(name, None)
+            self.lost.update(node.output)
+        is_open = [name for name in node.output[:] if name and not is_complete(known.get(name))]
+        if is_open:
             subject = (
                 node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
             )
@@ -132,6 +143,16 @@ class _Walk:
             if not is_complete(known.get(name)) or shape_of(known[name]) != folded.shape:
                 elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
                 known[name] = dense_type(elem_type, folded.shape)
+        found = [name for name in is_open if is_complete(known.get(name))]
+        self.lost.difference_update(found)
+        self.completed.update(found)
+
+    def _is_refused_late(self, node: onnx.NodeProto, types: Types, values: Values) -> bool:
+        """Whether a node with inputs that were open before the walk does not take them now."""
+        if self.completed.isdisjoint(node.input):
+            return False
+        self.asker.output_types(node, types, values)
+        return not self.asker.refused.keys().isdisjoint(node.output[:1])
 
     def _derived(self, node: onnx.NodeProto, types: Types, values: Values) -> Types:
         """What is known of a node's operands and results, the file's word on results left out."""
