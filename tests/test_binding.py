@@ -279,7 +279,7 @@ def test_of_many_unbound_dims_some_are_named() -> None:
 def test_a_dim_that_the_model_does_not_use_is_a_finding() -> None:
     found = asked({"x": ["N", 3]}, batch=4, dims={"length": 7})
     assert found.shapes == {"x": (4, 3)}
-    text = "--dim length: no input has a dim of that name"
+    text = "--dim length: no input has a dim of that name; there are 'N'"
     assert found.findings == (Finding("unused_dim", text),)
 
 

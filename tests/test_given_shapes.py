@@ -30,6 +30,12 @@ def test_a_target_that_is_given_is_the_shape() -> None:
     assert shape_with(RESHAPED, {}) == (None, None, None)
 
 
+@pytest.mark.parametrize("declared", ["2,3,5", "N,3,5"])
+def test_a_target_that_is_given_wins_over_the_file_s_word(declared: str) -> None:
+    text = RESHAPED.replace("(y)", f"(float[{declared}] y)")
+    assert shape_with(text, {"t": (5, 3, 2)}) == (5, 3, 2)
+
+
 @pytest.mark.parametrize(("number", "size"), [(2, 3), (7, 5)])
 def test_the_branch_that_runs_gives_its_values(number: int, size: int) -> None:
     assert shape_with(BRANCHES, {"n": (number,)}) == (size,)

@@ -83,7 +83,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = 0.0
     if not 0 < number <= _MOST_SECONDS:
-        message = f"{text!r} is no time in seconds"
+        message = f"{text!r} is no time: seconds, above 0 and up to {_MOST_SECONDS:,}"
         raise ArgumentTypeError(message)
     return number
 

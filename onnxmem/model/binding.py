@@ -206,9 +206,10 @@ def _batch_in_effect(
 def _dim_findings(
     request: Request, symbols: Mapping[str, None], unbound: list[str]
 ) -> Iterator[Finding]:
+    there = f"; there are {listed(list(symbols))}" if symbols else ""
     for name in request.dims:
         if name not in symbols:
-            yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name")
+            yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name{there}")
     if unbound:
         text = f"dims taken as 1 because nothing binds them: {listed(unbound)}; pass --dim NAME=N"
         yield Finding("unbound_dims", text)

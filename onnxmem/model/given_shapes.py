@@ -38,7 +38,8 @@ def with_given_values(
 
 
 def _has_open_shapes(graph: Graph) -> bool:
-    return any(tensor.num_elements is None for tensor in graph.tensors.values())
+    """Whether a shape is not known, or on the file's word alone."""
+    return any(each.num_elements is None or each.is_assumed for each in graph.tensors.values())
 
 
 def _fit(graph: Graph, values: Mapping[str, Values], known: dict[str, Array]) -> Iterator[Finding]:
