@@ -55,11 +55,11 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     """Say how much memory a model takes, from its file alone.
 
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
-    whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it (a
-    number, or a list of them); ``context`` is the tokens that a language model's cache holds after
-    a decode step; ``budget_bytes`` asks for the largest batch within it. ``runtimes``
-    asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph that
-    onnxruntime makes, ``order`` for activations in another order of execution.
+    whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it
+    (a number for all elements, or a list of them); ``context`` is the tokens that a language
+    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it.
+    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
+    that onnxruntime makes, ``order`` for activations in another order of execution.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """

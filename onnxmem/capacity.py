@@ -16,6 +16,9 @@ BytesAt = Callable[[int], int | None]
 LARGEST_BATCH: Final = 2**31
 """Where the search ends: what fits at this batch is said to fit at every batch."""
 
+LAW_BATCH: Final = 128
+"""A law is sought from batch 1 to this one at least."""
+
 
 @dataclass(frozen=True, slots=True)
 class BatchLaw:
@@ -24,7 +27,7 @@ class BatchLaw:
     fixed_bytes: int
     bytes_per_sample: int
     largest_batch: int | None = field(default=None, compare=False)
-    """It is proven from batch 1 to this one."""
+    """It is sought, and holds, from batch 1 to this one."""
 
     def bytes_at(self, batch: int) -> int:
         """Evaluate the law."""

@@ -3,14 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from onnxmem.capacity import BatchLaw, BatchLimit, batch_law, largest_batch
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms, symbolic_terms
+from onnxmem.capacity import (
+    LARGEST_BATCH,
+    LAW_BATCH,
+    BatchLaw,
+    BatchLimit,
+    batch_law,
+    largest_batch,
+)
+from onnxmem.row_finding import symbolic_terms
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms
 from onnxmem.training import TrainingMemory
 from onnxmem.training.lines import StepLines
-
-_LAW_BATCH = 128
-"""The affine law is sought from batch 1 to this batch at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class Limits:
         """
         if self._batch is None:
             return None
-        last, rows = max(self._batch, _LAW_BATCH), self._grown().rows
+        last, rows = max(self._batch, LAW_BATCH), self._grown().rows
         if isinstance(rows, NoRows) or not rows.speaks_of_batches(last):
             return batch_law(self._total_bytes, last)
         line = rows.line_in_batch(last)
@@ -63,13 +68,26 @@ class Limits:
         """The law of the training peak."""
         if self._batch is None or self._terms.training is None:
             return None
-        return batch_law(self._training_peak_on_lines, max(self._batch, _LAW_BATCH))
+        return batch_law(self._training_peak_on_lines, max(self._batch, LAW_BATCH))
 
     def largest_to_run(self, budget_bytes: int | None) -> BatchLimit | None:
         """The largest batch of which weights, inputs and in-place peak are within a budget."""
         if budget_bytes is None or self._batch is None:
             return None
-        return largest_batch(self._total_bytes, budget_bytes)
+        limit = largest_batch(self._total_bytes, budget_bytes)
+        if limit is None or self._is_walked(limit):
+            return limit
+        return largest_batch(self._walked_bytes, budget_bytes)
+
+    def _is_walked(self, limit: BatchLimit) -> bool:
+        """Whether a walk of a largest batch, and of one beyond, says what the limit does."""
+        if limit.batch is None:
+            return self._walked_bytes(LARGEST_BATCH) == limit.peak_bytes
+        fits = limit.batch == 0 or self._walked_bytes(limit.batch) == limit.peak_bytes
+        return fits and self._walked_bytes(limit.batch + 1) == limit.over_bytes
+
+    def _walked_bytes(self, batch: int) -> int | None:
+        return self._figures_at(batch).total_bytes
 
     def largest_to_train(self, budget_bytes: int | None) -> BatchLimit | None:
         """The largest batch of which the training peak is within a budget, and what limits it."""

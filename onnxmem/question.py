@@ -27,10 +27,11 @@ from onnxmem.limits import Limits
 from onnxmem.measure.measurement import Measurement
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.given_values import unused_values
+from onnxmem.row_finding import free_dims, symbolic_terms
 from onnxmem.runtimes import torch
 from onnxmem.runtimes.torch import TorchMemory, TorchSettings
 from onnxmem.settings import Settings
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms, free_dims, symbolic_terms
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import (
@@ -114,7 +115,7 @@ class Question:
         A training step's report leaves them out: they are walks of their own.
         """
         if self.settings.train:
-            return NoRows("they are of a run; leave training out")
+            return NoRows("rows are of a run: ask without --train")
         is_bound = self.settings.shapes or self.context is not None
         dims = free_dims(self.prepared, terms.bound.binding, terms.graph)
         return symbolic_terms(terms, self.walk, dict.fromkeys(dims, False) if is_bound else dims)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from onnxmem.analysis import Analysis
 from onnxmem.memory.polynomials import largest
-from onnxmem.symbolic_terms import SymbolicTerms, symbolic_terms
+from onnxmem.row_finding import symbolic_terms
+from onnxmem.symbolic_terms import SymbolicTerms
 from onnxmem.terms import Terms
 
 

@@ -19,6 +19,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.reading import (
     since_version,
     write_model,
 )
+from onnxmem.runtimes.onnxruntime.optimiser.shapes import infer_node
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import (
     Dims,
     TensorType,
@@ -258,6 +259,7 @@ def test_nobody_knows_the_type_of_a_nameless_value() -> None:
 def node_in(text: str) -> tuple[Graph, Node]:
     graph = graph_of(f"g (float[2] x) => () {{ {text} }}")
     (node,) = graph.nodes.values()
+    infer_node(graph, node)
     return graph, node
 
 
@@ -266,6 +268,30 @@ def test_a_node_is_worked_out() -> None:
     made = evaluated(*node_in("y = Add(x, x)"), values)
     assert made is not None
     assert [array.tolist() for array in made] == [[6.0, 10.0]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'y = RegexFullMatch <pattern = "(a+)+b"> (x)',  # may take for ever
+        "y = Tile(x, x)",  # of unknown size
+        "y = com.microsoft.Gelu(x)",
+    ],
+)
+def test_what_may_take_long_is_not_worked_out(text: str) -> None:
+    values: dict[str, Any] = {"x": np.array([3.0, 5.0], np.float32)}
+    assert evaluated(*node_in(text), values) is None
+
+
+def test_an_index_far_out_of_range_is_not_brought_into_it() -> None:
+    graph = graph_of("g (float[2] x, int64[1] k) => () { y = GatherElements(x, k) }")
+    (node,) = graph.nodes.values()
+    infer_node(graph, node)
+    values: dict[str, Any] = {"x": np.array([3.0, 5.0], np.float32)}
+    found = evaluated(graph, node, values | {"k": np.array([-1])})
+    assert found is not None
+    assert found[0].tolist() == [5.0]
+    assert evaluated(graph, node, values | {"k": np.array([2**62])}) is None
 
 
 @pytest.mark.parametrize("text", ["y = NoSuch(x)", "y = Concat(x)"])

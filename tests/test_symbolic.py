@@ -1,46 +1,26 @@
 """Peaks as polynomials in free dims, against the walk of every point."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-import numpy as np
-import oracle
 import pytest
 from graphs import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
 from onnxmem.memory import activation_memory
 from onnxmem.memory.growth import Growth
-from onnxmem.memory.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
-from onnxmem.memory.primes import dims_of, prime_above, prime_up_to
+from onnxmem.memory.polynomials import Polynomial, polynomial
 from onnxmem.memory.sizes import Ends, UnprovenError
 from onnxmem.memory.symbolic import symbolic_peaks
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
-from onnxmem.report.peak_rows import rows_section
-from onnxmem.report.terminal import render
 from onnxmem.sweeping import BatchFigures, sweep
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
 MODELS = Path(__file__).parent.parent / "models"
-
-TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
-    a = Relu(w)
-    b = Neg(x)
-    c = Transpose(a)
-    d = ReduceSum<keepdims = 0>(c)
-    e = Add(b, d)
-    f = Concat<axis = 1>(e, b)
-    begin = Constant<value_ints = [0]>()
-    stop = Constant<value_ints = [5]>()
-    one = Constant<value_ints = [1]>()
-    y = Slice(f, begin, stop, one)
-}"""
 MEETING = """agraph (float[batch, 3] x, float[13, 1] k) => (float[batch, 3] y) {
     a = Neg(x)
     b = Neg(k)
@@ -49,10 +29,6 @@ MEETING = """agraph (float[batch, 3] x, float[13, 1] k) => (float[batch, 3] y) {
     y = Exp(c)
 }"""
 CHAIN = "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }"
-SQUARE = """agraph (float[batch, 3] x) => (float[batch, batch] y) {
-    t = Transpose(x)
-    y = MatMul(x, t)
-}"""
 CAPPED = """agraph (float[batch, 3] x) => (float[n, 3] y) {
     begin = Constant<value_ints = [0]>()
     stop = Constant<value_ints = [64]>()
@@ -71,18 +47,6 @@ WITHOUT_LINES = {
         y = If(c) <then_branch = t () => (float[batch, 3] z) { z = Relu(x) },
                    else_branch = e () => (float[batch, 3] z) { z = Neg(x) }> }""",
 }
-
-
-ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7] y)
-<float[7, 11] w> {
-    q = MatMul(x, w)
-    k = Transpose<perm = [0, 2, 1]>(q)
-    scores = MatMul(q, k)
-    weights = Softmax(scores)
-    mixed = MatMul(weights, q)
-    t = Transpose(w)
-    y = MatMul(mixed, t)
-}"""
 CACHED = """agraph (float[batch, new, 3] x, float[batch, past, 3] old) => (float[batch, all, 3] y) {
     joined = Concat<axis = 1>(old, x)
     a = Relu(joined)
@@ -119,33 +83,8 @@ def graphs_of(text: str, *batches: int) -> list[Graph]:
     return [build(prepared, Request(batch)).graph for batch in batches]
 
 
-def rows_of(source: object, **asked: object) -> SymbolicTerms:
-    """The rows of a model that has some."""
-    found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
-    assert isinstance(found, SymbolicTerms), found
-    return found
-
-
 def line(slope: int, start: int) -> Polynomial:
     return polynomial((((1,), slope), ((0,), start)))
-
-
-def assert_is_walked(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
-    """The rows at a point are what the model asked anew says there, and what brute force says."""
-    terms, point = analysis.symbolic, tuple(numbers)
-    assert isinstance(terms, SymbolicTerms)
-    dims = dict(zip(terms.symbols, point, strict=True))
-    batch = dims.pop("batch", None)
-    again = analysis.at(batch=batch, dims=dims)
-    memory, peaks = again.activations, terms.peaks
-    assert largest(peaks.peak_rows, point) == memory.peak_bytes, point
-    assert largest(peaks.in_place_peak_rows, point) == memory.in_place_peak_bytes, point
-    assert peaks.naive(len(point)).at(point) == memory.naive_bytes
-    assert peaks.naive_in_place(len(point)).at(point) == memory.naive_in_place_bytes
-    assert terms.total_bytes(point) == again.total_bytes
-    if len(again.graph.nodes) < 30:
-        live = [max(oracle.live_bytes(again.graph, in_place=each)) for each in (False, True)]
-        assert live == [memory.peak_bytes, memory.in_place_peak_bytes]
 
 
 def test_the_rows_are_the_lines_of_the_steps() -> None:
@@ -234,44 +173,6 @@ def test_training_another_order_and_a_lost_batch_have_none() -> None:
         assert isinstance(analysis.symbolic, NoRows)
 
 
-def test_the_report_says_where_each_row_leads() -> None:
-    lines = rows_section(onnxmem.analyze(model_of(ATTENTION), batch=2, dims={"sequence": 999}))
-    head = "the in-place peak is the largest of them, at batch 1 to 131, sequence 1 to"
-    assert lines == [
-        f"PEAK ROWS  {head} 999; where",
-        "           each leads at batch 2",
-        "  sequence 1 to 4         72 B x batch x sequence + 308 B",
-        "  sequence 5 to 999       4 B x batch x sequence^2 + 88 B x batch x sequence",
-    ]
-
-
-def test_one_line_in_the_batch_needs_no_block() -> None:
-    assert "PEAK ROWS" not in render(onnxmem.analyze(model_of(CHAIN)))
-    assert "PEAK ROWS" not in render(onnxmem.analyze(model_of(SQUARE.replace("Mat", ""))))
-
-
-def test_the_report_names_dims_that_stay() -> None:
-    text = TWO_ROWS.replace("float[batch, 3] x", "float[batch, 3] x, float[1, 1, q] u, float[r] v")
-    text = text.replace(
-        "a = Relu(w)", "p = MaxPool<kernel_shape = [2], strides = [2]>(u) a = Relu(w)"
-    )
-    lines = rows_section(onnxmem.analyze(model_of(text), dims={"q": 701}))
-    assert "q 701" in " ".join(lines)
-
-
-def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() -> None:
-    terms = rows_of(model_of(ATTENTION))
-    rows = tuple(polynomial([((1, 1), n), ((0, 0), -n * n)]) for n in range(1, 11))
-    peaks = replace(terms.peaks, meetings=({1: 4},))
-    vars(peaks)["in_place_peak_rows"] = rows
-    far = replace(terms, peaks=peaks, last=(131, 20_000))
-    analysis = cast("onnxmem.Analysis", SimpleNamespace(symbolic=far))
-    text = "\n".join(rows_section(analysis))
-    assert "sequence 1 to 20,000, not" in text
-    assert text.endswith("2 more: --json")
-    assert "  elsewhere               1 B x batch x sequence - 1 B\n" in text
-
-
 def test_rows_in_json_are_its_peaks() -> None:
     analysis = onnxmem.analyze(model_of(ATTENTION), batch=3, dims={"sequence": 5})
     row = analysis.to_dict()["activations"]
@@ -310,49 +211,6 @@ def test_larger_models_of_many_dims(name: str) -> None:
     analysis = onnxmem.analyze(MODELS / f"{name}.onnx")
     for point in ((1, 1), (1, 351), (1, 352), (8, 128), (131, 509)):
         assert_is_walked(analysis, point)
-
-
-@st.composite
-def small_graphs(draw: st.DrawFn) -> str:
-    """Chains and joins of tensors of a few shapes, some of which may be written over."""
-    shapes = {"x": "bsf", "w": "sf"}
-    lines = []
-    for number in range(draw(st.integers(1, 9))):
-        name, source = f"t{number}", draw(st.sampled_from(sorted(shapes)))
-        kind = draw(st.sampled_from(["Relu", "Exp", "Transpose", "Join", "Square", "Mean"]))
-        if kind in {"Relu", "Exp"}:
-            lines.append(f"{name} = {kind}({source})")
-            shapes[name] = shapes[source]
-        elif kind == "Transpose":
-            lines.append(f"{name} = Transpose({source})")
-            shapes[name] = shapes[source][::-1]
-        elif kind == "Mean":
-            lines.append(f"{name} = ReduceMean({source})")
-            shapes[name] = "1" * len(shapes[source])
-        elif kind == "Square" and shapes[source] == "bsf":
-            lines.append(f"{name}t = Transpose<perm = [0, 2, 1]>({source})")
-            lines.append(f"{name} = MatMul({source}, {name}t)")
-            shapes[name] = "bss"
-        else:
-            other = draw(st.sampled_from([n for n in shapes if shapes[n] == shapes[source]]))
-            lines.append(f"{name} = Concat<axis = 0>({source}, {other})")
-            shapes[name] = "2" + name
-    last = lines[-1].split(" ")[0]
-    inputs = "float[batch, sequence, 7] x, float[sequence, 7] w"
-    return (
-        f"agraph ({inputs}) => (float[n] y) {{\n"
-        + "\n".join([*lines, f"y = Identity({last})"])
-        + "\n}"
-    )
-
-
-@settings(deadline=None, max_examples=20)
-@given(small_graphs(), st.tuples(st.integers(1, 131), st.integers(1, 509)))
-def test_random_graphs_at_random_points(text: str, point: tuple[int, int]) -> None:
-    analysis = onnxmem.analyze(model_of(text))
-    terms = analysis.symbolic
-    if isinstance(terms, SymbolicTerms) and terms.speaks_of(point[: len(terms.symbols)]):
-        assert_is_walked(analysis, point[: len(terms.symbols)])
 
 
 def test_the_batch_at_which_shapes_meet_is_told() -> None:
@@ -407,55 +265,6 @@ def test_a_sweep_is_its_batches(batches: list[int], asked: int, num_fixed: int) 
 def test_a_model_without_a_batch_is_walked() -> None:
     analysis = onnxmem.analyze(model_of("agraph (float x) => (float y) { y = Neg(x) }"))
     assert [row.total_bytes for row in sweep(analysis, (1, 2))] == [8, 8]
-
-
-def test_a_free_prime_divides_no_dim() -> None:
-    (graph,) = graphs_of(
-        "agraph (float[batch, 131] x, float[274] z) => (float[batch, 131] y) { y = Neg(x) }", 1
-    )
-    dims = dims_of(graph)
-    assert prime_above(128, dims) == 139
-    assert prime_above(2, dims) == 3
-    assert prime_up_to(138, dims) == 127
-    assert prime_up_to(2, {2, 3}) == 5
-
-
-def test_bytes_of_no_rows_are_none() -> None:
-    assert largest((), (7,)) == 0
-
-
-def test_a_dim_is_read_off_its_two_ends() -> None:
-    growth = Growth((131, 509))
-    assert growth.dim(7, 7) == constant(7, 2)
-    assert growth.dim(14, 14 * 131 * 509) == polynomial([((1, 1), 14)])
-    assert growth.dim(3, 509 + 2) == polynomial([((0, 1), 1), ((0, 0), 2)])
-    assert growth.dim(2, 131 + 509) == polynomial([((0, 1), 1), ((1, 0), 1)])
-    assert growth.dim(2, 131 * (509 + 1)) == polynomial([((1, 1), 1), ((1, 0), 1)])
-    assert growth.dim(1, 100) is None  # capped
-    assert growth.dim(1, 255) is None  # half, rounded
-
-
-lines_of_two = st.lists(st.tuples(*(st.integers(-50, 50),) * 5), min_size=1, max_size=8)
-
-
-@settings(deadline=None)
-@given(lines_of_two, st.tuples(st.integers(1, 9), st.integers(1, 9)), st.sampled_from([1, 2**60]))
-def test_what_is_left_out_is_nowhere_the_largest(
-    numbers: list[tuple[int, ...]], point: tuple[int, int], scale: int
-) -> None:
-    columns = ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2))
-    polynomials = [
-        polynomial(zip(columns, (scale * n for n in row), strict=True)) for row in numbers
-    ]
-    kept = upper(*as_rows(polynomials, 1))
-    assert max(each.at(point) for each in kept) == max(each.at(point) for each in polynomials)
-    assert set(kept) <= set(polynomials)
-
-
-def test_numbers_beyond_64_bits_are_pythons() -> None:
-    columns, rows = as_rows([line(2**70, 1), line(2**71, 0)], 3)
-    assert rows.dtype == np.dtype(object)
-    assert upper(columns, rows) == (line(2**71, 0),)
 
 
 def test_two_shapes_that_are_equal_on_a_curve_have_no_rows() -> None:

@@ -39,6 +39,7 @@ def run(arguments: Namespace) -> int:
         with ExitStack() as stack:
             analysis = analyze(staged(name, stack), **questions_of(arguments))
             _write(replace(analysis, path=name), arguments)
+            _tell_unknown(analysis, name, quiet=arguments.quiet)
     except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
         return tell(fault_of(error), error, name)
     return EXIT_OK
@@ -77,15 +78,19 @@ def _check(arguments: Namespace) -> None:
 
 
 def _write(analysis: Analysis, arguments: Namespace) -> None:
-    if analysis.coverage.unknown_tensors and not arguments.quiet:
-        unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
-        print(f"{shortened(analysis.path)}: {unknown} of unknown size left out", file=sys.stderr)
     pieces = EXPORTERS[arguments.format](analysis)
     if arguments.format in BINARY:
         _write_bytes((piece for piece in pieces if isinstance(piece, bytes)), arguments)
     else:
         texts = (piece for piece in pieces if isinstance(piece, str))
         write_pieces(_chunks(texts, ""), arguments.output, quiet=arguments.quiet)
+
+
+def _tell_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
+    """Say what was left out, once there is a file that lacks it: a fault is told in one line."""
+    if analysis.coverage.unknown_tensors and not quiet:
+        unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
+        print(f"{shortened(name)}: {unknown} of unknown size left out", file=sys.stderr)
 
 
 def _chunks(pieces: Iterator[_Text], nothing: _Text) -> Iterator[_Text]:

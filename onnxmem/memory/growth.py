@@ -9,9 +9,9 @@ of the first. So a dim at the far point is a multiple of a prime only if its sym
     ``n`` more than symbols, each up to four times. One symbol alone may be there any number of
     times.
 
-A dim that is rounded, capped or a maximum on the way from the first point to the far one is none
-of these: its rise is no whole multiple of the symbol's, or stops before the far point. A sum that
-no input declares and no Concat makes is held against a third point all the same.
+A number that is neither is refused, as most dims that are rounded or capped before the far point
+are. But two points prove no polynomial: what is one at these may be none between, which other
+points alone can show.
 """
 
 from collections.abc import Iterator
@@ -24,6 +24,9 @@ from onnxmem.model import DType
 from onnxmem.ops.spec import Dims
 
 _MOST_TIMES: Final = 4
+"""Of each symbol in a sum of several: none is seen more often than once or twice, and the more are
+tried, the likelier a number is such a sum by chance.
+"""
 _BITS_OF_A_BYTE: Final = 8
 
 
@@ -32,11 +35,6 @@ class Growth:
     """How a dim grows from a point of ones to the far one."""
 
     primes: tuple[int, ...]
-
-    def sum_of(self, one: int, far: int) -> tuple[int, int] | None:
-        """Both ends of the sum in a dim; ``None``: it is a number or a product."""
-        rest = self._stripped(far)[1]
-        return None if one in {rest, far} else (one, rest)
 
     def dim(self, one: int, far: int) -> Polynomial | None:
         """The polynomial of a dim; ``None``: it is none that is known."""

@@ -1,7 +1,7 @@
 """The bytes of a graph's tensors as polynomials in its free dims, and what they add up to."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,12 +35,6 @@ class Ends:
         one, far = (known_dims(each.tensors[name].shape) for each in (self.one, self.far))
         return one or (), far or ()
 
-    def dim(self, name: str, axis: int) -> tuple[int, int] | None:
-        """The two numbers of a dim; ``None``: there is no such dim."""
-        one, far = self.shapes_of(name)
-        is_there = len(one) == len(far) and -len(one) <= axis < len(one)
-        return (one[axis], far[axis]) if is_there else None
-
 
 @dataclass(frozen=True)
 class Sizes:
@@ -49,12 +43,6 @@ class Sizes:
     polynomials: tuple[Polynomial, ...]
     places: Mapping[str, int]
     """Graph input or activation to its polynomial's place."""
-    sums: frozenset[tuple[int, int]]
-    """Both ends of the dims that are sums."""
-
-    def of(self, name: str) -> Polynomial:
-        """The bytes of a tensor."""
-        return self.polynomials[self.places[name]]
 
     def total(self, places: Iterable[int], num_symbols: int) -> Polynomial:
         """The sum of tensors' bytes, each by its size's place."""
@@ -114,41 +102,14 @@ def sizes_of(ends: Ends) -> Sizes:
     polynomials: dict[Polynomial, int] = {}
     known: dict[tuple[object, ...], int] = {}
     places = {}
-    sums: set[tuple[int, int]] = set()
     for name, one in ends.one.tensors.items():
         if one.role in _HAS_BYTES:
             far = ends.far.tensors[name]
             key = (one.shape, far.shape, one.dtype, far.dtype)
             if key not in known:
                 known[key] = polynomials.setdefault(_size(ends, one, far), len(polynomials))
-                sums.update(_sums(ends, name))
             places[name] = known[key]
-    return Sizes(tuple(polynomials), places, frozenset(sums))
-
-
-def _sums(ends: Ends, name: str) -> Iterator[tuple[int, int]]:
-    pairs = zip(*ends.shapes_of(name), strict=True)
-    yield from filter(None, (ends.growth.sum_of(*dims) for dims in pairs))
-
-
-def concatenated(ends: Ends) -> Iterator[tuple[int, int]]:
-    """Both ends of the dims that a Concat adds up from numbers and products."""
-    for node in ends.one.nodes:
-        axis = node.attributes.get("axis") if node.onnx_op == "Concat" else None
-        if isinstance(axis, int):
-            made, *given = (ends.dim(name, axis) for name in (node.outputs[0], *node.inputs))
-            if made is not None and _is_sum(ends.growth, made, given):
-                yield made
-
-
-def _is_sum(growth: Growth, made: tuple[int, int], given: Iterable[tuple[int, int] | None]) -> bool:
-    """Whether a dim is the sum of others that are numbers or products."""
-    total = constant(0, len(growth.primes))
-    for dims in given:
-        if dims is None or growth.sum_of(*dims) is not None:
-            return False
-        total += growth.dim(*dims) or constant(0, len(growth.primes))
-    return growth.dim(*made) == total
+    return Sizes(tuple(polynomials), places)
 
 
 def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:

@@ -1,11 +1,11 @@
-"""Peaks as exact polynomials in the dims of a model: the largest of a few rows.
+"""Peaks as polynomials in the dims of a model: the largest of a few rows.
 
 ``max(256,000 x batch x sequence, 53,248 x batch x sequence + 4 x batch x sequence^2)``: each step's
 live bytes are a sum of sizes, each size is a polynomial in the dims that are free, and the peak is
 the largest of the steps'. Only rows that may be largest somewhere are kept.
 
-Sizes are read off the graph at two points (``growth``), and held against a third one where a dim
-is a sum of unknown descent. What makes the rows hold at every other point is this:
+Sizes are read off the graph at two points (``growth``), which prove no polynomial where dims are
+computed: who asks holds them against more then. Where sizes are as read, the rows hold because:
 
 (a) which tensor is live when depends on the nodes alone, which are the same at every point;
 (b) which tensors share a buffer depends on the nodes, and on shapes that are equal (definition 4,
@@ -96,16 +96,30 @@ def symbolic_peaks(
     if any(node.subgraphs for node in asked.nodes):
         message = "which subgraph takes most depends on the dims"
         raise UnprovenError(message)
-    if not (_same_nodes(ends.one, ends.far) and _same_nodes(ends.one, asked)):
-        message = "the nodes depend on the dims"
-        raise UnprovenError(message)
+    if not _same_nodes(ends.one, ends.far):
+        raise _other_nodes()
     sizes, meetings = sizes_of(ends), tuple(_meetings(ends))
     if _meets(meetings, ends.growth.primes):
         message = "which tensors share a buffer depends on the dims"
         raise UnprovenError(message)
-    verify(sizes, asked, numbers)
+    if not _same_nodes(ends.one, asked):
+        raise _other_nodes()
     lifetimes = tuple(buffer_lifetimes(ends.far)) if _meets(meetings, numbers) else memory.blocks
     return SymbolicPeaks(asked, sizes, lifetimes, meetings)
+
+
+def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:
+    """Hold sizes against those of the graph at a point.
+
+    :raises UnprovenError: one differs, or the nodes do.
+    """
+    if not _same_nodes(peaks.graph, graph):
+        raise _other_nodes()
+    verify(peaks.sizes, graph, numbers)
+
+
+def _other_nodes() -> UnprovenError:
+    return UnprovenError("the nodes depend on the dims")
 
 
 def _same_nodes(one: Graph, other: Graph) -> bool:

@@ -19,9 +19,9 @@ class Bounds:
 
     nodes: int = 1_000_000
     """Of a model with its local functions written out; more are refused."""
-    growth: int = 128
-    """Nodes that local functions expand to for each that the file writes, past ten thousand; no
-    known network calls one function more often. More are refused."""
+    growth: int = 100
+    """Nodes that local functions expand to for each that the file writes, past five thousand; few
+    networks have so many layers alike. More are refused."""
     elements: int = 4096
     """Of a value that is worked out to know shapes; larger ones are not made."""
     rank: int = 64

@@ -11,7 +11,7 @@ from onnxmem.findings import Finding
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.constants import Array
 from onnxmem.model.given_values import GivenValueError, fitted
-from onnxmem.model.graph import Graph
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes
 from onnxmem.values import Values
@@ -22,16 +22,21 @@ def with_given_values(
 ) -> BoundModel:
     """Infer the open shapes of a model with the values of its inputs; else the model as it is.
 
-    A value that does not fit its input, as at another batch, is left out with a finding.
+    A value that does not fit its input, as at another batch, is left out with a finding; and all
+    are where a Reshape would make more elements of fewer, or the reverse: a target is of one batch.
     """
     if not values or not _has_open_shapes(bound.graph):
         return bound
     known: dict[str, Array] = {}
     findings = tuple(_fit(bound.graph, values, known))
     shaped = with_shapes(prepared.proto, bound.binding, known)
+    graph = read_graph(shaped.proto, shaped.assumed)
+    unfit = next(_unfit(bound.graph, graph), None)
+    if unfit is not None:
+        return replace(bound, findings=(*bound.findings, *findings, unfit))
     return replace(
         bound,
-        graph=read_graph(shaped.proto, shaped.assumed),
+        graph=graph,
         follows_batch=bound.follows_batch and shaped.follows_batch,
         findings=(*prepared.findings, *bound.binding.findings, *shaped.findings, *findings),
     )
@@ -40,6 +45,23 @@ def with_given_values(
 def _has_open_shapes(graph: Graph) -> bool:
     """Whether a shape is not known, or on the file's word alone."""
     return any(each.num_elements is None or each.is_assumed for each in graph.tensors.values())
+
+
+def _unfit(bound: Graph, given: Graph) -> Iterator[Finding]:
+    """A finding for each Reshape whose elements are not its input's, where values say so."""
+    for node in given.nodes:
+        if node.onnx_op == "Reshape" and node.writes:
+            source, made = _counts(given, node)
+            is_unfit = source is not None and made is not None and source != made
+            if is_unfit and _counts(bound, node) != (source, made):
+                message = f"Reshape {node.name!r} cannot make {made:,} elements of {source:,}"
+                yield Finding("unused_value", f"{message}: the values given are left out")
+
+
+def _counts(graph: Graph, node: Node) -> tuple[int | None, int | None]:
+    """Elements of what a node is given first and of what it makes first."""
+    source, made = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    return source.num_elements, made.num_elements
 
 
 def _fit(graph: Graph, values: Mapping[str, Values], known: dict[str, Array]) -> Iterator[Finding]:

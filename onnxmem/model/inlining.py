@@ -29,7 +29,7 @@ _INLINER_FAULTS: Final = (
 """What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
 ``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
 
-_FEW_NODES: Final = 10_000
+_FEW_NODES: Final = 5_000
 """So many are always followed, however few the file writes: they take seconds."""
 
 _Key = tuple[str, str, str]

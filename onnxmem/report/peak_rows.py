@@ -11,6 +11,9 @@ from onnxmem.memory.polynomials import Polynomial
 from onnxmem.report.lines import fact, prose
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
+_TITLE = "PEAK ROWS  "
+_LONGEST_LABEL = 22
+"""Characters that stand before a row on its own line."""
 _SHOWN = 8
 """Rows that are listed; the JSON has all."""
 _LONGEST = 10_000
@@ -18,22 +21,33 @@ _LONGEST = 10_000
 
 
 def rows_section(analysis: Analysis) -> list[str]:
-    """The rows, unless one line in the batch is all, which the formula says."""
+    """The rows, unless one line in the batch is all, which the formula says.
+
+    Why there are none is a line where a reader may look for them: where dims besides the batch are
+    free or bound.
+    """
     terms = analysis.symbolic
     if isinstance(terms, NoRows):
-        return []
+        has_dims = analysis.settings.dims.keys() - analysis.question.prepared.batch_symbols
+        return prose(f"{_TITLE}none: ", shortened(terms.reason)) if has_dims else []
     rows = terms.peaks.in_place_peak_rows
     if not rows or len(rows) == len(terms.symbols) == 1:
         return []
     labels = _labels(terms)
-    ordered = sorted(range(len(rows)), key=lambda at: labels.get(at, (_LONGEST + 1, "")))
+    ordered = sorted(labels, key=lambda at: labels[at])
     lines = [
-        fact(f"  {labels.get(at, (0, 'elsewhere'))[1]}", _text(terms, rows[at]), wraps=True)
-        for at in ordered[:_SHOWN]
+        line for at in ordered[:_SHOWN] for line in _lines(labels[at][1], _text(terms, rows[at]))
     ]
-    if len(rows) > _SHOWN:
-        lines.append(fact("", f"{len(rows) - _SHOWN:,} more: --json"))
-    return [*prose("PEAK ROWS  ", _head(terms)), *lines]
+    if len(ordered) > _SHOWN:
+        lines.append(fact("", f"{len(ordered) - _SHOWN:,} more: --json"))
+    return [*prose(_TITLE, _head(terms)), *lines]
+
+
+def _lines(label: str, text: str) -> list[str]:
+    """A row behind its label, or below one that is too long to stand before it."""
+    if len(label) <= _LONGEST_LABEL:
+        return [fact(f"  {label}", text, wraps=True)]
+    return [*prose("  ", label), fact("", text, wraps=True)]
 
 
 def _head(terms: SymbolicTerms) -> str:
@@ -45,7 +59,9 @@ def _head(terms: SymbolicTerms) -> str:
         if at != place
     ]
     text = f"the in-place peak is the largest of them, at {_domain(terms)}"
-    return f"{text}; where each leads at {', '.join(others)}" if others else text
+    if not others or terms.last[place] > _LONGEST:
+        return text
+    return f"{text}; where each leads at {', '.join(others)}"
 
 
 def _domain(terms: SymbolicTerms) -> str:
@@ -66,18 +82,23 @@ def _place(terms: SymbolicTerms) -> int:
 
 
 def _labels(terms: SymbolicTerms) -> dict[int, tuple[int, str]]:
-    """Where each row that leads somewhere starts to, and the numbers, the other dims as asked."""
-    place = _place(terms)
+    """Where each row starts to lead, and the numbers at which it does, the other dims as asked.
+
+    Of several symbols a row that leads at none of these numbers may lead at other dims, or at none;
+    of one it leads nowhere, and is left out.
+    """
+    place, rows = _place(terms), terms.peaks.in_place_peak_rows
     last = terms.last[place]
     if last > _LONGEST:
-        return {}
+        return dict.fromkeys(range(len(rows)), (0, ""))
     name = shortened(terms.symbols[place])
-    lines = [row.along(place, terms.asked) for row in terms.peaks.in_place_peak_rows]
     found: dict[int, tuple[int, str]] = {}
-    for row, first, until in _stretches(lines, last):
+    for row, first, until in _stretches([row.along(place, terms.asked) for row in rows], last):
         stretch = f"{first:,}" if first == until else f"{first:,} to {until:,}"
         start, text = found.get(row, (first, f"{name} "))
         found[row] = (start, f"{text}, {stretch}" if row in found else f"{text}{stretch}")
+    if len(terms.symbols) > 1:
+        found = dict.fromkeys(range(len(rows)), (last + 1, "elsewhere, if at all")) | found
     return found
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import Call, known_dims
+from onnxmem.ops.spec import Attribute, known_dims
 from onnxmem.records import record
 from onnxmem.training.axes import axes_order
 from onnxmem.training.composites.framework import ATTENTION
@@ -59,8 +59,8 @@ def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
             found[node.outputs[0]] = found[over[node.name]]
             continue
         may_look = node.operator.autograd_view or node.op_type in _LOOKING
-        for name in node.writes:
-            look = _view(graph, node, name, found) if may_look else None
+        for place, name in [(place, name) for place, name in enumerate(node.outputs) if name]:
+            look = _view(graph, node, place, found) if may_look else None
             found[name] = look or _new_storage(graph, node, name, found)
     for name in graph.outputs:
         if name not in found:
@@ -111,15 +111,16 @@ def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View])
 class _Look:
     """One operator that looks into a storage: what its strides follow from."""
 
-    call: Call
+    attributes: Mapping[str, Attribute]
     before: Dims
     strides: Strides
     after: Dims
 
 
-def _view(graph: Graph, node: Node, output: str, found: Mapping[str, View]) -> View | None:
+def _view(graph: Graph, node: Node, place: int, found: Mapping[str, View]) -> View | None:
     """See an output as a view of an input; ``None`` where it has a storage of its own."""
-    viewed = _viewed_input(graph, node, output)
+    output = node.outputs[place]
+    viewed = _viewed_input(graph, node, place)
     if not viewed:
         return None
     source = found[viewed]
@@ -127,20 +128,20 @@ def _view(graph: Graph, node: Node, output: str, found: Mapping[str, View]) -> V
     after = known_dims(graph.tensors[output].shape)
     if before is None or after is None or source.strides is None:
         return View(source.storage, None)
-    look = _Look(graph.call(node), before, source.strides, after)
+    look = _Look(node.attributes, before, source.strides, after)
     strides = _STRIDES.get(node.onnx_op, _reshape)(look)
     return None if strides is None else View(source.storage, strides)
 
 
-def _viewed_input(graph: Graph, node: Node, output: str) -> str | None:
+def _viewed_input(graph: Graph, node: Node, place: int) -> str | None:
     """Name the input that an output looks into."""
-    if _is_select(graph, node) or (is_identity(graph, node) and output == node.outputs[0]):
+    if _is_select(graph, node) or (is_identity(graph, node) and place == 0):
         return next(iter(node.inputs), None)
-    slot = node.operator.output_name(node.outputs.index(output))
+    slot = node.operator.output_name(place)
     for source, result in node.operator.autograd_view:
-        place = node.operator.input_index(source)
-        if result == slot and place < len(node.inputs):
-            return node.inputs[place]
+        viewed = node.operator.input_index(source)
+        if result == slot and viewed < len(node.inputs):
+            return node.inputs[viewed]
     return None
 
 
@@ -155,7 +156,7 @@ def _reshape(look: _Look) -> Strides | None:
 
 
 def _transpose(look: _Look) -> Strides | None:
-    return permuted(look.strides, axes_order(look.call.attributes, len(look.before)))
+    return permuted(look.strides, axes_order(look.attributes, len(look.before)))
 
 
 def _expand(look: _Look) -> Strides | None:
@@ -170,7 +171,7 @@ def _keep(look: _Look) -> Strides | None:
 
 
 def _select(look: _Look) -> Strides | None:
-    axis = look.call.attributes.get("axis", 0)
+    axis = look.attributes.get("axis", 0)
     dropped = axis % len(look.before) if isinstance(axis, int) else 0
     return look.strides[:dropped] + look.strides[dropped + 1 :]
 

@@ -1,4 +1,4 @@
-"""Fuzz one stage of onnxmem: ``fuzz.py load|shapes|analyze CORPUS [libFuzzer's flags]``."""
+"""Fuzz a part of onnxmem: ``fuzz.py HARNESS CORPUS [libFuzzer's flags]``; see ``HARNESSES``."""
 
 import contextlib
 import sys
@@ -8,8 +8,11 @@ import atheris
 
 with atheris.instrument_imports(include=["onnxmem"]):
     from onnxmem import OnnxmemError, analyze
+    from onnxmem.exporting import EXPORTERS
     from onnxmem.model import Request, build, prepare
     from onnxmem.model.files import load
+    from onnxmem.report.page.model_page import render_page
+    from onnxmem.report.terminal import render as render_text
 
 
 def fuzz_load(data: bytes) -> None:
@@ -28,10 +31,28 @@ def fuzz_analyze(data: bytes) -> None:
     analyze(data, train=train, batch=batch).to_dict(layers=True)
 
 
+def fuzz_session(data: bytes) -> None:
+    """Emulate onnxruntime's optimiser and its allocations."""
+    analyze(data, runtimes=("ort-cpu",), asks_onnxruntime=False).to_dict()
+
+
+def fuzz_faces(data: bytes) -> None:
+    """Write text, the page and every export."""
+    analysis = analyze(data, train=bool(data[:1] and data[0] & 1))
+    render_text(analysis)
+    render_page(analysis)
+    for export in EXPORTERS.values():
+        with contextlib.suppress(OnnxmemError):
+            for _ in export(analysis):
+                pass
+
+
 HARNESSES: dict[str, Callable[[bytes], None]] = {
     "load": fuzz_load,
     "shapes": fuzz_shapes,
     "analyze": fuzz_analyze,
+    "session": fuzz_session,
+    "faces": fuzz_faces,
 }
 
 

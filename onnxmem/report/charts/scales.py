@@ -30,14 +30,14 @@ def byte_ticks(top_bytes: int, at_most: int = 6) -> tuple[int, ...]:
     """Round sizes from 0 up to ``top_bytes``, fewer than ``at_most`` after the 0.
 
     They are 1, 2, 5 or their tens in the unit of the largest, or its halves, quarters and eighths,
-    which are whole bytes.
+    which are whole bytes. Past all units there is no round size, and the largest stands alone.
     """
     if top_bytes <= 0:
         return (0,)
     unit = 1024 ** _power(top_bytes)
     fractions = [unit // part for part in (8, 4, 2) if unit > 1]
     steps = (*fractions, *(unit * round_ for round_ in _ROUND))
-    step = next(step for step in steps if top_bytes // step < at_most or step == steps[-1])
+    step = next((step for step in steps if top_bytes // step < at_most), top_bytes)
     return tuple(range(0, top_bytes + 1, step))
 
 

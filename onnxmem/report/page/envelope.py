@@ -39,8 +39,10 @@ def _lines(course: Course, moving: Moving, batch: int) -> Iterator[Line]:
 
 
 def envelope(lines: Sequence[Line], first: int, last: int) -> tuple[Law, ...]:
-    """The highest line from batch to batch, from one to another."""
+    """The highest line from batch to batch, from one to another; nothing where there is none."""
     hull = _hull(lines)
+    if not hull:
+        return ()
     # A line is no lower than the one before it from this batch on, a quotient rounded up.
     begins = [-((new[1] - old[1]) // (new[0] - old[0])) for old, new in pairwise(hull)]
     laws = (

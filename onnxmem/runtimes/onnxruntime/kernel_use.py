@@ -104,6 +104,16 @@ class Use:
         operand = self.call.input_at(place)
         return _known(None if operand is None else operand.value)
 
+    def whole(self, place: int) -> int:
+        """The only element of a small constant input.
+
+        :raises UnknownError: it is computed at run time, or no whole number.
+        """
+        values = self.values(place)
+        if len(values) != 1 or not isinstance(values[0], int):
+            raise UnknownError
+        return values[0]
+
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
         value = self.call.attributes.get(name, default)

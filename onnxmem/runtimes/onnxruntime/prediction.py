@@ -121,16 +121,26 @@ class _Rules:
     constants: Mapping[str, Tensor]
     """The graph's initializers, as far as kernels may pack them beforehand."""
     unknown: Counter[str] = field(default_factory=Counter)
+    lasting: frozenset[int] = frozenset()
+    """Addresses of the graphs that are there as long as the rules; others are of one run."""
+    known: dict[tuple[int, int], Scratch | None] = field(default_factory=dict)
+    """By the addresses of a lasting graph and a node of it."""
 
     def of(self, graph: Graph, node: Node) -> Scratch:
         if self.kernels.provider != "cpu":
             return Scratch(())  # cuDNN's workspace is a term of its own.
-        site = replace(site_of(graph, node, self.constants), opset=self.opsets.get(node.domain))
-        known = scratch(node.op_type, node.domain, graph.call(node), site)
-        if known is None:
+        key = (id(graph), id(node))
+        found = self.known[key] if key in self.known else self._found(graph, node)
+        if id(graph) in self.lasting:
+            self.known[key] = found
+        if found is None:
             self.unknown[node.op_type] += 1
             return Scratch(())
-        return known
+        return found
+
+    def _found(self, graph: Graph, node: Node) -> Scratch | None:
+        site = replace(site_of(graph, node, self.constants), opset=self.opsets.get(node.domain))
+        return scratch(node.op_type, node.domain, graph.call(node), site)
 
 
 class ReplayError(OnnxmemError):
@@ -166,7 +176,7 @@ def _replayed(
     opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
     # A kernel that may not pack beforehand packs while it runs.
     constants = {} if options.disable_prepacking else initializers(session_graph.graph)
-    rules = _Rules(kernels, opsets, constants)
+    rules = _Rules(kernels, opsets, constants, lasting=_addresses(session_graph.graph))
     course = session_graph.course
     loaded = partial(Session, made, scratch=rules.of, course=course)
     first = loaded(_loaded_arena(packed, options, kernels), uses_pattern=False)
@@ -182,14 +192,14 @@ def _replayed(
         left.bounds,
         session_graph.deciding,
     )
+    in_use_peak_bytes, held_bytes = first.arena.in_use_peak_bytes, first.arena.held_bytes
     traced = loaded(_loaded_arena(packed, options, kernels))
     traced.run()
-    steady = loaded(
-        _loaded_arena(packed, options, kernels), uses_pattern=options.enable_mem_pattern
-    )
+    steady = traced if options.enable_mem_pattern else first
     resident_bytes = 0
-    for _ in range(STEADY_RUNS):
-        steady.run()
+    for number in range(STEADY_RUNS):
+        if number:
+            steady.run()
         resident_bytes = max(resident_bytes, _resident_bytes(steady.arena, packed, kernels))
         if options.shrinks_arena:
             steady.arena.shrink()
@@ -200,8 +210,8 @@ def _replayed(
         requested_peak_bytes=peak.requested_bytes - base_bytes if peak else 0,
         with_scratch_peak_bytes=max(with_scratch, default=base_bytes) - base_bytes,
         pattern_block_bytes=traced.pattern_bytes,
-        in_use_peak_bytes=first.arena.in_use_peak_bytes,
-        held_bytes=first.arena.held_bytes,
+        in_use_peak_bytes=in_use_peak_bytes,
+        held_bytes=held_bytes,
         held_steady_bytes=steady.arena.held_bytes,
         touched_steady_bytes=steady.arena.touched_bytes,
         resident_peak_bytes=resident_bytes,
@@ -211,6 +221,11 @@ def _replayed(
         peak_node=peak.node if peak else None,
     )
     return figures, unknown
+
+
+def _addresses(graph: Graph) -> frozenset[int]:
+    inner = (body for node in graph.all_nodes() for _, body in node.subgraphs)
+    return frozenset(map(id, (graph, *inner)))
 
 
 def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:

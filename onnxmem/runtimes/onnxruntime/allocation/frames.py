@@ -182,14 +182,15 @@ class _Frame:
     def _taken(self, scratch: Scratch) -> Chunks:
         """Take a kernel's scratch; what it holds to its end."""
         arena = self.session.arena
-        stops = scratch.freed_after or (len(scratch.blocks) + 1,) * len(scratch.blocks)
+        gone_after: dict[int | None, list[int]] = {}
+        for place, stop in enumerate(scratch.freed_after):
+            gone_after.setdefault(stop, []).append(place)
         held: Chunks = []
         for place, size in enumerate(scratch.blocks):
             held.append(arena.allocate(size))
-            for gone in range(place + 1):
-                if stops[gone] == place + 1:
-                    arena.free(held[gone])
-                    held[gone] = None
+            for gone in gone_after.get(place + 1, ()):
+                arena.free(held[gone])
+                held[gone] = None
         for _ in range(min(scratch.passes, _MAX_PASSES)):
             for chunk in [arena.allocate(size) for size in scratch.per_pass]:
                 arena.free(chunk)

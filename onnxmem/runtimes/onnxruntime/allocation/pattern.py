@@ -5,9 +5,10 @@ into the smallest gap between those alive that holds it, the end of the block so
 behind the last. The block never moves what it has placed, so it may be larger than the peak.
 """
 
-from bisect import insort
 from dataclasses import dataclass, field
 from typing import Final
+
+from onnxmem.memory.free_list import FreeList
 
 ALIGNMENT_BYTES: Final = 256
 """``kAllocAlignment`` of ``core/framework/allocator.h``."""
@@ -23,8 +24,8 @@ class PatternTrace:
     """Buffers alive: offset and size in bytes."""
     sizes: dict[str, int] = field(default_factory=dict)
     """Every buffer that was traced, as rounded."""
-    _spans: list[tuple[int, int]] = field(default_factory=list)
-    """Offset and end of the buffers alive, by offset."""
+    _free: FreeList = field(default_factory=FreeList)
+    """The gaps between the buffers alive."""
 
     def allocate(self, name: str, size_bytes: int) -> None:
         """Place a buffer."""
@@ -35,22 +36,17 @@ class PatternTrace:
         offset = self._best_offset(rounded)
         self.size_bytes = max(self.size_bytes, offset + rounded)
         self.placed[name] = (offset, rounded)
-        insort(self._spans, (offset, offset + rounded))
 
     def free(self, name: str) -> None:
         """Take a buffer out; one that was never placed does no harm."""
         if name in self.placed:
-            offset, size = self.placed.pop(name)
-            self._spans.remove((offset, offset + size))
+            self._free.free(*self.placed.pop(name))
 
     def _best_offset(self, size: int) -> int:
-        end, waste, best = 0, None, None
-        for start, stop in (*self._spans, (self.size_bytes, 0)):
-            gap = start - end
-            if gap >= size and (waste is None or gap - size < waste):
-                waste, best = gap - size, end
-            end = max(end, stop)
-        return end if best is None else best
+        gap, last_gap = self._free.smallest(size), self.size_bytes - self._free.top
+        if gap is not None and size <= last_gap < gap:
+            return self._free.above(size)
+        return self._free.allocate(size)
 
 
 def rounded_up(size_bytes: int) -> int:

@@ -165,7 +165,12 @@ class Graph:
 
     def num_edges(self, node: Node) -> int:
         """Uses of a node's outputs within this graph; being a graph output is no use."""
-        return len(self.edges_of(node))
+        names = [name for name in node.outputs if name]
+        return sum(
+            reader.inputs.count(name) + reader.implicit.count(name)
+            for name in names
+            for reader in self._readers.get(name, {}).values()
+        )
 
     def parent(self, node: Node, place: int) -> Node | None:
         """The node that writes an input."""

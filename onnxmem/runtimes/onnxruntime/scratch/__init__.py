@@ -83,5 +83,5 @@ def scratch(op_type: str, domain: str, call: Call, site: Site = _ANYWHERE) -> Sc
         taken = rule.blocks(Use(call, site))
         # A rule may be a generator, which reads its shapes here.
         return taken if isinstance(taken, Scratch) else Scratch(tuple(filter(None, taken)))
-    except (UnknownError, ValueError, IndexError, ZeroDivisionError):
+    except (UnknownError, ValueError, IndexError, ArithmeticError):
         return None  # Ranks and counts that no kernel takes are as unknown as an open shape.

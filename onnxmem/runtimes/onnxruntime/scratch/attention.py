@@ -130,7 +130,7 @@ def _one_step(use: Use) -> Scratch:
     if use.has(3) or queries != 1:
         raise UnknownError
     is_cross = len(use.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
-    keys = use.dims(1)[2] if is_cross else int(use.values(7)[0]) + 1
+    keys = use.dims(1)[2] if is_cross else use.whole(7) + 1
     sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
     split = _split_heads(use, (0,) if is_cross else (0, 1, 2))
     return split.then(_whole(use, sizes, 4 if use.has(4) else None, is_causal=False))

@@ -43,7 +43,7 @@ def _group_query(use: Use) -> Scratch:
 def _total_keys(use: Use, buffer: int) -> int:
     """Keys in all: what ``total_sequence_length`` says; where it is computed, the buffer's."""
     total = use.call.input_at(6)
-    return int(total.value[0]) if total is not None and total.value else buffer
+    return buffer if total is None or total.value is None else use.whole(6)
 
 
 def _is_flash(use: Use, keys: int) -> bool:

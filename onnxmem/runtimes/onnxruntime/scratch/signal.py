@@ -24,7 +24,7 @@ def _transformed(use: Use) -> Scratch:
     axis = axis_of(_axis(use), len(result))
     length = use.dims(0)[axis] if _is_cut(use) else result[axis]
     if _is_cut(use) and use.has(1):
-        length = int(use.values(1)[0])
+        length = use.whole(1)
     lines = product(result) // (result[axis] * result[-1])
     return _bluestein(length, lines, 2 * use.element_bytes())
 
@@ -37,12 +37,12 @@ def _is_cut(use: Use) -> bool:
 def _axis(use: Use) -> int:
     if "axis" in use.call.attributes or not use.is_at_least(_AXIS_INPUT_OPSET):
         return use.integer("axis", 1)
-    return int(use.values(2)[0]) if use.has(2) else -2
+    return use.whole(2) if use.has(2) else -2
 
 
 def _framed(use: Use) -> Scratch:
     """signal: [B, L, 1 or 2], window: [n] -> Y: [B, frames, *]: a line for each frame."""
-    length = use.dims(2)[0] if use.has(2) else int(use.values(3)[0])
+    length = use.dims(2)[0] if use.has(2) else use.whole(3)
     if not length:
         raise UnknownError
     return _bluestein(length, product(use.out_dims()[:2]), 2 * use.element_bytes())

@@ -174,7 +174,8 @@ class _Rehearsal:
     def _loop(self, running: _Running) -> Trips:
         limit, condition = (*running.proto.input, "", "")[:2]
         asked = running.scope.fact(limit).elements
-        bound = None if asked is None or asked.size != 1 else max(int(asked.item()), 0)
+        is_known = asked is not None and asked.size == 1 and asked.dtype.kind in "iu"
+        bound = max(int(asked.item()), 0) if asked is not None and is_known else None
         goes_on = running.scope.fact(condition) if condition else _TRUE
         turns = _Turns(
             carried=[running.scope.fact(name) for name in running.proto.input[2:]],

@@ -135,8 +135,6 @@ def _computed(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
             return None
         if value is not None:
             values[name] = value
-    if any(prod(_known_dims(graph, name) or ()) > MAX_ELEMENTS for name in node.outputs if name):
-        return None
     made = evaluated(graph, node, values)
     if made is None:
         return None

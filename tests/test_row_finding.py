@@ -1,0 +1,262 @@
+"""Rows of graphs that compute dims, and laws and limits that are read off rows."""
+
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from graphs import model_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
+
+import onnxmem
+from onnxmem.memory.polynomials import polynomial
+from onnxmem.question import Question
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.terms import Terms
+
+BATCHES: Final = (1, 2, 3, 4, 64, 100, 101, 128)
+
+_COMPUTED: Final = """agraph (float[batch, time] x, float[other, 3] z) => (float[n] y) {{
+    nought = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+    two = Constant<value_ints = [2]>() hundred = Constant<value_ints = [100]>()
+    number = Constant<value_float = 1.0>()
+    s = Shape(x) b = Gather(s, nought) t = Gather(s, one) r = Shape(z) o = Gather(r, nought)
+    {lines}
+    y = Expand(number, d)
+}}"""
+COMPUTED: Final = {
+    "maximum": "d = Max(b, t)",
+    "least of three": "u = Max(t, o) d = Min(b, u)",
+    "odd": "u = Mod(t, two) d = Add(u, one)",
+    "odd sum": "u = Add(b, t) v = Mod(u, two) d = Add(v, one)",
+    "odd sum of others": "u = Add(t, o) v = Mod(u, two) d = Add(v, one)",
+    "even": "u = Add(t, one) v = Div(u, two) d = Mul(v, two)",
+    "condition": "u = Greater(t, hundred) d = Where(u, t, one)",
+    "even batch": "u = Add(b, one) v = Div(u, two) d = Mul(v, two)",
+}
+PADDED: Final = """agraph (float[batch, time] x) => (float[batch, t] y) {
+    one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+    zeros = Constant<value_ints = [0, 0, 0]>()
+    s = Shape(x) t = Gather(s, one) odd = Mod(t, two) pads = Concat<axis = 0>(zeros, odd)
+    y = Pad(x, pads)
+}"""
+BY_CHANCE: Final = """agraph (float[batch, time] x) => (float[batch, t] y) {
+    times = Constant<value_ints = [1, 65]>() pads = Constant<value_ints = [0, 0, 0, 189]>()
+    a = Tile(x, times) y = Pad(a, pads)
+}"""
+CONCAVE: Final = """agraph (float[batch, 5] x, float[300, 5] z) => (float[n, m] y) {
+    nought = Constant<value_ints = [0]>() all = Constant<value_ints = [300]>()
+    s = Shape(x) b = Gather(s, nought) c = Slice(z, b, all, nought)
+    t = Transpose(c) y = MatMul(x, t)
+}"""
+SIMILAR: Final = """agraph (float[batch, 16] image, float[batch, 12] words) => (float[n, m] y)
+<float[16, 7] u, float[12, 7] v> {
+    a = MatMul(image, u) b = MatMul(words, v) t = Transpose(b) c = MatMul(a, t) y = Softmax(c)
+}"""
+LAWS: Final = {"square": SQUARE, "similar": SIMILAR, "concave": CONCAVE, "two rows": TWO_ROWS}
+
+
+def assert_law_is_walked(analysis: onnxmem.Analysis) -> None:
+    """A law is the total of every batch walked; without one the totals are on no line."""
+    totals = [analysis.at(batch=batch).total_bytes for batch in BATCHES]
+    law = analysis.batch_law
+    if law is not None:
+        assert [law.bytes_at(batch) for batch in BATCHES] == totals
+    else:
+        assert None not in totals
+        slope, rest = divmod((totals[-1] or 0) - (totals[0] or 0), 127)
+        line = [(totals[0] or 0) + slope * (batch - 1) for batch in BATCHES]
+        assert rest or line != totals
+
+
+@pytest.mark.parametrize("text", LAWS.values(), ids=LAWS)
+def test_a_law_is_a_line_all_along(text: str) -> None:
+    assert_law_is_walked(onnxmem.analyze(model_of(text)))
+
+
+def test_a_square_has_no_law_and_its_line_in_the_batch_is_none() -> None:
+    analysis = onnxmem.analyze(model_of(SQUARE))
+    assert analysis.batch_law is None
+    assert rows_of(model_of(SQUARE)).line_in_batch(128) is None
+    assert onnxmem.analyze(model_of(SQUARE), batch=20_000).batch_law is None
+
+
+def test_a_row_that_bends_and_leads_nowhere_leaves_the_law() -> None:
+    terms = rows_of(model_of(TWO_ROWS))
+    peaks = replace(terms.peaks)
+    line, bent = polynomial([((1,), 900)]), polynomial([((2,), 2)])
+    vars(peaks)["in_place_peak_rows"] = (line, bent)
+    start = terms.weights.at((0,))
+    slope = terms.inputs.at((1,)) + 900
+    found = replace(terms, peaks=peaks)
+    assert found.line_in_batch(128) == (start, slope)
+    assert found.line_in_batch(451) is None
+    assert found.line_in_batch(20_000) is None
+
+
+@pytest.mark.parametrize("text", [*COMPUTED, PADDED, BY_CHANCE])
+def test_rows_of_computed_dims_are_what_walks_say(text: str) -> None:
+    lines = COMPUTED.get(text)
+    model = model_of(text if lines is None else _COMPUTED.format(lines=lines))
+    analysis = onnxmem.analyze(model)
+    assert_law_is_walked(analysis)
+    terms = analysis.symbolic
+    if isinstance(terms, NoRows):
+        assert text in {"even batch", "odd sum"}
+        assert "no polynomial" in terms.reason
+        return
+    assert terms.symbols == ("batch",)
+    for batch in BATCHES:
+        assert_is_walked(analysis, (batch,))
+
+
+WALKS: Final = {
+    "agraph (float[batch, 3] x) => (float[batch, 3] y) { y = Relu(x) }": (1, 1),
+    ATTENTION: (2, 1),
+    PADDED.replace("Mod(t, two)", "Sub(two, one)"): (2, 3),
+    BY_CHANCE.replace("65", "1"): (2, 3),
+    "agraph (float[batch, all, past, new] x) => (float[batch, a, b, c] y) { y = Relu(x) }": (3, 4),
+}
+
+
+@pytest.mark.parametrize(("text", "num"), WALKS.items(), ids=range(len(WALKS)))
+def test_only_graphs_that_compute_dims_are_walked_more_often(
+    text: str, num: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walk, walked = Question.walk, []
+
+    def counted(self: Question, batch: int | None, dims: dict[str, int]) -> Terms:
+        walked.append((batch, dims))
+        return walk(self, batch, dims)
+
+    monkeypatch.setattr(Question, "walk", counted)
+    model = model_of(text)
+    for dim in model.graph.input[0].type.tensor_type.shape.dim:
+        if dim.dim_param == "all":
+            dim.dim_param = "past + new"
+    terms = rows_of(model)
+    assert (len(terms.symbols), len(walked)) == num
+
+
+def test_a_corner_that_no_walk_reached_is_walked() -> None:
+    capped = """agraph (float[batch, time] x) => (float[n] y) {
+        flat = Constant<value_ints = [-1]>() nought = Constant<value_ints = [0]>()
+        most = Constant<value_ints = [66900]>()
+        f = Reshape(x, flat) y = Slice(f, nought, most, nought)
+    }"""
+    analysis = onnxmem.analyze(model_of(capped), dims={"time": 512})
+    # 131 x 509 is below the most, 131 x 512 above it.
+    assert isinstance(analysis.symbolic, NoRows)
+    attention = rows_of(model_of(ATTENTION), batch=1, dims={"sequence": 512})
+    assert attention.last == (131, 512)
+
+
+def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(TWO_ROWS)
+    budget_bytes = onnxmem.analyze(model, batch=50).total_bytes
+    honest = onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch
+    assert honest is not None
+    assert honest.batch == 50
+    # Rows that were wrong between the points at which they are held would be found out.
+    monkeypatch.setattr(SymbolicTerms, "total_bytes", lambda _, numbers: 7 * numbers[0])
+    monkeypatch.setattr("onnxmem.row_finding._Search.hold", lambda *_: None)
+    assert onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch == honest
+    for least in (0, 3):
+        limit = onnxmem.analyze(model, budget_bytes=least).max_batch
+        assert limit is not None
+        assert limit.batch == 0
+
+
+def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
+    text = """agraph (float[batch, 12] x, int64[3] target) => (float[a, b, c] y) {
+        r = Relu(x) y = Reshape(r, target) }"""
+    fixed = onnxmem.analyze(model_of(text), values={"target": [1, 3, 4]})
+    assert fixed.status == "ok"
+    assert fixed.batch_law is None
+    assert isinstance(fixed.symbolic, NoRows)
+    other = fixed.at(batch=2)
+    assert other.status == "partial"
+    (finding,) = (each for each in other.findings if each.code == "unused_value")
+    assert "cannot make 12 elements of 24" in finding.message
+    free = onnxmem.analyze(model_of(text), values={"target": [-1, 3, 4]})
+    assert free.batch_law is not None
+    assert_is_walked(free, (17,))
+
+
+_STEPS: Final = (
+    *("Relu", "Transpose", "Join", "Square", "Mean", "Similar"),
+    *("Mod", "Max", "Min", "Where", "Tile", "Pad"),
+)
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn) -> str:
+    """Chains and joins of tensors of a few shapes, dims that are computed among them."""
+    shapes, lines = {"x": "bsf", "w": "sf"}, []
+    for number in range(draw(st.integers(1, 7))):
+        name, source = f"t{number}", draw(st.sampled_from(sorted(shapes)))
+        shape = shapes[source]
+        kind = draw(st.sampled_from(_STEPS))
+        made, shapes[name] = _step(kind, name, source, shape)
+        if made:
+            lines += made
+        else:
+            other = draw(st.sampled_from([n for n in shapes if shapes[n] == shape] or [source]))
+            lines.append(f"{name} = Concat<axis = 0>({source}, {other})")
+            shapes[name] = "2" + name
+    last = next(each for each in reversed(shapes) if each == "x" or each.startswith("t"))
+    inputs = "float[batch, sequence, 7] x, float[sequence, 7] w"
+    return "\n".join(
+        [f"agraph ({inputs}) => (float[n] y) {{", _NUMBERS, *lines, f"y = Neg({last})}}"]
+    )
+
+
+_NUMBERS: Final = """
+    nought = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>()
+    two = Constant<value_ints = [2]>() many = Constant<value_ints = [40]>()
+    number = Constant<value_float = 1.0>()
+    size = Shape(x) b = Gather(size, nought) s = Gather(size, one)"""
+_OF_NUMBERS: Final = {
+    "Mod": "{0}u = Add(b, s) {0}v = Mod({0}u, two) {0}d = Add({0}v, one)",
+    "Max": "{0}d = Max(b, s)",
+    "Min": "{0}d = Min(b, many)",
+    "Where": "{0}c = Greater(s, many) {0}d = Where({0}c, s, many)",
+}
+
+
+def _step(kind: str, name: str, source: str, shape: str) -> tuple[list[str], str]:
+    """The lines of a step and the shape of what it makes; no line: it joins."""
+    if kind in _OF_NUMBERS:
+        return [_OF_NUMBERS[kind].format(name), f"{name} = Expand(number, {name}d)"], name
+    if kind == "Square" and shape == "bsf":
+        turned = f"{name}t = Transpose<perm = [0, 2, 1]>({source})"
+        return [turned, f"{name} = MatMul({source}, {name}t)"], "bss"
+    if kind == "Similar" and shape == "sf":
+        return [f"{name}t = Transpose({source})", f"{name} = MatMul({source}, {name}t)"], "ss"
+    if kind in {"Tile", "Pad"} and shape == "sf":
+        numbers = "2, 3" if kind == "Tile" else "0, 0, 5, 0"
+        given_ints = f"{name}n = Constant<value_ints = [{numbers}]>()"
+        return [given_ints, f"{name} = {kind}({source}, {name}n)"], name
+    single = {"Relu": shape, "Transpose": shape[::-1], "Mean": "1" * len(shape)}
+    if kind in single:
+        return [f"{name} = {kind.replace('Mean', 'ReduceMean')}({source})"], single[kind]
+    return [], ""
+
+
+def test_random_graphs_at_random_points() -> None:
+    had_rows = []
+
+    @settings(deadline=None, max_examples=30, derandomize=True, database=None)
+    @given(small_graphs(), st.tuples(st.integers(1, 131), st.integers(1, 509)))
+    def held(text: str, point: tuple[int, int]) -> None:
+        analysis = onnxmem.analyze(model_of(text))
+        terms = analysis.symbolic
+        had_rows.append(len(terms.symbols) if isinstance(terms, SymbolicTerms) else 0)
+        if isinstance(terms, SymbolicTerms) and terms.speaks_of(point[: len(terms.symbols)]):
+            assert_is_walked(analysis, point[: len(terms.symbols)])
+        assert_law_is_walked(analysis)
+
+    held()
+    assert had_rows.count(2) >= len(had_rows) // 4
+    assert had_rows.count(1) >= 3

@@ -1,0 +1,61 @@
+"""Graphs that have rows, and what holds rows against walks."""
+
+from collections.abc import Iterable
+
+import oracle
+
+import onnxmem
+from onnxmem.memory.polynomials import largest
+from onnxmem.symbolic_terms import SymbolicTerms
+
+TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
+    a = Relu(w)
+    b = Neg(x)
+    c = Transpose(a)
+    d = ReduceSum<keepdims = 0>(c)
+    e = Add(b, d)
+    f = Concat<axis = 1>(e, b)
+    begin = Constant<value_ints = [0]>()
+    stop = Constant<value_ints = [5]>()
+    one = Constant<value_ints = [1]>()
+    y = Slice(f, begin, stop, one)
+}"""
+SQUARE = """agraph (float[batch, 3] x) => (float[batch, batch] y) {
+    t = Transpose(x)
+    y = MatMul(x, t)
+}"""
+ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7] y)
+<float[7, 11] w> {
+    q = MatMul(x, w)
+    k = Transpose<perm = [0, 2, 1]>(q)
+    scores = MatMul(q, k)
+    weights = Softmax(scores)
+    mixed = MatMul(weights, q)
+    t = Transpose(w)
+    y = MatMul(mixed, t)
+}"""
+
+
+def rows_of(source: object, **asked: object) -> SymbolicTerms:
+    """The rows of a model that has some."""
+    found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
+    assert isinstance(found, SymbolicTerms), found
+    return found
+
+
+def assert_is_walked(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
+    """The rows at a point are what the model asked anew says there, and what brute force says."""
+    terms, point = analysis.symbolic, tuple(numbers)
+    assert isinstance(terms, SymbolicTerms)
+    dims = dict(zip(terms.symbols, point, strict=True))
+    batch = dims.pop("batch", None)
+    again = analysis.at(batch=batch, dims=dims)
+    memory, peaks = again.activations, terms.peaks
+    assert largest(peaks.peak_rows, point) == memory.peak_bytes, point
+    assert largest(peaks.in_place_peak_rows, point) == memory.in_place_peak_bytes, point
+    assert peaks.naive(len(point)).at(point) == memory.naive_bytes
+    assert peaks.naive_in_place(len(point)).at(point) == memory.naive_in_place_bytes
+    assert terms.total_bytes(point) == again.total_bytes
+    if len(again.graph.nodes) < 30:
+        live = [max(oracle.live_bytes(again.graph, in_place=each)) for each in (False, True)]
+        assert live == [memory.peak_bytes, memory.in_place_peak_bytes]
