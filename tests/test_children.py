@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,6 +16,8 @@ import pytest
 from onnxmem.children import ChildFault, ChildLimits, in_one_line, run_in_child, running
 from onnxmem.children.faults import fault_of, fault_of_end
 from onnxmem.children.serving import answer
+
+resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 
@@ -87,8 +88,17 @@ def test_a_loop_without_end_is_ended() -> None:
 def test_a_child_sets_its_own_limits() -> None:
     limits = ChildLimits(seconds=5, memory_bytes=2**31, file_bytes=2**20)
     tell = "import resource as r, os; os.write(2, repr([r.getrlimit(k)[0] for k in (%s)]).encode())"
-    kinds = "r.RLIMIT_CORE, r.RLIMIT_FSIZE, r.RLIMIT_AS, r.RLIMIT_NOFILE"
-    assert said_under(tell % kinds, limits) == str([0, 2**20, 2**31, 1024])
+    kinds = "r.RLIMIT_CORE, r.RLIMIT_FSIZE, r.RLIMIT_AS, r.RLIMIT_NOFILE, r.RLIMIT_CPU"
+    processor_seconds = 15 * (os.cpu_count() or 1)
+    expected = [0, 2**20, 2**31, 1024, processor_seconds]
+    assert said_under(tell % kinds, limits) == str(expected)
+    alarm = "import signal, os; os.write(2, str(int(signal.getitimer(0)[0])).encode())"
+    assert said_under(alarm, limits) in {"14", "15"}
+
+
+def test_a_child_is_an_isolated_python_that_leads_its_own_session() -> None:
+    tell = "import os, sys; os.write(2, repr((sys.flags.isolated, %s)).encode())"
+    assert said(tell % "os.getsid(0) == os.getpgid(0) == os.getpid()") == "(1, True)"
 
 
 def said_under(code: str, limits: ChildLimits) -> str:
@@ -115,6 +125,21 @@ def test_a_file_in_the_working_folder_poses_as_no_module(
     monkeypatch.chdir(folder)
     monkeypatch.setenv("PYTHONPATH", str(folder))
     assert run_in_child("json:loads", {"s": "{}"}) == {}
+
+
+def test_a_child_is_at_home_in_an_empty_folder() -> None:
+    homes = "{os.environ[name] for name in ('HOME', 'TMPDIR', 'TEMP', 'TMP')} == {os.getcwd()}"
+    tell = f"import os; os.write(2, repr((os.listdir(), {homes})).encode())"
+    assert said(tell) == "([], True)"
+
+
+@POSIX
+def test_what_a_child_started_ends_with_its_time(folder: Path) -> None:
+    pids = folder / "pids"
+    code = f"import os, time; os.system('sleep 60 & echo $! > {pids}'); time.sleep(60)"
+    assert run_code(code, ChildLimits(seconds=3)).kind == "timeout"
+    pid = int(pids.read_text())
+    wait_for(lambda: not is_running(pid))
 
 
 def test_nothing_is_left_of_a_child_and_what_it_started(folder: Path) -> None:

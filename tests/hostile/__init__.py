@@ -14,6 +14,7 @@ from hostile.names import FILES as NAMES
 from hostile.not_models import FILES as NOT_MODELS
 from hostile.numbers import FILES as NUMBERS
 from hostile.odd_models import FILES as ODD_MODELS
+from hostile.operands import FILES as OPERANDS
 from hostile.special_files import FILES as SPECIAL_FILES
 from hostile.subgraphs import FILES as SUBGRAPHS
 from hostile.types import FILES as TYPES
@@ -29,6 +30,7 @@ ALL: tuple[HostileFile, ...] = (
     *NUMBERS,
     *BOMBS,
     *BROKEN_OPERATORS,
+    *OPERANDS,
     *TYPES,
     *SUBGRAPHS,
     *FUNCTIONS,

@@ -34,6 +34,15 @@ def chain(op_type: str, times: int, start: int = 3) -> Callable[[], onnx.ModelPr
     return make
 
 
+def untyped(size: int) -> onnx.ModelProto:
+    """Join lists of no element type, of which nothing but the length is known; by fuzzing."""
+    model = model_of(
+        "agraph (float[2] x) => (y) { h = Concat <axis = 0> (s, s)  y = Expand(x, h) }"
+    )
+    model.graph.initializer.add(name="s", dims=[size])
+    return model
+
+
 def unsqueezed(times: int) -> onnx.ModelProto:
     """Add a dim, again and again."""
     model = model_of("agraph (float[2] t0) => (y) <int64[1] a = {0}> { y = Relu(t0) }")
@@ -110,6 +119,14 @@ FILES: Final[tuple[HostileFile, ...]] = (
                                      -(2**63)),
         "infinity to integer": sized("o = Constant <value_floats = [0.0]> ()  l = Log(o) "
                                      "v = Cast <to = 7> (l)"),
+        # Their outputs are declared small; found by fuzzing.
+        "tile, declared small": f"agraph (float[2] x) => (int64[3] y) <int64[1] o = {{1}}, "
+                                f"int64[2] s = {{{LARGE}, {LARGE}}}> {{ y = Tile(o, s) }}",
+        "sum, declared small": "agraph (float[2] x) => (y) <int64[1] o = {1}, "
+                               "int64[2] s = {4096, 1}, int64[2] t = {1, 4096}> "
+                               "{ a = Expand(o, s)  b = Expand(o, t)  c = Add(a, b)  "
+                               "d = Mul(c, c)  y = Expand(x, d) }",
+        "untyped": lambda: untyped(LARGE),
     }, ANALYSED),
     *files_of("rank bomb", {
         "constant of shape": f"agraph (float[2] x, int64[{LARGE}] s) => (y)"

@@ -1,6 +1,6 @@
 """Operators with attributes and operands that make no sense: the node's figure is unknown."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import onnx
@@ -74,7 +74,7 @@ def einsum_of_a_call(version: int) -> Callable[[], onnx.ModelProto]:
     return make
 
 
-BROKEN: Final = {
+BROKEN: Final[Mapping[str, str | Callable[[], onnx.ModelProto]]] = {
     "conv stride 0": node("Conv <strides = [0, 0]> (h, w)", CONV),
     "conv stride -1": node("Conv <strides = [-1, -1]> (h, w)", CONV),
     "conv group 0": node("Conv <group = 0> (h, w)", CONV),

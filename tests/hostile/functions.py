@@ -58,6 +58,13 @@ def laughs(depth: int, width: int) -> Callable[[], onnx.ModelProto]:
     return make
 
 
+def without_leaf(depth: int, width: int) -> onnx.ModelProto:
+    """Take the last function away, so that nothing is known of any tensor; by fuzzing."""
+    model = laughs(depth, width)()
+    del model.functions[-1]
+    return model
+
+
 def too_many_operands() -> onnx.ModelProto:
     """Give a call more than its function takes."""
     model = calling(("A", [make_node("Relu", ["a"], ["b"])]))
@@ -124,7 +131,11 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "2^60": laughs(60, 2),
         "10^7": laughs(7, 10),
         "2^20000": laughs(20_000, 2),
+        "10^6": laughs(6, 10),
+        "10^4": laughs(4, 10),
     }, "graph"),
+    *files_of("function bomb", {"8^4": laughs(4, 8)}, "ok"),
+    *files_of("function bomb", {"8^4, without leaf": lambda: without_leaf(4, 8)}, "partial"),
     *files_of("function chain", {
         "100": chain(100),
     }, ANALYSED),
@@ -138,6 +149,7 @@ FILES: Final[tuple[HostileFile, ...]] = (
         "too few operands": too_few_operands,
         "defined twice": twice,
         "posing as Relu": posing,
+        "loop of nothing": lambda: calling(("A", [make_node("Loop", ["a"], ["b"])])),
         "empty": lambda: calling(("A", [])),
         "undefined output": lambda: calling(("A", [make_node("Relu", ["a"], ["z"])])),
         "undefined output, another version": undefined_output_of_another_version,

@@ -6,13 +6,17 @@ window of a length that is a value.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+import onnx.helper
 
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.folding import BOUNDED_BY_INPUT, SHAPE_ARITHMETIC, ends_soon, extent
+from onnxmem.model.shapes.node_inference import NodeInference
+from onnxmem.model.traversal import onnx_op
+from onnxmem.model.value_types import dense_type, shape_of
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.reading import write_node
 
@@ -30,17 +34,18 @@ _SIZED_BY_OUTPUT = SHAPE_ARITHMETIC | _ELEMENTWISE
 def evaluated(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Array] | None:
     """Run one node; ``None`` where the reference refuses it, or may make or take too much."""
     written = write_node(node)
-    if not (_is_small(graph, node) and ends_soon(written, values)):
+    opsets = [
+        onnx.OperatorSetIdProto(domain=domain, version=version)
+        for domain, version in graph.opsets.items()
+    ]
+    if not (_is_small(written, values, opsets) and ends_soon(written, values)):
         return None
     inputs = [name for name in dict.fromkeys(node.inputs) if name]
     outputs = [name for name in node.outputs if name]
     function = onnx.FunctionProto(
         name="folded", domain="folded", input=inputs, output=outputs, node=[written]
     )
-    function.opset_import.extend(
-        onnx.OperatorSetIdProto(domain=domain, version=version)
-        for domain, version in graph.opsets.items()
-    )
+    function.opset_import.extend(opsets)
     try:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
             # Importing it takes 12 MiB, and few models need a value.
@@ -53,18 +58,26 @@ def evaluated(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Arr
     return arrays if all(array.size <= MAX_ELEMENTS for array in arrays) else None
 
 
-def _is_small(graph: Graph, node: Node) -> bool:
-    """Whether the elements that a node makes are known beforehand to be few."""
-    if node.domain:
-        return False
-    if node.op_type in BOUNDED_BY_INPUT:
+def _is_small(
+    node: onnx.NodeProto, values: Mapping[str, Array], opsets: Sequence[onnx.OperatorSetIdProto]
+) -> bool:
+    """Whether a node is known beforehand to make few elements.
+
+    That follows from the values alone: what a file says of the outputs may be a lie.
+    """
+    if onnx_op(node) in BOUNDED_BY_INPUT:
         return True
-    extents = [_extent(graph, name) for name in node.outputs if name]
-    return node.op_type in _SIZED_BY_OUTPUT and max(extents, default=0) <= MAX_ELEMENTS
+    if onnx_op(node) not in _SIZED_BY_OUTPUT:
+        return False
+    asker = NodeInference(onnx.ModelProto(opset_import=opsets))
+    types = {name: dense_type(_elem_type(value), value.shape) for name, value in values.items()}
+    made = asker.output_types(node, types, values)
+    shapes = [shape_of(made[name]) if name in made else None for name in node.output if name]
+    return max(map(extent, shapes), default=0) <= MAX_ELEMENTS
 
 
-def _extent(graph: Graph, name: str) -> float:
-    dims = graph.dims_of(name)
-    if dims is None:
-        return extent(None)
-    return extent(tuple(dim if isinstance(dim, int) else None for dim in dims))
+def _elem_type(value: Array) -> int:
+    try:
+        return onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    except (KeyError, ValueError):
+        return onnx.TensorProto.UNDEFINED
