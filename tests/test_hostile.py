@@ -138,7 +138,9 @@ def faults_in_writing(
     for number, (file, each) in enumerate(zip(files, ran(folder, tmp_path, words), strict=True)):
         written = list(made.glob(f"{number}.*"))
         wrong = misbehaved(each)
-        if each.code == 0 and len(written) != 1:
+        # An order that cannot be bettered is not written again.
+        may_be_left = command[0] == "reorder" and not written
+        if each.code == 0 and len(written) != 1 and not may_be_left:
             wrong.append(f"{len(written)} files written")
         for path in written:
             wrong += outputs.faults(path.name, path.read_bytes())
@@ -148,7 +150,7 @@ def faults_in_writing(
 
 def share(files: Sequence[HostileFile], command: str) -> Sequence[HostileFile]:
     """A third of the files, another one for each of three commands in turn."""
-    return files[[*COMMANDS, *WRITING].index(command) % 3 :: 3]
+    return files[list(COMMANDS).index(command) % 3 :: 3]
 
 
 @pytest.mark.slow
@@ -167,13 +169,6 @@ def test_no_command_trips_over_any(folder: Path, tmp_path: Path, command: str) -
 def test_the_heaviest_question_is_answered_in_time(folder: Path, tmp_path: Path) -> None:
     heavy = [file for file in hostile.ALL if file not in LIGHT]
     assert faults_of(folder, tmp_path, COMMANDS["both"], heavy) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("command", WRITING)
-def test_what_is_written_of_some_is_sound(folder: Path, tmp_path: Path, command: str) -> None:
-    files = share(WRITTEN, command)
-    assert faults_in_writing(folder, tmp_path, WRITING[command], files) == []
 
 
 @pytest.mark.long
