@@ -1,6 +1,6 @@
 """What is asked of one model, and the one place that walks all stages to answer it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import (
+    ModelSize,
     rules_of_thumb,
     tensor_elements,
     usual_max_batch,
@@ -171,22 +172,13 @@ class Question:
         arithmetic = compute(graph)
         covered = coverage(graph, terms.activations, terms.training)
         size = model_size(self.model, terms)
-        elements = tensor_elements(size)
-        budget_bytes = settings.budget_bytes
         symbolic = self.symbolic(terms)
         limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
         measured = self.measurement()
         fed = measured.fed if isinstance(measured, Measurement) else {}
         asked = self.runtime_memories(terms, fed)
-        found = (
-            *(*terms.bound.findings, *self.remarks),
-            *unused_values(graph, settings.values),
-            *(terms.training.findings if terms.training else ()),
-            *model_findings(graph, terms.parameters, train=settings.train),
-            *(each for each in asked if isinstance(each, Finding)),
-            *_findings_of(measured),
-        )
+        refused = tuple(each for each in asked if isinstance(each, Finding))
         return Analysis(
             path=self.model.path,
             file_bytes=self.model.file_bytes,
@@ -205,19 +197,28 @@ class Question:
             compute=arithmetic,
             batch_law=limits.total_law(),
             training_law=limits.training_law(),
-            max_batch=largest(budget_bytes),
+            max_batch=largest(settings.budget_bytes),
             runtimes=tuple(each for each in asked if not isinstance(each, Finding)),
             measured=measured,
             kv_cache=self.cache_memory(terms),
-            rule_max_batch=None
-            if budget_bytes is None or elements is None
-            else usual_max_batch(budget_bytes, elements, terms.parameters.num_parameters),
+            rule_max_batch=_rule_max_batch(size, settings.budget_bytes),
             coverage=covered,
-            findings=tuple(dict.fromkeys(found)),
+            findings=self._findings(terms, (*refused, *_findings_of(measured))),
             follows_batch=terms.bound.follows_batch,
             symbolic=symbolic,
             question=self,
         )
+
+    def _findings(self, terms: Terms, of_runs: Iterable[Finding]) -> tuple[Finding, ...]:
+        """What is worth telling of the file, of the question and of runs, each once."""
+        found = (
+            *(*terms.bound.findings, *self.remarks),
+            *unused_values(terms.graph, self.settings.values),
+            *(terms.training.findings if terms.training else ()),
+            *model_findings(terms.graph, terms.parameters, train=self.settings.train),
+            *of_runs,
+        )
+        return tuple(dict.fromkeys(found))
 
 
 def ask(
@@ -230,6 +231,14 @@ def ask(
     prepared = prepare(model)
     found: Recognised = find_cache(prepared)
     return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+
+
+def _rule_max_batch(size: ModelSize, budget_bytes: int | None) -> int | None:
+    """The largest batch by the usual formula; ``None`` where no budget is or sizes are unknown."""
+    elements, parameters = tensor_elements(size), size.num_parameters
+    if budget_bytes is None or elements is None or parameters is None:
+        return None
+    return usual_max_batch(budget_bytes, elements, parameters)
 
 
 def _findings_of(measured: Measurement | Finding | None) -> tuple[Finding, ...]:

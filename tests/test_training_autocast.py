@@ -21,7 +21,7 @@ from onnxmem.training.autocast import LISTS, Policy
 from onnxmem.training.heap import Phase
 from onnxmem.training.network import network_of
 from onnxmem.training.precision import precision_named
-from onnxmem.training.tape import tape_of
+from onnxmem.training.recording import tape_of
 
 DATA = Path(__file__).parent / "data"
 ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_text())["rows"]

@@ -13,7 +13,8 @@ from onnxmem.training.checkpointing import every, schedules, units
 from onnxmem.training.heap import Phase
 from onnxmem.training.holdings import Holdings
 from onnxmem.training.network import network_of
-from onnxmem.training.tape import Tape, tape_of
+from onnxmem.training.recording import tape_of
+from onnxmem.training.tape import Tape
 
 WIDTHS = (7, 5, 3, 11, 2, 13)
 ROWS = 3

@@ -10,7 +10,8 @@ from graphs import graph_of
 from onnxmem.model.parameters import parameters
 from onnxmem.training.composites import as_run
 from onnxmem.training.precision import precision_named
-from onnxmem.training.tape import Tape, tape_of
+from onnxmem.training.recording import tape_of
+from onnxmem.training.tape import Tape
 
 
 def tape(text: str, precision: str = "fp32") -> Tape:

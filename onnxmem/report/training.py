@@ -22,7 +22,7 @@ def training_section(analysis: Analysis) -> list[str]:
     remark = f"peak of one step, in its {training.peak_phase.value} phase"
     lines = [figure("TRAIN", training.peak_bytes, remark)]
     by_kind = training.live_by_kind()
-    lines += [figure(f"  {kind.value}", size, _REMARKS[kind]) for kind, size in by_kind.items()]
+    lines += [figure(f"  {kind.value}", size, REMARKS[kind]) for kind, size in by_kind.items()]
     if training.peak_node is not None:
         lines.append(fact("  at", shortened(training.peak_node)))
     lines.append(fact("  by phase", _phases(training)))
@@ -43,7 +43,7 @@ def checkpoint_section(analysis: Analysis) -> list[str]:
     return [] if analysis.training is None else _checkpoints(analysis.training)
 
 
-_REMARKS: Mapping[Kind, str] = MappingProxyType(
+REMARKS: Mapping[Kind, str] = MappingProxyType(
     {
         Kind.WEIGHT: "trained",
         Kind.BUFFER: "held, not trained",
@@ -55,6 +55,7 @@ _REMARKS: Mapping[Kind, str] = MappingProxyType(
         Kind.TEMPORARY: "of one operator, or of the optimizer's step",
     }
 )
+"""What each kind of block is, beside its name."""
 
 _MOST_LISTED = 6
 

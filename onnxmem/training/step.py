@@ -21,7 +21,8 @@ from onnxmem.training.matmul import multiplies_matrices
 from onnxmem.training.memory import CheckpointOption, TrainingMemory
 from onnxmem.training.network import Network, network_of
 from onnxmem.training.passes import Passes
-from onnxmem.training.tape import Tape, tape_of
+from onnxmem.training.recording import tape_of
+from onnxmem.training.tape import Tape
 from onnxmem.training.trained_outputs import OutputLosses, loss_outputs
 
 

@@ -14,21 +14,8 @@ from onnxmem.report.page.figure import Term, ratio, terms_table, text
 from onnxmem.report.page.figures import PEAK_PLACE
 from onnxmem.report.page.markup import Cell, section
 from onnxmem.report.page.stops import Stops
-from onnxmem.training.heap import Kind
+from onnxmem.report.training import REMARKS
 from onnxmem.training.rules_of_thumb import FORMULAS
-
-_KINDS: Final[Mapping[Kind, str]] = MappingProxyType(
-    {
-        Kind.WEIGHT: "trained",
-        Kind.BUFFER: "held, not trained",
-        Kind.STATE: "of the optimizer",
-        Kind.INPUT: "",
-        Kind.ACTIVATION: "kept for the way back, outputs, loss",
-        Kind.GRADIENT: "of weights, as far as made by then",
-        Kind.ACTIVATION_GRADIENT: "on their way back",
-        Kind.TEMPORARY: "of one operator, or of the optimizer's step",
-    }
-)
 
 _RUNTIME: Final = (
     ("requested peak", "requested_peak_bytes", "buffers at once in run 1"),
@@ -86,7 +73,7 @@ def training_section(analysis: Analysis, stops: Stops) -> str:
     remark = f"peak of one step, in its {text('training.peak_phase', figures)} phase"
     kinds = [
         Term(kind.value, f"training.live_by_kind.{kind.value}", escape(remark), drops_zero=True)
-        for kind, remark in _KINDS.items()
+        for kind, remark in REMARKS.items()
     ]
     phases = [
         Term("forward", "training.forward_peak_bytes", "up to the loss"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from onnxmem.model.constants import Array, constant_value
+from onnxmem.runtimes.onnxruntime.optimiser.shape_value import ShapeValue
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType, ValueType
 
 Attributes = dict[str, onnx.AttributeProto]
@@ -75,7 +76,7 @@ class Graph:
     outputs: list[str] = field(default_factory=list)
     initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
     types: dict[str, ValueType] = field(default_factory=dict)
-    shape_values: dict[str, "ShapeValue"] = field(default_factory=dict)
+    shape_values: dict[str, ShapeValue] = field(default_factory=dict)
     """Elements that data propagation found, by value."""
     contents: dict[object, int] = field(default_factory=dict)
     """Of the outermost graph: numbers of what constants may hold (``contents.py``)."""
@@ -291,13 +292,3 @@ class Graph:
 
 INPUTS_MAY_OVERRIDE = 4
 """IR version from which an initializer may be left out of the graph inputs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShapeValue:
-    """Elements of a small integer tensor that follow from shapes."""
-
-    elements: tuple[int | None, ...]
-    """Row-major; ``None`` where an element is unknown."""
-    is_scalar: bool = False
-    """Rank 0 rather than rank 1."""

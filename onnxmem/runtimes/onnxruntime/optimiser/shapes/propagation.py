@@ -11,7 +11,8 @@ from itertools import chain
 from typing import Final
 
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import axes_of, integer
-from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node, ShapeValue
+from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimiser.shape_value import ShapeValue
 
 _MAX_ELEMENTS = 4096
 """No shape is longer; a chain of Concats could double it without end."""
