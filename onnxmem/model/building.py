@@ -1,6 +1,8 @@
 """The stages of this room in order: functions, order, binding, shapes, records."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx
 
@@ -13,27 +15,48 @@ from onnxmem.model.inlining import with_functions_inlined
 from onnxmem.model.normalising import normalised, refuse_partial_nodes
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.reading import read_graph
-from onnxmem.model.retyping import is_retypable, retyped
+from onnxmem.model.retyping import retyped
 from onnxmem.model.shapes import Shaped, Shapes, with_shapes
-from onnxmem.model.shapes.alike import Told
-from onnxmem.model.value_types import known_types
+from onnxmem.model.shapes.alike import Alike, UnlikeError, alike
+from onnxmem.model.traversal import subgraphs
+from onnxmem.model.value_types import Known, known_types
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prepared:
     """A model whose nodes can run in order and whose functions are written out."""
 
     proto: onnx.ModelProto
     batch_symbols: frozenset[str]
     findings: tuple[Finding, ...]
-    read: list[Graph] = field(default_factory=list, init=False, repr=False, compare=False)
-    """The first graph that was read of it, if another batch of it differs in types alone."""
     at_olds: dict[Shapes, onnx.ModelProto] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The model with its shapes at the batch that it fixes, if another was asked for."""
-    told: list[Told] = field(default_factory=list, init=False, repr=False, compare=False)
-    """That first graph, if onnx alone has told its types."""
+
+    @cached_property
+    def records(self) -> Graph | None:
+        """The graph without types of what nodes make; ``None`` where dims change more than these.
+
+        :raises GraphError: a weight has a negative dim.
+        """
+        if any(node.attribute and subgraphs(node) for node in self.proto.graph.node):
+            return None
+        return read_graph(self.proto, types={})
+
+    @cached_property
+    def alike(self) -> Alike | None:
+        """Its nodes told apart; ``None`` where the graph is small or they cannot be."""
+        return None if self.records is None else alike(self.proto, self.records)
+
+    def types_by_likeness(self, binding: Binding) -> Mapping[str, Known] | None:
+        """The types of all tensors from nodes that are alike; ``None`` where these do not tell."""
+        if self.alike is None or self.alike.is_hopeless:
+            return None
+        try:
+            return self.alike.types_at(binding)
+        except UnlikeError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +95,10 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     """
     binding = bind(prepared.proto.graph, request)
     has_effect = request.batch is None or binding.batch is not None
-    if prepared.told and binding.old_batch is None:
-        types = prepared.told[0].types_at(binding)
-        if types is not None:
-            graph = retyped(prepared.read[0], types, frozenset())
-            return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
+    types = prepared.types_by_likeness(binding) if binding.old_batch is None else None
+    if types is not None and prepared.records is not None:
+        graph = retyped(prepared.records, types, frozenset())
+        return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
     shaped = with_shapes(prepared.proto, binding, at_olds=prepared.at_olds)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
     graph = _graph(prepared, binding, shaped)
@@ -85,15 +107,8 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 
 def _graph(prepared: Prepared, binding: Binding, shaped: Shaped) -> Graph:
     """Read the records; those that no batch changes are read once."""
-    if binding.old_batch is not None:
-        # Its constants were written anew.
-        return read_graph(shaped.proto, shaped.assumed)
-    if prepared.read:
-        types = shaped.types or known_types(shaped.proto.graph)
-        return retyped(prepared.read[0], types, shaped.assumed)
-    graph = read_graph(shaped.proto, shaped.assumed, shaped.types)
-    if is_retypable(graph):
-        prepared.read.append(graph)
-        if shaped.is_onnxs and shaped.types is not None:
-            prepared.told.append(Told(prepared.proto, graph, shaped.types))
-    return graph
+    if binding.old_batch is not None or prepared.records is None:
+        # Its constants were written anew, or its subgraphs hold types of their own.
+        return read_graph(shaped.proto, shaped.assumed, shaped.types)
+    types = shaped.types or known_types(shaped.proto.graph)
+    return retyped(prepared.records, types, shaped.assumed)

@@ -8,11 +8,8 @@ from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.model.value_types import NOTHING_KNOWN, Known
 
 _GIVEN = frozenset({Role.INPUT, Role.ACTIVATION})
-
-
-def is_retypable(graph: Graph) -> bool:
-    """Whether dims change nothing of a graph but the types of its tensors."""
-    return not any(node.subgraphs or node.onnx_op == "ConstantOfShape" for node in graph.nodes)
+_FILLS = "ConstantOfShape"
+"""What it makes is a weight at times, as long as the dims say."""
 
 
 def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str]) -> Graph:
@@ -21,8 +18,9 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
     ``assumed`` names the tensors whose shapes nothing derives.
     """
     tensors = {**graph.tensors}
+    filled = {name for node in graph.nodes if node.op_type == _FILLS for name in node.writes}
     for name, tensor in graph.tensors.items():
-        if tensor.role not in _GIVEN:
+        if tensor.role not in _GIVEN and name not in filled:
             continue
         kind, is_assumed = types.get(name, NOTHING_KNOWN), name in assumed
         if (

@@ -1,41 +1,38 @@
-"""The types of a large graph at other dims, from nodes that are alike.
+"""The types of a large graph, from nodes that are alike.
 
-A large graph is few blocks many times over. Where onnx alone has told all its types at some dims,
-two nodes are alike whose operators, attributes and small constants are the same and whose inputs
-are of the same types, both at those dims and at the new ones. Of nodes that are alike one is asked:
-at the old dims, where the answer must be what onnx said of the whole graph, and at the new ones.
-onnx works each node of a whole graph out by the same function, from the same inputs; what it takes
-longer for is to write the whole graph and to have it read again.
+A large graph is few blocks many times over. Two nodes are alike whose operators and attributes are
+the same and whose inputs are of the same kinds; of nodes that are alike one is asked. onnx works
+each node of a whole graph out by the same function, from the same inputs; what it takes longer for
+is to write the whole graph and to have it read again, and for every other batch once more.
+
+Only a graph of which all types follow so is told; any other is left to the whole inference.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
 import onnx
-import onnx.helper
 
 from onnxmem.model.binding import Binding, given_inputs
 from onnxmem.model.constants import Array
-from onnxmem.model.dtypes import DType
-from onnxmem.model.graph import Graph, Role, Tensor
+from onnxmem.model.dtypes import dtype_of
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.shapes.declared import agree
+from onnxmem.model.shapes.folding import Folder, type_with_value
+from onnxmem.model.shapes.kinds import Kinds
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.value_types import Known, dense_type, known_of
-from onnxmem.ops.spec import known_dims
+from onnxmem.model.shapes.sequences import is_followed
+from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
+from onnxmem.records import record
 
 MANY_NODES: Final = 5_000
 """Of fewer nodes onnx is sooner asked as a whole."""
-_NODES_OF_A_KIND: Final = 32
+NODES_OF_A_KIND: Final = 32
 """So many nodes at least are alike on average, or to ask one of each is no gain."""
 
-_LEFT_OUT: Final = -1
+LEFT_OUT: Final = -1
 """In place of a kind, of an operand that is left out."""
-_STORED: Final = frozenset({Role.WEIGHT, Role.UNREAD})
-_NUMBERS: Final[Mapping[DType | None, int]] = {
-    dtype: number for number, dtype in enumerate(DType, start=1)
-}
 
 _PLAIN: Final = frozenset(
     {
@@ -44,139 +41,184 @@ _PLAIN: Final = frozenset(
     }
 )
 """Attributes that the record of a node holds."""
+_MAX_ATTRIBUTE_BYTES: Final = 4096
+"""Of other attributes that nodes are told by."""
+
+Numbers = dict[str, int]
+"""The kind of each tensor, by name; ``""`` is what is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A graph of which onnx alone told all types, at the dims that it was asked for."""
+@record
+class Step:
+    """A node as the walk sees it."""
 
-    model: onnx.ModelProto
-    graph: Graph
-    types: Mapping[str, Known]
-    """Of the graph's inputs and of what its nodes make."""
-
-    def types_at(self, binding: Binding) -> Mapping[str, Known] | None:
-        """The same at other dims; ``None`` where they do not follow so, or the graph is small."""
-        nodes = self.model.graph.node
-        if len(nodes) < MANY_NODES or not all(map(_is_plain, nodes)):
-            return None
-        types = _Walk(self).types_at(binding)
-        is_told = types is not None and agree(self.model.graph, binding.dims, types)
-        return types if is_told else None
+    place: int
+    """Among the nodes of the model."""
+    likeness: int
+    """The same for nodes whose operators, attributes and operands that are given are the same."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
 
 
-def _is_plain(node: onnx.NodeProto) -> bool:
-    """Whether the record of a node holds all of its attributes, or its outputs are constants."""
-    attributes = node.attribute
-    return (
-        not attributes
-        or node.op_type == "Constant"
-        or all(each.type in _PLAIN and not each.ref_attr_name for each in attributes)
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What is known of the tensors of one kind."""
-
-    old: onnx.TypeProto
-    new: onnx.TypeProto
-    value: tuple[int | float, ...] | None = None
-    """The elements of a small constant."""
+class UnlikeError(Exception):
+    """The types of a graph do not follow from nodes that are alike."""
 
 
 @dataclass(slots=True)
-class _Walk:
-    told: Told
-    kinds: list[_Kind] = field(default_factory=list)
-    places: dict[tuple[object, ...], int] = field(default_factory=dict)
-    """What tells a kind, and its place among the kinds."""
+class Alike:
+    """A large graph whose nodes are told apart by all that their outputs follow from.
+
+    :raises UnlikeError: they cannot be.
+    """
+
+    model: onnx.ModelProto
+    graph: Graph
+    """The records of the model; the types that they give of what nodes make are not looked at."""
+    kinds: Kinds = field(default_factory=Kinds)
+    steps: list[Step] = field(init=False)
+    stored: Numbers = field(init=False)
+    answers: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+    """The kinds of outputs by likeness and by the kinds of inputs."""
+    is_hopeless: bool = False
+    """Few nodes turned out to be alike."""
     asker: NodeInference = field(init=False)
+    folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asker = NodeInference(self.told.model)
+        self.asker = NodeInference(self.model)
+        self.folder = Folder(self.model.opset_import)
+        self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
+        self.steps = list(_steps(self.model.graph.node, self.graph.nodes, self.stored))
 
-    def types_at(self, binding: Binding) -> Mapping[str, Known] | None:
-        """Walk the nodes in running order, and ask of those that are alike the first."""
-        nodes, of = self.told.graph.nodes, {"": _LEFT_OUT}
-        of.update(self._given(binding))
-        answers: dict[tuple[object, ...], Sequence[int]] = {}
-        for place, node in enumerate(nodes):
-            if node.op_type == "Constant":
-                if not of.keys() >= {*node.outputs}:
-                    return None
-                continue
-            inputs = tuple([of[name] for name in node.inputs])
-            key = (node.op_type, node.domain, id(node.attributes), inputs, *map(bool, node.outputs))
+    def types_at(self, binding: Binding) -> Mapping[str, Known]:
+        """The types of inputs and of all that nodes make.
+
+        :raises UnlikeError: they do not follow so, or the file says otherwise.
+        """
+        types = self.known(self.numbers_at(binding.shapes))
+        proto = self.model.graph
+        if not (agree(proto, binding.dims, types) and _are_of(proto.output, types)):
+            raise UnlikeError
+        return types
+
+    def known(self, of: Numbers) -> Mapping[str, Known]:
+        """The types of all tensors by their kinds."""
+        known = [kind.known for kind in self.kinds.kinds]
+        return {name: known[number] for name, number in of.items() if number != LEFT_OUT}
+
+    def numbers_at(self, shapes: Mapping[str, Sequence[int]]) -> Numbers:
+        """Walk the nodes in running order, and ask of those that are alike the first.
+
+        :raises UnlikeError: the type of a tensor does not follow, or few nodes are alike.
+        """
+        of, num_asked, answers = self.stored | self.given(shapes), 0, self.answers
+        for step in self.steps:
+            inputs = tuple([of[name] for name in step.inputs])
+            key = (step.likeness, *inputs)
             made = answers.get(key)
             if made is None:
-                made = self._asked(self.told.model.graph.node[place], inputs)
-                if made is None or len(answers) * _NODES_OF_A_KIND > len(nodes):
-                    return None
-                answers[key] = made
-            of.update(zip(node.outputs, made, strict=True))
-        known = [known_of(kind.new) for kind in self.kinds]
-        return {name: known[kind] for name, kind in of.items() if name}
+                num_asked += 1
+                self.give_up_after(num_asked)
+                made = answers[key] = self._asked(self.model.graph.node[step.place], inputs)
+            of.update(zip(step.outputs, made, strict=True))
+        return of
 
-    def _given(self, binding: Binding) -> Iterator[tuple[str, int]]:
-        """The kinds of the inputs, of the weights and of what Constant nodes make."""
-        for value in given_inputs(self.told.model.graph):
-            old, new = onnx.TypeProto(), onnx.TypeProto()
-            for proto in (old, new):
-                proto.CopyFrom(value.type)
-            if value.name in binding.shapes:
-                _set_dims(old, self.told.types[value.name].shape or ())
-                _set_dims(new, binding.shapes[value.name])
-            yield value.name, self._kind(_Kind(old, new))
-        for tensor in self.told.graph.tensors.values():
-            if tensor.role in _STORED:
-                yield tensor.name, self._stored(tensor)
+    def give_up_after(self, num_asked: int) -> None:
+        """Ask no more of single nodes than is sooner done than to ask of the whole graph.
 
-    def _stored(self, weight: Tensor) -> int:
-        value, dims = self.told.graph.values.get(weight.name), weight.shape
-        # What is no float and not at hand may hold dims all the same.
-        is_itself = value is None and (weight.dtype is None or not weight.dtype.is_floating)
-        key = dims, weight.dtype, repr(value), weight.name if is_itself else ""
-        if key not in self.places:
-            proto = dense_type(_NUMBERS.get(weight.dtype, 0), known_dims(dims) or ())
-            self.places[key] = len(self.kinds)
-            self.kinds.append(_Kind(proto, proto, value))
-        return self.places[key]
+        :raises UnlikeError: so many have been asked.
+        """
+        self.is_hopeless |= num_asked * NODES_OF_A_KIND > len(self.steps)
+        if self.is_hopeless:
+            raise UnlikeError
 
-    def _kind(self, kind: _Kind) -> int:
-        key = kind.old.SerializeToString(), kind.new.SerializeToString()
-        if key not in self.places:
-            self.places[key] = len(self.kinds)
-            self.kinds.append(kind)
-        return self.places[key]
+    def given(self, shapes: Mapping[str, Sequence[int]]) -> Numbers:
+        """The kinds of the graph's inputs.
 
-    def _asked(self, node: onnx.NodeProto, inputs: Sequence[int]) -> Sequence[int] | None:
-        """The kinds of a node's outputs; ``None``: it does not answer as in the whole graph."""
-        given = {name: self.kinds[at] for name, at in zip(node.input, inputs, strict=True) if name}
-        values = {name: _array(kind) for name, kind in given.items() if kind.value is not None}
-        before = self.asker.onnx_types(node, {n: kind.old for n, kind in given.items()}, values)
-        after = self.asker.onnx_types(node, {n: kind.new for n, kind in given.items()}, values)
+        :raises UnlikeError: a type is not known, or without elements.
+        """
+        of = {}
+        for value in given_inputs(self.model.graph):
+            proto = value.type
+            if value.name in shapes:
+                proto = dense_type(proto.tensor_type.elem_type, shapes[value.name])
+            if not is_complete(proto) or 0 in (shape_of(proto) or ()):
+                raise UnlikeError
+            of[value.name] = self.kinds.number(proto)
+        return of
+
+    def _asked(self, node: onnx.NodeProto, inputs: Sequence[int]) -> tuple[int, ...]:
+        """The kinds of a node's outputs."""
+        kinds = self.kinds.kinds
+        given = {name: kinds[at] for name, at in zip(node.input, inputs, strict=True) if name}
+        types = {name: kind.type for name, kind in given.items()}
+        values = {name: kind.value for name, kind in given.items() if kind.value is not None}
+        types |= self.asker.output_types(node, types, values)
+        return self.made(node, types, self.folder.values_of(node, values, types))
+
+    def made(
+        self, node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
+    ) -> tuple[int, ...]:
+        """The kinds of a node's outputs by what is known of these.
+
+        :raises UnlikeError: the type of one is not.
+        """
         made = []
         for name in node.output:
-            if name and not (
-                name in before
-                and name in after
-                and known_of(before[name]) == self.told.types[name]
-                and known_of(after[name]).is_complete
-            ):
-                return None
-            made.append(self._kind(_Kind(before[name], after[name])) if name else _LEFT_OUT)
-        return made
+            proto, value = types.get(name), values.get(name)
+            if value is not None:
+                proto = type_with_value(proto, value)
+            if name and (proto is None or not is_complete(proto)):
+                raise UnlikeError
+            made.append(self.kinds.number(proto, value) if name and proto else LEFT_OUT)
+        return tuple(made)
 
 
-def _set_dims(proto: onnx.TypeProto, dims: Sequence[int | None]) -> None:
-    shape = proto.tensor_type.shape
-    del shape.dim[:]
-    shape.dim.extend(onnx.TensorShapeProto.Dimension(dim_value=dim) for dim in dims)
+def alike(model: onnx.ModelProto, graph: Graph) -> Alike | None:
+    """Tell the nodes of a graph apart; ``None`` where it is small or they cannot be."""
+    if len(graph.nodes) < MANY_NODES:
+        return None
+    try:
+        return Alike(model, graph)
+    except UnlikeError:
+        return None
 
 
-def _array(kind: _Kind) -> Array:
-    """The elements of a small constant as they stand in the file."""
-    dense = kind.old.tensor_type
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(dense.elem_type)
-    return np.array(kind.value, dtype).reshape([dim.dim_value for dim in dense.shape.dim])
+def _steps(
+    protos: Iterable[onnx.NodeProto], nodes: Iterable[Node], stored: Mapping[str, int]
+) -> Iterator[Step]:
+    """The nodes but Constants, which have made something before the first node runs."""
+    likenesses: dict[tuple[object, ...], int] = {}
+    for place, (proto, node) in enumerate(zip(protos, nodes, strict=True)):
+        if node.onnx_op == "Constant":
+            if not stored.keys() >= {*node.outputs}:
+                raise UnlikeError
+            continue
+        attributes = node.attributes
+        others = () if len(proto.attribute) == len(attributes) else _others(proto)
+        key = (node.op_type, node.domain, id(attributes), others, *map(bool, node.outputs))
+        likeness = likenesses.get(key)
+        if likeness is None:
+            if is_followed(proto) or any(each.ref_attr_name for each in proto.attribute):
+                raise UnlikeError
+            likeness = likenesses[key] = len(likenesses)
+        yield Step(place, likeness, node.inputs, node.outputs)
+
+
+def _others(node: onnx.NodeProto) -> tuple[bytes, ...]:
+    """The attributes that the record of a node does not hold.
+
+    :raises UnlikeError: graphs, or a tensor that is large.
+    """
+    others = [attribute for attribute in node.attribute if attribute.type not in _PLAIN]
+    if any(each.HasField("g") or each.graphs for each in others):
+        raise UnlikeError
+    if sum(each.ByteSize() for each in others) > _MAX_ATTRIBUTE_BYTES:
+        raise UnlikeError
+    return tuple(each.SerializeToString() for each in others)
+
+
+def _are_of(outputs: Iterable[onnx.ValueInfoProto], types: Mapping[str, Known]) -> bool:
+    """Whether outputs of the graph have the element types that the file says."""
+    words = ((types[value.name], value.type.tensor_type.elem_type) for value in outputs)
+    return all(not word or known.dtype is dtype_of(word) for known, word in words)

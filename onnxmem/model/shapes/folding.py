@@ -14,12 +14,13 @@ from typing import Final
 
 import numpy as np
 import onnx
+import onnx.helper
 
 from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.likeness import Likeness, likeness
 from onnxmem.model.traversal import onnx_op
-from onnxmem.model.value_types import shape_of
+from onnxmem.model.value_types import dense_type, is_complete, shape_of
 from onnxmem.ops.spec import Shape, known_dims
 
 MAX_ELEMENTS: Final = BOUNDS.elements
@@ -98,6 +99,13 @@ class Folder:
     def _counted(self, made: dict[str, Array]) -> dict[str, Array]:
         self.num_elements += sum(value.size for value in made.values())
         return made
+
+
+def type_with_value(proto: onnx.TypeProto | None, value: Array) -> onnx.TypeProto:
+    """The type of what has been worked out; the value is right where the two differ."""
+    if proto is not None and is_complete(proto) and shape_of(proto) == value.shape:
+        return proto
+    return dense_type(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
 def ends_soon(node: onnx.NodeProto, values: Mapping[str, Array]) -> bool:

@@ -45,8 +45,6 @@ class Shaped:
     findings: tuple[Finding, ...]
     types: Mapping[str, Known] | None = None
     """The ``known_types`` of the top-level graph, where they are at hand."""
-    is_onnxs: bool = False
-    """Whether onnx has told all of them, asked for the whole graph."""
 
 
 def with_shapes(
@@ -68,9 +66,12 @@ def with_shapes(
             at_olds[tuple(binding.shapes.items())] = shaped.proto
         return shaped
     at_old = _at_old_batch(model, binding, at_olds)
-    rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch)
+    at_new = _inferred_whole(bound)
+    rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch, at_new)
     # What the file declares speaks of the old batch: it is no help here.
-    at_new, walked = inferred(bound, values)
+    if rebatched.is_rewritten:
+        at_new = _inferred_whole(bound)
+    walked = completed(at_new, values)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
     findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
@@ -114,7 +115,6 @@ def _with_declared(
         follows_batch=True,
         findings=findings,
         types=types,
-        is_onnxs=types is not None and not walked.values and not findings,
     )
 
 
@@ -179,22 +179,27 @@ def inferred(
     Comes back: the model with its shapes, and what was learnt beside them.
     """
     proto = _inferred_whole(bound)
+    return proto, completed(proto, values)
+
+
+def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
+    """Let the other engines find what onnx has left open of the whole graph, in place."""
     types = [(graph, known_types(graph)) for graph in graphs_in(proto.graph)]
     highest_rank = _forget_high_ranks(types)
     if highest_rank:
         # To derive them again, node by node, would take the square of the ranks.
-        return proto, Walked({}, {}, highest_rank=highest_rank)
+        return Walked({}, {}, highest_rank=highest_rank)
     if not any(open_names(graph, known) for graph, known in types):
-        return proto, Walked({}, {}, types=types[0][1])
+        return Walked({}, {}, types=types[0][1])
     walked = propagate(proto, values)
     for _ in range(_MAX_ROUNDS):
         known = known_types(proto.graph)
         if not num_open(proto, known):
-            return proto, replace(walked, types=known)
+            return replace(walked, types=known)
         if not infer_symbolically(proto, walked.values, walked.refused.keys()):
             break
         walked = propagate(proto, values)
-    return proto, walked
+    return walked
 
 
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:

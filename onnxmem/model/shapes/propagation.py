@@ -17,7 +17,7 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder
+from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
 from onnxmem.model.shapes.node_facts import NodeFacts
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.own_shapes import Body, body_inputs, values_of_branch
@@ -140,9 +140,7 @@ class _Walk:
         derived = self._derived(node, known, held)
         for name, folded in self.folder.values_of(node, held, derived).items():
             held[name] = folded
-            if not is_complete(known.get(name)) or shape_of(known[name]) != folded.shape:
-                elem_type = onnx.helper.np_dtype_to_tensor_dtype(folded.dtype)
-                known[name] = dense_type(elem_type, folded.shape)
+            known[name] = type_with_value(known.get(name), folded)
         found = [name for name in is_open if is_complete(known.get(name))]
         self.lost.difference_update(found)
         self.completed.update(found)

@@ -20,7 +20,8 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.constants import Array
+from onnxmem.model.shapes.batch_indices import count_on
 from onnxmem.model.shapes.batch_mixing import operands_with_batch
 from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
 from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
@@ -28,7 +29,7 @@ from onnxmem.model.shapes.folding import Folder
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
 from onnxmem.model.traversal import onnx_op
-from onnxmem.model.value_types import dense_type, dims_of
+from onnxmem.model.value_types import dense_type, dims_of, is_complete
 from onnxmem.ops.spec import Dims
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
@@ -46,18 +47,31 @@ class Rebatched:
     """Outputs of nodes whose target could not be read again."""
     stand_ins: Mapping[str, str]
     """New target -> the constant that it stands in for while shapes are inferred."""
+    is_rewritten: bool
+    """Whether any constant was."""
 
 
-def rebatch(model: onnx.ModelProto, at_old: onnx.ModelProto, old: int, new: int) -> Rebatched:
+def rebatch(
+    model: onnx.ModelProto,
+    at_old: onnx.ModelProto,
+    old: int,
+    new: int,
+    at_new: onnx.ModelProto | None = None,
+) -> Rebatched:
     """Rewrite, in place, the constants of a model whose inputs have a new batch already.
 
-    ``at_old`` is the same model with the shapes of the old batch inferred.
+    ``at_old`` is the same model with the shapes of the old batch inferred, ``at_new`` with what
+    onnx says of the new one while the constants stand, where it was asked.
     """
-    graph = at_old.graph
-    types: dict[str, onnx.TypeProto] = {}
-    add_known(graph, types, {})
-    walk = _Rebatching(model, types, old, new)
-    return Rebatched(tuple(walk.failures()), walk.stand_ins)
+    old_types: dict[str, onnx.TypeProto] = {}
+    add_known(at_old.graph, old_types, {})
+    told: dict[str, onnx.TypeProto] = {}
+    counted = count_on(model.graph, old, new)
+    if at_new is not None and not counted:
+        add_known(at_new.graph, told, {})
+    walk = Rebatching(model, old_types, old, new, told)
+    failures = tuple(walk.failures())
+    return Rebatched(failures, walk.stand_ins, counted or bool(walk.stand_ins))
 
 
 def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
@@ -72,13 +86,17 @@ def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> N
 
 
 @dataclass(slots=True)
-class _Rebatching:
+class Rebatching:
     """Mutable: what is known grows from node to node."""
 
     model: onnx.ModelProto
     old_types: Mapping[str, onnx.TypeProto]
     old: int
     new: int
+    told: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
+    """What onnx says of the new batch where nothing that comes before was rewritten."""
+    touched: set[str] = field(default_factory=set)
+    """New constants, and all that follows from one."""
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     old_dims: dict[str, Dims] = field(default_factory=dict)
@@ -96,19 +114,29 @@ class _Rebatching:
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
         graph = self.model.graph
-        self._count_on(graph)
         add_known(graph, self.types, self.values)
         for value in graph.input:
             self._place(value.name, ())
         for node in graph.node:
-            if not (self._grow_operands(node) and self._follows(node)):
+            if not self.takes(node):
                 yield node.output[0]
-            self._infer(node)
             self.producers.update(dict.fromkeys(node.output, node))
         yield from self._left_behind(graph)
 
+    def takes(self, node: onnx.NodeProto) -> bool:
+        """Rewrite a node's constants and infer what it makes; false where it cannot follow."""
+        follows = self._grow_operands(node) and self._follows(node)
+        self._infer(node)
+        return follows
+
     def _infer(self, node: onnx.NodeProto) -> None:
-        self.types.update(self.asker.output_types(node, self.types, self.values))
+        if not self.touched.isdisjoint(node.input):
+            self.touched.update(node.output)
+        told = {name: self.told[name] for name in node.output if name in self.told}
+        is_told = self.touched.isdisjoint(node.output) and all(map(is_complete, told.values()))
+        if not (is_told and len(told) == len(node.output)):
+            told = self.asker.output_types(node, self.types, self.values)
+        self.types.update(told)
         self.values.update(self.folder.values_of(node, self.values, self.types))
         for name in node.output:
             self._place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
@@ -217,6 +245,7 @@ class _Rebatching:
         self.model.graph.initializer.append(tensor)
         present = node.input[index]
         self.stand_ins[tensor.name] = self.stand_ins.get(present, present)
+        self.touched.add(tensor.name)
         node.input[index] = tensor.name
         self.types[tensor.name] = dense_type(tensor.data_type, tensor.dims)
         if value is not None:
@@ -228,24 +257,3 @@ class _Rebatching:
             old, new = self._old(value.name), dims_of(self.types.get(value.name))
             if old and old == new and old[0] == self.old:
                 yield value.name
-
-    def _count_on(self, graph: onnx.GraphProto) -> None:
-        """Let the constants that index the samples of a batch index those of the new one."""
-        constants = list(graph.initializer)
-        constants += [t for node in graph.node if (t := constant_tensor(node)) is not None]
-        for tensor in constants:
-            if not self._indexes_samples(tensor):
-                continue
-            dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-            value = np.arange(self.new, dtype=dtype).reshape(self.new, *tensor.dims[1:])
-            tensor.CopyFrom(onnx.numpy_helper.from_array(value, tensor.name))
-
-    def _indexes_samples(self, tensor: onnx.TensorProto) -> bool:
-        """Whether a constant of rank 2 or more counts from 0 along the old batch.
-
-        A constant of rank 1 may as well be a list of axes; a batch of 1 counts nothing.
-        """
-        if self.old == 1 or len(tensor.dims) == 1 or tuple(tensor.dims[:1]) != (self.old,):
-            return False
-        value = constant_value(tensor)
-        return value is not None and value.ravel().tolist() == list(range(self.old))
