@@ -1,23 +1,25 @@
-"""Types at other dims by nodes that are alike are those of the whole graph's inference."""
+"""Types by nodes that are alike are those of the whole graph's inference."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
 import onnx.parser
 import onnx.shape_inference
 import pytest
+from runtime_kinds import KINDS
+from test_backend_suite import models as backend_models
 
 from onnxmem import analyze
-from onnxmem.model.binding import Request, bind
-from onnxmem.model.building import Prepared, build, prepare
-from onnxmem.model.files import load
-from onnxmem.model.graph import Role
-from onnxmem.model.shapes import alike, with_shapes
-from onnxmem.model.value_types import Known, known_types
+from onnxmem.errors import OnnxmemError
+from onnxmem.model import BoundModel, ModelSource, Request, build, load, prepare
+from onnxmem.model.shapes import alike
 
 MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
-_CHAIN = """
+BATCHES = (None, 5)
+NEVER = 10**9
+
+CHAIN = """
     <ir_version: 10, opset_import: ["": 21]>
     chain (float[batch, 7] x, int64[3] given) => (float[batch, 7] y)
     <float[7, 7] w = {0}, int64[2] halves = {3, 4}, int64[1] first = {0}, int64[1] last = {5}> {
@@ -31,13 +33,54 @@ _CHAIN = """
         y = Add(n, x)
     }
 """
+COMPUTED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    computed (float[batch, 6] x) => (float[batch, 6] y)
+    <int64[1] rest = {-1}, int64[1] ends = {2}> {
+        dims = Shape(x)
+        batch = Slice(dims, zero, one, zero)
+        zero = Constant<value_ints = [0]>()
+        one = Constant<value_ints = [1]>()
+        target = Concat<axis = 0>(batch, rest, ends)
+        r = Reshape(x, target)
+        sizes = Concat<axis = 0>(batch, one)
+        filled = ConstantOfShape<value = float[1] {1.0}>(sizes)
+        flat = Reshape(r, dims)
+        y = Mul(flat, filled)
+    }
+"""
+FIXED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    fixed (float[2, 6] x) => (float[2, 6] y)
+    <float[2, 6] mask = {0,0,0,0,0,0,0,0,0,0,0,0}, int64[3] target = {2, 3, 2},
+     int64[2] back = {2, 6}> {
+        r = Reshape(x, target)
+        t = Transpose<perm = [0, 2, 1]>(r)
+        f = Reshape(t, back)
+        y = Add(f, mask)
+    }
+"""
+GROWN_ELSEWHERE = """
+    <ir_version: 10, opset_import: ["": 21]>
+    grown (float[2, 6] x) => (float[2, 6] y) <float[2, 6] mask = {0,0,0,0,0,0,0,0,0,0,0,0}> {
+        n = Neg(mask)
+        y = Add(x, n)
+    }
+"""
+COUNTED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    counted (float[3, 6] x) => (float[3, 6] y) <int64[3, 1] places = {0, 1, 2}> {
+        g = GatherND(x, places)
+        y = Relu(g)
+    }
+"""
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs are asked so too."""
     monkeypatch.setattr(alike, "MANY_NODES", 0)
-    monkeypatch.setattr(alike, "_NODES_OF_A_KIND", 0)
+    monkeypatch.setattr(alike, "NODES_OF_A_KIND", 0)
 
 
 def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.ModelProto:
@@ -48,51 +91,82 @@ def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.
     )
 
 
-def told(model: onnx.ModelProto | Path) -> Prepared:
-    """A model that was asked for its own batch."""
-    prepared = prepare(load(model))
-    build(prepared, Request(None, {}, {}))
-    return prepared
+def facts(bound: BoundModel) -> tuple[object, ...]:
+    """All that a reader of the graph sees."""
+    tensors = [
+        (each.name, each.dtype, each.shape, each.role, each.is_assumed)
+        for each in bound.graph.tensors.values()
+    ]
+    return tensors, bound.graph.values, bound.findings, bound.follows_batch
 
 
-def types_at(prepared: Prepared, batch: int) -> Mapping[str, Known] | None:
-    """Its types at another batch, by nodes that are alike."""
-    return prepared.told[0].types_at(bind(prepared.proto.graph, Request(batch, {}, {})))
+def is_told(source: ModelSource, batch: int | None) -> bool:
+    """Whether nodes that are alike tell the types."""
+    prepared = prepare(load(source))
+    bound = build(prepared, Request(batch))
+    return prepared.types_by_likeness(bound.binding) is not None
 
 
-def inferred_at(prepared: Prepared, batch: int) -> Mapping[str, Known]:
-    """The same by the whole graph's inference."""
-    binding = bind(prepared.proto.graph, Request(batch, {}, {}))
-    return known_types(with_shapes(prepared.proto, binding).proto.graph)
+def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Hold one way of telling types against the other at all batches; how many could be."""
+    num_told = 0
+    for batch in BATCHES:
+        monkeypatch.setattr(alike, "NODES_OF_A_KIND", 0)
+        monkeypatch.setattr(alike, "MANY_NODES", NEVER)
+        try:
+            whole = build(prepare(load(source)), Request(batch))
+        except OnnxmemError:
+            continue
+        monkeypatch.setattr(alike, "MANY_NODES", 0)
+        assert facts(build(prepare(load(source)), Request(batch))) == facts(whole)
+        num_told += is_told(source, batch)
+    return num_told
 
 
-def assert_alike(prepared: Prepared, batch: int, found: Mapping[str, Known]) -> None:
-    """Hold what is an input or made by a node against the whole graph's inference."""
-    expected = inferred_at(prepared, batch)
-    for name, tensor in prepared.read[0].tensors.items():
-        if tensor.role in {Role.INPUT, Role.ACTIVATION}:
-            assert found[name] == expected[name], name
+@pytest.mark.parametrize("text", [CHAIN, COMPUTED, FIXED], ids=["chain", "computed", "fixed"])
+def test_types_are_those_of_the_whole_graph(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants that tell shapes, computed dims, literals, operands that are left out."""
+    model = onnx.parser.parse_model(text)
+    assert assert_same(model, monkeypatch) == len(BATCHES)
 
 
-@pytest.mark.parametrize("batch", [1, 5, 131])
-def test_types_are_those_of_the_whole_graph(batch: int) -> None:
-    """Constants that tell shapes, literals, operands and results that are left out."""
-    prepared = told(onnx.parser.parse_model(_CHAIN))
-    found = types_at(prepared, batch)
-    assert found is not None
-    assert_alike(prepared, batch, found)
-    assert found["a"].shape == (batch, 3)
+@pytest.mark.usefixtures("of_any_size")
+def test_a_moved_batch_reaches_every_tensor() -> None:
+    """Targets of Reshape and a mask grow with the batch, and the file's constants stay."""
+    bound = build(prepare(load(onnx.parser.parse_model(FIXED))), Request(5))
+    shapes = {name: tensor.shape for name, tensor in bound.graph.tensors.items()}
+    assert (shapes["r"], shapes["t"], shapes["y"]) == ((5, 3, 2), (5, 2, 3), (5, 6))
+    assert shapes["mask"] == (2, 6)
+    assert bound.follows_batch
 
 
-def test_types_of_networks_are_those_of_the_whole_graph() -> None:
-    """Every network of which onnx alone tells all shapes."""
-    compared = []
-    for path in MODELS:
-        prepared = told(path)
-        if prepared.told and (found := types_at(prepared, 131)) is not None:
-            assert_alike(prepared, 131, found)
-            compared.append(path.stem)
-    assert {"resnet50", "alexnet"} <= {*compared}
+@pytest.mark.parametrize("text", [GROWN_ELSEWHERE, COUNTED], ids=["elsewhere", "counted"])
+def test_a_batch_that_moves_more_than_a_node_is_left_to_the_whole_graph(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.parser.parse_model(text)
+    assert assert_same(model, monkeypatch) < len(BATCHES)
+
+
+def test_networks_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {path.stem for path in MODELS if assert_same(path, monkeypatch) == len(BATCHES)}
+    assert {"resnet50", "alexnet", "bert_base"} <= told
+
+
+def test_kinds_of_nodes_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of onnxruntime's own, subgraphs, contradictions, old versions."""
+    num_told = [assert_same(kind.make().SerializeToString(), monkeypatch) for kind in KINDS]
+    assert sum(num_told) > len(KINDS)
+
+
+@pytest.mark.slow
+def test_the_backend_suite_is_that_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_told = [assert_same(model, monkeypatch) for model in _backend_models()]
+    assert sum(num_told) > 2 * len(num_told)
+
+
+def _backend_models() -> Iterator[onnx.ModelProto]:
+    return (model for _, model in backend_models())
 
 
 @pytest.mark.parametrize(
@@ -102,51 +176,54 @@ def test_types_of_networks_are_those_of_the_whole_graph() -> None:
         ("y = Add(x, w)", "float[3, 7] w = {0}", "float[N, 7]"),
         # The file's word is right at batch 1 alone.
         ("y = Relu(x)", "", "float[1, 7]"),
+        ("y = Relu(x)", "", "double[batch, 7]"),
     ],
 )
+@pytest.mark.usefixtures("of_any_size")
 def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: str, y: str) -> None:
     """The answer, findings and all, is that of a file that was never asked for another batch."""
     model = graph_of(nodes, weights, y)
-    prepared = told(model)
-    assert not prepared.told or types_at(prepared, 5) is None
+    assert not is_told(model, 5)
     moved, fresh = analyze(model).at(batch=5), analyze(model, batch=5)
     assert moved.findings == fresh.findings
     assert moved.total_bytes == fresh.total_bytes
 
 
+@pytest.mark.usefixtures("of_any_size")
 def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
-    """Records of nodes hold no tensors: such a graph is asked as a whole."""
-    tree = """
-        <ir_version: 10, opset_import: ["": 21, "ai.onnx.ml": 4]>
-        g (int64[batch] x) => (float[batch] y) {
-            y = ai.onnx.ml.LabelEncoder<keys_tensor = int64[1] {0}, values_tensor = float[1] {0.0},
-                default_tensor = float[1] {0.0}>(x)
-        }
-    """
-    prepared = told(onnx.parser.parse_model(tree))
-    assert not prepared.told or types_at(prepared, 5) is None
+    """Records of nodes hold no tensors: what these say is told by the file."""
+    nodes = " ".join(
+        f"k{dtype} = ConstantOfShape<value = {dtype}[1] {{0}}>(n)" for dtype in ("float", "int64")
+    )
+    model = graph_of(f"{nodes} n = Shape(x) y = Relu(x)")
+    tensors = build(prepare(load(model)), Request(5)).graph.tensors
+    assert is_told(model, 5)
+    assert [str(tensors[name].dtype) for name in ("kfloat", "kint64")] == ["float32", "int64"]
 
 
-def test_a_large_graph_is_inferred_whole_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The law in the batch asks of each kind of node once."""
-    calls = []
-    real = onnx.shape_inference.infer_shapes
+@pytest.mark.usefixtures("of_any_size")
+def test_a_sequence_is_left_to_the_whole_graph() -> None:
+    nodes = "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 0>(s)"
+    assert not is_told(graph_of(nodes, y="float[n, 7]"), 5)
 
-    def infer_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
-        calls.append(model)
-        return real(model)
 
-    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer_shapes)
+@pytest.mark.usefixtures("of_any_size")
+def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the graph nor the law in the batch."""
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", None)
     names = [f"t{i}" for i in range(64)]
     nodes = " ".join(f"{b} = Relu({a})" for a, b in zip(["x", *names], [*names, "y"], strict=True))
     law = analyze(graph_of(nodes)).batch_law
     assert law is not None
     assert (law.fixed_bytes, law.bytes_per_sample) == (0, 84)
-    assert len(calls) == 1
 
 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask of nodes one by one is no gain where few are alike."""
-    prepared = told(onnx.parser.parse_model(_CHAIN))
-    monkeypatch.setattr(alike, "_NODES_OF_A_KIND", 8)
-    assert types_at(prepared, 5) is None
+    monkeypatch.setattr(alike, "MANY_NODES", 0)
+    monkeypatch.setattr(alike, "NODES_OF_A_KIND", 8)
+    prepared = prepare(load(onnx.parser.parse_model(CHAIN)))
+    binding = build(prepared, Request(5)).binding
+    assert prepared.types_by_likeness(binding) is None
+    assert prepared.alike is not None
+    assert prepared.alike.is_hopeless

@@ -279,6 +279,12 @@ def test_the_batch_of_the_file_changes_nothing() -> None:
     assert shapes(MODEL, 4, "a b y") == [(4, 2, 3), (4, 6), (4, 1, 6)]
 
 
+def test_an_input_without_dims_has_no_batch() -> None:
+    text = """agraph (float[4, 6] x, float s) => (float[4, 3, 2] y) <int64[3] t = {4, 3, 2}> {
+        a = Mul(x, s) y = Reshape(a, t) }"""
+    assert shapes(text, 9, "s a y") == [(), (9, 6), (9, 3, 2)]
+
+
 def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
     law = onnxmem.analyze(model_of(MODEL)).batch_law
     assert law is not None

@@ -56,6 +56,15 @@ class Binding:
     """The number that the file fixes the batch at, where ``batch`` takes its place."""
     findings: tuple[Finding, ...]
 
+    @property
+    def shapes_at_old_batch(self) -> dict[str, tuple[int, ...]]:
+        """The inputs' shapes at the batch that the file fixes, the other dims as bound."""
+        old = self.old_batch
+        return {
+            name: dims if old is None or not dims else (old, *dims[1:])
+            for name, dims in self.shapes.items()
+        }
+
 
 def bind(graph: onnx.GraphProto, request: Request) -> Binding:
     """Give every dim of the graph inputs a number.

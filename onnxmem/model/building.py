@@ -18,6 +18,7 @@ from onnxmem.model.reading import read_graph
 from onnxmem.model.retyping import retyped
 from onnxmem.model.shapes import Shaped, Shapes, with_shapes
 from onnxmem.model.shapes.alike import Alike, UnlikeError, alike
+from onnxmem.model.shapes.alike_batch import AlikeInBatch
 from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import Known, known_types
 
@@ -54,7 +55,10 @@ class Prepared:
         if self.alike is None or self.alike.is_hopeless:
             return None
         try:
-            return self.alike.types_at(binding)
+            if binding.old_batch is None or binding.batch is None:
+                return self.alike.types_at(binding)
+            moved = AlikeInBatch(self.alike, binding.old_batch, binding.batch)
+            return moved.types(binding.shapes_at_old_batch, binding.shapes)
         except UnlikeError:
             return None
 
@@ -95,7 +99,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
     """
     binding = bind(prepared.proto.graph, request)
     has_effect = request.batch is None or binding.batch is not None
-    types = prepared.types_by_likeness(binding) if binding.old_batch is None else None
+    types = prepared.types_by_likeness(binding)
     if types is not None and prepared.records is not None:
         graph = retyped(prepared.records, types, frozenset())
         return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))

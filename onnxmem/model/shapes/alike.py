@@ -161,8 +161,12 @@ class Alike:
     ) -> tuple[int, ...]:
         """The kinds of a node's outputs by what is known of these.
 
-        :raises UnlikeError: the type of one is not.
+        :raises UnlikeError: the type of one is not, or onnx refuses the inputs.
         """
+        if self.asker.refused:
+            # Of which findings are told, by the walk of the whole graph.
+            self.asker.refused.clear()
+            raise UnlikeError
         made = []
         for name in node.output:
             proto, value = types.get(name), values.get(name)
@@ -176,7 +180,7 @@ class Alike:
 
 def alike(model: onnx.ModelProto, graph: Graph) -> Alike | None:
     """Tell the nodes of a graph apart; ``None`` where it is small or they cannot be."""
-    if len(graph.nodes) < MANY_NODES:
+    if len(graph.nodes) < MANY_NODES or model.graph.sparse_initializer:
         return None
     try:
         return Alike(model, graph)

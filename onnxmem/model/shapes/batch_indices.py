@@ -1,4 +1,4 @@
-"""Constants that index the samples of a batch: one of shape ``[batch, 1, ...]`` counts 0, 1, 2..."""
+"""Constants that index the samples of a batch: they count 0, 1, 2... along their first dim."""
 
 import numpy as np
 import onnx

@@ -84,8 +84,7 @@ def _at_old_batch(
     kept: MutableMapping[Shapes, onnx.ModelProto] | None,
 ) -> onnx.ModelProto:
     """The model with its shapes at the batch that it fixes, the other dims as bound."""
-    old = binding.old_batch or 1
-    shapes = {name: (old, *dims[1:]) for name, dims in binding.shapes.items()}
+    shapes = binding.shapes_at_old_batch
     key = tuple(shapes.items())
     if kept is not None and key in kept:
         return kept[key]

@@ -47,16 +47,19 @@ class Kinds:
         return self._entered(key, proto, value)
 
     def stored(self, model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[str, int]]:
-        """The kinds of the weights and of what Constant nodes make; ``graph`` is the model's."""
+        """The kinds of dense weights and of what Constant nodes make; ``graph`` is the model's."""
         weights = [each for each in graph.tensors.values() if each.role in _STORED]
         large = {each.name for each in weights if _may_hold_dims(each) and _is_large(each, graph)}
         arrays = _arrays(model.graph, large) if large else {}
         for weight in weights:
-            if weight.shape is not None:
+            if weight.shape is not None and weight.num_stored is None:
                 yield weight.name, self._weight(weight, graph, arrays)
 
     def _weight(self, weight: Tensor, graph: Graph, arrays: Mapping[str, Array]) -> int:
         value = graph.values.get(weight.name)
+        if value is not None and len(value) != weight.num_elements:
+            # Of another weight of the same name.
+            value = None
         # What is no float and not at hand may hold dims all the same.
         is_itself = value is None and _may_hold_dims(weight)
         key = weight.shape, weight.dtype, repr(value), weight.name if is_itself else ""
@@ -69,9 +72,7 @@ class Kinds:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(proto.tensor_type.elem_type)
         return self._entered(key, proto, np.array(value, dtype).reshape(dims))
 
-    def _entered(
-        self, key: tuple[object, ...], proto: onnx.TypeProto, value: Array | None
-    ) -> int:
+    def _entered(self, key: tuple[object, ...], proto: onnx.TypeProto, value: Array | None) -> int:
         if key not in self.numbers:
             self.numbers[key] = len(self.kinds)
             self.kinds.append(Kind(proto, known_of(proto), value))
@@ -95,6 +96,4 @@ def _arrays(graph: onnx.GraphProto, names: Iterable[str]) -> dict[str, Array]:
         if tensor is not None:
             constants[node.output[0]] = tensor
     read = ((name, constant_value(constants[name])) for name in names if name in constants)
-    return {
-        name: value for name, value in read if value is not None and value.dtype.kind in "biuf"
-    }
+    return {name: value for name, value in read if value is not None and value.dtype.kind in "biuf"}

@@ -69,7 +69,8 @@ def rebatch(
     counted = count_on(model.graph, old, new)
     if at_new is not None and not counted:
         add_known(at_new.graph, told, {})
-    walk = Rebatching(model, old_types, old, new, told)
+    engines = NodeInference(model), Folder(model.opset_import)
+    walk = Rebatching(model, old_types, old, new, engines, told)
     failures = tuple(walk.failures())
     return Rebatched(failures, walk.stand_ins, counted or bool(walk.stand_ins))
 
@@ -93,6 +94,7 @@ class Rebatching:
     old_types: Mapping[str, onnx.TypeProto]
     old: int
     new: int
+    engines: tuple[NodeInference, Folder]
     told: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
     """What onnx says of the new batch where nothing that comes before was rewritten."""
     touched: set[str] = field(default_factory=set)
@@ -104,19 +106,13 @@ class Rebatching:
     places: dict[str, Place] = field(default_factory=dict)
     producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
     stand_ins: dict[str, str] = field(default_factory=dict)
-    asker: NodeInference = field(init=False)
-    folder: Folder = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.asker = NodeInference(self.model)
-        self.folder = Folder(self.model.opset_import)
 
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
         graph = self.model.graph
         add_known(graph, self.types, self.values)
         for value in graph.input:
-            self._place(value.name, ())
+            self.place(value.name, ())
         for node in graph.node:
             if not self.takes(node):
                 yield node.output[0]
@@ -134,14 +130,15 @@ class Rebatching:
             self.touched.update(node.output)
         told = {name: self.told[name] for name in node.output if name in self.told}
         is_told = self.touched.isdisjoint(node.output) and all(map(is_complete, told.values()))
+        asker, folder = self.engines
         if not (is_told and len(told) == len(node.output)):
-            told = self.asker.output_types(node, self.types, self.values)
+            told = asker.output_types(node, self.types, self.values)
         self.types.update(told)
-        self.values.update(self.folder.values_of(node, self.values, self.types))
+        self.values.update(folder.values_of(node, self.values, self.types))
         for name in node.output:
-            self._place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
+            self.place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
 
-    def _place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
+    def place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
         """Find the batch in a tensor whose shape is known at both batches."""
         old, new = self._old(name), dims_of(self.types.get(name))
         if not old or not new or old == new:
