@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysed import Analysis
+from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
 from onnxmem.kv_cache import NoContextError
 from onnxmem.model import ModelFile, ModelSource, load
@@ -28,6 +29,7 @@ def _recipe(
     )
 
 
+@without_collection()
 def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     source: ModelSource,
     *,

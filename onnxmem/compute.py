@@ -7,7 +7,6 @@ of a Loop or a Scan as often as it runs; once, where only a run can tell.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.collecting import without_collection
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.trips import trip_count
 from onnxmem.sums import sum_known
@@ -47,7 +46,6 @@ class Compute:
     unknown_nodes: tuple[str, ...]
 
 
-@without_collection()
 def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
     by_node = dict(_by_node(_Counter(graph), graph))

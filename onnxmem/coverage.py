@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding, listed
 from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
@@ -28,7 +27,6 @@ class Coverage:
     figures leave them out and are lower bounds."""
 
 
-@without_collection()
 def coverage(
     graph: Graph, activations: ActivationMemory, training: TrainingMemory | None
 ) -> Coverage:

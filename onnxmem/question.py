@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem import measure, runtimes
 from onnxmem.analysed import Analysis
+from onnxmem.collecting import without_collection
 from onnxmem.compute import compute
 from onnxmem.coverage import coverage, model_findings
 from onnxmem.errors import UsageError
@@ -162,6 +163,7 @@ class Question:
             return None
         return cache_memory(self.cache, self.settings, terms, self.context)
 
+    @without_collection()
     def answer(self) -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
         terms = self.terms()

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Final
 
 from onnxmem.capacity import LAW_BATCH
-from onnxmem.collecting import without_collection
 from onnxmem.errors import ShapeError
 from onnxmem.memory.computed_dims import computes_dims
 from onnxmem.memory.growth import Growth
@@ -33,7 +32,6 @@ _TRIED: Final = (2, 100, 50)
 """About where rows of computed dims are tried: a little above the ends' ones, and well within."""
 
 
-@without_collection()
 def symbolic_terms(
     terms: Terms,
     walk: Walk,

@@ -16,6 +16,7 @@ from typing import Final
 import onnx
 
 from onnxmem.kv_cache.cache import Holds
+from onnxmem.model.columns import Columns
 from onnxmem.model.traversal import nodes_in, subgraphs
 
 _MS: Final = "com.microsoft"
@@ -79,9 +80,12 @@ class Flow:
     query_heads: int | None
 
 
-def flows(graph: onnx.GraphProto) -> Iterator[Flow]:
-    """Every cache operand that is a graph input, the operators of subgraphs included."""
-    takers = [node for node in nodes_in(graph.node) if node.op_type in _TAKERS]
+def flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
+    """Every cache operand that is a graph input, the operators of subgraphs included.
+
+    ``columns`` are those of the graph.
+    """
+    takers = columns.of_types(_TAKERS)
     if not takers:
         return
     ways = _Ways(graph)

@@ -25,6 +25,7 @@ from onnxmem.kv_cache.shapes import Pair, Shaped, shaped
 from onnxmem.kv_cache.symbols import symbols_of
 from onnxmem.model import Prepared
 from onnxmem.model.binding import Dims, given_inputs, input_dims
+from onnxmem.model.columns import Columns
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.traversal import nodes_in, outer_reads, subgraphs
 
@@ -56,7 +57,7 @@ def find_cache(prepared: Prepared) -> Recognised:
     outputs = {value.name: value for value in graph.output}
     parts: list[Part] = []
     remarks: list[Finding] = []
-    for candidate in _candidates(graph):
+    for candidate in _candidates(graph, prepared.columns):
         found = _part(candidate, outputs, prepared.batch_symbols)
         if isinstance(found, Part):
             parts.append(found)
@@ -83,10 +84,10 @@ def _assumptions(graph: onnx.GraphProto, parts: tuple[Part, ...]) -> Iterator[st
         yield "of an If the branch that takes more counts, in every step"
 
 
-def _candidates(graph: onnx.GraphProto) -> Iterator[_Candidate]:
+def _candidates(graph: onnx.GraphProto, columns: Columns) -> Iterator[_Candidate]:
     """Inputs that an operator takes as a cache, or that are named as one."""
     by_input: dict[str, Flow] = {}
-    found = tuple(flows(graph))
+    found = tuple(flows(graph, columns))
     is_read = any(flow.op_type == "Concat" for flow in found)
     read = {name for node in nodes_in(graph.node) for name in node.input} if is_read else set()
     for flow in found:

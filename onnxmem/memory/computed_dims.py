@@ -4,6 +4,7 @@ What is no polynomial may look like one at two ends: at two odd numbers ``n % 2`
 maximum is the symbol that is larger at both.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from onnxmem.memory.sizes import Ends
@@ -12,6 +13,8 @@ _READ_SHAPES: Final = frozenset({"Shape", "Size"})
 
 Growing = frozenset[tuple[int, int]]
 """Both numbers of dims that are not the same at both ends."""
+
+_NONE: Final[Growing] = frozenset()
 
 
 def computes_dims(ends: Ends) -> bool:
@@ -32,20 +35,28 @@ def computes_dims(ends: Ends) -> bool:
 
 def _makes_dims(ends: Ends) -> bool:
     """Whether a node makes a dim that grows and that none of its inputs has."""
-    tensors, far = ends.one.tensors, ends.far.tensors
+    far = ends.far.tensors
     known: dict[tuple[object, object], Growing] = {}
+    growing: dict[str, Growing] = {}
+    for name, tensor in ends.one.tensors.items():
+        # A large graph has few shapes.
+        shapes = tensor.shape, far[name].shape
+        if shapes not in known:
+            known[shapes] = _growing(ends, name)
+        if known[shapes]:
+            growing[name] = known[shapes]
+    for node in ends.one.nodes:
+        for name in node.outputs:
+            made = growing.get(name)
+            if made and not made <= _of_all(growing, node.reads):
+                return True
+    return False
 
-    def growing(names: tuple[str, ...]) -> Growing:
-        found: Growing = frozenset()
-        for name in names:
-            # A large graph has few shapes.
-            shapes = tensors[name].shape, far[name].shape
-            if shapes not in known:
-                known[shapes] = _growing(ends, name)
-            found |= known[shapes]
-        return found
 
-    return any(not growing(node.writes) <= growing(node.reads) for node in ends.one.nodes)
+def _of_all(growing: Mapping[str, Growing], names: Iterable[str]) -> Growing:
+    """The dims of several tensors that grow."""
+    found = [growing[name] for name in names if name in growing]
+    return found[0] if len(found) == 1 else _NONE.union(*found)
 
 
 def _growing(ends: Ends, name: str) -> Growing:

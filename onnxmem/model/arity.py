@@ -1,5 +1,6 @@
 """What a node cannot be without: inputs, outputs and the graphs inside it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,17 +24,25 @@ class _Least:
     """Attributes that hold the graphs it runs."""
 
 
-def refuse_unless_whole(node: onnx.NodeProto, version: int) -> None:
+def refuse_unless_whole(
+    node: onnx.NodeProto,
+    operator: str,
+    operands: tuple[Sequence[str], Sequence[str]],
+    version: int,
+) -> None:
     """Check one node of ONNX's own against the least that its operator has at a version.
+
+    ``operator`` is the node's, ``""`` where it is not ONNX's own; ``operands`` are its inputs and
+    its outputs.
 
     :raises GraphError: the node has less; it names the node and what it lacks.
     """
-    least = _least(onnx_op(node), version)
-    inputs, num_outputs = node.input[:], len(node.output)
+    inputs, outputs = operands
+    least = _least(operator, version)
     # Few nodes are refused: what does it is not called for each.
-    if len(inputs) < least.inputs or num_outputs < least.outputs:
+    if len(inputs) < least.inputs or len(outputs) < least.outputs:
         _refuse_fewer(node, "inputs", len(inputs), least.inputs)
-        _refuse_fewer(node, "outputs", num_outputs, least.outputs)
+        _refuse_fewer(node, "outputs", len(outputs), least.outputs)
     if "" in inputs:
         _refuse_left_out(node, least)
     if least.graphs:

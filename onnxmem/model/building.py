@@ -9,17 +9,17 @@ import onnx
 from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind
+from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.model.inlining import with_functions_inlined
 from onnxmem.model.normalising import normalised, refuse_partial_nodes
-from onnxmem.model.order import sort_nodes
+from onnxmem.model.order import sort_columns
 from onnxmem.model.reading import read_graph
 from onnxmem.model.retyping import retyped
 from onnxmem.model.shapes import Shaped, Shapes, with_shapes
 from onnxmem.model.shapes.alike import Alike, UnlikeError, alike
 from onnxmem.model.shapes.alike_batch import AlikeInBatch
-from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import Known, known_types
 
 
@@ -30,6 +30,8 @@ class Prepared:
     proto: onnx.ModelProto
     batch_symbols: frozenset[str]
     findings: tuple[Finding, ...]
+    columns: Columns = field(repr=False, compare=False)
+    """The nodes of the graph."""
     at_olds: dict[Shapes, onnx.ModelProto] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -41,14 +43,14 @@ class Prepared:
 
         :raises GraphError: a weight has a negative dim.
         """
-        if any(node.attribute and subgraphs(node) for node in self.proto.graph.node):
+        if self.columns.bodies:
             return None
-        return read_graph(self.proto, types={})
+        return read_graph(self.proto, types={}, columns=self.columns)
 
     @cached_property
     def alike(self) -> Alike | None:
         """Its nodes told apart; ``None`` where the graph is small or they cannot be."""
-        return None if self.records is None else alike(self.proto, self.records)
+        return None if self.records is None else alike(self.proto, self.records, self.columns.nodes)
 
     def types_by_likeness(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors from nodes that are alike; ``None`` where these do not tell."""
@@ -82,13 +84,18 @@ def prepare(model: ModelFile) -> Prepared:
     """
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    findings = [*normalised(proto)]
-    proto = with_functions_inlined(proto)
-    refuse_partial_nodes(proto)
-    if sort_nodes(proto.graph):
+    columns = columns_of(proto.graph)
+    findings = [*normalised(proto, columns)]
+    if proto.functions:
+        proto = with_functions_inlined(proto)
+        columns = columns_of(proto.graph)
+    version = next(entry.version for entry in proto.opset_import if not entry.domain)
+    refuse_partial_nodes(columns, version)
+    if sort_columns(proto.graph, columns):
         text = "the nodes stand in no order that can run; they were sorted"
         findings.append(Finding("unsorted_nodes", text))
-    return Prepared(proto, batch_symbols(proto.graph), tuple(findings))
+        columns = columns_of(proto.graph)
+    return Prepared(proto, batch_symbols(proto.graph), tuple(findings), columns)
 
 
 @without_collection()

@@ -11,20 +11,24 @@ from onnxmem.errors import GraphError
 from onnxmem.findings import Finding
 from onnxmem.model.arity import refuse_unless_whole
 from onnxmem.model.bounds import BOUNDS, variable
+from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.traversal import nodes_in, onnx_op
 
 _ALIAS = "ai.onnx"
 """Another name of ONNX's own domain, ``""``."""
 
 _LARGEST_VERSION = 2**31 - 1
+_STFT = "STFT"
 
 
-def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
+def normalised(model: onnx.ModelProto, columns: Columns) -> tuple[Finding, ...]:
     """Write ONNX's own domain in one way and import it where the model forgets to, in place.
+
+    ``columns`` are those of the model's graph.
 
     :raises GraphError: there are more nodes than are followed.
     """
-    nodes = list(nodes_in(model.graph.node))
+    nodes = list(nodes_in(columns.nodes)) if columns.bodies else columns.nodes
     if len(nodes) > BOUNDS.nodes:
         message = (
             f"{len(nodes):,} nodes, over {BOUNDS.nodes:,} ({variable('nodes')}); set that higher"
@@ -35,21 +39,25 @@ def normalised(model: onnx.ModelProto) -> tuple[Finding, ...]:
         # onnx keeps versions as C's int and knows none that are near its ends.
         entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
     for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
-        for node in [node for node in body if node.domain == _ALIAS or node.op_type == "STFT"]:
+        for node in [node for node in body if node.domain == _ALIAS or node.op_type == _STFT]:
             node.domain = _canonical(node.domain)
-            if node.op_type == "STFT" and not node.domain:
+            if node.op_type == _STFT and not node.domain:
                 _write_default(node)
     return _with_version(model)
 
 
-def refuse_partial_nodes(model: onnx.ModelProto) -> None:
-    """Check each node of a model that is normalised and whose functions are written out.
+def refuse_partial_nodes(columns: Columns, version: int) -> None:
+    """Check the nodes of a graph, those inside them included, at a version of ONNX's operators.
+
+    The graph belongs to a model that is normalised and whose functions are written out.
 
     :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
     """
-    version = next(entry.version for entry in model.opset_import if not entry.domain)
-    for node in nodes_in(model.graph.node):
-        refuse_unless_whole(node, version)
+    rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
+    for place, (node, op_type, inputs, outputs) in enumerate(rows):
+        refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
+        for _, inner in columns.bodies.get(place, ()):
+            refuse_partial_nodes(columns_of(inner), version)
 
 
 def _write_default(node: onnx.NodeProto) -> None:

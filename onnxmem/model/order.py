@@ -5,13 +5,14 @@ order as far as the edges allow, and names a cycle where there is one.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import onnx
 
 from onnxmem.errors import GraphError
-from onnxmem.model.traversal import given_names, node_label, outer_reads, subgraphs
+from onnxmem.model.columns import Columns, columns_of
+from onnxmem.model.traversal import given_names, node_label, outer_reads
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -19,20 +20,6 @@ if TYPE_CHECKING:
 _NEXT_STEP = "; export the model again"
 _LONGEST_CYCLE = 8
 """Nodes of a cycle that its message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """The nodes as the order sees them, column by column."""
-
-    nodes: Sequence[onnx.NodeProto]
-    reads: Sequence[Sequence[str]]
-    """Of each node what it and the graphs inside it read; ``""`` for what is left out."""
-    writes: Sequence[Sequence[str]]
-
-    def label(self, place: int) -> str:
-        """The name of a node in a message."""
-        return node_label(self.nodes[place])
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
@@ -43,7 +30,14 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
     :raises GraphError: a cycle, or a tensor that is defined twice or not at all; it names both the
         tensor and the node.
     """
-    steps = _steps(graph)
+    return sort_columns(graph, columns_of(graph), outer)
+
+
+def sort_columns(
+    graph: onnx.GraphProto, columns: Columns, outer: Collection[str] = frozenset()
+) -> bool:
+    """The same of a graph whose columns are at hand: they are of the order before."""
+    steps = _steps(columns)
     given = given_names(graph)
     producer = _producers(steps, given)
     _refuse_undefined(graph, steps, (producer, given, outer))
@@ -53,34 +47,37 @@ def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> 
         nodes = [steps.nodes[place] for place in order]
         del graph.node[:]
         graph.node.extend(nodes)
-    bodies = [inner for node in graph.node if node.attribute for _, inner in subgraphs(node)]
+    bodies = columns_of(graph).bodies if moved else columns.bodies
     offered = {*outer, *given, *producer} if bodies else ()
-    for inner in bodies:
+    for _, inner in (body for place in sorted(bodies) for body in bodies[place]):
         moved |= sort_nodes(inner, offered)
     return moved
 
 
-def _steps(graph: onnx.GraphProto) -> _Steps:
-    nodes = list(graph.node)
-    # A slice of names is read at once, far quicker than one name after another.
-    reads = [node.input[:] for node in nodes]
-    for place, node in enumerate(nodes):
-        for _, inner in subgraphs(node) if node.attribute else ():
-            reads[place].extend(sorted(outer_reads(inner)))
-    return _Steps(nodes, reads, [node.output[:] for node in nodes])
+def _steps(columns: Columns) -> Columns:
+    """The columns with what is read inside a node among what it reads."""
+    if not columns.bodies:
+        return columns
+    reads = list(columns.inputs)
+    for place, bodies in columns.bodies.items():
+        inside = (name for _, inner in bodies for name in sorted(outer_reads(inner)))
+        reads[place] = [*reads[place], *inside]
+    return replace(columns, inputs=reads)
 
 
-def _producers(steps: _Steps, given: set[str]) -> dict[str, int]:
+def _producers(steps: Columns, given: set[str]) -> dict[str, int]:
     """Map each tensor to the node that makes it; one that is made twice is refused."""
     producer: dict[str, int] = {}
-    for place, names in enumerate(steps.writes):
+    for place, names in enumerate(steps.outputs):
         for name in names:
             if name and (name in producer or name in given):
                 before = name in producer
                 first = (
-                    f"node {steps.label(producer[name])}" if before else "an input or initializer"
+                    f"node {node_label(steps.nodes[producer[name]])}"
+                    if before
+                    else "an input or initializer"
                 )
-                node = steps.label(place)
+                node = node_label(steps.nodes[place])
                 message = f"tensor {name!r} is defined twice: by {first} and by node {node}"
                 raise GraphError(message + _NEXT_STEP)
             if name:
@@ -89,13 +86,15 @@ def _producers(steps: _Steps, given: set[str]) -> dict[str, int]:
 
 
 def _refuse_undefined(
-    graph: onnx.GraphProto, steps: _Steps, known: Sequence[Collection[str]]
+    graph: onnx.GraphProto, steps: Columns, known: Sequence[Collection[str]]
 ) -> None:
-    undefined = {name for names in steps.reads for name in names}.difference({""}, *known)
+    undefined = {name for names in steps.inputs for name in names}.difference({""}, *known)
     if undefined:
-        reads = ((place, name) for place, names in enumerate(steps.reads) for name in names)
+        reads = ((place, name) for place, names in enumerate(steps.inputs) for name in names)
         place, name = next(read for read in reads if read[1] in undefined)
-        message = f"node {steps.label(place)} reads tensor {name!r}, which nothing defines"
+        message = (
+            f"node {node_label(steps.nodes[place])} reads tensor {name!r}, which nothing defines"
+        )
         raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
         if not any(value.name in names for names in known):
@@ -103,7 +102,7 @@ def _refuse_undefined(
             raise GraphError(message + _NEXT_STEP)
 
 
-def _running_order(steps: _Steps, producer: dict[str, int]) -> list[int]:
+def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
     """Order the nodes so that each follows what it reads; the file's order where that runs."""
     if _runs_in_file_order(steps, producer):
         return list(range(len(steps.nodes)))
@@ -114,7 +113,7 @@ def _running_order(steps: _Steps, producer: dict[str, int]) -> list[int]:
     edges.add_nodes_from(range(len(steps.nodes)))
     edges.add_edges_from(
         (producer[name], place)
-        for place, names in enumerate(steps.reads)
+        for place, names in enumerate(steps.inputs)
         for name in names
         if name in producer
     )
@@ -124,22 +123,22 @@ def _running_order(steps: _Steps, producer: dict[str, int]) -> list[int]:
         raise GraphError(_cycle_text(edges, steps)) from None
 
 
-def _runs_in_file_order(steps: _Steps, producer: dict[str, int]) -> bool:
-    for place, names in enumerate(steps.reads):
+def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
+    for place, names in enumerate(steps.inputs):
         for name in names:
             if producer.get(name, -1) >= place:
                 return False
     return True
 
 
-def _cycle_text(edges: "nx.DiGraph[int]", steps: _Steps) -> str:
+def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
     """Name the nodes of one cycle and the tensor that closes it."""
     import networkx as nx  # noqa: PLC0415 - as above
 
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
-    written = {*steps.writes[cycle[-1]]} - {""}
-    closing = next(name for name in steps.reads[cycle[0]] if name in written)
-    labels = [steps.label(place) for place in cycle]
+    written = {*steps.outputs[cycle[-1]]} - {""}
+    closing = next(name for name in steps.inputs[cycle[0]] if name in written)
+    labels = [node_label(steps.nodes[place]) for place in cycle]
     if len(labels) > _LONGEST_CYCLE:
         labels[_LONGEST_CYCLE - 1 : -1] = [f"... ({len(labels) - _LONGEST_CYCLE} more)"]
     path = " -> ".join((*labels, labels[0]))

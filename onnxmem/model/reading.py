@@ -7,12 +7,12 @@ from typing import Final
 
 import onnx
 
+from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.roles import weight_roles
 from onnxmem.model.scoped_names import free_prefix, outer_reads, unique_name
 from onnxmem.model.stored import sparse_constant, stored_sparse, stored_tensor
-from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
@@ -39,17 +39,18 @@ def read_graph(
     model: onnx.ModelProto,
     assumed: AbstractSet[str] = frozenset(),
     types: Mapping[str, Known] | None = None,
+    columns: Columns | None = None,
 ) -> Graph:
     """Read a model whose ``value_info`` holds what is known of its shapes.
 
     ``assumed`` names the tensors whose shapes nothing derives; ``types`` are the ``known_types`` of
-    the model's graph, where they are at hand.
+    the model's graph and ``columns`` its nodes, where they are at hand.
 
     :raises GraphError: a weight has a negative dim.
     """
     reader = _Reader(opsets={entry.domain: entry.version for entry in model.opset_import})
     types = known_types(model.graph) if types is None else types
-    graph = reader.graph(model.graph, "", {}, types)
+    graph = reader.graph(model.graph, "", {}, (columns or columns_of(model.graph), types))
     # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
     reader.tensors.update(weight_roles(graph))
     for name in assumed & reader.tensors.keys():
@@ -73,16 +74,17 @@ class _Reader:
         proto: onnx.GraphProto,
         prefix: str,
         outer: Mapping[str, str],
-        types: Mapping[str, Known],
+        read: tuple[Columns, Mapping[str, Known]],
     ) -> Graph:
-        """Read one graph; ``outer`` maps a name of an enclosing scope to its scoped name."""
+        """Read one graph, of whose nodes the columns and types are at hand.
+
+        ``outer`` maps a name of an enclosing scope to its scoped name.
+        """
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
         inputs = self._add_inputs(proto, prefix, scope)
-        # A slice of names is read at once, far quicker than one name after another.
-        made = [node.output[:] for node in proto.node]
-        scope.update((name, prefix + name) for names in made for name in names)
-        nodes = self._nodes(proto, prefix, scope, (made, types))
+        scope.update((name, prefix + name) for names in read[0].outputs for name in names)
+        nodes = self._nodes(*read, prefix, scope)
         outputs = tuple(scope[value.name] for value in proto.output)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
@@ -111,35 +113,33 @@ class _Reader:
 
     def _nodes(
         self,
-        proto: onnx.GraphProto,
+        columns: Columns,
+        types: Mapping[str, Known],
         prefix: str,
         scope: Mapping[str, str],
-        outputs_of: tuple[Sequence[Sequence[str]], Mapping[str, Known]],
     ) -> tuple[Node, ...]:
-        """Read the nodes; ``outputs_of`` are what each makes, and the types of all of it."""
+        """Read the nodes and what they make."""
         nodes = []
-        made, types = outputs_of
         taken: dict[str, int] = {}
-        has_bodies = any(subgraphs(node) for node in proto.node if node.attribute)
-        offered = sorted(set(scope.values())) if has_bodies else None
-        for place, node in enumerate(proto.node):
-            op_type = node.op_type
+        offered = sorted(set(scope.values())) if columns.bodies else None
+        rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
+        for place, (node, op_type, reads, made) in enumerate(rows):
             name = unique_name(prefix + (node.name or f"{op_type}_{place}"), taken)
-            texts = made[place]
-            outputs = tuple([scope[text] if text else "" for text in texts])
+            outputs = tuple([scope[text] if text else "" for text in made])
             if op_type == "Constant":
                 self._add_made_constants(node, outputs, types)
             else:
-                self._add_outputs(texts, outputs, types)
+                self._add_outputs(made, outputs, types)
             # A node's own graphs are read before it is.
-            inner = () if offered is None else self._inner(node, name, scope, offered)
+            bodies = columns.bodies.get(place, ())
+            inner = self._inner(bodies, name, scope, offered) if bodies and offered else ()
             domain = node.domain
             nodes.append(
                 Node(
                     name,
                     op_type,
                     domain,
-                    tuple([scope[text] if text else "" for text in node.input[:]]),
+                    tuple([scope[text] if text else "" for text in reads]),
                     outputs,
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
@@ -150,14 +150,18 @@ class _Reader:
         return tuple(nodes)
 
     def _inner(
-        self, proto: onnx.NodeProto, name: str, scope: Mapping[str, str], offered: Sequence[str]
+        self,
+        bodies: Sequence[tuple[str, onnx.GraphProto]],
+        name: str,
+        scope: Mapping[str, str],
+        offered: Sequence[str],
     ) -> tuple[tuple[str, Graph], ...]:
         prefixes = (
             (attribute, graph, free_prefix(f"{name}/{attribute}", offered))
-            for attribute, graph in subgraphs(proto)
+            for attribute, graph in bodies
         )
         return tuple(
-            (attribute, self.graph(graph, prefix, scope, known_types(graph)))
+            (attribute, self.graph(graph, prefix, scope, (columns_of(graph), known_types(graph))))
             for attribute, graph, prefix in prefixes
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from onnxmem.analysis import Analysis, analyze
+from onnxmem.collecting import without_collection
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
@@ -80,6 +81,7 @@ class Task:
         )
 
 
+@without_collection()
 def work(task: Task, analyse: Analyse = analyze) -> Outcome:
     """Work a model out, or take what the cache has of it; a fault of any kind is its own alone."""
     try:

@@ -74,6 +74,8 @@ class Alike:
     model: onnx.ModelProto
     graph: Graph
     """The records of the model; the types that they give of what nodes make are not looked at."""
+    nodes: Sequence[onnx.NodeProto]
+    """Those of the model, one for each record."""
     kinds: Kinds = field(default_factory=Kinds)
     steps: list[Step] = field(init=False)
     stored: Numbers = field(init=False)
@@ -88,7 +90,7 @@ class Alike:
         self.asker = NodeInference(self.model)
         self.folder = Folder(self.model.opset_import)
         self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
-        self.steps = list(_steps(self.model.graph.node, self.graph.nodes, self.stored))
+        self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
 
     def types_at(self, binding: Binding) -> Mapping[str, Known]:
         """The types of inputs and of all that nodes make.
@@ -119,8 +121,11 @@ class Alike:
             if made is None:
                 num_asked += 1
                 self.give_up_after(num_asked)
-                made = answers[key] = self._asked(self.model.graph.node[step.place], inputs)
-            of.update(zip(step.outputs, made, strict=True))
+                made = answers[key] = self._asked(self.nodes[step.place], inputs)
+            if len(made) == 1:
+                of[step.outputs[0]] = made[0]
+            else:
+                of.update(zip(step.outputs, made, strict=True))
         return of
 
     def give_up_after(self, num_asked: int) -> None:
@@ -178,12 +183,12 @@ class Alike:
         return tuple(made)
 
 
-def alike(model: onnx.ModelProto, graph: Graph) -> Alike | None:
+def alike(model: onnx.ModelProto, graph: Graph, nodes: Sequence[onnx.NodeProto]) -> Alike | None:
     """Tell the nodes of a graph apart; ``None`` where it is small or they cannot be."""
     if len(graph.nodes) < MANY_NODES or model.graph.sparse_initializer:
         return None
     try:
-        return Alike(model, graph)
+        return Alike(model, graph, nodes)
     except UnlikeError:
         return None
 

@@ -55,7 +55,7 @@ class AlikeInBatch:
             if made is None:
                 alike.give_up_after(len(answers))
                 olds = [at_old[name] for name in step.outputs]
-                made = answers[key] = self._asked(graph.node[step.place], inputs, olds)
+                made = answers[key] = self._asked(alike.nodes[step.place], inputs, olds)
             of.update(zip(step.outputs, made, strict=True))
         self._refuse_left_behind(of[value.name] for value in graph.output)
         kinds = alike.kinds.kinds

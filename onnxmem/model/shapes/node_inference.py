@@ -13,7 +13,7 @@ from onnxmem.model.shapes.contrib_shapes import contrib_types
 from onnxmem.model.shapes.likeness import Likeness, likeness
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.own_shapes import own_types
-from onnxmem.model.shapes.runtime_shapes import as_onnx, blocked_types, channel_block
+from onnxmem.model.shapes.runtime_shapes import NCHWC, as_onnx, blocked_types, channel_block
 from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged
 
@@ -24,8 +24,8 @@ class NodeInference:
 
     model: onnx.ModelProto
     opsets: Mapping[str, int] = field(init=False)
-    block: int = field(init=False)
-    """Channels in a block of onnxruntime's image operators."""
+    block: int = 0
+    """Channels in a block of onnxruntime's image operators; 0 until it is asked for."""
     refused: dict[str, str] = field(default_factory=dict)
     """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
     asked: dict[Likeness | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
@@ -33,7 +33,6 @@ class NodeInference:
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
-        self.block = channel_block(self.model.graph)
 
     def output_types(
         self,
@@ -59,6 +58,8 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         found = self.onnx_types(node, types, values)
+        if node.domain == NCHWC and not self.block:
+            self.block = channel_block(self.model.graph)
         for own in (
             own_types(node, types, values, self.opsets),
             blocked_types(node, types, self.block),
