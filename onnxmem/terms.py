@@ -6,7 +6,7 @@ from functools import cached_property
 
 from onnxmem import training as step
 from onnxmem.collecting import without_collection
-from onnxmem.memory import ActivationMemory, activation_memory
+from onnxmem.memory import ActivationMemory, activation_memory, in_place_peak_bytes
 from onnxmem.memory import schedule as orders
 from onnxmem.memory.schedule import Schedule
 from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
@@ -70,8 +70,15 @@ class Terms:
     @property
     def total_bytes(self) -> int | None:
         """Weights, inputs and in-place peak."""
-        peak_bytes = self.activations.in_place_peak_bytes
-        return sum_known((self.weight_bytes, self.inputs_bytes, peak_bytes))
+        return sum_known((self.weight_bytes, self.inputs_bytes, self._in_place_peak_bytes))
+
+    @cached_property
+    def _in_place_peak_bytes(self) -> int | None:
+        """Of activations that were asked for, or by itself: most batches are asked no more."""
+        if "activations" in vars(self):
+            return self.activations.in_place_peak_bytes
+        with without_collection():
+            return in_place_peak_bytes(self.graph)
 
     @property
     def is_whole(self) -> bool:

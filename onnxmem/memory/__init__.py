@@ -106,6 +106,12 @@ def activation_memory(graph: Graph) -> ActivationMemory:
     )
 
 
+def in_place_peak_bytes(graph: Graph) -> int | None:
+    """The in-place peak alone, as ``activation_memory`` has it, in half the time."""
+    buffers = read_scope(graph, buffer_lifetimes)
+    return _if_known(buffers, buffers.peak_bytes)
+
+
 def _elements(graph: Graph, buffer: Buffer) -> int:
     """Elements of a buffer: those of any of its tensors that is known, for all have as many."""
     for name in buffer.tensors:

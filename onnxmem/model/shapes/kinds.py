@@ -19,6 +19,8 @@ _STORED: Final = frozenset({Role.WEIGHT, Role.UNREAD})
 _NUMBERS: Final[Mapping[DType | None, int]] = {
     dtype: number for number, dtype in enumerate(DType, start=1)
 }
+_MOST_SCALES: Final = 8
+"""Fractions that shapes follow from: a Resize has as many scales as an image has dims, twice."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +58,10 @@ class Kinds:
                 yield weight.name, self._weight(weight, graph, arrays)
 
     def _weight(self, weight: Tensor, graph: Graph, arrays: Mapping[str, Array]) -> int:
-        value = graph.values.get(weight.name)
-        if value is not None and len(value) != weight.num_elements:
-            # Of another weight of the same name.
-            value = None
-        # What is no float and not at hand may hold dims all the same.
-        is_itself = value is None and _may_hold_dims(weight)
-        key = weight.shape, weight.dtype, repr(value), weight.name if is_itself else ""
+        value = _value(weight, graph)
+        # What may hold dims and is not at hand is like no other.
+        itself = weight.name if value is None and _may_hold_dims(weight) else ""
+        key = weight.shape, weight.dtype, value, itself
         if key in self.numbers:
             return self.numbers[key]
         dims = known_dims(weight.shape) or ()
@@ -77,6 +76,15 @@ class Kinds:
             self.numbers[key] = len(self.kinds)
             self.kinds.append(Kind(proto, known_of(proto), value))
         return self.numbers[key]
+
+
+def _value(weight: Tensor, graph: Graph) -> tuple[int | float, ...] | None:
+    """The elements of a weight that are at hand and that shapes may follow from."""
+    value = graph.values.get(weight.name)
+    # Another weight may have the same name.
+    if value is None or len(value) != weight.num_elements:
+        return None
+    return value if _may_hold_dims(weight) or len(value) <= _MOST_SCALES else None
 
 
 def _may_hold_dims(weight: Tensor) -> bool:
