@@ -91,7 +91,7 @@ def test_dead_bytes_are_used_again() -> None:
     assert (arena.size_bytes, arena.gap_bytes, arena.is_proven) == (12, 0, True)
 
 
-def test_a_block_placed_as_it_comes_is_mended_by_size() -> None:
+def test_a_block_placed_as_it_comes_is_placed_anew_by_size() -> None:
     # In time order b lies above the hole that a leaves, and c does not fit into that hole.
     blocks = [lifetime("a", 2, 0, 1), lifetime("b", 3, 0, 3), lifetime("c", 5, 1, 3)]
     blocks.append(lifetime("d", 3, 0, 1))
@@ -132,7 +132,7 @@ def test_real_networks_are_packed_to_the_bound_at_once(path: Path) -> None:
     assert arena.is_proven
 
 
-def test_an_order_is_mended_where_none_is_good() -> None:
+def test_an_arena_is_lowered_where_no_order_is_good() -> None:
     """A rectangle cut at random into pieces: the bound can be met, and no order meets it."""
     draws = Random(5)  # noqa: S311 - the same pieces each time
     boxes = [(0, 40, 0, 4096)]
@@ -150,7 +150,7 @@ def test_an_order_is_mended_where_none_is_good() -> None:
     check(arena, blocks)
     assert pack(blocks) == arena
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena_module, "_MAX_ATTEMPTS", 0)
+        patch.setattr(arena_module, "_MAX_STEPS", 0)
         assert pack(blocks).size_bytes > arena.size_bytes
 
 

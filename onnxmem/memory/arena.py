@@ -5,20 +5,22 @@ the peak of the live bytes, and one as small as that peak is proven least: the s
 
 Sizes are taken as they are: nothing is padded to an alignment, which each runtime chooses for
 itself. Finding the least arena is NP-hard. Several orders are tried, each with the smallest gap
-that fits and with the lowest, then the best of them is mended. Work is counted in pairs of buffers,
-not in seconds: a model has the same arena on every machine.
+that fits and with the lowest, then the best arena is lowered (``ejecting``). Work is counted in
+pairs of buffers, not in seconds: a model has the same arena on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
+
 from onnxmem.collecting import without_collection
+from onnxmem.memory.ejecting import Spans, lowered
 from onnxmem.memory.flat_gaps import place_flat
 from onnxmem.memory.free_list import place_in_time
 from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
 from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.mending import mended
 from onnxmem.memory.orders import Measures, orders
 from onnxmem.memory.timeline import timeline
 
@@ -26,7 +28,7 @@ _MAX_CONFLICTS = 300_000
 """Pairs of buffers live together up to which they are listed: some 6 MiB."""
 
 _MAX_WORK = 6_000_000
-"""Pairs and buffers that all orders and attempts together may look at: about a second."""
+"""Pairs and buffers that all orders together may look at: about a second."""
 
 _MAX_FLAT_WORK = 1_600_000_000
 """The same of flat arrays, where a pair is a few operations of one element: some seconds."""
@@ -37,8 +39,14 @@ _ENOUGH = 1_000
 _ORDERS_AT_ONCE = 4
 """Tried on flat arrays with one fit before the other: orders differ more than fits do."""
 
-_MAX_ATTEMPTS = 4_000
-"""At mending an order: a few buffers would use their work up by attempts without number."""
+_MAX_STEPS = 20_000
+"""At lowering an arena: a few buffers would use their work up by steps without number."""
+
+_MAX_STEP_WORK = 200_000_000
+"""Buffers that all of these steps together may look at."""
+
+_LARGEST_SUM = 2**62
+"""Of bytes that numpy adds: what a hostile file says may be past it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,8 @@ def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     num_steps = max((block.stop for block in blocks), default=0)
     lower_bound = timeline(blocks, num_steps).peak_bytes
     best, best_size = _smallest(_placements(blocks, sizes, lower_bound), sizes, lower_bound)
+    if best_size > lower_bound:
+        best, best_size = _lowered(best, blocks, sizes, lower_bound)
     names = (block.buffer.tensors[0] for block in blocks)
     return Arena(best_size, lower_bound, tuple(zip(names, best, strict=True)))
 
@@ -90,6 +100,19 @@ def _smallest(
         if best_size == lower_bound:
             break
     return best, best_size or 0
+
+
+def _lowered(
+    best: Sequence[int], blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
+) -> tuple[Sequence[int], int]:
+    """A smaller arena from the best that orders have found, and its size; else that one."""
+    if sum(sizes) < _LARGEST_SUM:
+        starts, stops = [block.start for block in blocks], [block.stop for block in blocks]
+        spans = Spans(*(np.array(each, dtype=np.int64) for each in (sizes, starts, stops)))
+        num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
+        for offsets in lowered(np.array(best, dtype=np.int64), spans, lower_bound, num_steps):
+            best = offsets.tolist()
+    return best, _top(best, sizes)
 
 
 def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
@@ -131,21 +154,11 @@ def _flat_tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
 
 
 def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
-    """Every order with both fits, as many as there is work for; then the best of them mended."""
+    """Every order with both fits, as many as there is work for."""
     work = 1 + sum(BLOCK_WORK + len(others) for others in conflicts)
     num_tries = max(1, _MAX_WORK // work)
     tries = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
-    tried = []
     for order, fit in islice(tries, num_tries):
         offsets = [-1] * len(order)
         place_blocks(order, measures.sizes, conflicts, fit, offsets)
         yield offsets
-        tried.append((_top(offsets, measures.sizes), order, offsets, fit))
-    best = min(tried, key=lambda each: each[0])
-    attempts = mended(*best[1:3], measures.sizes, conflicts, best[3])
-    work_left = _MAX_WORK - len(tried) * work
-    for attempt, looked_at in islice(attempts, _MAX_ATTEMPTS):
-        work_left -= looked_at
-        if work_left < 0:
-            return
-        yield attempt

@@ -37,12 +37,8 @@ def place_blocks(
     conflicts: Sequence[Sequence[int]],
     fit: Fit,
     offsets: list[int],
-    limit: int | None = None,
-) -> bool:
-    """Place blocks in turn among those of ``offsets`` that have one; -1 stands for none.
-
-    False: the block that would have ended above ``limit`` bytes, and those after it, have none.
-    """
+) -> None:
+    """Place blocks in turn among those of ``offsets`` that have one; -1 stands for none."""
     for i in order:
         taken = [
             (offset, offset + sizes[other])
@@ -50,11 +46,7 @@ def place_blocks(
             if (offset := offsets[other]) >= 0
         ]
         taken.sort()
-        offset = fit(taken, sizes[i])
-        if limit is not None and offset + sizes[i] > limit:
-            return False
-        offsets[i] = offset
-    return True
+        offsets[i] = fit(taken, sizes[i])
 
 
 def best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:

@@ -1,0 +1,141 @@
+"""A smaller arena from one that was found: what stands out of it is placed anew.
+
+A limit is set below the arena. The blocks that end above it are taken out and placed again, the
+largest first, each in the smallest gap that holds it below the limit. Where there is none, it takes
+the place of the blocks that weigh least, which are put out and placed again in their turn: such
+chains are ejection chains (Glover, "Ejection chains, reference structures and alternating path
+methods for traveling salesman problems", 1996). A block weighs its bytes times its steps, and more
+each time that it has put others out or was put out, so that no two change places for ever.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_FIRST_PART: Final = 0.85
+"""Of what an arena has above the lower bound: the limit that is tried first, after the bound."""
+_LAST_PART: Final = 0.995
+_ATTEMPTS: Final = 4
+"""So many at least share the steps: a limit that is too low takes no more."""
+_FIRST_ATTEMPTS: Final = 16
+"""The same of the lower bound, which is often too low."""
+_NO_GAP: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Blocks by their bytes, the step at which each starts, and the one before which it stops."""
+
+    sizes: Ints
+    starts: Ints
+    stops: Ints
+
+
+def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Iterator[Ints]:
+    """Offsets of smaller and smaller arenas, until the lower bound or for so many steps.
+
+    A step places one block: some array operations of as many elements as there are blocks.
+    """
+    part, at_most = 0.0, num_steps // _FIRST_ATTEMPTS
+    later = num_steps // _ATTEMPTS
+    while num_steps > 0:
+        gap = int((offsets + spans.sizes).max()) - lower_bound
+        if gap <= 0:
+            return
+        walk = _Ejecting(spans, lower_bound + int(gap * part))
+        found = walk.lowered(offsets, min(num_steps, at_most))
+        num_steps -= walk.num_steps + 1
+        if found is not None:
+            offsets = found
+            yield offsets
+        elif part == 0:
+            part, at_most = _FIRST_PART, later
+        else:
+            part = (1 + part) / 2
+            if part > _LAST_PART:
+                return
+
+
+@dataclass(slots=True, eq=False)
+class _Ejecting:
+    """One limit, and the blocks that are placed below it so far."""
+
+    spans: Spans
+    limit: int
+    num_steps: int = 0
+    offsets: Ints = field(init=False)
+    is_placed: npt.NDArray[np.bool_] = field(init=False)
+    areas: Floats = field(init=False)
+    weights: Floats = field(init=False)
+
+    def lowered(self, offsets: Ints, num_steps: int) -> Ints | None:
+        """Bring all blocks below the limit; ``None``: not in so many steps."""
+        spans = self.spans
+        self.offsets = offsets.copy()
+        self.is_placed = offsets + spans.sizes <= self.limit
+        self.areas = spans.sizes.astype(np.float64) * (spans.stops - spans.starts)
+        moves = np.ones(len(offsets))
+        self.weights = self.areas.copy()
+        waiting = [(-float(self.areas[i]), int(i)) for i in np.flatnonzero(~self.is_placed)]
+        heapify(waiting)
+        while waiting:
+            if self.num_steps == num_steps:
+                return None
+            self.num_steps += 1
+            _, block = heappop(waiting)
+            put_out = self._place(block)
+            if put_out.size:
+                moved = np.append(put_out, block)
+                moves[moved] += 1
+                self.weights[moved] = self.areas[moved] * moves[moved] ** 2
+            for i in put_out:
+                heappush(waiting, (-float(self.areas[i]), int(i)))
+        return self.offsets
+
+    def _place(self, block: int) -> Ints:
+        """Place a block, in a gap or in the place of others: those that it puts out."""
+        spans, size = self.spans, int(self.spans.sizes[block])
+        is_live = spans.starts < spans.stops[block]
+        is_live &= spans.stops > spans.starts[block]
+        is_live &= self.is_placed
+        live = np.flatnonzero(is_live)
+        live = live[np.argsort(self.offsets[live], kind="stable")]
+        low = self.offsets[live]
+        high = low + spans.sizes[live]
+        # Where each gap begins, and its bytes: the last ends at the limit.
+        tops = np.zeros(low.size + 1, dtype=np.int64)
+        np.maximum.accumulate(high, out=tops[1:])
+        gaps = np.append(low, self.limit) - tops
+        fits = gaps >= size
+        put_out = live[:0]
+        if fits.any():
+            offset = int(tops[np.where(fits, gaps, _NO_GAP).argmin()])
+        else:
+            offset = self._lightest(tops, (low, high), self.weights[live], size)
+            put_out = live[(low < offset + size) & (high > offset)]
+        self.is_placed[put_out] = False
+        self.is_placed[block] = True
+        self.offsets[block] = offset
+        return put_out
+
+    def _lightest(self, tops: Ints, ranges: tuple[Ints, Ints], weights: Floats, size: int) -> int:
+        """The offset at which the blocks in the way weigh least; ranges come sorted by start."""
+        low, high = ranges
+        highest = self.limit - size
+        offsets = np.unique(np.append(tops[tops <= highest], highest))
+        by_high = np.argsort(high, kind="stable")
+        # In the way are those that start before the block's end, less those that end before it.
+        started = np.append(0.0, np.cumsum(weights))
+        ended = np.append(0.0, np.cumsum(weights[by_high]))
+        in_the_way = (
+            started[np.searchsorted(low, offsets + size, side="left")]
+            - ended[np.searchsorted(high[by_high], offsets, side="right")]
+        )
+        return int(offsets[in_the_way.argmin()])
