@@ -80,7 +80,7 @@ COUNTED = """
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs are asked so too."""
     monkeypatch.setattr(alike, "MANY_NODES", 0)
-    monkeypatch.setattr(alike, "NODES_OF_A_KIND", 0)
+    monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
 
 
 def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.ModelProto:
@@ -111,7 +111,7 @@ def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
     """Hold one way of telling types against the other at all batches; how many could be."""
     num_told = 0
     for batch in BATCHES:
-        monkeypatch.setattr(alike, "NODES_OF_A_KIND", 0)
+        monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
         monkeypatch.setattr(alike, "MANY_NODES", NEVER)
         try:
             whole = build(prepare(load(source)), Request(batch))
@@ -221,7 +221,7 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask of nodes one by one is no gain where few are alike."""
     monkeypatch.setattr(alike, "MANY_NODES", 0)
-    monkeypatch.setattr(alike, "NODES_OF_A_KIND", 8)
+    monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 8)
     prepared = prepare(load(onnx.parser.parse_model(CHAIN)))
     binding = build(prepared, Request(5)).binding
     assert prepared.types_by_likeness(binding) is None

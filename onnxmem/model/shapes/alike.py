@@ -26,10 +26,14 @@ from onnxmem.model.shapes.sequences import is_followed
 from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
 from onnxmem.records import record
 
-MANY_NODES: Final = 5_000
+MANY_NODES: Final = 200
 """Of fewer nodes onnx is sooner asked as a whole."""
 NODES_OF_A_KIND: Final = 32
 """So many nodes at least are alike on average, or to ask one of each is no gain."""
+FEW_NODES_OF_A_KIND: Final = 4
+"""The same where few are asked in all: most graphs compute dims or fix the batch, and to ask of
+those as a whole takes longer than of others."""
+FEW_ASKED: Final = 250
 
 LEFT_OUT: Final = -1
 """In place of a kind, of an operand that is left out."""
@@ -133,7 +137,9 @@ class Alike:
 
         :raises UnlikeError: so many have been asked.
         """
-        self.is_hopeless |= num_asked * NODES_OF_A_KIND > len(self.steps)
+        few = min(FEW_NODES_OF_A_KIND, NODES_OF_A_KIND)
+        alike = few if num_asked <= FEW_ASKED else NODES_OF_A_KIND
+        self.is_hopeless |= num_asked * alike > len(self.steps)
         if self.is_hopeless:
             raise UnlikeError
 
