@@ -83,9 +83,10 @@ class _Reader:
         scope = {**outer}
         self._add_initializers(proto, prefix, scope)
         inputs = self._add_inputs(proto, prefix, scope)
-        scope.update((name, prefix + name) for names in read[0].outputs for name in names)
+        if prefix or read[0].bodies:
+            scope.update((name, prefix + name) for names in read[0].outputs for name in names)
         nodes = self._nodes(*read, prefix, scope)
-        outputs = tuple(scope[value.name] for value in proto.output)
+        outputs = _scoped([value.name for value in proto.output], prefix, scope)
         return Graph(proto.name, nodes, inputs, outputs, self.tensors, self.values)
 
     def _add_initializers(self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]) -> None:
@@ -125,7 +126,7 @@ class _Reader:
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
         for place, (node, op_type, reads, made) in enumerate(rows):
             name = unique_name(prefix + (node.name or f"{op_type}_{place}"), taken)
-            outputs = tuple([scope[text] if text else "" for text in made])
+            outputs = _scoped(made, prefix, scope)
             if op_type == "Constant":
                 self._add_made_constants(node, outputs, types)
             else:
@@ -139,7 +140,7 @@ class _Reader:
                     name,
                     op_type,
                     domain,
-                    tuple([scope[text] if text else "" for text in reads]),
+                    _scoped(reads, prefix, scope),
                     outputs,
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
@@ -211,3 +212,10 @@ class _Reader:
             value = constant_value(proto)
             if value is not None and value.dtype.kind in "biuf":
                 self.values[name] = tuple(value.ravel().tolist())
+
+
+def _scoped(names: Sequence[str], prefix: str, scope: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of a graph with their scopes; the main graph's are as they are."""
+    if not prefix:
+        return tuple(names)
+    return tuple([scope[name] if name else "" for name in names])
