@@ -285,6 +285,21 @@ def test_an_input_without_dims_has_no_batch() -> None:
     assert shapes(text, 9, "s a y") == [(), (9, 6), (9, 3, 2)]
 
 
+def test_values_that_are_worked_out_tell_shapes() -> None:
+    """The places of all elements of a tensor are as many as these, and their target follows."""
+    text = """agraph (float[3, 2] x) => (int64[1, 12, 1] y)
+        <int64[3] t = {1, 12, 1}> {
+            n = Shape(x) ones = ConstantOfShape<value = int64[1] {1}>(n)
+            places = NonZero(ones) y = Reshape(places, t) }"""
+    assert shapes(text, 5, "places y") == [(2, 10), (1, 20, 1)]
+
+
+def test_an_expanded_constant_grows_along_one_axis() -> None:
+    text = """agraph (float[2, 1] x) => (float[a, b] y)
+        <float[2, 2] k = {0, 0, 0, 0}, int64[2] t = {1, 1}> { e = Expand(k, t) y = Add(x, e) }"""
+    assert bound(text, 1).graph.tensors["x"].shape == (1, 1)
+
+
 def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
     law = onnxmem.analyze(model_of(MODEL)).batch_law
     assert law is not None

@@ -25,7 +25,7 @@ from onnxmem.model.shapes.batch_indices import count_on
 from onnxmem.model.shapes.batch_mixing import operands_with_batch
 from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
 from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
-from onnxmem.model.shapes.folding import Folder
+from onnxmem.model.shapes.folding import Folder, type_with_value
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known
 from onnxmem.model.traversal import onnx_op
@@ -134,7 +134,9 @@ class Rebatching:
         if not (is_told and len(told) == len(node.output)):
             told = asker.output_types(node, self.types, self.values)
         self.types.update(told)
-        self.values.update(folder.values_of(node, self.values, self.types))
+        for name, value in folder.values_of(node, self.values, self.types).items():
+            self.values[name] = value
+            self.types[name] = type_with_value(self.types.get(name), value)
         for name in node.output:
             self.place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
 
@@ -186,11 +188,12 @@ class Rebatching:
         self._stand_in(node, index, onnx.numpy_helper.from_array(value), value)
 
     def _grow_expanded(self, node: onnx.NodeProto, dims: Dims, data: Dims) -> None:
-        """Let data as long as the old batch meet a target that has the new one there."""
+        """Let data as long as the old batch meet a target that has the new one there, once."""
         shift = len(dims) - len(data)
         for axis, dim in enumerate(data):
             if shift >= 0 and dim == self.old != 1 and dims[axis + shift] == self.new:
                 self._grow(node, 0, Place(axis))
+                return
 
     def _grow_operands(self, node: onnx.NodeProto) -> bool:
         """Let the operands that are as long as the old batch be as long as the new one."""
