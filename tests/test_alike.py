@@ -1,12 +1,14 @@
 """Types by nodes that are alike are those of the whole graph's inference."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
 import onnx.parser
 import onnx.shape_inference
 import pytest
+from onnx import TensorProto
 from runtime_kinds import KINDS
 from test_backend_suite import models as backend_models
 
@@ -189,6 +191,48 @@ def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: st
     assert moved.total_bytes == fresh.total_bytes
 
 
+@pytest.mark.parametrize(
+    ("nodes", "weights", "y"),
+    [
+        # onnx says that a scalar comes out, its operators make a list.
+        ("n = Shape<start = 1>(x) s = Squeeze(n) y = Clip(s, k, k)", "int64[1] k = {3}", "int64"),
+        ("y = Relu(x)", "", "seq(float)"),
+        ("y = Reshape(x, t)", "float[2] t = {-1, 7}, int64[2] t = {7, -1}", "float[n, m]"),
+    ],
+    ids=["clip", "sequence", "twice"],
+)
+def test_where_the_ways_may_differ_the_whole_graph_is_asked(
+    nodes: str, weights: str, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assert_same(graph_of(nodes, weights, y), monkeypatch) == 0
+
+
+def test_a_fixed_batch_is_held_against_the_outputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2,6] x) => (double[2,6] y) {y=Relu(x)}'
+    )
+    assert assert_same(onnx.parser.parse_model(text), monkeypatch) == 0
+
+
+def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[onnx.NodeProto] = []
+    monkeypatch.setattr(alike.Alike, "_asked", lambda _, node, __: asked.append(node))
+    count = alike.MANY_NODES + 1
+    names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
+    nodes = " ".join(f"{b} = MatMul({a}, w_{b})" for a, b in pairwise(names))
+    model = graph_of(nodes, y="float[batch, n]")
+    for width, name in enumerate(names[1:], start=7):
+        weight = TensorProto(name=f"w_{name}", data_type=TensorProto.FLOAT, dims=[width, width + 1])
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="absent.bin")
+        model.graph.initializer.append(weight)
+    prepared = prepare(load(model))
+    assert prepared.types_by_likeness(build(prepared, Request(5)).binding) is None
+    assert asked == []
+
+
 @pytest.mark.usefixtures("of_any_size")
 def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
     """Records of nodes hold no tensors: what these say is told by the file."""
@@ -212,17 +256,18 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
     """Neither the graph nor the law in the batch."""
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", None)
     names = [f"t{i}" for i in range(64)]
-    nodes = " ".join(f"{b} = Relu({a})" for a, b in zip(["x", *names], [*names, "y"], strict=True))
+    nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(["x", *names, "y"]))
     law = analyze(graph_of(nodes)).batch_law
     assert law is not None
     assert (law.fixed_bytes, law.bytes_per_sample) == (0, 84)
 
 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To ask of nodes one by one is no gain where few are alike."""
+    """To ask of nodes one by one is no gain where few are alike, as where each makes more."""
     monkeypatch.setattr(alike, "MANY_NODES", 0)
-    monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 8)
-    prepared = prepare(load(onnx.parser.parse_model(CHAIN)))
+    names = ["x", *(f"t{i}" for i in range(16)), "y"]
+    nodes = " ".join(f"{b} = Concat<axis = 1>({a}, x)" for a, b in pairwise(names))
+    prepared = prepare(load(graph_of(nodes, y="float[batch, n]")))
     binding = build(prepared, Request(5)).binding
     assert prepared.types_by_likeness(binding) is None
     assert prepared.alike is not None

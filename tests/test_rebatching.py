@@ -294,6 +294,12 @@ def test_values_that_are_worked_out_tell_shapes() -> None:
     assert shapes(text, 5, "places y") == [(2, 10), (1, 20, 1)]
 
 
+def test_a_mask_counts_no_samples() -> None:
+    text = """agraph (float[2, 6] x) => (float[a, 6] y) <bool[2, 1] m = {0, 1}> {
+        y = Where(m, x, x) }"""
+    assert bound(text, 5).graph.tensors["y"].shape == (5, 6)
+
+
 def test_an_expanded_constant_grows_along_one_axis() -> None:
     text = """agraph (float[2, 1] x) => (float[a, b] y)
         <float[2, 2] k = {0, 0, 0, 0}, int64[2] t = {1, 1}> { e = Expand(k, t) y = Add(x, e) }"""

@@ -34,6 +34,9 @@ FEW_NODES_OF_A_KIND: Final = 4
 """The same where few are asked in all: most graphs compute dims or fix the batch, and to ask of
 those as a whole takes longer than of others."""
 FEW_ASKED: Final = 250
+_FIRST_STEPS: Final = 1_000
+"""Told apart by their weights alone before any is asked: most graphs that repeat nothing do so from
+the start."""
 
 LEFT_OUT: Final = -1
 """In place of a kind, of an operand that is left out."""
@@ -95,6 +98,9 @@ class Alike:
         self.folder = Folder(self.model.opset_import)
         self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
+        few = self.steps[:_FIRST_STEPS]
+        keys = {(step.likeness, *map(self.stored.get, step.inputs)) for step in few}
+        self.give_up_after(len(keys))
 
     def types_at(self, binding: Binding) -> Mapping[str, Known]:
         """The types of inputs and of all that nodes make.
@@ -102,10 +108,21 @@ class Alike:
         :raises UnlikeError: they do not follow so, or the file says otherwise.
         """
         types = self.known(self.numbers_at(binding.shapes))
-        proto = self.model.graph
-        if not (agree(proto, binding.dims, types) and _are_of(proto.output, types)):
+        if not agree(self.model.graph, binding.dims, types):
             raise UnlikeError
+        self.refuse_other_outputs(types)
         return types
+
+    def refuse_other_outputs(self, types: Mapping[str, Known]) -> None:
+        """Hold what the file says of the outputs' kinds and elements against their types.
+
+        :raises UnlikeError: it says otherwise, and onnx has rules of its own for that.
+        """
+        for value in self.model.graph.output:
+            word = value.type.tensor_type.elem_type
+            is_dense = value.type.WhichOneof("value") in {None, "tensor_type"}
+            if not is_dense or (word and types[value.name].dtype is not dtype_of(word)):
+                raise UnlikeError
 
     def known(self, of: Numbers) -> Mapping[str, Known]:
         """The types of all tensors by their kinds."""
@@ -117,6 +134,7 @@ class Alike:
 
         :raises UnlikeError: the type of a tensor does not follow, or few nodes are alike.
         """
+        self.asker.refused.clear()
         of, num_asked, answers = self.stored | self.given(shapes), 0, self.answers
         for step in self.steps:
             inputs = tuple([of[name] for name in step.inputs])
@@ -176,13 +194,15 @@ class Alike:
         """
         if self.asker.refused:
             # Of which findings are told, by the walk of the whole graph.
-            self.asker.refused.clear()
             raise UnlikeError
         made = []
         for name in node.output:
             proto, value = types.get(name), values.get(name)
             if value is not None:
-                proto = type_with_value(proto, value)
+                told, proto = proto, type_with_value(proto, value)
+                # Where onnx knows a type and its operators make another, the whole graph is asked.
+                if is_complete(told) and proto is not told:
+                    raise UnlikeError
             if name and (proto is None or not is_complete(proto)):
                 raise UnlikeError
             made.append(self.kinds.number(proto, value) if name and proto else LEFT_OUT)
@@ -191,7 +211,10 @@ class Alike:
 
 def alike(model: onnx.ModelProto, graph: Graph, nodes: Sequence[onnx.NodeProto]) -> Alike | None:
     """Tell the nodes of a graph apart; ``None`` where it is small or they cannot be."""
+    weights = model.graph.initializer
     if len(graph.nodes) < MANY_NODES or model.graph.sparse_initializer:
+        return None
+    if len({tensor.name for tensor in weights}) < len(weights):
         return None
     try:
         return Alike(model, graph, nodes)
@@ -231,9 +254,3 @@ def _others(node: onnx.NodeProto) -> tuple[bytes, ...]:
     if sum(each.ByteSize() for each in others) > _MAX_ATTRIBUTE_BYTES:
         raise UnlikeError
     return tuple(each.SerializeToString() for each in others)
-
-
-def _are_of(outputs: Iterable[onnx.ValueInfoProto], types: Mapping[str, Known]) -> bool:
-    """Whether outputs of the graph have the element types that the file says."""
-    words = ((types[value.name], value.type.tensor_type.elem_type) for value in outputs)
-    return all(not word or known.dtype is dtype_of(word) for known, word in words)

@@ -60,7 +60,9 @@ class AlikeInBatch:
         self._refuse_left_behind(of[value.name] for value in graph.output)
         kinds = alike.kinds.kinds
         news = [None if new == LEFT_OUT else kinds[new].known for _, new, _ in self.moves]
-        return {name: known for name, at in of.items() if (known := news[at])}
+        types = {name: known for name, at in of.items() if (known := news[at])}
+        alike.refuse_other_outputs(types)
+        return types
 
     def _given(self, at_old: Numbers, at_new: Numbers) -> Numbers:
         """What stands before the first node; an input has its batch where its dims differ."""

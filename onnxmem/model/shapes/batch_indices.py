@@ -33,5 +33,7 @@ def indices_of_samples(graph: onnx.GraphProto, batch: int) -> list[onnx.TensorPr
 def _counts_along(tensor: onnx.TensorProto, batch: int) -> bool:
     if len(tensor.dims) == 1 or tuple(tensor.dims[:1]) != (batch,):
         return False
+    if tensor.data_type == onnx.TensorProto.BOOL:
+        return False
     value = constant_value(tensor)
     return value is not None and value.ravel().tolist() == list(range(batch))

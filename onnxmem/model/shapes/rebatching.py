@@ -136,7 +136,8 @@ class Rebatching:
         self.types.update(told)
         for name, value in folder.values_of(node, self.values, self.types).items():
             self.values[name] = value
-            self.types[name] = type_with_value(self.types.get(name), value)
+            if not is_complete(self.types.get(name)):
+                self.types[name] = type_with_value(self.types.get(name), value)
         for name in node.output:
             self.place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
 
