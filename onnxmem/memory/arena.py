@@ -12,6 +12,7 @@ pairs of buffers, not in seconds: a model has the same arena on every machine.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 
 import numpy as np
 
@@ -39,14 +40,20 @@ _ENOUGH = 1_000
 _ORDERS_AT_ONCE = 4
 """Tried on flat arrays with one fit before the other: orders differ more than fits do."""
 
-_MAX_STEPS = 20_000
-"""At lowering an arena: a few buffers would use their work up by steps without number."""
+_STARTS = 2
+"""The best arenas of orders that are lowered."""
+
+_MAX_STEPS = 10_000
+"""At lowering one of them: a few buffers would use their work up by steps without number."""
 
 _MAX_STEP_WORK = 200_000_000
 """Buffers that all of these steps together may look at."""
 
 _LARGEST_SUM = 2**62
 """Of bytes that numpy adds: what a hostile file says may be past it."""
+
+_Placed = tuple[int, Sequence[int]]
+"""The size of an arena and its offsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,39 +87,43 @@ def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     sizes = [block.buffer.size_bytes or 0 for block in blocks]
     num_steps = max((block.stop for block in blocks), default=0)
     lower_bound = timeline(blocks, num_steps).peak_bytes
-    best, best_size = _smallest(_placements(blocks, sizes, lower_bound), sizes, lower_bound)
-    if best_size > lower_bound:
-        best, best_size = _lowered(best, blocks, sizes, lower_bound)
+    found = _smallest(_placements(blocks, sizes, lower_bound), sizes, lower_bound)
+    if found and found[0][0] > lower_bound and sum(sizes) < _LARGEST_SUM:
+        found = [*_lowered(found, blocks, sizes, lower_bound)]
+    best_size, best = min(found, key=itemgetter(0), default=(0, ()))
     names = (block.buffer.tensors[0] for block in blocks)
     return Arena(best_size, lower_bound, tuple(zip(names, best, strict=True)))
 
 
 def _smallest(
     placements: Iterable[Sequence[int]], sizes: Sequence[int], lower_bound: int
-) -> tuple[Sequence[int], int]:
-    """The best of some placements and its size; one at the lower bound ends the search."""
-    best: Sequence[int] = ()
-    best_size: int | None = None
+) -> list[_Placed]:
+    """The best few of some placements, the best first; one at the lower bound ends the search."""
+    found: list[_Placed] = []
     for offsets in placements:
-        size_bytes = _top(offsets, sizes)
-        if best_size is None or size_bytes < best_size:
-            best, best_size = offsets, size_bytes
-        if best_size == lower_bound:
+        found = sorted((*found, (_top(offsets, sizes), offsets)), key=itemgetter(0))[:_STARTS]
+        if found[0][0] == lower_bound:
             break
-    return best, best_size or 0
+    return found
 
 
 def _lowered(
-    best: Sequence[int], blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
-) -> tuple[Sequence[int], int]:
-    """A smaller arena from the best that orders have found, and its size; else that one."""
-    if sum(sizes) < _LARGEST_SUM:
-        starts, stops = [block.start for block in blocks], [block.stop for block in blocks]
-        spans = Spans(*(np.array(each, dtype=np.int64) for each in (sizes, starts, stops)))
-        num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
-        for offsets in lowered(np.array(best, dtype=np.int64), spans, lower_bound, num_steps):
-            best = offsets.tolist()
-    return best, _top(best, sizes)
+    found: Iterable[_Placed],
+    blocks: Sequence[Lifetime],
+    sizes: Sequence[int],
+    lower_bound: int,
+) -> Iterator[_Placed]:
+    """Smaller arenas, each from one that orders have found; one at the lower bound is the last."""
+    starts, stops = [block.start for block in blocks], [block.stop for block in blocks]
+    spans = Spans(*(np.array(each, dtype=np.int64) for each in (sizes, starts, stops)))
+    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
+    for size_bytes, offsets in found:
+        best = size_bytes, offsets
+        for lower in lowered(np.array(offsets, dtype=np.int64), spans, lower_bound, num_steps):
+            best = int((lower + spans.sizes).max()), lower.tolist()
+        yield best
+        if best[0] == lower_bound:
+            return
 
 
 def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
