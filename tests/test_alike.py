@@ -262,6 +262,20 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
     assert (law.fixed_bytes, law.bytes_per_sample) == (0, 84)
 
 
+@pytest.mark.usefixtures("of_any_size")
+def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is answered as if it were the first, whatever was forgotten before it."""
+    monkeypatch.setattr(alike, "_MOST_KEPT", 20)
+    for text in (CHAIN, FIXED):
+        prepared = prepare(load(onnx.parser.parse_model(text)))
+        for batch in range(1, 12):
+            fresh = prepare(load(onnx.parser.parse_model(text)))
+            swept = build(prepared, Request(batch))
+            assert facts(swept) == facts(build(fresh, Request(batch)))
+        assert prepared.alike is not None
+        assert len(prepared.alike.asker.asked) < 50
+
+
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask of nodes one by one is no gain where few are alike, as where each makes more."""
     monkeypatch.setattr(alike, "MANY_NODES", 0)

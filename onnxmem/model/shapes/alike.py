@@ -34,6 +34,8 @@ FEW_NODES_OF_A_KIND: Final = 4
 """The same where few are asked in all: most graphs compute dims or fix the batch, and to ask of
 those as a whole takes longer than of others."""
 FEW_ASKED: Final = 250
+_MOST_KEPT: Final = 5_000
+"""Answers: a sweep over many batches would keep those of each, some 10 KiB of a small model's."""
 _FIRST_STEPS: Final = 1_000
 """Told apart by their weights alone before any is asked: most graphs that repeat nothing do so from
 the start."""
@@ -83,10 +85,10 @@ class Alike:
     """The records of the model; the types that they give of what nodes make are not looked at."""
     nodes: Sequence[onnx.NodeProto]
     """Those of the model, one for each record."""
-    kinds: Kinds = field(default_factory=Kinds)
+    kinds: Kinds = field(init=False)
     steps: list[Step] = field(init=False)
     stored: Numbers = field(init=False)
-    answers: dict[tuple[int, ...], tuple[int, ...]] = field(default_factory=dict)
+    answers: dict[tuple[int, ...], tuple[int, ...]] = field(init=False)
     """The kinds of outputs by likeness and by the kinds of inputs."""
     is_hopeless: bool = False
     """Few nodes turned out to be alike."""
@@ -94,13 +96,18 @@ class Alike:
     folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
-        self.asker = NodeInference(self.model)
-        self.folder = Folder(self.model.opset_import)
-        self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
+        self._know_nothing()
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         few = self.steps[:_FIRST_STEPS]
         keys = {(step.likeness, *map(self.stored.get, step.inputs)) for step in few}
         self.give_up_after(len(keys))
+
+    def _know_nothing(self) -> None:
+        """Keep what the file says alone."""
+        self.kinds, self.answers = Kinds(), {}
+        self.asker = NodeInference(self.model)
+        self.folder = Folder(self.model.opset_import)
+        self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
 
     def types_at(self, binding: Binding) -> Mapping[str, Known]:
         """The types of inputs and of all that nodes make.
@@ -135,6 +142,8 @@ class Alike:
         :raises UnlikeError: the type of a tensor does not follow, or few nodes are alike.
         """
         self.asker.refused.clear()
+        if len(self.asker.asked) > _MOST_KEPT:
+            self._know_nothing()
         of, num_asked, answers = self.stored | self.given(shapes), 0, self.answers
         for step in self.steps:
             inputs = tuple([of[name] for name in step.inputs])
