@@ -20,7 +20,7 @@ from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.shapes.declared import agree
 from onnxmem.model.shapes.folding import Folder, type_with_value
-from onnxmem.model.shapes.kinds import Kinds
+from onnxmem.model.shapes.kinds import STORED, Kinds
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.sequences import is_followed
 from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
@@ -96,6 +96,9 @@ class Alike:
     folder: Folder = field(init=False)
 
     def __post_init__(self) -> None:
+        stored = [each for each in self.graph.tensors.values() if each.role in STORED]
+        # Nodes that read weights of other shapes are not alike, and few read more than two.
+        self.give_up_after(len({(each.shape, each.dtype) for each in stored}) // 2)
         self._know_nothing()
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         few = self.steps[:_FIRST_STEPS]
@@ -166,7 +169,7 @@ class Alike:
         """
         few = min(FEW_NODES_OF_A_KIND, NODES_OF_A_KIND)
         alike = few if num_asked <= FEW_ASKED else NODES_OF_A_KIND
-        self.is_hopeless |= num_asked * alike > len(self.steps)
+        self.is_hopeless |= num_asked * alike > len(self.nodes)
         if self.is_hopeless:
             raise UnlikeError
 

@@ -15,7 +15,8 @@ from onnxmem.model.shapes.folding import MAX_ELEMENTS
 from onnxmem.model.value_types import Known, dense_type, known_of
 from onnxmem.ops.spec import known_dims
 
-_STORED: Final = frozenset({Role.WEIGHT, Role.UNREAD})
+STORED: Final = frozenset({Role.WEIGHT, Role.UNREAD})
+"""Roles of what the file holds."""
 _NUMBERS: Final[Mapping[DType | None, int]] = {
     dtype: number for number, dtype in enumerate(DType, start=1)
 }
@@ -50,7 +51,7 @@ class Kinds:
 
     def stored(self, model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[str, int]]:
         """The kinds of dense weights and of what Constant nodes make; ``graph`` is the model's."""
-        weights = [each for each in graph.tensors.values() if each.role in _STORED]
+        weights = [each for each in graph.tensors.values() if each.role in STORED]
         large = {each.name for each in weights if _may_hold_dims(each) and _is_large(each, graph)}
         arrays = _arrays(model.graph, large) if large else {}
         for weight in weights:
