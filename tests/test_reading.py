@@ -3,6 +3,7 @@
 import struct
 
 import onnx
+import onnx.parser
 import pytest
 from graphs import graph_of, model_of
 from onnx import TensorProto
@@ -12,6 +13,7 @@ from onnx.helper import make_tensor_value_info as value_info
 import onnxmem
 from onnxmem.errors import GraphError
 from onnxmem.model import DType, Graph, ModelFile, Request, Role, build, prepare
+from onnxmem.model.reading import read_graph
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -448,3 +450,10 @@ def test_weight_bytes_of_an_analysis_are_those_of_its_weights() -> None:
     proto = model_of(BRANCHES)
     proto.graph.initializer.append(make_tensor("unread", FLOAT, [13], range(13)))
     assert onnxmem.analyze(proto).weight_bytes == 3 * 8
+
+
+def test_a_graph_is_read_where_nothing_outside_has_a_name() -> None:
+    body = onnx.parser.parse_graph("body (int64 i, bool c) => (bool c2) { c2 = Identity(c) }")
+    loop = make_node("Loop", ["", ""], [], body=body)
+    graph = read_graph(onnx.helper.make_model(make_graph([loop], "g", [], [])))
+    assert [name for name, _ in graph.nodes[0].subgraphs] == ["body"]

@@ -16,7 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from onnxmem.memory.flat_gaps import Ints, fitting, gaps_between
+
 Floats = npt.NDArray[np.float64]
 
 _FIRST_PART: Final = 0.85
@@ -26,7 +27,6 @@ _ATTEMPTS: Final = 4
 """So many at least share the steps: a limit that is too low takes no more."""
 _FIRST_ATTEMPTS: Final = 16
 """The same of the lower bound, which is often too low."""
-_NO_GAP: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,14 +109,13 @@ class _Ejecting:
         live = live[np.argsort(self.offsets[live], kind="stable")]
         low = self.offsets[live]
         high = low + spans.sizes[live]
-        # Where each gap begins, and its bytes: the last ends at the limit.
-        tops = np.zeros(low.size + 1, dtype=np.int64)
-        np.maximum.accumulate(high, out=tops[1:])
-        gaps = np.append(low, self.limit) - tops
-        fits = gaps >= size
+        tops, gaps = gaps_between(low, high)
+        # The last gap ends at the limit.
+        gaps = np.append(gaps, self.limit - tops[-1])
+        place = fitting(gaps, size, takes_lowest=False)
         put_out = live[:0]
-        if fits.any():
-            offset = int(tops[np.where(fits, gaps, _NO_GAP).argmin()])
+        if place < gaps.size:
+            offset = int(tops[place])
         else:
             offset = self._lightest(tops, (low, high), self.weights[live], size)
             put_out = live[(low < offset + size) & (high > offset)]

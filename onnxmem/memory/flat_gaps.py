@@ -29,8 +29,8 @@ def place_flat(
     for num_placed, i in enumerate(order):
         low, high, start, stop = placed[:, :num_placed]
         is_live = (start < stops[i]) & (stop > starts[i])
-        tops, gaps = _gaps(low[is_live], high[is_live])
-        offset = int(tops[_fitting(gaps, sizes[i], takes_lowest=takes_lowest)])
+        tops, gaps = gaps_between(low[is_live], high[is_live])
+        offset = int(tops[fitting(gaps, sizes[i], takes_lowest=takes_lowest)])
         offsets[i] = offset
         column = int(np.searchsorted(low, offset))
         placed[:, column + 1 : num_placed + 1] = placed[:, column:num_placed]
@@ -38,14 +38,14 @@ def place_flat(
     return offsets
 
 
-def _gaps(low: Ints, high: Ints) -> tuple[Ints, Ints]:
+def gaps_between(low: Ints, high: Ints) -> tuple[Ints, Ints]:
     """Where each gap begins and its size, from 0 up; ranges come sorted, the last has no end."""
     tops = np.zeros(low.size + 1, dtype=np.int64)
     np.maximum.accumulate(high, out=tops[1:])
     return tops, low - tops[:-1]
 
 
-def _fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
+def fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
     """The place of the gap to take; the last is above all and always fits."""
     fits = gaps >= size
     if not fits.any():

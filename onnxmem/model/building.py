@@ -86,9 +86,9 @@ def prepare(model: ModelFile) -> Prepared:
     proto.CopyFrom(model.proto)
     columns = columns_of(proto.graph)
     findings = [*normalised(proto, columns)]
-    if proto.functions:
-        proto = with_functions_inlined(proto)
-        columns = columns_of(proto.graph)
+    inlined = with_functions_inlined(proto)
+    if inlined is not proto:
+        proto, columns = inlined, columns_of(inlined.graph)
     version = next(entry.version for entry in proto.opset_import if not entry.domain)
     refuse_partial_nodes(columns, version)
     if sort_columns(proto.graph, columns):

@@ -122,7 +122,7 @@ class _Reader:
         """Read the nodes and what they make."""
         nodes = []
         taken: dict[str, int] = {}
-        offered = sorted(set(scope.values())) if columns.bodies else None
+        offered = sorted(set(scope.values())) if columns.bodies else []
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
         for place, (node, op_type, reads, made) in enumerate(rows):
             name = unique_name(prefix + (node.name or f"{op_type}_{place}"), taken)
@@ -133,7 +133,7 @@ class _Reader:
                 self._add_outputs(made, outputs, types)
             # A node's own graphs are read before it is.
             bodies = columns.bodies.get(place, ())
-            inner = self._inner(bodies, name, scope, offered) if bodies and offered else ()
+            inner = self._inner(bodies, name, scope, offered) if bodies else ()
             domain = node.domain
             nodes.append(
                 Node(
@@ -145,7 +145,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
                     inner,
-                    outer_reads(inner, offered) if inner and offered is not None else (),
+                    outer_reads(inner, offered) if inner else (),
                 )
             )
         return tuple(nodes)
