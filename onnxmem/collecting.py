@@ -5,6 +5,7 @@ and again while more of them are made: a third of the time, to find nothing, for
 cycles.
 """
 
+import atexit
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,3 +22,9 @@ def without_collection() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def without_last_collection() -> None:
+    """Spare the process the walk over all that it made, which Python takes as it ends."""
+    atexit.unregister(gc.freeze)
+    atexit.register(gc.freeze)

@@ -4,8 +4,9 @@
 integers, ``None`` is unknown or does not apply, and every key is in every row.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.capacity import BatchLaw, BatchLimit
 from onnxmem.compute import Compute
@@ -55,6 +56,16 @@ class Failure:
         error = {"code": self.code, "message": printable(self.message)}
         row: Row = dict.fromkeys(KEYS)
         return row | {"path": printable(self.path), "status": "error", "error": error}
+
+
+def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
+    """A figure of a row; ``None`` where the row, or an object on the way, has none."""
+    value: Any = row
+    for key in keys:
+        if value is None:
+            return None
+        value = value.get(key)
+    return value if isinstance(value, int) else None
 
 
 def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:

@@ -9,7 +9,7 @@ from models_on_disk import write_model
 
 from onnxmem.commands import main
 from onnxmem.devices import KINDS, DeviceError, catalogue
-from onnxmem.devices.catalogue import read_devices
+from onnxmem.devices.reading import read_devices
 
 Capture = pytest.CaptureFixture[str]
 OWN = """

@@ -11,7 +11,7 @@ import onnxmem
 from onnxmem.devices import catalogue
 from onnxmem.errors import UsageError
 from onnxmem.registry.accuracy import Accuracies, read_accuracies
-from onnxmem.registry.places import places
+from onnxmem.registry.places import places_of
 from onnxmem.registry.summary import Tally
 from onnxmem.report import registry_page as page_room
 from onnxmem.report.registry_page import render_registry_page
@@ -41,7 +41,7 @@ def page(
     tally = Tally()
     for row in rows:
         tally.add(row)
-    held = places(names, DEVICES) if names else ()
+    held = places_of(names, DEVICES) if names else ()
     return render_registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
 
 

@@ -11,7 +11,7 @@ from models_on_disk import MYSTERY, write_model
 from onnxmem.devices import DeviceError, catalogue
 from onnxmem.fitting import Basis
 from onnxmem.registry.many import analyze_many
-from onnxmem.registry.places import Place, common_sizes, places
+from onnxmem.registry.places import Place, common_sizes, places_of
 from onnxmem.registry.summary import Summary, Tally, percentile
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
@@ -130,13 +130,13 @@ def test_a_training_is_held_as_fit_holds_it(
 
 def test_places_by_name_by_size_and_none() -> None:
     devices = catalogue()
-    named = places(["RTX 4090", "24GiB", "24GiB"], devices)
+    named = places_of(["RTX 4090", "24GiB", "24GiB"], devices)
     assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
     with pytest.raises(DeviceError, match="or give a size, as in 24GiB"):
-        places(["RTX 40900000"], devices)
+        places_of(["RTX 40900000"], devices)
     with pytest.raises(DeviceError):
-        places(["4096"], devices)
-    common = places([], devices)
+        places_of(["4096"], devices)
+    common = places_of([], devices)
     assert common == common_sizes(devices)
     assert [place.limit_bytes for place in common] == sorted(each.limit_bytes for each in common)
     assert all(place.kind == "cuda" for place in common)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxmem import devices, registry, report
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
@@ -18,21 +19,17 @@ from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter, counter
 from onnxmem.commands.questions import questions_of
 from onnxmem.commands.streaming import write_pieces
-from onnxmem.devices import catalogue
 from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.faults import Fault
-from onnxmem.registry.cache import open_cache
-from onnxmem.registry.cluster import dask_executor
 from onnxmem.registry.many import outcomes
-from onnxmem.registry.places import Place, places
-from onnxmem.registry.summary import Tally, bytes_at
 from onnxmem.registry.task import Outcome, Task
 from onnxmem.report.colour import coloured
-from onnxmem.report.layers import render_layers
-from onnxmem.report.terminal import render
-from onnxmem.rows import Row
+from onnxmem.rows import Row, bytes_at
 from onnxmem.sources import STDIN, model_names, staged_stdin
 from onnxmem.units import plural
+
+if TYPE_CHECKING:
+    from onnxmem.registry import Place, Tally
 
 _MAX_REPORTS: Final = 10
 """Of more models, text is a line each and a summary."""
@@ -44,14 +41,16 @@ class _Run:
 
     strict: bool
     counter: Counter
+    tally: "Tally | None"
+    """Where there is something to be summed up."""
     codes: list[int] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
 
     def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
         """The outcomes, each with its faults told first, on stderr."""
         for name, outcome in zip(names, found, strict=True):
             row = outcome["row"]
-            self.tally.add(row)
+            if self.tally is not None:
+                self.tally.add(row)
             self.counter.count(failed=row["status"] == "error")
             faults = [*outcome["faults"], *(_left_out(row) if self.strict else ())]
             if faults:
@@ -80,19 +79,22 @@ def run(arguments: Namespace) -> int:
     is_summed = form in SUMMED or arguments.html is not None
     held = _places(arguments, is_needed=is_summed and len(names) > 1)
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
-    state = _Run(arguments.strict, progress)
+    tally = registry.Tally() if len(names) > 1 or arguments.html is not None else None
+    summed = None if tally is None else partial(tally.summary, held)
+    state = _Run(arguments.strict, progress, tally)
     with ExitStack() as stack:
         tasks = _tasks(names, arguments, form, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
         look = Look(
             paint=coloured if _is_coloured(arguments) else str,
             train=arguments.train,
-            summed=partial(state.tally.summary, held) if len(names) > 1 else None,
+            summed=summed if len(names) > 1 else None,
         )
         pieces = FORMS[form](shown.kept(state.told(found, names)), look)
         write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
         progress.clear()
-        shown.write(partial(state.tally.summary, held), held, quiet=arguments.quiet)
+        if summed is not None:
+            shown.write(summed, held, quiet=arguments.quiet)
     return worst_exit_code(state.codes)
 
 
@@ -110,11 +112,11 @@ def _form(arguments: Namespace, num_models: int) -> str:
     return "table" if form == "text" and wants_table else form
 
 
-def _places(arguments: Namespace, *, is_needed: bool) -> tuple[Place, ...]:
+def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
     """What a summary holds models against; a name that is wrong is told in any case."""
     if not (is_needed or arguments.places):
         return ()
-    return places(arguments.places, catalogue(arguments.devices_file))
+    return registry.places_of(arguments.places, devices.catalogue(arguments.devices_file))
 
 
 def _tasks(
@@ -128,7 +130,7 @@ def _tasks(
         with_layers=arguments.layers and form in WITH_LAYERS,
         render=_RENDERS[arguments.layers] if form == "text" else None,
         render_page=shown.render,
-        cache=None if arguments.cache is None else open_cache(arguments.cache),
+        cache=None if arguments.cache is None else registry.open_cache(arguments.cache),
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
     stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
@@ -149,7 +151,7 @@ def _outcomes(
             if number is not None:
                 message = f"{flag} is for this machine; a cluster has the workers that it has"
                 raise UsageError(message)
-        executor = stack.enter_context(dask_executor(arguments.dask))
+        executor = stack.enter_context(registry.dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
     found = outcomes(
         tasks,
@@ -172,10 +174,14 @@ def _left_out(row: Row) -> Iterator[Any]:
 
 
 def _with_layers(analysis: Analysis) -> str:
-    return f"{render(analysis)}\n{render_layers(analysis)}"
+    return f"{report.render(analysis)}\n{report.render_layers(analysis)}"
 
 
-_RENDERS: Final = {False: render, True: _with_layers}
+def _plainly(analysis: Analysis) -> str:
+    return report.render(analysis)
+
+
+_RENDERS: Final = {False: _plainly, True: _with_layers}
 
 
 def _is_coloured(arguments: Namespace) -> bool:

@@ -3,19 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onnxmem.registry.summary import Summary
+from onnxmem import report
 from onnxmem.registry.task import Outcome
-from onnxmem.report.registry import (
-    json_head,
-    json_row,
-    json_tail,
-    render_summary,
-    table_head,
-    table_row,
-)
-from onnxmem.report.table import csv_head, csv_row, jsonl_row
+
+if TYPE_CHECKING:
+    from onnxmem.registry import Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +19,7 @@ class Look:
     paint: Callable[[str], str]
     """Colours text, or leaves it."""
     train: bool
-    summed: Callable[[], Summary] | None
+    summed: "Callable[[], Summary] | None"
     """What the models so far come to; ``None``: there is one model."""
 
 
@@ -46,30 +40,30 @@ def _text(found: Iterator[Outcome], look: Look) -> Iterator[str]:
 
 def _table(found: Iterator[Outcome], look: Look) -> Iterator[str]:
     """A line a model, and what they come to."""
-    yield look.paint(table_head(train=look.train))
+    yield look.paint(report.table_head(train=look.train))
     for outcome in found:
-        yield look.paint(table_row(outcome["row"], train=look.train))
+        yield look.paint(report.table_row(outcome["row"], train=look.train))
     if look.summed is not None:
-        yield "\n" + look.paint(render_summary(look.summed()))
+        yield "\n" + look.paint(report.render_summary(look.summed()))
 
 
 def _json(found: Iterator[Outcome], look: Look) -> Iterator[str]:
-    yield json_head()
+    yield report.json_head()
     is_first = True
     for outcome in found:
-        yield json_row(outcome["row"], is_first=is_first)
+        yield report.json_row(outcome["row"], is_first=is_first)
         is_first = False
-    yield json_tail(None if look.summed is None else look.summed())
+    yield report.json_tail(None if look.summed is None else look.summed())
 
 
 def _jsonl(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
-    return (jsonl_row(outcome["row"]) for outcome in found)
+    return (report.jsonl_row(outcome["row"]) for outcome in found)
 
 
 def _csv(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
-    yield csv_head()
+    yield report.csv_head()
     for outcome in found:
-        yield csv_row(outcome["row"])
+        yield report.csv_row(outcome["row"])
 
 
 FORMS: Final[Mapping[str, Callable[[Iterator[Outcome], Look], Iterator[str]]]] = MappingProxyType(

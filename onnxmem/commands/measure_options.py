@@ -3,16 +3,31 @@
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Final
 
-from onnxmem.commands.model_options import seconds, size
+from onnxmem.commands.model_options import add_model_options, seconds, size
+from onnxmem.commands.result_options import (
+    add_json_option,
+    add_report_options,
+    add_result_options,
+)
 from onnxmem.measure.options import LEVELS
 
 _MOST_RUNS: Final = 10**6
 
 
-def add_measure_options(parser: ArgumentParser) -> None:
-    """Add what ``onnxmem measure`` knows beside the flags of the model and of the output."""
+def measure_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
+    """Make the parser of ``onnxmem measure``."""
+    parser = parser_type(
+        prog="onnxmem measure",
+        usage="onnxmem measure MODEL... [options]",
+        description="Run a model in onnxruntime, in a process of its own, and say what it took.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
     _add_run_options(parser)
     _add_session_options(parser)
+    add_report_options(parser)
+    add_json_option(add_result_options(parser))
+    return parser
 
 
 def _add_run_options(parser: ArgumentParser) -> None:

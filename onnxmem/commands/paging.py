@@ -3,16 +3,17 @@
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from onnxmem import report
+from onnxmem import registry, report
 from onnxmem.commands.output import check_output, write_file
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
-from onnxmem.registry.accuracy import Accuracies, read_accuracies
-from onnxmem.registry.places import Place
-from onnxmem.registry.summary import Summary
 from onnxmem.registry.task import Outcome, Render
 from onnxmem.rows import Row
+
+if TYPE_CHECKING:
+    from onnxmem.registry import Accuracies, Place, Summary
 
 
 @dataclass(slots=True)
@@ -21,7 +22,7 @@ class Pages:
 
     path: str | None
     is_of_one: bool
-    accuracies: Accuracies | None = None
+    accuracies: "Accuracies | None" = None
     _page: str | None = field(default=None, init=False)
     _rows: list[Row] = field(default_factory=list, init=False)
 
@@ -40,7 +41,7 @@ class Pages:
             yield outcome
 
     def write(
-        self, summary: Callable[[], Summary], places: Sequence[Place], *, quiet: bool
+        self, summary: "Callable[[], Summary]", places: "Sequence[Place]", *, quiet: bool
     ) -> None:
         """Write the page; of a model that failed there is one that says why.
 
@@ -67,5 +68,5 @@ def pages(arguments: Namespace, names: Sequence[str]) -> Pages:
     if arguments.accuracy is not None and path is None:
         message = "--accuracy is for the page of several models; see --html"
         raise UsageError(message)
-    table = None if arguments.accuracy is None else read_accuracies(arguments.accuracy)
+    table = None if arguments.accuracy is None else registry.read_accuracies(arguments.accuracy)
     return Pages(path, len(names) == 1, table)

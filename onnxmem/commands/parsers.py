@@ -2,24 +2,17 @@
 
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from onnxmem.commands.advise_options import advise_parser
-from onnxmem.commands.annotate_options import annotate_parser
-from onnxmem.commands.check_options import check_parser
-from onnxmem.commands.devices_options import devices_parser
-from onnxmem.commands.diff_options import diff_parser
-from onnxmem.commands.explain_options import explain_parser
-from onnxmem.commands.export_options import export_parser
-from onnxmem.commands.fit_options import fit_parser
-from onnxmem.commands.measure_options import add_measure_options
 from onnxmem.commands.model_options import add_model_options, dim, size
 from onnxmem.commands.registry_options import add_registry_options
-from onnxmem.commands.reorder_options import add_order_option, reorder_parser
+from onnxmem.commands.reorder_options import add_order_option
 from onnxmem.commands.result_options import (
-    add_colour_option,
     add_json_option,
+    add_report_options,
     add_result_options,
 )
 from onnxmem.commands.runtime_options import add_runtime_options
@@ -82,9 +75,9 @@ def _add_analyze_options(parser: ArgumentParser) -> None:
     _add_measuring_option(parser)
     _add_context_option(parser)
     _add_budget_options(parser)
-    _add_report_options(parser)
+    add_report_options(parser)
     add_registry_options(parser)
-    _add_output_options(parser)
+    add_json_option(add_result_options(parser))
 
 
 def _add_measuring_option(parser: ArgumentParser) -> None:
@@ -115,33 +108,6 @@ def _add_budget_options(parser: ArgumentParser) -> None:
     )
 
 
-def _add_report_options(parser: ArgumentParser) -> None:
-    report = parser.add_argument_group("report")
-    report.add_argument("--layers", action="store_true", help="add a row for every node")
-    report.add_argument(
-        "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
-    )
-    add_colour_option(report)
-
-
-def _add_output_options(parser: ArgumentParser) -> None:
-    add_json_option(add_result_options(parser))
-
-
-def _measure_parser() -> ArgumentParser:
-    parser = _Parser(
-        prog="onnxmem measure",
-        usage="onnxmem measure MODEL... [options]",
-        description="Run a model in onnxruntime, in a process of its own, and say what it took.",
-        allow_abbrev=False,
-    )
-    add_model_options(parser)
-    add_measure_options(parser)
-    _add_report_options(parser)
-    _add_output_options(parser)
-    return parser
-
-
 def _schema_parser() -> ArgumentParser:
     parser = _Parser(
         prog="onnxmem schema",
@@ -159,21 +125,24 @@ def _schema_parser() -> ArgumentParser:
     return parser
 
 
+def _parser_of(command: str) -> ArgumentParser:
+    """Of a command whose flags are imported when it is the one that runs."""
+    flags = import_module(f"onnxmem.commands.{command}_options")
+    parser: ArgumentParser = getattr(flags, f"{command}_parser")(_Parser)
+    return parser
+
+
+_WITH_OWN_FLAGS: Final = (
+    *("measure", "advise", "check", "diff", "fit", "devices", "export"),
+    *("annotate", "explain", "reorder"),
+)
+
 PARSERS: Final[Mapping[str, Callable[[], ArgumentParser]]] = MappingProxyType(
     {
         DEFAULT: _analyze_parser,
-        "measure": _measure_parser,
         "view": lambda: view_parser(_Parser, _add_analyze_options),
-        "advise": lambda: advise_parser(_Parser),
-        "check": lambda: check_parser(_Parser),
-        "diff": lambda: diff_parser(_Parser),
-        "fit": lambda: fit_parser(_Parser),
-        "devices": lambda: devices_parser(_Parser),
-        "export": lambda: export_parser(_Parser),
-        "annotate": lambda: annotate_parser(_Parser),
-        "explain": lambda: explain_parser(_Parser),
-        "reorder": lambda: reorder_parser(_Parser),
         "schema": _schema_parser,
+        **{command: partial(_parser_of, command) for command in _WITH_OWN_FLAGS},
     }
 )
 """A parser for each command, by the name of the command and of its module."""

@@ -28,3 +28,13 @@ def add_colour_option(output: ArgumentParser | _ArgumentGroup) -> None:
         default="auto",
         help="colour the text; auto: on a terminal, unless NO_COLOR is set",
     )
+
+
+def add_report_options(parser: ArgumentParser) -> None:
+    """Add what a report holds, and how it is shown."""
+    report = parser.add_argument_group("report")
+    report.add_argument("--layers", action="store_true", help="add a row for every node")
+    report.add_argument(
+        "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
+    )
+    add_colour_option(report)

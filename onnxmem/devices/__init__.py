@@ -1,6 +1,22 @@
-"""What a model may run on: memory, bandwidth and arithmetic peaks, each with its source."""
+"""What a model may run on: memory, bandwidth and arithmetic peaks, each with its source.
 
-from onnxmem.devices.catalogue import Catalogue, catalogue
-from onnxmem.devices.device import KINDS, Device, DeviceError
+The catalogue is read where one is asked for.
+"""
+
+from typing import TYPE_CHECKING
+
+from onnxmem.late import late
+
+if TYPE_CHECKING:
+    from onnxmem.devices.device import KINDS, Device, DeviceError
+    from onnxmem.devices.reading import Catalogue, catalogue
 
 __all__ = ["KINDS", "Catalogue", "Device", "DeviceError", "catalogue"]
+
+__getattr__ = late(
+    __name__,
+    {
+        "onnxmem.devices.reading": ("Catalogue", "catalogue"),
+        "onnxmem.devices.device": ("KINDS", "Device", "DeviceError"),
+    },
+)

@@ -2,19 +2,19 @@
 
 import os
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Executor
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from onnxmem import registry
 from onnxmem.analysis import analyze
 from onnxmem.errors import UsageError
-from onnxmem.registry.cache import open_cache
-from onnxmem.registry.order import run_on
 from onnxmem.registry.task import Analyse, Outcome, Task, work
-from onnxmem.registry.workers import run_in_workers
 from onnxmem.rows import Row
 from onnxmem.sources import is_remote
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _QUICK_BYTES: Final = 2**18
 """Files of fewer bytes together are analysed sooner than workers start (about 0.7 s, against 0.5 s
@@ -24,7 +24,7 @@ for a graph of 218 KiB)."""
 def analyze_many(
     paths: Iterable[str | os.PathLike[str]],
     *,
-    executor: Executor | None = None,
+    executor: "Executor | None" = None,
     jobs: int | None = None,
     cache: str | os.PathLike[str] | None = None,
     layers: bool = False,
@@ -51,7 +51,7 @@ def analyze_many(
     if timeout_seconds is not None and executor is not None:
         message = "timeout_seconds is for processes of this machine; an executor has its own"
         raise UsageError(message)
-    folder = None if cache is None else open_cache(os.fspath(cache))
+    folder = None if cache is None else registry.open_cache(os.fspath(cache))
     tasks = (
         Task(name=name, location=name, questions=questions, with_layers=layers, cache=folder)
         for name in (os.fspath(path) for path in paths)
@@ -63,7 +63,7 @@ def analyze_many(
 def outcomes(
     tasks: Iterable[Task],
     *,
-    executor: Executor | None = None,
+    executor: "Executor | None" = None,
     jobs: int | None = None,
     timeout_seconds: float | None = None,
     analyse: Analyse = analyze,
@@ -73,12 +73,12 @@ def outcomes(
     Only a process of its own can be given up: with a time limit none works in this one.
     """
     if executor is not None:
-        return run_on(executor, tasks)
+        return registry.run_on(executor, tasks)
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
     if jobs == 1 and timeout_seconds is None:
         return (work(task, analyse) for task in tasks)
-    return run_in_workers(tasks, jobs, timeout_seconds)
+    return registry.run_in_workers(tasks, jobs, timeout_seconds)
 
 
 def num_cores() -> int:

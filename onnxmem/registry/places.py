@@ -32,7 +32,7 @@ class Place:
         return basis_for(self.kind, train=train, runtime=runtime)
 
 
-def places(names: Iterable[str], devices: Catalogue) -> tuple[Place, ...]:
+def places_of(names: Iterable[str], devices: Catalogue) -> tuple[Place, ...]:
     """The devices and sizes that are named, each once; none named: the common sizes of GPUs.
 
     :raises DeviceError: a name that is neither.

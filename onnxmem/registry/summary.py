@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from onnxmem import fitting
 from onnxmem.fitting import Basis
 from onnxmem.registry.places import Place
-from onnxmem.rows import Row
+from onnxmem.rows import Row, bytes_at
 
 PERCENTILES: Final = (50, 90, 99)
 NUM_HEAVIEST: Final = 5
@@ -127,16 +127,6 @@ class Tally:
                 _fitting(place, place.basis(train=self._train), self._models) for place in places
             ),
         )
-
-
-def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
-    """A figure of a row; ``None`` where the row, or an object on the way, has none."""
-    value: Any = row
-    for key in keys:
-        if value is None:
-            return None
-        value = value.get(key)
-    return value if isinstance(value, int) else None
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:

@@ -5,16 +5,19 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from onnxmem import registry
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.collecting import without_collection
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
-from onnxmem.registry.cache import Cache, stamp_of
 from onnxmem.rows import Failure, Row
 from onnxmem.sources import is_remote, local_file
+
+if TYPE_CHECKING:
+    from onnxmem.registry import Cache
 
 Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
@@ -59,7 +62,7 @@ class Task:
     with_layers: bool = False
     render: Render | None = None
     render_page: Render | None = None
-    cache: Cache | None = None
+    cache: "Cache | None" = None
     with_traces: bool = False
 
     def elsewhere(self) -> "Task":
@@ -98,7 +101,7 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
     """
     if task.cache is None:
         return _answered(task, path, analyse)
-    before = stamp_of(path)
+    before = registry.stamp_of(path)
     key = task.cache.key(path, {**task.questions, "layers": task.with_layers})
     entry = None if task.render_page else task.cache.get(key)
     # The text names the model and breaks its lines by the name.
@@ -107,7 +110,7 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
         text = entry["text"] if task.render else None
         return Outcome(row=row, text=text, page=None, faults=[])
     outcome = _answered(task, path, analyse)
-    if not outcome["faults"] and stamp_of(path) == before:
+    if not outcome["faults"] and registry.stamp_of(path) == before:
         text_of = None if outcome["text"] is None else task.name
         task.cache.put(key, {"row": outcome["row"], "text": outcome["text"], "text_of": text_of})
     return outcome

@@ -7,10 +7,10 @@ from typing import Final
 
 from onnxmem import __version__
 from onnxmem.fitting import BASES
-from onnxmem.registry.summary import Figure, Summary, bytes_at
+from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
-from onnxmem.rows import Row
+from onnxmem.rows import Row, bytes_at
 from onnxmem.units import format_bytes, plural
 
 _COLUMNS: Final = (
