@@ -5,25 +5,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxmem import rows
-from onnxmem.capacity import BatchLaw, BatchLimit
-from onnxmem.compute import Compute
-from onnxmem.coverage import Coverage
-from onnxmem.findings import Finding
-from onnxmem.kv_cache import CacheMemory
-from onnxmem.measure.measurement import Measurement
-from onnxmem.memory import ActivationMemory
-from onnxmem.memory.schedule import Schedule
-from onnxmem.model import Graph
-from onnxmem.model.parameters import Parameters
-from onnxmem.runtimes.torch import TorchMemory
-from onnxmem.settings import Settings
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.training import TrainingMemory
-from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 if TYPE_CHECKING:
+    from onnxmem.capacity import BatchLaw, BatchLimit
+    from onnxmem.compute import Compute
+    from onnxmem.coverage import Coverage
+    from onnxmem.findings import Finding
+    from onnxmem.kv_cache import CacheMemory
+    from onnxmem.measure.measurement import Measurement
+    from onnxmem.memory import ActivationMemory
+    from onnxmem.memory.schedule import Schedule
+    from onnxmem.model import Graph
+    from onnxmem.model.parameters import Parameters
     from onnxmem.question import Question
     from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.settings import Settings
+    from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+    from onnxmem.training import TrainingMemory
+    from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,42 +32,42 @@ class Analysis:
 
     path: str
     file_bytes: int
-    settings: Settings
+    settings: "Settings"
     """As asked, but ``batch`` and ``dims`` are those in effect."""
-    graph: Graph
-    parameters: Parameters
+    graph: "Graph"
+    parameters: "Parameters"
     weight_bytes: int | None
     inputs_bytes: int | None
     outputs_bytes: int | None
-    activations: ActivationMemory
-    schedule: Schedule | None
+    activations: "ActivationMemory"
+    schedule: "Schedule | None"
     """The order of execution asked for; ``None``: the file's."""
     total_bytes: int | None
     """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
     overhead."""
-    training: TrainingMemory | None
-    torch: TorchMemory | None
+    training: "TrainingMemory | None"
+    torch: "TorchMemory | None"
     """What PyTorch's allocator on CUDA makes of the training step."""
-    rules_of_thumb: RulesOfThumb
-    compute: Compute
-    batch_law: BatchLaw | None
+    rules_of_thumb: "RulesOfThumb"
+    compute: "Compute"
+    batch_law: "BatchLaw | None"
     """Of ``total_bytes``."""
-    training_law: BatchLaw | None
+    training_law: "BatchLaw | None"
     """Of the training peak."""
-    max_batch: BatchLimit | None
+    max_batch: "BatchLimit | None"
     rule_max_batch: int | None
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
     runtimes: tuple["RuntimeMemory", ...]
     """What each runtime asked for takes, in the order asked."""
-    measured: Measurement | Finding | None
+    measured: "Measurement | Finding | None"
     """What a run took, or why there is no such figure; ``None``: not asked for."""
-    kv_cache: CacheMemory | None
+    kv_cache: "CacheMemory | None"
     """``None``: the model has no cache that is recognised."""
-    coverage: Coverage
-    findings: tuple[Finding, ...]
+    coverage: "Coverage"
+    findings: tuple["Finding", ...]
     follows_batch: bool
     """False: the batch asked for is not, or not everywhere, the batch of the graph."""
-    symbolic: SymbolicTerms | NoRows
+    symbolic: "SymbolicTerms | NoRows"
     """The peaks of a run as polynomials in the dims that are free, or why there are none."""
     question: "Question"
     """What ``at`` asks again."""

@@ -3,15 +3,18 @@
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onnxmem.findings import Finding, listed
-from onnxmem.memory import ActivationMemory
 from onnxmem.model import Graph, Node, Role
-from onnxmem.model.parameters import Parameters
 from onnxmem.model.trips import trip_count
 from onnxmem.ops import UNKNOWN
-from onnxmem.training import TrainingMemory
 from onnxmem.units import plural
+
+if TYPE_CHECKING:
+    from onnxmem.memory import ActivationMemory
+    from onnxmem.model.parameters import Parameters
+    from onnxmem.training import TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Coverage:
 
 
 def coverage(
-    graph: Graph, activations: ActivationMemory, training: TrainingMemory | None
+    graph: Graph, activations: "ActivationMemory", training: "TrainingMemory | None"
 ) -> Coverage:
     """Count what is assumed and what is unknown."""
     nodes = list(graph.all_nodes())
@@ -50,7 +53,7 @@ def coverage(
     )
 
 
-def model_findings(graph: Graph, parameters: Parameters, *, train: bool) -> Iterator[Finding]:
+def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> Iterator[Finding]:
     """What a reader should know of the model itself."""
     yield from _weight_findings(graph)
     unknown: dict[str, Node] = {}
@@ -82,7 +85,7 @@ def _weight_findings(graph: Graph) -> Iterator[Finding]:
         yield Finding("sparse_weights", text)
 
 
-def _training_findings(graph: Graph, parameters: Parameters) -> Iterator[Finding]:
+def _training_findings(graph: Graph, parameters: "Parameters") -> Iterator[Finding]:
     if parameters.quantised:
         text = (
             f"{plural(len(parameters.quantised), 'quantised weight')} left untrained; "

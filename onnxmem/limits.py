@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from onnxmem import training
 from onnxmem.capacity import (
     LARGEST_BATCH,
     LAW_BATCH,
@@ -13,9 +15,10 @@ from onnxmem.capacity import (
 )
 from onnxmem.row_finding import symbolic_terms
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.terms import Terms
-from onnxmem.training import TrainingMemory
-from onnxmem.training.lines import StepLines
+
+if TYPE_CHECKING:
+    from onnxmem.terms import Terms
+    from onnxmem.training import StepLines, TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class _Growth:
 
     rows: SymbolicTerms | NoRows
     """Of a run."""
-    lines: StepLines | None = None
+    lines: "StepLines | None" = None
     """Of a training step, where the rows hold; ``None``: of none, or they are unproven."""
 
 
@@ -41,7 +44,7 @@ class Limits:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
     def __init__(
-        self, terms: Terms, at: Callable[[int], Terms], symbolic: SymbolicTerms | NoRows
+        self, terms: "Terms", at: Callable[[int], "Terms"], symbolic: SymbolicTerms | NoRows
     ) -> None:
         self._terms = terms
         self._batch = terms.bound.binding.batch
@@ -108,7 +111,7 @@ class Limits:
         """Find rows of a run, and lines of a step from the batches that are walked for them."""
         walked: dict[int, Terms] = {}
 
-        def walk(batch: int | None, _: object) -> Terms:
+        def walk(batch: int | None, _: object) -> "Terms":
             return walked.setdefault(batch or 1, self._at(batch or 1))
 
         rows = symbolic_terms(self._terms, walk)
@@ -119,7 +122,7 @@ class Limits:
             return _Growth(rows)
         return _Growth(rows, self._lines(rows, {**walked, rows.asked[0]: self._terms}))
 
-    def _lines(self, rows: SymbolicTerms, walked: dict[int, Terms]) -> StepLines | None:
+    def _lines(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> "StepLines | None":
         """Draw lines through steps at the ends of the rows; ``None``: they are unproven."""
         lines = _lines({batch: walked[batch].training for batch in sorted(walked)})
         for batch, terms in walked.items():
@@ -155,7 +158,7 @@ class Limits:
         return self._tried[batch]
 
 
-def _may_have_lines(rows: SymbolicTerms, step: TrainingMemory) -> bool:
+def _may_have_lines(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
     """Whether the blocks of a step may be lines in the batch.
 
     They are the tensors of a run, their gradients and copies, and what formulas make of these: they
@@ -167,7 +170,7 @@ def _may_have_lines(rows: SymbolicTerms, step: TrainingMemory) -> bool:
     return all(sum(powers) <= 1 for size in sizes for powers, _ in size.terms)
 
 
-def _lines(steps: Mapping[int, TrainingMemory | None]) -> StepLines | None:
+def _lines(steps: Mapping[int, "TrainingMemory | None"]) -> "StepLines | None":
     """Draw lines through the last of some batches and the first that is like it.
 
     ``None``: there is none, a batch between does not lie on them, or a step leaves sizes out.
@@ -177,14 +180,14 @@ def _lines(steps: Mapping[int, TrainingMemory | None]) -> StepLines | None:
         return None
     *others, last = traces
     for place, first in enumerate(others):
-        lines = StepLines.through(first, last)
+        lines = training.StepLines.through(first, last)
         if lines is not None:
             is_met = all(lines.meet(batch, trace) for batch, trace in others[place + 1 :])
             return lines if is_met else None
     return None
 
 
-def _figures(terms: Terms) -> _Figures:
+def _figures(terms: "Terms") -> _Figures:
     if not terms.is_whole:
         return _Figures(None, None, None)
     phase = terms.training.peak_phase if terms.training else None

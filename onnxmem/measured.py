@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.escaping import printable
-from onnxmem.measure.measurement import Measurement
 
 if TYPE_CHECKING:
+    from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
 
 FIGURES: Final = (
@@ -47,7 +47,9 @@ def error_percent(predicted: int | None, measured: int | None) -> float | None:
     return 100 * (predicted / measured - 1)
 
 
-def measured_row(measurement: Measurement, predicted: Predicted | None = None) -> dict[str, object]:
+def measured_row(
+    measurement: "Measurement", predicted: Predicted | None = None
+) -> dict[str, object]:
     """The contract's ``measured``: every figure, and the error of the requested peak."""
     foretold = predicted.figures.get("requested_peak_bytes") if predicted else None
     return {
@@ -63,7 +65,7 @@ def measured_row(measurement: Measurement, predicted: Predicted | None = None) -
     }
 
 
-def node_rows(measurement: Measurement) -> list[dict[str, object]]:
+def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
     """A row for every node that ran; sizes are those of the arena, the base included."""
     return [
         {

@@ -25,26 +25,26 @@ from onnxmem.kv_cache import (
     with_zeros,
 )
 from onnxmem.limits import Limits
-from onnxmem.measure.measurement import Measurement
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.given_values import unused_values
 from onnxmem.row_finding import free_dims, symbolic_terms
 from onnxmem.runtimes import torch
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings
-from onnxmem.settings import Settings
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
-from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import (
     ModelSize,
     rules_of_thumb,
     tensor_elements,
     usual_max_batch,
 )
-from onnxmem.values import Values
 
 if TYPE_CHECKING:
+    from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.settings import Settings
+    from onnxmem.training import TrainingMemory
+    from onnxmem.values import Values
 
 _STEPS = 2
 """Training steps that PyTorch's allocator is replayed for: no network's third asked for more
@@ -58,7 +58,7 @@ class Question:
 
     model: ModelFile
     prepared: Prepared
-    settings: Settings
+    settings: "Settings"
     source: ModelFile
     """The file, where ``model`` is what a runtime's optimiser made of it."""
     remarks: tuple[Finding, ...] = ()
@@ -126,19 +126,19 @@ class Question:
         """Walk the stages once, at the batch asked for."""
         return terms_of(self.prepared, self.settings)
 
-    def measurement(self) -> Measurement | Finding | None:
+    def measurement(self) -> "Measurement | Finding | None":
         """Run the model where that is asked for; what goes wrong costs no other figure."""
         if self.settings.measure is None:
             return None
         return measure.run_as_asked(self.source, self.settings)
 
-    def torch_memory(self, training: TrainingMemory | None) -> TorchMemory | None:
+    def torch_memory(self, training: "TrainingMemory | None") -> "TorchMemory | None":
         """Replay the step's allocations; ``None`` where no training is asked for."""
         if training is None:
             return None
-        defaults, asked = TorchSettings(), self.settings
+        defaults, asked = torch.TorchSettings(), self.settings
         cublas_bytes = defaults.cublas_workspace_bytes if training.multiplies_matrices else 0
-        settings = TorchSettings(
+        settings = torch.TorchSettings(
             expandable_segments=asked.expandable_segments,
             cublas_workspace_bytes=cublas_bytes,
             cudnn_workspace_bytes=asked.cuda_workspace_bytes or defaults.cudnn_workspace_bytes,
@@ -150,7 +150,7 @@ class Question:
         return torch.replay(sizes[:held], sizes[held:], steps=_STEPS, settings=settings)
 
     def runtime_memories(
-        self, terms: Terms, fed: Mapping[str, Values]
+        self, terms: Terms, fed: Mapping[str, "Values"]
     ) -> "tuple[RuntimeMemory | Finding, ...]":
         """What the runtimes asked for take; their rules are imported where one is."""
         if not self.settings.runtimes:
@@ -178,7 +178,7 @@ class Question:
         limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
         largest = limits.largest_to_train if settings.train else limits.largest_to_run
         measured = self.measurement()
-        fed = measured.fed if isinstance(measured, Measurement) else {}
+        fed = measured.fed if measured is not None and not isinstance(measured, Finding) else {}
         asked = self.runtime_memories(terms, fed)
         refused = tuple(each for each in asked if isinstance(each, Finding))
         return Analysis(
@@ -224,7 +224,7 @@ class Question:
 
 
 def ask(
-    model: ModelFile, settings: Settings, source: ModelFile, remarks: tuple[Finding, ...] = ()
+    model: ModelFile, settings: "Settings", source: ModelFile, remarks: tuple[Finding, ...] = ()
 ) -> Question:
     """Read a model and what is asked of it; nothing is worked out yet.
 
@@ -243,7 +243,7 @@ def _rule_max_batch(size: ModelSize, budget_bytes: int | None) -> int | None:
     return usual_max_batch(budget_bytes, elements, parameters)
 
 
-def _findings_of(measured: Measurement | Finding | None) -> tuple[Finding, ...]:
+def _findings_of(measured: "Measurement | Finding | None") -> tuple[Finding, ...]:
     if measured is None:
         return ()
     return (measured,) if isinstance(measured, Finding) else measured.findings

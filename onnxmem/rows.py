@@ -8,24 +8,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem.capacity import BatchLaw, BatchLimit
-from onnxmem.compute import Compute
-from onnxmem.coverage import Coverage
 from onnxmem.escaping import printable
+from onnxmem.findings import Finding
 from onnxmem.layers import Layer, layers
-from onnxmem.measure.measurement import Measurement
 from onnxmem.measured import measured_row, predicted_by
-from onnxmem.memory import ActivationMemory
-from onnxmem.memory.schedule import Schedule
-from onnxmem.recipe import Recipe
-from onnxmem.runtimes.torch import TorchMemory
-from onnxmem.settings import Settings
-from onnxmem.training import TrainingMemory
-from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
+    from onnxmem.capacity import BatchLaw, BatchLimit
+    from onnxmem.compute import Compute
+    from onnxmem.coverage import Coverage
+    from onnxmem.memory import ActivationMemory
+    from onnxmem.memory.schedule import Schedule
+    from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.settings import Settings
+    from onnxmem.training import TrainingMemory
+    from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 Row = dict[str, object]
 
@@ -102,7 +102,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
     }
 
 
-def _settings(settings: Settings) -> Row:
+def _settings(settings: "Settings") -> Row:
     return {
         "batch": settings.batch,
         "dims": dict(settings.dims),
@@ -119,13 +119,13 @@ def _settings(settings: Settings) -> Row:
     }
 
 
-def _law(law: BatchLaw | None) -> Row | None:
+def _law(law: "BatchLaw | None") -> Row | None:
     if law is None:
         return None
     return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
 
 
-def _activations(memory: ActivationMemory, schedule: Schedule | None) -> Row:
+def _activations(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
     arena = None if memory.in_place_peak_bytes is None else memory.arena
     return {
         "naive_bytes": memory.naive_bytes,
@@ -144,7 +144,7 @@ def _activations(memory: ActivationMemory, schedule: Schedule | None) -> Row:
     }
 
 
-def _order(schedule: Schedule) -> Row:
+def _order(schedule: "Schedule") -> Row:
     return {
         "file_in_place_peak_bytes": schedule.file_peak_bytes,
         "lower_bound_bytes": schedule.floor_bytes,
@@ -153,7 +153,7 @@ def _order(schedule: Schedule) -> Row:
     }
 
 
-def _training(training: TrainingMemory | None, torch: TorchMemory | None) -> Row | None:
+def _training(training: "TrainingMemory | None", torch: "TorchMemory | None") -> Row | None:
     if training is None:
         return None
     return {
@@ -188,13 +188,13 @@ def _training(training: TrainingMemory | None, torch: TorchMemory | None) -> Row
     }
 
 
-def recipe_row(recipe: Recipe) -> Row:
+def recipe_row(recipe: "Recipe") -> Row:
     """What is asked of the training, field by field."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def _torch(memory: TorchMemory) -> Row:
+def _torch(memory: "TorchMemory") -> Row:
     return {
         "allocated_bytes": memory.allocated_peak_bytes,
         "reserved_bytes": memory.reserved_peak_bytes,
@@ -206,7 +206,7 @@ def _torch(memory: TorchMemory) -> Row:
     }
 
 
-def _rules_of_thumb(rules: RulesOfThumb) -> Row:
+def _rules_of_thumb(rules: "RulesOfThumb") -> Row:
     return {
         "twice_file_bytes": rules.twice_file_bytes,
         "three_weights_bytes": rules.three_weights_bytes,
@@ -219,7 +219,7 @@ def _rules_of_thumb(rules: RulesOfThumb) -> Row:
 
 def _measured(analysis: "Analysis") -> Row | None:
     """What a run took, with the error of what was predicted for the same backend."""
-    if not isinstance(analysis.measured, Measurement):
+    if analysis.measured is None or isinstance(analysis.measured, Finding):
         return None
     name = analysis.measured.backend.replace("onnxruntime", "ort")
     runtime = next((each for each in analysis.runtimes if each.name == name), None)
@@ -250,7 +250,7 @@ def _runtime(runtime: "RuntimeMemory") -> Row:
     }
 
 
-def _compute(compute: Compute) -> Row:
+def _compute(compute: "Compute") -> Row:
     return {
         "forward_macs": compute.forward_macs,
         "forward_flops": compute.forward_flops,
@@ -259,7 +259,7 @@ def _compute(compute: Compute) -> Row:
     }
 
 
-def _max_batch(limit: BatchLimit | None, rule_batch: int | None) -> Row | None:
+def _max_batch(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None:
     if limit is None:
         return None
     return {
@@ -272,7 +272,7 @@ def _max_batch(limit: BatchLimit | None, rule_batch: int | None) -> Row | None:
     }
 
 
-def _coverage(coverage: Coverage) -> Row:
+def _coverage(coverage: "Coverage") -> Row:
     return {
         "nodes": coverage.num_nodes,
         "assumed_nodes": len(coverage.assumed_nodes),

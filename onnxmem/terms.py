@@ -3,20 +3,23 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from onnxmem import training as step
 from onnxmem.collecting import without_collection
 from onnxmem.memory import ActivationMemory, activation_memory, in_place_peak_bytes
 from onnxmem.memory import schedule as orders
-from onnxmem.memory.schedule import Schedule
 from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
-from onnxmem.training import TrainingMemory
 from onnxmem.training.rules_of_thumb import ModelSize, per_sample
+
+if TYPE_CHECKING:
+    from onnxmem.memory.schedule import Schedule
+    from onnxmem.recipe import Recipe
+    from onnxmem.settings import Settings
+    from onnxmem.training import TrainingMemory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +29,13 @@ class Terms:
     bound: BoundModel
     weight_bytes: int | None
     inputs_bytes: int | None
-    recipe: Recipe | None = None
+    recipe: "Recipe | None" = None
     """Of the training step; ``None``: none is asked for."""
     order: str = "file"
     """In which the nodes run."""
 
     @cached_property
-    def training(self) -> TrainingMemory | None:
+    def training(self) -> "TrainingMemory | None":
         """The training step, worked out when first asked for: rows of a run ask for none.
 
         :raises UsageError: a recipe that names an output which is none.
@@ -43,7 +46,7 @@ class Terms:
             return step.training_memory(self.bound.graph, self.recipe)
 
     @cached_property
-    def schedule(self) -> Schedule | None:
+    def schedule(self) -> "Schedule | None":
         """The order asked for; ``None``: the file's."""
         if self.order == "file":
             return None
@@ -93,7 +96,7 @@ class Terms:
 
 
 @without_collection()
-def terms_of(prepared: Prepared, asked: Settings) -> Terms:
+def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
     bound = with_given_values(prepared, bound, asked.values)

@@ -39,6 +39,7 @@ MODELS = Path(__file__).parent.parent / "models"
 
 def section(text: str, context: int | None, batch: int = 2) -> str:
     analysis = analyze(model_of(text), context=context, batch=batch)
+    assert analysis.kv_cache is not None
     told = "\n\n".join("\n".join(lines) for lines in cache_sections(analysis.kv_cache))
     assert told in render(analysis)
     return told + "\n"
@@ -57,13 +58,17 @@ def test_the_sections() -> None:
 
 
 def test_a_model_without_a_cache_has_no_section() -> None:
-    assert cache_sections(analyze(model_of(NO_CACHE)).kv_cache) == []
+    analysis = analyze(model_of(NO_CACHE))
+    assert analysis.kv_cache is None
+    assert "KV CACHE" not in render(analysis)
 
 
 def test_lines_add_up() -> None:
     """The first line of a section is the sum of the next ones: kinds, or the four of a step."""
     for text in (growing(), GROUPED, HYBRID, CROSS):
-        for lines in cache_sections(analyze(model_of(text), context=77).kv_cache):
+        memory = analyze(model_of(text), context=77).kv_cache
+        assert memory is not None
+        for lines in cache_sections(memory):
             sizes = [found for line in lines if (found := re.match(r"(.{24}).* ([\d,]+) B", line))]
             labels = [found[1].strip() for found in sizes]
             numbers = [int(found[2].replace(",", "")) for found in sizes]

@@ -15,7 +15,7 @@ from predicted_runtimes import runtime_of
 
 from onnxmem.commands import main
 from onnxmem.commands import measure as command
-from onnxmem.commands.measure_options import add_measure_options
+from onnxmem.commands.measure_options import measure_parser
 from onnxmem.errors import MissingFileError, UsageError
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
@@ -30,18 +30,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def parsed(line: str) -> Namespace:
-    """The flags of the command with those of the other rooms, as the command line joins them."""
-    parser = ArgumentParser(exit_on_error=False)
-    parser.add_argument("models", nargs="*")
-    parser.set_defaults(batch=None, dims=[], shapes=[], output=None, force=False, quiet=False)
-    parser.set_defaults(values=[])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--strict", action="store_true")
-    parser.add_argument("--color", default="auto")
-    parser.add_argument("--layers", action="store_true")
-    parser.add_argument("-o", "--output")
-    add_measure_options(parser)
-    return parser.parse_args(line.split())
+    return measure_parser(ArgumentParser).parse_intermixed_args(line.split())
 
 
 @pytest.fixture

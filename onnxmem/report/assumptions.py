@@ -2,14 +2,17 @@
 
 from collections import Counter
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
-from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.recipe import Recipe
 from onnxmem.units import format_bytes, format_count, plural
 
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
 
-def model_facts(analysis: Analysis) -> list[str]:
+
+def model_facts(analysis: "Analysis") -> list[str]:
     """Nodes, parameters, the element type of most weights, the file's size."""
     return [
         plural(analysis.coverage.num_nodes, "node"),
@@ -19,7 +22,7 @@ def model_facts(analysis: Analysis) -> list[str]:
     ]
 
 
-def assumptions(analysis: Analysis) -> list[str]:
+def assumptions(analysis: "Analysis") -> list[str]:
     """The setting that all figures are of."""
     settings = analysis.settings
     symbols = analysis.question.prepared.batch_symbols
@@ -61,7 +64,7 @@ def _dims(dims: tuple[int, ...]) -> str:
     return "x".join(map(str, dims)) or "scalar"
 
 
-def _weight_dtype(analysis: Analysis) -> list[str]:
+def _weight_dtype(analysis: "Analysis") -> list[str]:
     """The element type that most bytes of weights have."""
     sizes: Counter[str] = Counter()
     for weight in analysis.graph.weights():

@@ -1,12 +1,16 @@
 """The budget in the text report: whether the batch asked for fits, and the largest that does."""
 
-from onnxmem.analysis import Analysis
+from typing import TYPE_CHECKING
+
 from onnxmem.capacity import LARGEST_BATCH, BatchLimit
 from onnxmem.report.lines import fact, figure, law_text
 from onnxmem.units import format_bytes
 
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
 
-def budget_section(analysis: Analysis) -> list[str]:
+
+def budget_section(analysis: "Analysis") -> list[str]:
     """What fits; empty where no budget is given."""
     budget_bytes = analysis.settings.budget_bytes
     if budget_bytes is None:

@@ -15,10 +15,8 @@ _COURSES = {
 }
 
 
-def cache_sections(memory: CacheMemory | None) -> list[list[str]]:
-    """Sections on the cache; none where there is none."""
-    if memory is None:
-        return []
+def cache_sections(memory: CacheMemory) -> list[list[str]]:
+    """Sections on the cache and on its steps."""
     return [_cache_section(memory), *(_step_section(step) for step in memory.steps)]
 
 

@@ -5,10 +5,12 @@ The report's own words are ASCII. Nothing is cut: a line that holds a long name 
 
 import textwrap
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onnxmem.capacity import BatchLaw
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.capacity import BatchLaw
 
 WIDTH: Final = 100
 """Columns of a report, whatever the terminal's: a piped report is the same everywhere."""
@@ -37,7 +39,7 @@ def fact(label: str, text: str, *, wraps: bool = False) -> str:
     return "\n".join(prose(start, text)) if wraps else (start + text).rstrip()
 
 
-def law_text(law: BatchLaw) -> str:
+def law_text(law: "BatchLaw") -> str:
     """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
     to = "" if law.largest_batch is None else f", from batch 1 to {law.largest_batch:,}"
     return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch{to}"

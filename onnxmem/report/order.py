@@ -1,13 +1,17 @@
 """The order of execution in a text report: what it gains, and whether a better one exists."""
 
+from typing import TYPE_CHECKING
+
 from onnxmem.escaping import shortened
-from onnxmem.memory.schedule import Schedule
-from onnxmem.model import Graph
 from onnxmem.report.lines import fact, figure
 from onnxmem.units import format_bytes, plural
 
+if TYPE_CHECKING:
+    from onnxmem.memory.schedule import Schedule
+    from onnxmem.model import Graph
 
-def order_lines(schedule: Schedule | None, name: str) -> list[str]:
+
+def order_lines(schedule: "Schedule | None", name: str) -> list[str]:
     """Under the in-place peak: the peak in the file's order; nothing for the file's order."""
     if schedule is None:
         return []
@@ -17,13 +21,13 @@ def order_lines(schedule: Schedule | None, name: str) -> list[str]:
     ]
 
 
-def standing(schedule: Schedule) -> str:
+def standing(schedule: "Schedule") -> str:
     """Whether any order takes less."""
     proof = "proven least" if schedule.is_proven else "not proven least"
     return f"the file's, {proof}" if schedule.is_file_order else proof
 
 
-def render_gain(name: str, graph: Graph, schedule: Schedule, own: tuple[int, int]) -> str:
+def render_gain(name: str, graph: "Graph", schedule: "Schedule", own: tuple[int, int]) -> str:
     """What a copy in the new order gains; ``own``: peaks in onnxruntime's order, old and new."""
     file_bytes, best_bytes = schedule.file_peak_bytes, schedule.peak_bytes
     unknown = sum(graph.tensors[x].size_bytes is None for n in graph.nodes for x in n.writes)

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterator
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
-from onnxmem.memory.polynomials import Polynomial
 from onnxmem.report.lines import fact, prose
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+    from onnxmem.memory.polynomials import Polynomial
 
 _TITLE = "PEAK ROWS  "
 _LONGEST_LABEL = 22
@@ -20,7 +23,7 @@ _LONGEST = 10_000
 """Where a dim goes further than this, where each row leads is not worked out."""
 
 
-def rows_section(analysis: Analysis) -> list[str]:
+def rows_section(analysis: "Analysis") -> list[str]:
     """The rows, unless one line in the batch is all, which the formula says.
 
     Why there are none is a line where a reader may look for them: where dims besides the batch are
@@ -102,7 +105,7 @@ def _labels(terms: SymbolicTerms) -> dict[int, tuple[int, str]]:
     return found
 
 
-def _stretches(lines: list[Polynomial], last: int) -> Iterator[tuple[int, int, int]]:
+def _stretches(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, int]]:
     """Row, first and last number of each stretch of numbers in which one row is the largest."""
     # Python's numbers: those of a hostile file are beyond 64 bits.
     numbers = np.arange(1, last + 1).astype(object)
@@ -115,7 +118,7 @@ def _stretches(lines: list[Polynomial], last: int) -> Iterator[tuple[int, int, i
         yield row, places[0], places[-1]
 
 
-def _text(terms: SymbolicTerms, row: Polynomial) -> str:
+def _text(terms: SymbolicTerms, row: "Polynomial") -> str:
     """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
     text = ""
     for powers, number in sorted(row.terms, key=lambda term: (-sum(term[0]), term[0])):

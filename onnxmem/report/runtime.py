@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
-from onnxmem.measure.measurement import Measurement
+from onnxmem.findings import Finding
 from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, prose
@@ -13,6 +12,7 @@ from onnxmem.report.measured import measured_section
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
     from onnxmem.runtimes import RuntimeMemory
 
 _NAMES: Final = {"ort-cpu": "ONNXRUNTIME, CPU", "ort-cuda": "ONNXRUNTIME, CUDA"}
@@ -41,10 +41,10 @@ _FIGURES: Final[tuple[tuple[str, Callable[["RuntimeMemory"], int | None], str], 
 _CUDA_ALONE: Final = ("  CUDA context", "  cuDNN workspace")
 
 
-def runtime_sections(analysis: Analysis) -> list[list[str]]:
+def runtime_sections(analysis: "Analysis") -> list[list[str]]:
     """A section for each runtime asked for, and one that holds two of them side by side."""
     sections = [_section(runtime) for runtime in analysis.runtimes]
-    if isinstance(analysis.measured, Measurement):
+    if analysis.measured is not None and not isinstance(analysis.measured, Finding):
         name = analysis.measured.backend.replace("onnxruntime", "ort")
         runtime = next((each for each in analysis.runtimes if each.name == name), None)
         predicted = None if runtime is None else predicted_by(runtime)

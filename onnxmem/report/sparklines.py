@@ -1,45 +1,31 @@
 """The shape of a run in a line of text: block characters for the bytes alive over the steps."""
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis import Analysis
+from onnxmem import report
 from onnxmem.report.charts import spark
 from onnxmem.report.lines import WIDTH
-from onnxmem.report.timelines import StackedTimeline, step_timeline
 
-_LABEL: Final = 16
-_FEWEST: Final = 8
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+
+LABEL_WIDTH: Final = 16
+FEWEST: Final = 8
 """Steps: the shape of fewer says nothing that the figures do not."""
 
 
-def timeline_section(analysis: Analysis) -> list[str]:
+def timeline_section(analysis: "Analysis") -> list[str]:
     """Activations over the nodes, and all that a training step holds, phase by phase."""
     live_bytes = analysis.activations.timeline.live_bytes
     lines = []
-    if len(live_bytes) >= _FEWEST and any(live_bytes):
-        lines.append(_row("activations", spark(live_bytes, WIDTH - _LABEL)))
+    if len(live_bytes) >= FEWEST and any(live_bytes):
+        lines.append(row("activations", spark(live_bytes, WIDTH - LABEL_WIDTH)))
     if analysis.training is not None:
-        lines += _training_rows(step_timeline(analysis.training.trace))
+        lines += report.step_rows(analysis.training)
     head = "TIMELINE, bytes alive from the first step to the last, the tallest at the peak"
     return [head, *lines] if lines else []
 
 
-def _training_rows(timeline: StackedTimeline) -> list[str]:
-    """A row of blocks on one scale, and under each phase its name as far as there is room."""
-    sums = timeline.sums
-    if len(sums) < _FEWEST:
-        return []
-    starts = [*(mark.start for mark in timeline.marks), len(sums)]
-    # A phase of few steps has a column all the same, which another one must leave to it.
-    room = WIDTH - _LABEL - 2 * len(timeline.marks)
-    drawn, names = [], []
-    for mark, stop in zip(timeline.marks, starts[1:], strict=True):
-        part = sums[mark.start : stop]
-        width = max(len(part) * room // max(len(sums), room), 1)
-        drawn.append(spark(part, width, top=max(sums)))
-        names.append(mark.name[:width].ljust(width))
-    return [_row("training step", "|".join(drawn)), _row("", "|".join(names))]
-
-
-def _row(label: str, text: str) -> str:
-    return f"{'  ' + label:<{_LABEL}}{text}".rstrip()
+def row(label: str, text: str) -> str:
+    """A line of the section."""
+    return f"{'  ' + label:<{LABEL_WIDTH}}{text}".rstrip()

@@ -3,26 +3,24 @@
 Sums are printed as lines that add up to the byte, and every name from the model is escaped.
 """
 
-from onnxmem.analysis import Analysis
-from onnxmem.compute import Compute
+from typing import TYPE_CHECKING
+
+from onnxmem import report
 from onnxmem.escaping import shortened
-from onnxmem.memory import ActivationMemory
 from onnxmem.report.assumptions import assumptions, model_facts
 from onnxmem.report.budget import budget_section
 from onnxmem.report.charts import bar
-from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
 from onnxmem.report.order import order_lines
 from onnxmem.report.peak_rows import rows_section
-from onnxmem.report.runtime import runtime_sections
+from onnxmem.report.rules_of_thumb import rules_section
 from onnxmem.report.sparklines import timeline_section
-from onnxmem.report.training import (
-    checkpoint_section,
-    cuda_section,
-    rules_section,
-    training_section,
-)
 from onnxmem.units import format_bytes, format_count, plural
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+    from onnxmem.compute import Compute
+    from onnxmem.memory import ActivationMemory
 
 _LIVE_SHOWN = 8
 """Tensors of the peak that are listed; the others are one line."""
@@ -31,7 +29,7 @@ _LONGEST = 2000
 """Characters of a finding, which may name a few long names."""
 
 
-def render(analysis: Analysis) -> str:
+def render(analysis: "Analysis") -> str:
     """Write the whole report; it ends with a newline."""
     sections = [
         _head(analysis),
@@ -40,11 +38,7 @@ def render(analysis: Analysis) -> str:
         _live_section(analysis.activations),
         rows_section(analysis),
         timeline_section(analysis),
-        *cache_sections(analysis.kv_cache),
-        *runtime_sections(analysis),
-        training_section(analysis),
-        cuda_section(analysis),
-        checkpoint_section(analysis),
+        *_asked_sections(analysis),
         budget_section(analysis),
         rules_section(analysis),
         _compute_section(analysis.compute),
@@ -54,7 +48,19 @@ def render(analysis: Analysis) -> str:
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def _head(analysis: Analysis) -> list[str]:
+def _asked_sections(analysis: "Analysis") -> list[list[str]]:
+    """What most models have not, or most questions leave out."""
+    sections = []
+    if analysis.kv_cache is not None:
+        sections += report.cache_sections(analysis.kv_cache)
+    if analysis.runtimes or analysis.measured is not None:
+        sections += report.runtime_sections(analysis)
+    if analysis.training is not None:
+        sections += report.training_sections(analysis)
+    return sections
+
+
+def _head(analysis: "Analysis") -> list[str]:
     """Name the model and say what was assumed, before any figure."""
     lines = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
     lines += paragraph("assumes: ", assumptions(analysis))
@@ -63,7 +69,7 @@ def _head(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _run_section(analysis: Analysis) -> list[str]:
+def _run_section(analysis: "Analysis") -> list[str]:
     """What inference needs, as a sum."""
     memory = analysis.activations
     lines = [
@@ -78,7 +84,7 @@ def _run_section(analysis: Analysis) -> list[str]:
     return lines
 
 
-def _peak_place(analysis: Analysis) -> str:
+def _peak_place(analysis: "Analysis") -> str:
     memory, graph = analysis.activations, analysis.graph
     if memory.peak_node is None or memory.peak_step is None:
         return ""
@@ -87,7 +93,7 @@ def _peak_place(analysis: Analysis) -> str:
     return f"at {shortened(memory.peak_node)} ({shortened(node.op_type)}), {step}"
 
 
-def _activations_section(analysis: Analysis) -> list[str]:
+def _activations_section(analysis: "Analysis") -> list[str]:
     """The same tensors under each rule of sharing, the least first."""
     memory, arena = analysis.activations, analysis.activations.arena
     gap = f"one block, gap {format_bytes(arena.gap_bytes)}"
@@ -104,7 +110,7 @@ def _activations_section(analysis: Analysis) -> list[str]:
     ]
 
 
-def _live_section(memory: ActivationMemory) -> list[str]:
+def _live_section(memory: "ActivationMemory") -> list[str]:
     """The in-place peak as a sum of tensors."""
     shown, others = memory.live_at_peak[:_LIVE_SHOWN], memory.live_at_peak[_LIVE_SHOWN:]
     if not shown:
@@ -117,7 +123,7 @@ def _live_section(memory: ActivationMemory) -> list[str]:
     return lines + [figure(f"  {bar(size, peak_bytes)}", size, name) for name, size in named]
 
 
-def _compute_section(compute: Compute) -> list[str]:
+def _compute_section(compute: "Compute") -> list[str]:
     """MACs and FLOPs, and what is meant by them."""
     lines = [
         "COMPUTE, one multiply-add being 1 MAC and 2 FLOPs",
@@ -136,7 +142,7 @@ def _count(count: int | None) -> str:
     return "unknown" if count is None else f"{format_count(count):<8}  {count:,}"
 
 
-def _findings_section(analysis: Analysis) -> list[str]:
+def _findings_section(analysis: "Analysis") -> list[str]:
     lines = []
     for finding in analysis.findings:
         place = f" ({finding.node})" if finding.node else ""
@@ -144,7 +150,7 @@ def _findings_section(analysis: Analysis) -> list[str]:
     return ["FINDINGS", *lines] if lines else []
 
 
-def _coverage_section(analysis: Analysis) -> list[str]:
+def _coverage_section(analysis: "Analysis") -> list[str]:
     """How far the figures can be relied on."""
     known = analysis.coverage
     nodes = plural(known.num_nodes, "node")

@@ -1,46 +1,29 @@
-"""The training step in the text report: its terms as a sum, and the rules of thumb beside it."""
+"""The training step in the text report: its terms as a sum, and its course as blocks."""
 
 from collections.abc import Mapping
-from dataclasses import fields
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
-from onnxmem.analysis import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.report.lines import fact, figure, law_text
-from onnxmem.runtimes.torch import TorchMemory
-from onnxmem.training import TrainingMemory
 from onnxmem.training.heap import Kind
-from onnxmem.training.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.units import format_bytes
 
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.training import TrainingMemory
 
-def training_section(analysis: Analysis) -> list[str]:
-    """The peak of a step as the sum of what is live then; empty where no training is asked for."""
-    training = analysis.training
-    if training is None:
+
+def training_sections(analysis: "Analysis") -> list[list[str]]:
+    """The step, what PyTorch's allocator makes of it on a GPU, and ways of checkpointing."""
+    if analysis.training is None:
         return []
-    remark = f"peak of one step, in its {training.peak_phase.value} phase"
-    lines = [figure("TRAIN", training.peak_bytes, remark)]
-    by_kind = training.live_by_kind()
-    lines += [figure(f"  {kind.value}", size, REMARKS[kind]) for kind, size in by_kind.items()]
-    if training.peak_node is not None:
-        lines.append(fact("  at", shortened(training.peak_node)))
-    lines.append(fact("  by phase", _phases(training)))
-    saved = format_bytes(training.saved_activation_bytes)
-    lines.append(fact("  kept", f"{saved} of activations from forward to backward"))
-    if analysis.training_law is not None:
-        lines.append(fact("  formula", law_text(analysis.training_law)))
-    return [*lines, *_largest(training)]
-
-
-def cuda_section(analysis: Analysis) -> list[str]:
-    """What PyTorch's allocator makes of the step on a GPU; empty where no training is asked for."""
-    return [] if analysis.torch is None else _torch(analysis.torch)
-
-
-def checkpoint_section(analysis: Analysis) -> list[str]:
-    """The ways of checkpointing, where the best is asked for."""
-    return [] if analysis.training is None else _checkpoints(analysis.training)
+    return [
+        _step(analysis, analysis.training),
+        _torch(analysis.torch) if analysis.torch else [],
+        _checkpoints(analysis.training),
+    ]
 
 
 REMARKS: Mapping[Kind, str] = MappingProxyType(
@@ -60,7 +43,23 @@ REMARKS: Mapping[Kind, str] = MappingProxyType(
 _MOST_LISTED = 6
 
 
-def _torch(memory: TorchMemory) -> list[str]:
+def _step(analysis: "Analysis", training: "TrainingMemory") -> list[str]:
+    """The peak of a step as the sum of what is live then."""
+    remark = f"peak of one step, in its {training.peak_phase.value} phase"
+    lines = [figure("TRAIN", training.peak_bytes, remark)]
+    by_kind = training.live_by_kind()
+    lines += [figure(f"  {kind.value}", size, REMARKS[kind]) for kind, size in by_kind.items()]
+    if training.peak_node is not None:
+        lines.append(fact("  at", shortened(training.peak_node)))
+    lines.append(fact("  by phase", _phases(training)))
+    saved = format_bytes(training.saved_activation_bytes)
+    lines.append(fact("  kept", f"{saved} of activations from forward to backward"))
+    if analysis.training_law is not None:
+        lines.append(fact("  formula", law_text(analysis.training_law)))
+    return [*lines, *_largest(training)]
+
+
+def _torch(memory: "TorchMemory") -> list[str]:
     """What PyTorch's allocator makes of it on a GPU, and what lies beside."""
     lines = [figure("ON CUDA", memory.total_bytes, "reserved, and the CUDA context")]
     terms = (
@@ -74,7 +73,7 @@ def _torch(memory: TorchMemory) -> list[str]:
     return lines
 
 
-def _checkpoints(training: TrainingMemory) -> list[str]:
+def _checkpoints(training: "TrainingMemory") -> list[str]:
     """The ways of checkpointing that nothing beats both in bytes and in FLOPs."""
     if not training.checkpoints:
         return []
@@ -85,7 +84,7 @@ def _checkpoints(training: TrainingMemory) -> list[str]:
     return lines
 
 
-def _largest(training: TrainingMemory) -> list[str]:
+def _largest(training: "TrainingMemory") -> list[str]:
     """The largest tensors alive at the peak."""
     largest = training.live_at_peak()[:_MOST_LISTED]
     return [
@@ -97,27 +96,10 @@ def _largest(training: TrainingMemory) -> list[str]:
     ]
 
 
-def _phases(training: TrainingMemory) -> str:
+def _phases(training: "TrainingMemory") -> str:
     phases = {
         "forward": training.forward_peak_bytes,
         "backward": training.backward_peak_bytes,
         "optimizer": training.optimizer_peak_bytes,
     }
     return ", ".join(f"{name} {format_bytes(size)}" for name, size in phases.items())
-
-
-def rules_section(analysis: Analysis) -> list[str]:
-    """What the rules of the field would have said, and how far from the answer."""
-    training = analysis.training
-    ours = analysis.total_bytes if training is None else training.peak_bytes
-    answer = "RUN" if training is None else "TRAIN"
-    lines = [f"RULES OF THUMB, as multiples of {answer} ({format_bytes(ours)})"]
-    for rule in fields(RulesOfThumb):
-        num_bytes: int | None = getattr(analysis.rules_of_thumb, rule.name)
-        ratio, formula = _ratio(num_bytes, ours), FORMULAS[rule.name]
-        lines.append(figure(f"  {ratio}", num_bytes, formula, wraps=True))
-    return lines
-
-
-def _ratio(num_bytes: int | None, ours: int | None) -> str:
-    return "unknown" if num_bytes is None or not ours else f"{num_bytes / ours:.2f} x"

@@ -7,11 +7,11 @@ is imported where another order is asked for.
 from typing import TYPE_CHECKING
 
 from onnxmem.late import late
-from onnxmem.memory.schedule.schedule import Schedule
 
 if TYPE_CHECKING:
     from onnxmem.memory.schedule.choosing import in_order, onnxruntime_schedule, schedule_of
     from onnxmem.memory.schedule.problem import Problem, problem_of
+    from onnxmem.memory.schedule.schedule import Schedule
     from onnxmem.memory.schedule.scheduling import best_schedule
     from onnxmem.memory.schedule.walks import reverse_dfs
 
@@ -31,6 +31,7 @@ __getattr__ = late(
     {
         "onnxmem.memory.schedule.choosing": ("in_order", "onnxruntime_schedule", "schedule_of"),
         "onnxmem.memory.schedule.problem": ("Problem", "problem_of"),
+        "onnxmem.memory.schedule.schedule": ("Schedule",),
         "onnxmem.memory.schedule.scheduling": ("best_schedule",),
         "onnxmem.memory.schedule.walks": ("reverse_dfs",),
     },

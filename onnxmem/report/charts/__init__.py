@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from onnxmem.late import late
 from onnxmem.report.charts.blocks import bar, legible, spark
-from onnxmem.report.charts.series import Mark, Series, decimated
 
 if TYPE_CHECKING:
     from onnxmem.report.charts.areas import area_svg
     from onnxmem.report.charts.bars import bars_svg
     from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
+    from onnxmem.report.charts.series import Mark, Series, decimated
     from onnxmem.report.charts.strips import Strip, strips_svg
 
 __all__ = [
@@ -42,6 +42,7 @@ __getattr__ = late(
         "onnxmem.report.charts.areas": ("area_svg",),
         "onnxmem.report.charts.bars": ("bars_svg",),
         "onnxmem.report.charts.bubbles": ("Axis", "Bubble", "bubbles_svg"),
+        "onnxmem.report.charts.series": ("Mark", "Series", "decimated"),
         "onnxmem.report.charts.strips": ("Strip", "strips_svg"),
     },
 )

@@ -3,12 +3,12 @@
 from typing import TYPE_CHECKING
 
 from onnxmem.late import late
-from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
-from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
 if TYPE_CHECKING:
     from onnxmem.runtimes.torch.allocator import CachingAllocator
     from onnxmem.runtimes.torch.replaying import replay
+    from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
+    from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
 __all__ = [
     "HOPPER_WORKSPACE_BYTES",
@@ -23,5 +23,7 @@ __getattr__ = late(
     {
         "onnxmem.runtimes.torch.allocator": ("CachingAllocator",),
         "onnxmem.runtimes.torch.replaying": ("replay",),
+        "onnxmem.runtimes.torch.settings": ("HOPPER_WORKSPACE_BYTES", "TorchSettings"),
+        "onnxmem.runtimes.torch.torch_memory": ("TorchMemory",),
     },
 )
