@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
-from onnxmem.kv_cache import NoContextError
 from onnxmem.model import ModelFile, ModelSource, load
 from onnxmem.question import Question, ask
 from onnxmem.recipe import Recipe
@@ -100,7 +100,7 @@ def _at(asked: Question, context: int | None) -> Question:
     if context is None:
         return asked
     try:
-        return asked.at_context(context)
-    except NoContextError as fault:
+        return asked.at_context(context, kv_cache.Step.DECODE)
+    except kv_cache.NoContextError as fault:
         text = f"--context {context} has no effect: {fault}; see --dim"
         return replace(asked, remarks=(*asked.remarks, Finding("no_context", text)))

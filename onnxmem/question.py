@@ -4,26 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onnxmem import measure, runtimes
+from onnxmem import kv_cache, measure, runtimes
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
 from onnxmem.compute import compute
 from onnxmem.coverage import coverage, model_findings
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
-from onnxmem.kv_cache import (
-    CacheMemory,
-    KvCache,
-    NoContextError,
-    Recognised,
-    Step,
-    cache_memory,
-    find_cache,
-    numbers_at,
-    refuse_bound,
-    settled,
-    with_zeros,
-)
 from onnxmem.limits import Limits
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.given_values import unused_values
@@ -39,6 +26,7 @@ from onnxmem.training.rules_of_thumb import (
 )
 
 if TYPE_CHECKING:
+    from onnxmem.kv_cache import CacheMemory, KvCache, Step
     from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.torch import TorchMemory
@@ -62,13 +50,13 @@ class Question:
     source: ModelFile
     """The file, where ``model`` is what a runtime's optimiser made of it."""
     remarks: tuple[Finding, ...] = ()
-    cache: KvCache | None = None
+    cache: "KvCache | None" = None
     context: int | None = None
     """Tokens that the cache holds after a step, where that is asked for."""
     is_emptied: bool = False
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
 
-    def at_context(self, context: int, step: Step = Step.DECODE) -> "Question":
+    def at_context(self, context: int, step: "Step") -> "Question":
         """A step that ends at a context, of a question that is asked of none yet.
 
         :raises NoContextError: the model has no such step, or no cache.
@@ -79,19 +67,19 @@ class Question:
             raise UsageError(message)
         if self.cache is None:
             message = "no key-value cache is recognised among the inputs"
-            raise NoContextError(message)
-        at = numbers_at(self.cache, step, context)
-        refuse_bound(self.settings.dims, at[1])
+            raise kv_cache.NoContextError(message)
+        at = kv_cache.numbers_at(self.cache, step, context)
+        kv_cache.refuse_bound(self.settings.dims, at[1])
         asked = self.without(at[1])
-        prepared, settings = settled(self.cache, asked.prepared, asked.settings, at)
+        prepared, settings = kv_cache.settled(self.cache, asked.prepared, asked.settings, at)
         return replace(asked, prepared=prepared, settings=settings, context=context)
 
     def without(self, numbers: Mapping[str, int]) -> "Question":
         """The same of a file that says 0 for the symbols that are; itself where none is."""
-        proto = with_zeros(self.source.proto, numbers)
+        proto = kv_cache.with_zeros(self.source.proto, numbers)
         if proto is self.source.proto or self.is_emptied:
             return self
-        prepared = replace(self.prepared, proto=with_zeros(self.prepared.proto, numbers))
+        prepared = replace(self.prepared, proto=kv_cache.with_zeros(self.prepared.proto, numbers))
         source = replace(self.source, proto=proto)
         return replace(self, prepared=prepared, source=source, is_emptied=True)
 
@@ -157,11 +145,11 @@ class Question:
             return ()
         return runtimes.runtime_memories(self.source, terms.bound, self.settings, fed)
 
-    def cache_memory(self, terms: Terms) -> CacheMemory | None:
+    def cache_memory(self, terms: Terms) -> "CacheMemory | None":
         """What the cache takes; ``None`` where there is none."""
         if self.cache is None:
             return None
-        return cache_memory(self.cache, self.settings, terms, self.context)
+        return kv_cache.cache_memory(self.cache, self.settings, terms, self.context)
 
     @without_collection()
     def answer(self) -> Analysis:
@@ -231,7 +219,7 @@ def ask(
     :raises OnnxmemError: the model cannot be read.
     """
     prepared = prepare(model)
-    found: Recognised = find_cache(prepared)
+    found = kv_cache.find_cache(prepared)
     return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
 
 

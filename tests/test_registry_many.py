@@ -14,6 +14,7 @@ from models_on_disk import MYSTERY, write_model
 from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
+from onnxmem import registry
 from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
 from onnxmem.faults import fault_of
 from onnxmem.registry import many, workers
@@ -259,7 +260,7 @@ def test_processes_are_for_those_who_have_enough_to_do(
         asked.append(jobs)
         yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
 
-    monkeypatch.setattr(many, "run_in_workers", in_workers)
+    monkeypatch.setattr(registry, "run_in_workers", in_workers)
     monkeypatch.setattr(many, "num_cores", lambda: 5)
     (folder / "large.onnx").write_bytes(bytes(2**18))
 

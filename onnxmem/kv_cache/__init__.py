@@ -1,16 +1,26 @@
-"""The key-value cache of a language model: what it is in the file, what it takes at a length."""
+"""The key-value cache of a language model: what it is in the file, what it takes at a length.
 
-from onnxmem.kv_cache.cache import Course, Holds, KvCache, Part
-from onnxmem.kv_cache.memory import CacheMemory, StepMemory, cache_memory
-from onnxmem.kv_cache.recognising import Recognised, find_cache
-from onnxmem.kv_cache.steps import (
-    NoContextError,
-    Step,
-    numbers_at,
-    refuse_bound,
-    settled,
-    with_zeros,
-)
+Most models have none: what it is and what it takes are imported where there is one.
+"""
+
+from typing import TYPE_CHECKING
+
+from onnxmem.late import late
+
+if TYPE_CHECKING:
+    from onnxmem.kv_cache.cache import Course, KvCache, Part
+    from onnxmem.kv_cache.candidates import Recognised, find_cache
+    from onnxmem.kv_cache.holds import Holds
+    from onnxmem.kv_cache.memory import CacheMemory, StepMemory, cache_memory
+    from onnxmem.kv_cache.recognising import recognise
+    from onnxmem.kv_cache.steps import (
+        NoContextError,
+        Step,
+        numbers_at,
+        refuse_bound,
+        settled,
+        with_zeros,
+    )
 
 __all__ = [
     "CacheMemory",
@@ -25,7 +35,23 @@ __all__ = [
     "cache_memory",
     "find_cache",
     "numbers_at",
+    "recognise",
     "refuse_bound",
     "settled",
     "with_zeros",
 ]
+
+__getattr__ = late(
+    __name__,
+    {
+        "onnxmem.kv_cache.cache": ("Course", "KvCache", "Part"),
+        "onnxmem.kv_cache.candidates": ("Recognised", "find_cache"),
+        "onnxmem.kv_cache.holds": ("Holds",),
+        "onnxmem.kv_cache.memory": ("CacheMemory", "StepMemory", "cache_memory"),
+        "onnxmem.kv_cache.recognising": ("recognise",),
+        "onnxmem.kv_cache.steps": (
+            *("NoContextError", "Step", "numbers_at"),
+            *("refuse_bound", "settled", "with_zeros"),
+        ),
+    },
+)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from math import prod
 from typing import Final
 
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.model import DType, Prepared
 from onnxmem.model.binding import Dims
 from onnxmem.model.dim_expressions import evaluated
@@ -26,20 +27,6 @@ IN_PLACE: Final = frozenset(
 """Operators that may have one buffer for past and present, as their documents say (onnxruntime's
 ContribOperators.md; ONNX, TensorScatter-24).
 """
-
-
-class Holds(StrEnum):
-    """What is in a tensor of the cache."""
-
-    KEYS = "keys"
-    VALUES = "values"
-    BOTH = "keys and values"
-    SCALES = "scales"
-    """Of quantised keys or values."""
-    STATE = "states"
-    """Of a convolution or a recurrence: it does not grow."""
-    UNKNOWN = "unnamed"
-    """Keys or values: neither name nor operator says which."""
 
 
 class Course(StrEnum):

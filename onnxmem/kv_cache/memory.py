@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.kv_cache.cache import Course, Holds, KvCache, Part
+from onnxmem.kv_cache.cache import Course, KvCache, Part
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.row import cache_row
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.memory import activation_memory

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.kv_cache.cache import Holds
+from onnxmem.kv_cache.holds import Holds
 
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

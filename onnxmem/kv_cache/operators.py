@@ -15,7 +15,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.kv_cache.cache import Holds
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.model.columns import Columns
 from onnxmem.model.traversal import nodes_in, subgraphs
 

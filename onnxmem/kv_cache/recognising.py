@@ -10,54 +10,36 @@
 A name whose shapes do not fit is a remark, and counts nowhere.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import onnx
 
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
-from onnxmem.kv_cache.cache import Course, Holds, KvCache, Part
+from onnxmem.kv_cache.cache import Course, KvCache, Part
+from onnxmem.kv_cache.candidates import Candidate, Recognised
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.names import Label, label_of
-from onnxmem.kv_cache.operators import Flow, flows
+from onnxmem.kv_cache.operators import Flow
 from onnxmem.kv_cache.shapes import Pair, Shaped, shaped
 from onnxmem.kv_cache.symbols import symbols_of
 from onnxmem.model import Prepared
-from onnxmem.model.binding import Dims, given_inputs, input_dims
-from onnxmem.model.columns import Columns
+from onnxmem.model.binding import Dims, input_dims
 from onnxmem.model.dtypes import dtype_of
-from onnxmem.model.traversal import nodes_in, outer_reads, subgraphs
+from onnxmem.model.traversal import outer_reads, subgraphs
 
 _NAMED: Final = "name and shape"
 _FEW: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Recognised:
-    """The cache, where there is one, and what was named like a cache and is none."""
-
-    cache: KvCache | None
-    remarks: tuple[Finding, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """An input that may be a cache."""
-
-    value: onnx.ValueInfoProto
-    label: Label
-    flow: Flow | None
-    present: str | None
-
-
-def find_cache(prepared: Prepared) -> Recognised:
-    """Recognise the cache of a model; no dim need be bound."""
+def recognise(prepared: Prepared, candidates: Iterable[Candidate]) -> Recognised:
+    """Recognise the cache of a model among the inputs that may be it."""
     graph = prepared.proto.graph
     outputs = {value.name: value for value in graph.output}
     parts: list[Part] = []
     remarks: list[Finding] = []
-    for candidate in _candidates(graph, prepared.columns):
+    for candidate in candidates:
         found = _part(candidate, outputs, prepared.batch_symbols)
         if isinstance(found, Part):
             parts.append(found)
@@ -84,40 +66,8 @@ def _assumptions(graph: onnx.GraphProto, parts: tuple[Part, ...]) -> Iterator[st
         yield "of an If the branch that takes more counts, in every step"
 
 
-def _candidates(graph: onnx.GraphProto, columns: Columns) -> Iterator[_Candidate]:
-    """Inputs that an operator takes as a cache, or that are named as one."""
-    by_input: dict[str, Flow] = {}
-    found = tuple(flows(graph, columns))
-    is_read = any(flow.op_type == "Concat" for flow in found)
-    read = {name for node in nodes_in(graph.node) for name in node.input} if is_read else set()
-    for flow in found:
-        known = by_input.get(flow.past)
-        is_joined = flow.op_type != "Concat" or flow.present in read
-        if (known is None or known.op_type == "Concat") and (
-            is_joined or label_of(flow.past).suggests_cache
-        ):
-            by_input[flow.past] = flow
-    presents = _by_words(graph)
-    for value in given_inputs(graph):
-        flow_of, label = by_input.get(value.name), label_of(value.name)
-        if flow_of is not None or label.suggests_cache:
-            present = flow_of.present if flow_of else None
-            present = present or presents.get((label.words, label.is_state))
-            yield _Candidate(value, label, flow_of, present)
-
-
-def _by_words(graph: onnx.GraphProto) -> Mapping[tuple[tuple[str, ...], bool], str]:
-    """The output of each combination of words that only one output has."""
-    found: dict[tuple[tuple[str, ...], bool], list[str]] = {}
-    for value in graph.output:
-        label = label_of(value.name)
-        if label.is_marked:
-            found.setdefault((label.words, label.is_state), []).append(value.name)
-    return {words: names[0] for words, names in found.items() if len(names) == 1}
-
-
 def _part(
-    candidate: _Candidate, outputs: Mapping[str, onnx.ValueInfoProto], batch: frozenset[str]
+    candidate: Candidate, outputs: Mapping[str, onnx.ValueInfoProto], batch: frozenset[str]
 ) -> Part | str:
     """The candidate as a part of the cache, or why it is none."""
     value, label, flow = candidate.value, candidate.label, candidate.flow
@@ -146,7 +96,7 @@ def _holds(label: Label, flow: Flow | None, dims: Dims) -> Holds:
     return label.holds
 
 
-def _made(candidate: _Candidate, pair: Pair, fit: Shaped) -> Part:
+def _made(candidate: Candidate, pair: Pair, fit: Shaped) -> Part:
     flow, label, axis = candidate.flow, candidate.label, fit.length_axis
     past = None if axis is None else pair.dims[axis]
     present = None if axis is None or pair.present is None else pair.present[axis]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.kv_cache.cache import Holds
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.model import DType
 from onnxmem.model.binding import Dims
 from onnxmem.model.dim_expressions import names_in
