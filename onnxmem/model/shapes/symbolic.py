@@ -12,7 +12,6 @@ quarter of a second, so it is imported when it is needed.
 """
 
 import importlib
-import logging
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -112,6 +111,7 @@ def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     """Every open tensor whose dims the library finds to be numbers."""
     ir = importlib.import_module("onnx_ir")
     library = importlib.import_module("onnx_shape_inference")
+    logging = importlib.import_module("logging")
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
