@@ -112,14 +112,14 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
         return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
     shaped = with_shapes(prepared.proto, binding, at_olds=prepared.at_olds)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
-    graph = _graph(prepared, binding, shaped)
+    graph = _graph(prepared, shaped)
     return BoundModel(graph, binding, shaped.follows_batch and has_effect, findings)
 
 
-def _graph(prepared: Prepared, binding: Binding, shaped: Shaped) -> Graph:
+def _graph(prepared: Prepared, shaped: Shaped) -> Graph:
     """Read the records; those that no batch changes are read once."""
-    if binding.old_batch is not None or prepared.records is None:
-        # Its constants were written anew, or its subgraphs hold types of their own.
+    if prepared.records is None or shaped.has_new_constants:
+        # Its subgraphs hold types of their own, or its records are others.
         return read_graph(shaped.proto, shaped.assumed, shaped.types)
     types = shaped.types or known_types(shaped.proto.graph)
     return retyped(prepared.records, types, shaped.assumed)

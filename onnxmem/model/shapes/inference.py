@@ -43,6 +43,8 @@ class Shaped:
     follows_batch: bool
     """False: constants keep the graph, or part of it, at the batch that the file fixes."""
     findings: tuple[Finding, ...]
+    has_new_constants: bool = False
+    """Whether some were written anew."""
     types: Mapping[str, Known] | None = None
     """The ``known_types`` of the top-level graph, where they are at hand."""
 
@@ -75,7 +77,13 @@ def with_shapes(
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
     without_stand_ins(at_new, rebatched.stand_ins)
     findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
-    return Shaped(at_new, frozenset(failures), not failures, findings)
+    return Shaped(
+        at_new,
+        frozenset(failures),
+        not failures,
+        findings,
+        has_new_constants=rebatched.counts_on,
+    )
 
 
 def _at_old_batch(

@@ -208,20 +208,25 @@ def _plain(chain: "ChainMap[str, _Known]") -> MutableMapping[str, _Known]:
 
 def add_known(graph: onnx.GraphProto, types: Types, values: Values) -> None:
     """Enter what a graph says before its first node runs."""
+    values.update(_empty_lists(graph))
+    for name, constant in add_types(graph, types):
+        elements = constant_value(constant)
+        if elements is not None and elements.size <= MAX_ELEMENTS and elements.dtype.kind in "biuf":
+            values[name] = elements
+
+
+def add_types(graph: onnx.GraphProto, types: Types) -> list[tuple[str, onnx.TensorProto]]:
+    """Enter the types that a graph says before its first node runs; returns its constants."""
     for value in (*graph.value_info, *graph.output, *graph.input):
         if value.type.WhichOneof("value"):
             types[value.name] = value.type
-    values.update(_empty_lists(graph))
     constants = [(tensor.name, tensor) for tensor in graph.initializer]
     for node in graph.node:
         tensor = constant_tensor(node)
         if tensor is not None:
             constants.append((node.output[0], tensor))
-    for name, constant in constants:
-        types[name] = dense_type(constant.data_type, constant.dims)
-        elements = constant_value(constant)
-        if elements is not None and elements.size <= MAX_ELEMENTS and elements.dtype.kind in "biuf":
-            values[name] = elements
+    types.update((name, dense_type(each.data_type, each.dims)) for name, each in constants)
+    return constants
 
 
 def _empty_lists(graph: onnx.GraphProto) -> Iterator[tuple[str, Array]]:

@@ -27,7 +27,7 @@ from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
 from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
 from onnxmem.model.shapes.folding import Folder, type_with_value
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.shapes.propagation import add_known
+from onnxmem.model.shapes.propagation import add_known, add_types
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of, is_complete
 from onnxmem.ops.spec import Dims
@@ -49,6 +49,8 @@ class Rebatched:
     """New target -> the constant that it stands in for while shapes are inferred."""
     is_rewritten: bool
     """Whether any constant was."""
+    counts_on: bool
+    """Whether constants that index the samples were, for good."""
 
 
 def rebatch(
@@ -64,15 +66,15 @@ def rebatch(
     onnx says of the new one while the constants stand, where it was asked.
     """
     old_types: dict[str, onnx.TypeProto] = {}
-    add_known(at_old.graph, old_types, {})
+    add_types(at_old.graph, old_types)
     told: dict[str, onnx.TypeProto] = {}
     counted = count_on(model.graph, old, new)
     if at_new is not None and not counted:
-        add_known(at_new.graph, told, {})
+        add_types(at_new.graph, told)
     engines = NodeInference(model), Folder(model.opset_import)
     walk = Rebatching(model, old_types, old, new, engines, told)
     failures = tuple(walk.failures())
-    return Rebatched(failures, walk.stand_ins, counted or bool(walk.stand_ins))
+    return Rebatched(failures, walk.stand_ins, counted or bool(walk.stand_ins), counted)
 
 
 def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
