@@ -39,7 +39,7 @@ def coverage(
     of_assumed_shape = {tensor.name for tensor in graph.tensors.values() if tensor.is_assumed}
     unknown = training.unknown if training else ()
     inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
-    weights = tuple(weight.name for weight in graph.weights() if weight.size_bytes is None)
+    weights = tuple(weight.name for weight in graph.weights if weight.size_bytes is None)
     return Coverage(
         num_nodes=len(nodes),
         assumed_nodes=tuple(

@@ -100,7 +100,7 @@ def _ratio(amount: int | None, rate: int | None) -> float | None:
 def _is_narrow(graph: Graph) -> bool:
     """Whether most bytes of weights are of elements narrower than float32."""
     sizes: Counter[bool] = Counter()
-    for weight in graph.weights():
+    for weight in graph.weights:
         if weight.dtype is not None and weight.dtype.bits is not None:
             sizes[weight.dtype.bits < _WIDE_BITS] += weight.size_bytes or 0
     return sizes[True] > sizes[False]

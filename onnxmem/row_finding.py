@@ -14,7 +14,7 @@ from onnxmem.memory.primes import dims_of, prime_above, prime_up_to
 from onnxmem.memory.sizes import Ends, UnprovenError, weight_polynomial
 from onnxmem.memory.symbolic import symbolic_peaks, verify_at
 from onnxmem.model import Graph, Node, Prepared
-from onnxmem.model.binding import Binding, given_inputs, input_dims
+from onnxmem.model.binding import Binding, input_dims
 from onnxmem.model.dim_expressions import names_in
 from onnxmem.symbolic_terms import BATCH, NoRows, SymbolicTerms
 from onnxmem.terms import Terms
@@ -201,7 +201,7 @@ def free_dims(prepared: Prepared, binding: Binding, graph: Graph) -> dict[str, b
         and symbol != BATCH
         and not (names_in(symbol) and names_in(symbol) <= symbols)
     ]
-    inputs = given_inputs(prepared.proto.graph) if free else ()
+    inputs = prepared.given if free else ()
     places = {dim for value in inputs for dim in (input_dims(value) or ())[_FIRST_PLACE:]}
     if places.isdisjoint(free) or not any(map(_strides, graph.nodes)):
         places = set()

@@ -103,7 +103,7 @@ def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     graph = bound.graph
     return Terms(
         bound=bound,
-        weight_bytes=sum_bytes(graph.weights()),
+        weight_bytes=sum_bytes(graph.weights),
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
         recipe=asked.recipe if asked.train else None,
         order=asked.order,
@@ -114,7 +114,7 @@ def model_size(model: ModelFile, terms: Terms) -> ModelSize:
     """What the rules of thumb reckon with."""
     graph = terms.bound.graph
     batch = terms.bound.binding.batch or 1
-    external = [weight for weight in graph.weights() if weight.is_external]
+    external = [weight for weight in graph.weights if weight.is_external]
     inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
     activations = terms.activations.naive_in_place_elements
     return ModelSize(

@@ -104,8 +104,8 @@ def test_weights_are_those_alone_and_every_storage_once() -> None:
         tensor("g", Role.BODY_INPUT),
     ]
     graph = Graph("g", (), (), (), {item.name: item for item in tensors})
-    assert [item.name for item in graph.weights()] == ["a", "e"]
-    assert [item.storage_key for item in graph.weights()] == ["place", "e"]
+    assert [item.name for item in graph.weights] == ["a", "e"]
+    assert [item.storage_key for item in graph.weights] == ["place", "e"]
 
 
 def test_a_call_hands_shapes_bits_and_small_values_to_the_formulas() -> None:

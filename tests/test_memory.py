@@ -261,7 +261,7 @@ def test_liveness_peak_and_weights_of_known_models(
     known = light(name)
     found = activation_memory(known)
     assert found.peak_bytes == peak_bytes
-    assert sum(tensor.size_bytes or 0 for tensor in known.weights()) == weight_bytes
+    assert sum(tensor.size_bytes or 0 for tensor in known.weights) == weight_bytes
     assert found.unknown_tensors == ()
     assert found.arena.is_proven
 

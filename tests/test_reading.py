@@ -23,7 +23,7 @@ def graph(proto: onnx.ModelProto) -> Graph:
 
 
 def weights(read: Graph) -> dict[str, int | None]:
-    return {tensor.name: tensor.size_bytes for tensor in read.weights()}
+    return {tensor.name: tensor.size_bytes for tensor in read.weights}
 
 
 def role(text: str, name: str) -> Role:

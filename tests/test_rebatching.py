@@ -31,7 +31,7 @@ def shapes(text: str, batch: int, names: str) -> list[Shape]:
 
 
 def weights(text: str, batch: int | None) -> dict[str, int | None]:
-    return {weight.name: weight.size_bytes for weight in bound(text, batch).graph.weights()}
+    return {weight.name: weight.size_bytes for weight in bound(text, batch).graph.weights}
 
 
 def reshape(data: str, target: str, *, as_node: bool = False) -> str:

@@ -149,7 +149,7 @@ def _in_half(terms: Terms) -> Terms:
     return replace(
         terms,
         bound=bound,
-        weight_bytes=sum_bytes(halved.weights()),
+        weight_bytes=sum_bytes(halved.weights),
         inputs_bytes=_inputs_bytes(halved),
     )
 

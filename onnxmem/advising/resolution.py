@@ -13,7 +13,7 @@ from onnxmem.advising.proposals import Idea, Price
 from onnxmem.compute import compute
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import DType, Graph
-from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model.binding import input_dims
 
 _RANKS = (4, 5)
 _MOST_CHANNELS = 4
@@ -65,7 +65,7 @@ def _halved(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _symbols(subject: Subject, shapes: dict[str, tuple[int, ...]]) -> frozenset[str]:
-    values = given_inputs(subject.question.prepared.proto.graph)
+    values = subject.question.prepared.given
     dims = (dim for value in values if value.name in shapes for dim in input_dims(value) or ())
     return frozenset(dim for dim in dims if isinstance(dim, str))
 

@@ -39,7 +39,7 @@ def weight_estimates(subject: Subject) -> Iterator[Proposal]:
     """Every estimate on the weights; those that save nothing too."""
     terms = subject.terms()
     graph, before_bytes = terms.bound.graph, terms.weight_bytes
-    if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights()):
+    if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights):
         return
     for idea, saved_bytes in (*_quantised(graph), *_narrower(graph, before_bytes)):
         yield _estimate(idea, Figure.WEIGHTS, before_bytes, saved_bytes)

@@ -21,7 +21,7 @@ def peak(analysis: Analysis) -> Known:
 
 def weights(analysis: Analysis) -> Known:
     """All weights: they depend on no dim."""
-    left_out = [w.name for w in analysis.graph.weights() if w.size_bytes is None]
+    left_out = [w.name for w in analysis.graph.weights if w.size_bytes is None]
     doubt = f"weights of unknown size: {listed(left_out)}" if left_out else ""
     return Known(analysis.weight_bytes, is_lower_bound=bool(left_out), doubt=doubt)
 

@@ -130,7 +130,7 @@ def _live(analysis: Analysis) -> Parts:
 
 
 def _weights(analysis: Analysis) -> Parts:
-    sizes = ((weight.name, weight.size_bytes) for weight in analysis.graph.weights())
+    sizes = ((weight.name, weight.size_bytes) for weight in analysis.graph.weights)
     return tuple(sorted(sizes, key=lambda each: -(each[1] or 0))[:_MOST_PARTS])
 
 

@@ -45,7 +45,7 @@ def _run(state: TorchState, analysis: Analysis) -> None:
     graph = analysis.graph
     inputs = [graph.tensors[name] for name in dict.fromkeys(graph.inputs)]
     for kind, tensors in (
-        ("weights", list(graph.weights())),
+        ("weights", list(graph.weights)),
         ("inputs", [tensor for tensor in inputs if tensor.role is Role.INPUT]),
     ):
         known = [(tensor.name, size) for tensor in tensors if (size := tensor.size_bytes)]

@@ -11,8 +11,6 @@ from onnxmem.findings import Finding
 from onnxmem.kv_cache.names import Label, label_of
 from onnxmem.kv_cache.operators import Flow, flows
 from onnxmem.model import Prepared
-from onnxmem.model.binding import given_inputs
-from onnxmem.model.columns import Columns
 from onnxmem.model.traversal import nodes_in
 
 if TYPE_CHECKING:
@@ -39,12 +37,13 @@ class Candidate:
 
 def find_cache(prepared: Prepared) -> Recognised:
     """Recognise the cache of a model; no dim need be bound."""
-    found = tuple(_candidates(prepared.proto.graph, prepared.columns))
+    found = tuple(_candidates(prepared))
     return kv_cache.recognise(prepared, found) if found else Recognised(None, ())
 
 
-def _candidates(graph: onnx.GraphProto, columns: Columns) -> Iterator[Candidate]:
+def _candidates(prepared: Prepared) -> Iterator[Candidate]:
     """Inputs that an operator takes as a cache, or that are named as one."""
+    graph, columns = prepared.proto.graph, prepared.columns
     by_input: dict[str, Flow] = {}
     found = tuple(flows(graph, columns))
     is_read = any(flow.op_type == "Concat" for flow in found)
@@ -57,7 +56,7 @@ def _candidates(graph: onnx.GraphProto, columns: Columns) -> Iterator[Candidate]
         ):
             by_input[flow.past] = flow
     presents = _by_words(graph)
-    for value in given_inputs(graph):
+    for value in prepared.given:
         flow_of, label = by_input.get(value.name), label_of(value.name)
         if flow_of is not None or label.suggests_cache:
             present = flow_of.present if flow_of else None

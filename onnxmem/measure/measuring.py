@@ -22,7 +22,6 @@ from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse
 from onnxmem.measure.run_request import Feed, RunRequest
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
-from onnxmem.model.binding import given_inputs
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.given_values import unused_values
 from onnxmem.units import format_bytes, plural
@@ -131,7 +130,7 @@ def _bound_and_fed(
         bound = build(prepared, request)
         return bound, feeds_of(bound, settings.values)
     headers = read_headers(inputs_npz)
-    check_names(headers, [value.name for value in given_inputs(prepared.proto.graph)])
+    check_names(headers, [value.name for value in prepared.given])
     shapes = {name: header.shape for name, header in headers.items()}
     bound = build(prepared, replace(request, shapes={**shapes, **request.shapes}))
     feeds = feeds_of(bound)

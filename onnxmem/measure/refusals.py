@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 import onnx
 
 from onnxmem.model import BoundModel, Prepared
-from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model.binding import input_dims
 
 
 class RefusedError(Exception):
@@ -23,7 +23,7 @@ def refuse_other_dims(prepared: Prepared, bound: BoundModel) -> None:
         message = told[0] if told else "the batch asked for is not the model's"
         raise RefusedError(message)
     binding = bound.binding
-    for value in given_inputs(prepared.proto.graph):
+    for value in prepared.given:
         dims, shape = input_dims(value) or (), binding.shapes.get(value.name, ())
         for axis, (declared, asked) in enumerate(zip(dims, shape, strict=False)):
             is_batch = axis == 0 and declared == binding.old_batch

@@ -27,7 +27,7 @@ def computes_dims(ends: Ends) -> bool:
     far = ends.far.tensors
     if any(node.onnx_op in _READ_SHAPES for node in ends.one.nodes):
         return True
-    if any(weight.shape != far[weight.name].shape for weight in ends.one.weights()):
+    if any(weight.shape != far[weight.name].shape for weight in ends.one.weights):
         return True
     symbols = {(1, prime) for prime in ends.growth.primes}
     return not all(_growing(ends, name) <= symbols for name in ends.one.inputs) or _makes_dims(ends)

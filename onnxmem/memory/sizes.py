@@ -85,7 +85,7 @@ def weight_polynomial(ends: Ends) -> Polynomial:
     :raises UnprovenError: one is no polynomial.
     """
     fixed, grown = 0, []
-    for weight in ends.one.weights():
+    for weight in ends.one.weights:
         later = ends.far.tensors[weight.name]
         if weight.shape == later.shape and weight.dtype is later.dtype:
             fixed += weight.size_bytes or 0

@@ -66,12 +66,12 @@ class Binding:
         }
 
 
-def bind(graph: onnx.GraphProto, request: Request) -> Binding:
-    """Give every dim of the graph inputs a number.
+def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
+    """Give every dim of the inputs that are handed in a number.
 
     :raises ShapeError: a shape names no input or has another rank, or a number is not positive.
     """
-    declared = {value.name: input_dims(value) for value in given_inputs(graph)}
+    declared = {value.name: input_dims(value) for value in given}
     _check(request, declared)
     known = {name: dims for name, dims in declared.items() if dims is not None}
     batch = find_batch(known)
@@ -92,17 +92,17 @@ def bind(graph: onnx.GraphProto, request: Request) -> Binding:
     return Binding(shapes, dims, in_effect, old_batch, findings)
 
 
-def batch_symbols(graph: onnx.GraphProto) -> frozenset[str]:
+def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
     """The symbols that ``--batch`` binds; none where the batch is a number."""
-    declared = {value.name: input_dims(value) for value in given_inputs(graph)}
+    declared = {value.name: input_dims(value) for value in given}
     batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
     return frozenset(batch.symbols if batch else ())
 
 
-def given_inputs(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+def given_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:
     """The inputs that the caller hands in; initializers listed as inputs are only defaults."""
     defaults = initializer_names(graph)
-    return (value for value in graph.input if value.name not in defaults)
+    return tuple(value for value in graph.input if value.name not in defaults)
 
 
 def input_dims(value: onnx.ValueInfoProto) -> Dims | None:

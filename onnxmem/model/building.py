@@ -8,7 +8,7 @@ import onnx
 
 from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
-from onnxmem.model.binding import Binding, Request, batch_symbols, bind
+from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_inputs
 from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
@@ -36,6 +36,11 @@ class Prepared:
         default_factory=dict, init=False, repr=False, compare=False
     )
     """The model with its shapes at the batch that it fixes, if another was asked for."""
+
+    @cached_property
+    def given(self) -> tuple[onnx.ValueInfoProto, ...]:
+        """The inputs that the caller hands in."""
+        return given_inputs(self.proto.graph)
 
     @cached_property
     def records(self) -> Graph | None:
@@ -95,7 +100,8 @@ def prepare(model: ModelFile) -> Prepared:
         text = "the nodes stand in no order that can run; they were sorted"
         findings.append(Finding("unsorted_nodes", text))
         columns = columns_of(proto.graph)
-    return Prepared(proto, batch_symbols(proto.graph), tuple(findings), columns)
+    symbols = batch_symbols(given_inputs(proto.graph))
+    return Prepared(proto, symbols, tuple(findings), columns)
 
 
 @without_collection()
@@ -104,7 +110,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 
     :raises ShapeError: the dims asked for do not fit the model.
     """
-    binding = bind(prepared.proto.graph, request)
+    binding = bind(prepared.given, request)
     has_effect = request.batch is None or binding.batch is not None
     types = prepared.types_by_likeness(binding)
     if types is not None and prepared.records is not None:

@@ -7,7 +7,7 @@ Names are unique over the whole model. A tensor of a subgraph carries its scope 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from onnxmem.model.dtypes import DType
@@ -129,7 +129,7 @@ class Node:
         return tuple(filter(None, self.outputs)) if "" in self.outputs else self.outputs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """Nodes in running order, and the tensors between them."""
 
@@ -150,13 +150,15 @@ class Graph:
             for _, inner in node.subgraphs:
                 yield from inner.all_nodes()
 
-    def weights(self) -> Iterator[Tensor]:
+    @cached_property
+    def weights(self) -> tuple[Tensor, ...]:
         """Each weight of the model and its subgraphs, every storage once."""
-        seen: set[str] = set()
+        by_storage: dict[str, Tensor] = {}
+        of_weights = Role.WEIGHT
         for tensor in self.tensors.values():
-            if tensor.role is Role.WEIGHT and tensor.storage_key not in seen:
-                seen.add(tensor.storage_key)
-                yield tensor
+            if tensor.role is of_weights:
+                by_storage.setdefault(tensor.storage_key, tensor)
+        return tuple(by_storage.values())
 
     def call(self, node: Node) -> Call:
         """A node as its operator's formulas see it."""

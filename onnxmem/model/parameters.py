@@ -93,7 +93,7 @@ def parameters(graph: Graph) -> Parameters:
         name for storage, name in search.trained.items() if storage not in search.quantised
     )
     quantised = tuple(search.quantised.values())
-    held = (weight for weight in graph.weights() if not search.is_sorted(weight))
+    held = (weight for weight in graph.weights if not search.is_sorted(weight))
     buffers = tuple(weight.name for weight in held if not search.is_literal(weight))
     count = sum(search.num_elements(name) for name in (*trained, *quantised))
     return Parameters(trained, quantised, buffers, count)

@@ -67,6 +67,6 @@ def _dims(dims: tuple[int, ...]) -> str:
 def _weight_dtype(analysis: "Analysis") -> list[str]:
     """The element type that most bytes of weights have."""
     sizes: Counter[str] = Counter()
-    for weight in analysis.graph.weights():
+    for weight in analysis.graph.weights:
         sizes[weight.dtype or "unknown"] += weight.size_bytes or 0
     return [dtype for dtype, _ in sizes.most_common(1)]

@@ -9,7 +9,7 @@ from onnxmem.advising.meeting import followed
 from onnxmem.advising.proposals import Proposal
 from onnxmem.errors import UsageError
 from onnxmem.measure.options import SessionOptions
-from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model.binding import input_dims
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes import Advice, Choice
 
@@ -100,7 +100,7 @@ def _choice(session: Advice, chosen: Iterable[Proposal], options: SessionOptions
 
 def _has_batch_dim(advice: Advised) -> bool:
     prepared = advice.subject.question.prepared
-    dims = [input_dims(value) for value in given_inputs(prepared.proto.graph)]
+    dims = [input_dims(value) for value in prepared.given]
     return bool(dims) and all(each and each[0] in prepared.batch_symbols for each in dims)
 
 

@@ -88,6 +88,7 @@ class Alike:
     kinds: Kinds = field(init=False)
     steps: list[Step] = field(init=False)
     stored: Numbers = field(init=False)
+    inputs: tuple[onnx.ValueInfoProto, ...] = field(init=False)
     answers: dict[tuple[int, ...], tuple[int, ...]] = field(init=False)
     """The kinds of outputs by likeness and by the kinds of inputs."""
     is_hopeless: bool = False
@@ -100,6 +101,7 @@ class Alike:
         # Nodes that read weights of other shapes are not alike, and few read more than two.
         self.give_up_after(len({(each.shape, each.dtype) for each in stored}) // 2)
         self._know_nothing()
+        self.inputs = given_inputs(self.model.graph)
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         few = self.steps[:_FIRST_STEPS]
         keys = {(step.likeness, *map(self.stored.get, step.inputs)) for step in few}
@@ -179,7 +181,7 @@ class Alike:
         :raises UnlikeError: a type is not known, or without elements.
         """
         of = {}
-        for value in given_inputs(self.model.graph):
+        for value in self.inputs:
             proto = value.type
             if value.name in shapes:
                 proto = dense_type(proto.tensor_type.elem_type, shapes[value.name])

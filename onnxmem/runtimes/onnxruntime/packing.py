@@ -43,7 +43,7 @@ def packing(
     sources, not measured). On CPU what the kernels pack, and small ones that are copied.
     """
     if kernels.provider == "cuda":
-        sizes = tuple(weight.size_bytes or 0 for weight in graph.weights())
+        sizes = tuple(weight.size_bytes or 0 for weight in graph.weights)
         if options.enable_mem_pattern:
             return Packing((sum(map(rounded_up, sizes)),), ())
         return Packing((), sizes)

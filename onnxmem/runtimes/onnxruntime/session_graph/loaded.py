@@ -81,7 +81,7 @@ def session_graph(
     """
     drop_doubled_constants(optimised.proto)
     prepared = prepare(ModelFile("", optimised.proto, 0))
-    binding = bind(prepared.proto.graph, _request(optimised.proto, inputs))
+    binding = bind(prepared.given, _request(optimised.proto, inputs))
     shaped = with_shapes(prepared.proto, binding)
     graph = read_graph(shaped.proto, shaped.assumed)
     graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
