@@ -38,6 +38,7 @@ KEYS: Final = (
 """Of every row, in order."""
 
 
+_NO_PEAK_ROWS: Final = {"peak_rows": None, "no_peak_rows": None}
 _MOST_LIVE = 50
 """Blocks at the peak of a training step that a row lists, the largest."""
 
@@ -68,8 +69,8 @@ def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
-    """One analysis as a row; ``layers`` is null unless asked for."""
+def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool = True) -> Row:
+    """One analysis as a row; ``layers`` and ``peak_rows`` are null where they are left out."""
     nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
     return {
         "path": printable(analysis.path),
@@ -82,7 +83,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False) -> Row:
         "outputs_bytes": analysis.outputs_bytes,
         "batch_law": _law(analysis.batch_law),
         "activations": _activations(analysis.activations, analysis.schedule)
-        | analysis.symbolic.to_dict(),
+        | (analysis.symbolic.to_dict() if with_peak_rows else _NO_PEAK_ROWS),
         "total_bytes": analysis.total_bytes,
         "training": _training(analysis.training, analysis.torch),
         "training_law": _law(analysis.training_law),

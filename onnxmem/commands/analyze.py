@@ -13,7 +13,7 @@ from onnxmem import devices, registry, report
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.forms import FORMS, SUMMED, WITH_LAYERS, Look
+from onnxmem.commands.forms import FORMS, SUMMED, WHOLE, Look
 from onnxmem.commands.output import check_output, wants_colour
 from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter, counter
@@ -127,7 +127,8 @@ def _tasks(
         name="",
         location="",
         questions=_questions(arguments),
-        with_layers=arguments.layers and form in WITH_LAYERS,
+        with_layers=arguments.layers and form in WHOLE,
+        with_peak_rows=form in WHOLE or arguments.cache is not None,
         render=_RENDERS[arguments.layers] if form == "text" else None,
         render_page=shown.render,
         cache=None if arguments.cache is None else registry.open_cache(arguments.cache),

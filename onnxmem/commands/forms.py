@@ -79,5 +79,5 @@ FORMS: Final[Mapping[str, Callable[[Iterator[Outcome], Look], Iterator[str]]]] =
 """``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""
 SUMMED: Final = frozenset({"table", "json"})
 """Those that end with a summary."""
-WITH_LAYERS: Final = frozenset({"json", "jsonl"})
-"""Those whose rows hold a row for every node, where that is asked for; text has its own."""
+WHOLE: Final = frozenset({"json", "jsonl"})
+"""Those whose rows hold all of the contract, and a row for every node where that is asked for."""

@@ -11,7 +11,6 @@ from onnxmem.findings import Finding
 from onnxmem.kv_cache.names import Label, label_of
 from onnxmem.kv_cache.operators import Flow, flows
 from onnxmem.model import Prepared
-from onnxmem.model.traversal import nodes_in
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache import KvCache
@@ -47,7 +46,7 @@ def _candidates(prepared: Prepared) -> Iterator[Candidate]:
     by_input: dict[str, Flow] = {}
     found = tuple(flows(graph, columns))
     is_read = any(flow.op_type == "Concat" for flow in found)
-    read = {name for node in nodes_in(graph.node) for name in node.input} if is_read else set()
+    read = columns.all_inputs() if is_read else set()
     for flow in found:
         known = by_input.get(flow.past)
         is_joined = flow.op_type != "Concat" or flow.present in read

@@ -17,7 +17,7 @@ import onnx
 
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.model.columns import Columns
-from onnxmem.model.traversal import nodes_in, subgraphs
+from onnxmem.model.traversal import subgraphs
 
 _MS: Final = "com.microsoft"
 
@@ -88,7 +88,7 @@ def flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
     takers = columns.of_types(_TAKERS)
     if not takers:
         return
-    ways = _Ways(graph)
+    ways = _Ways(graph, columns)
     for node in takers:
         for slot in SLOTS.get((node.domain, node.op_type), ()):
             past = ways.origin(node.input[slot.past]) if slot.past < len(node.input) else None
@@ -104,13 +104,12 @@ def flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
 class _Ways:
     """How names of a graph follow from each other, through nodes that only hand a tensor on."""
 
-    def __init__(self, graph: onnx.GraphProto) -> None:
+    def __init__(self, graph: onnx.GraphProto, columns: Columns) -> None:
         self._inputs = {value.name for value in graph.input}
         self._outputs = {value.name for value in graph.output}
         self._before: dict[str, str] = {}
         self._after: defaultdict[str, list[str]] = defaultdict(list)
-        ways = _PASSING | {"If"}
-        for node in [node for node in nodes_in(graph.node) if node.op_type in ways]:
+        for node in columns.of_types(_PASSING | {"If"}):
             if node.op_type in _PASSING and not node.domain and node.input:
                 self._before[node.output[0]] = node.input[0]
                 self._after[node.input[0]].append(node.output[0])

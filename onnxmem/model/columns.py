@@ -7,10 +7,13 @@ name after another.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import onnx
 
-from onnxmem.model.traversal import nodes_in, subgraphs
+from onnxmem.model.traversal import graphs_in, nodes_in, subgraphs
+
+_GRAPHS = frozenset({onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,15 +35,26 @@ class Columns:
         pairs = zip(self.nodes, self.op_types, strict=True)
         return [node for node, op_type in pairs if op_type in op_types]
 
+    def all_inputs(self) -> set[str]:
+        """What nodes read, those of subgraphs included."""
+        inner = [body for bodies in self.bodies.values() for _, body in bodies]
+        nodes = (node for body in inner for graph in graphs_in(body) for node in graph.node)
+        return {*chain.from_iterable(self.inputs), *(name for each in nodes for name in each.input)}
+
 
 def columns_of(graph: onnx.GraphProto) -> Columns:
     """Read the nodes of a graph, those of its subgraphs left out."""
     nodes = list(graph.node)
-    bodies = ((place, subgraphs(node)) for place, node in enumerate(nodes) if node.attribute)
+    holders = {
+        place: node
+        for place, node in enumerate(nodes)
+        for attribute in node.attribute
+        if attribute.type in _GRAPHS
+    }
     return Columns(
         nodes=nodes,
         op_types=[node.op_type for node in nodes],
         inputs=[node.input[:] for node in nodes],
         outputs=[node.output[:] for node in nodes],
-        bodies={place: inner for place, inner in bodies if inner},
+        bodies={place: subgraphs(node) for place, node in holders.items()},
     )

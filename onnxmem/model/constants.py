@@ -1,6 +1,9 @@
 """The elements of small constants, whichever way a file holds them."""
 
+from collections.abc import Mapping
 from math import prod
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +15,16 @@ from onnxmem.model.traversal import onnx_op
 Array = npt.NDArray[np.generic]
 _MOST_IN_A_BYTE = 4
 """Elements of the narrowest types; a tensor with fewer bytes has none of them any more."""
+_PLAIN: Final[Mapping[int, np.dtype[np.generic]]] = MappingProxyType(
+    {
+        onnx.TensorProto.FLOAT: np.dtype("<f4"),
+        onnx.TensorProto.DOUBLE: np.dtype("<f8"),
+        onnx.TensorProto.INT32: np.dtype("<i4"),
+        onnx.TensorProto.INT64: np.dtype("<i8"),
+        onnx.TensorProto.BOOL: np.dtype("?"),
+    }
+)
+"""What most constants are of: their bytes are read as they lie, in a tenth of the time."""
 _FloatOrInt = npt.NDArray[np.float32] | npt.NDArray[np.int64]
 
 
@@ -19,13 +32,18 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
     """Read a small constant's elements; ``None`` where they were skipped, external or unsound."""
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         return None
-    if prod(proto.dims) > _MOST_IN_A_BYTE * proto.ByteSize():
+    size = prod(proto.dims)
+    if size > _MOST_IN_A_BYTE * proto.ByteSize():
         return None
+    dtype, raw = _PLAIN.get(proto.data_type), proto.raw_data
+    if raw and dtype is not None:
+        is_whole = len(raw) == size * dtype.itemsize
+        return np.frombuffer(raw, dtype).reshape(proto.dims) if is_whole else None
     try:
         value = onnx.numpy_helper.to_array(proto)
     except (ValueError, TypeError, RuntimeError, KeyError):
         return None
-    return value if value.size == prod(proto.dims) else None
+    return value if value.size == size else None
 
 
 def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:

@@ -145,7 +145,7 @@ class _Search:
                 self.quantised.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
-                for source in self._sources(name):
+                for source in self._sources(name) if name in self.producers else (name,):
                     self._add_parameter(node, source)
 
     def _add_parameter(self, node: Node, name: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from onnxmem import registry
+from onnxmem import registry, rows
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.collecting import without_collection
 from onnxmem.errors import EXIT_UNANALYSED
@@ -60,6 +60,8 @@ class Task:
     questions: Mapping[str, Any]
     """Keywords of ``analyze``."""
     with_layers: bool = False
+    with_peak_rows: bool = True
+    """Left out where nobody reads them: to work them out takes as long as an arena."""
     render: Render | None = None
     render_page: Render | None = None
     cache: "Cache | None" = None
@@ -121,7 +123,9 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
     if path != task.name:
         analysis = replace(analysis, path=task.name)
     return Outcome(
-        row=_plain(analysis.to_dict(layers=task.with_layers)),
+        row=_plain(
+            rows.row(analysis, with_layers=task.with_layers, with_peak_rows=task.with_peak_rows)
+        ),
         text=None if task.render is None else task.render(analysis),
         page=None if task.render_page is None else task.render_page(analysis),
         faults=[

@@ -91,6 +91,9 @@ class Alike:
     inputs: tuple[onnx.ValueInfoProto, ...] = field(init=False)
     answers: dict[tuple[int, ...], tuple[int, ...]] = field(init=False)
     """The kinds of outputs by likeness and by the kinds of inputs."""
+    last_at: tuple[tuple[str, Sequence[int]], ...] | None = None
+    """Where the nodes were walked last: a batch that the file fixes is moved from there."""
+    last_numbers: Numbers = field(default_factory=dict)
     is_hopeless: bool = False
     """Few nodes turned out to be alike."""
     asker: NodeInference = field(init=False)
@@ -109,7 +112,7 @@ class Alike:
 
     def _know_nothing(self) -> None:
         """Keep what the file says alone."""
-        self.kinds, self.answers = Kinds(), {}
+        self.kinds, self.answers, self.last_at = Kinds(), {}, None
         self.asker = NodeInference(self.model)
         self.folder = Folder(self.model.opset_import)
         self.stored = {"": LEFT_OUT, **dict(self.kinds.stored(self.model, self.graph))}
@@ -146,6 +149,9 @@ class Alike:
 
         :raises UnlikeError: the type of a tensor does not follow, or few nodes are alike.
         """
+        at = tuple(shapes.items())
+        if at == self.last_at:
+            return self.last_numbers
         self.asker.refused.clear()
         if len(self.asker.asked) > _MOST_KEPT:
             self._know_nothing()
@@ -162,6 +168,7 @@ class Alike:
                 of[step.outputs[0]] = made[0]
             else:
                 of.update(zip(step.outputs, made, strict=True))
+        self.last_at, self.last_numbers = at, of
         return of
 
     def give_up_after(self, num_asked: int) -> None:

@@ -56,7 +56,10 @@ class AlikeInBatch:
                 alike.give_up_after(len(answers))
                 olds = [at_old[name] for name in step.outputs]
                 made = answers[key] = self._asked(alike.nodes[step.place], inputs, olds)
-            of.update(zip(step.outputs, made, strict=True))
+            if len(made) == 1:
+                of[step.outputs[0]] = made[0]
+            else:
+                of.update(zip(step.outputs, made, strict=True))
         self._refuse_left_behind(of[value.name] for value in graph.output)
         kinds = alike.kinds.kinds
         news = [None if new == LEFT_OUT else kinds[new].known for _, new, _ in self.moves]
