@@ -2,7 +2,9 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from models_on_disk import MYSTERY, write_model
@@ -10,6 +12,7 @@ from registry_tasks import tasks_of
 
 import onnxmem
 from onnxmem import Recipe
+from onnxmem.commands import main
 from onnxmem.errors import ModelFileError, UsageError
 from onnxmem.findings import Finding
 from onnxmem.registry import cache as room
@@ -193,3 +196,19 @@ def test_a_folder_that_is_none_is_told() -> None:
 def test_a_cache_is_an_absolute_place() -> None:
     assert os.path.isabs(open_cache("cache").folder)  # noqa: PTH117 - a text
     assert json.dumps(open_cache("cache").folder)
+
+
+def test_peak_rows_are_left_out_where_nobody_reads_them_and_never_of_what_is_kept(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    task = replace(tasks_of(["net.onnx"])[0], with_peak_rows=False)
+    assert rows_of(work(task)["row"]) is None
+    assert main(["net.onnx", "--cache", "cache"]) == 0
+    capsys.readouterr()
+    assert main(["net.onnx", "--cache", "cache", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["models"]
+    assert rows_of(row) is not None
+
+
+def rows_of(row: dict[str, Any]) -> object:
+    return row["activations"]["peak_rows"]
