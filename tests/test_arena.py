@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracle import overlaps
 
 from onnxmem import analyze
-from onnxmem.memory import Arena, Buffer, Lifetime, pack
+from onnxmem.memory import Arena, Buffer, Lifetime, pack, tiers
 from onnxmem.memory import arena as arena_module
 
 
@@ -54,6 +54,7 @@ def test_no_two_buffers_overlap_in_time_and_address(blocks: list[Lifetime]) -> N
 def test_nor_where_buffers_are_too_many_for_pairs(blocks: list[Lifetime]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
+        patch.setattr(tiers, "_MAX_STEPS", 20)
         check(pack(blocks), blocks)
 
 
@@ -63,16 +64,22 @@ def test_nor_where_there_is_no_work_but_for_one_order(blocks: list[Lifetime]) ->
         patch.setattr(arena_module, "_MAX_WORK", 0)
         check(pack(blocks), blocks)
         patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
-        patch.setattr(arena_module, "_MAX_FLAT_WORK", 0)
+        patch.setattr(arena_module, "_MOST_IN_TIERS", 0)
         check(pack(blocks), blocks)
 
 
 @given(lifetimes())
-def test_trying_more_orders_never_makes_it_larger(blocks: list[Lifetime]) -> None:
+def test_no_search_makes_it_larger_than_the_order_by_time(blocks: list[Lifetime]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
-        quick = pack(blocks)
-    assert pack(blocks).size_bytes <= quick.size_bytes
+        patch.setattr(arena_module, "_MAX_STEPS", 0)
+        patch.setattr(arena_module, "_MOST_IN_TIERS", 0)
+        in_time = pack(blocks)
+        patch.setattr(arena_module, "_MOST_IN_TIERS", 1_000)
+        patch.setattr(tiers, "_MAX_STEPS", 20)
+        in_tiers = pack(blocks)
+    assert in_tiers.size_bytes <= in_time.size_bytes
+    assert pack(blocks).size_bytes <= in_time.size_bytes
 
 
 def test_nothing_takes_nothing() -> None:

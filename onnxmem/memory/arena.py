@@ -5,8 +5,9 @@ the peak of the live bytes, and one as small as that peak is proven least: the s
 
 Sizes are taken as they are: nothing is padded to an alignment, which each runtime chooses for
 itself. Finding the least arena is NP-hard. Several orders are tried, each with the smallest gap
-that fits and with the lowest, then the best arena is lowered (``ejecting``). Work is counted in
-pairs of buffers, not in seconds: a model has the same arena on every machine.
+that fits and with the lowest, then the best arena is lowered (``ejecting``); tens of thousands of
+buffers are placed and lowered in tiers (``tiers``). Work is counted in pairs of buffers, not in
+seconds: a model has the same arena on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,11 +19,11 @@ import numpy as np
 
 from onnxmem.collecting import without_collection
 from onnxmem.memory.ejecting import Spans, lowered
-from onnxmem.memory.flat_gaps import place_flat
 from onnxmem.memory.free_list import place_in_time
 from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
 from onnxmem.memory.lifetimes import Lifetime
 from onnxmem.memory.orders import Measures, orders
+from onnxmem.memory.tiers import place_in_tiers
 from onnxmem.memory.timeline import timeline
 
 _MAX_CONFLICTS = 300_000
@@ -31,14 +32,8 @@ _MAX_CONFLICTS = 300_000
 _MAX_WORK = 6_000_000
 """Pairs and buffers that all orders together may look at: about a second."""
 
-_MAX_FLAT_WORK = 1_600_000_000
-"""The same of flat arrays, where a pair is a few operations of one element: some seconds."""
-
-_ENOUGH = 1_000
-"""Flat arrays are tried no more once the arena is this part of the bound above it, or less."""
-
-_ORDERS_AT_ONCE = 4
-"""Tried on flat arrays with one fit before the other: orders differ more than fits do."""
+_MOST_IN_TIERS = 50_000
+"""Blocks: each looks at all others, by array operations, so that the work grows with the square."""
 
 _STARTS = 2
 """The best arenas of orders that are lowered."""
@@ -81,25 +76,46 @@ class Arena:
 def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     """Find every buffer an offset; buffers of unknown size are left out.
 
-    Where very many buffers are live together the order by time is the only one, in O(n log n).
+    Of very many buffers the order by time is the only one, in O(n log n).
     """
     blocks = [lifetime for lifetime in lifetimes if lifetime.buffer.size_bytes]
     sizes = [block.buffer.size_bytes or 0 for block in blocks]
     num_steps = max((block.stop for block in blocks), default=0)
     lower_bound = timeline(blocks, num_steps).peak_bytes
-    found = _smallest(_placements(blocks, sizes, lower_bound), sizes, lower_bound)
-    if found and found[0][0] > lower_bound and sum(sizes) < _LARGEST_SUM:
-        found = [*_lowered(found, blocks, sizes, lower_bound)]
-    best_size, best = min(found, key=itemgetter(0), default=(0, ()))
+    in_time = place_in_time(blocks, sizes)
+    found = [(_top(in_time, sizes), in_time)]
+    if found[0][0] > lower_bound:
+        found += _smaller(found[0], blocks, sizes, lower_bound)
+    best_size, best = min(found, key=itemgetter(0))
     names = (block.buffer.tensors[0] for block in blocks)
     return Arena(best_size, lower_bound, tuple(zip(names, best, strict=True)))
 
 
+def _smaller(
+    in_time: _Placed, blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
+) -> Iterator[_Placed]:
+    """Other arenas, most of them smaller than that of the order by time."""
+    conflicts = find_conflicts(blocks, _MAX_CONFLICTS)
+    is_large = sum(sizes) >= _LARGEST_SUM
+    if conflicts is None and not is_large and len(blocks) <= _MOST_IN_TIERS:
+        offsets = place_in_tiers(blocks, sizes, lower_bound)
+        yield _top(offsets, sizes), offsets
+        return
+    placements = _by_pairs(Measures(blocks, sizes), conflicts) if conflicts else ()
+    starts = _smallest(in_time, placements, sizes, lower_bound)
+    yield from starts
+    if starts[0][0] > lower_bound and not is_large:
+        yield from _lowered(starts, blocks, sizes, lower_bound)
+
+
 def _smallest(
-    placements: Iterable[Sequence[int]], sizes: Sequence[int], lower_bound: int
+    in_time: _Placed,
+    placements: Iterable[Sequence[int]],
+    sizes: Sequence[int],
+    lower_bound: int,
 ) -> list[_Placed]:
     """The best few of some placements, the best first; one at the lower bound ends the search."""
-    found: list[_Placed] = []
+    found = [in_time]
     for offsets in placements:
         found = sorted((*found, (_top(offsets, sizes), offsets)), key=itemgetter(0))[:_STARTS]
         if found[0][0] == lower_bound:
@@ -128,40 +144,6 @@ def _lowered(
 
 def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
     return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-
-
-def _placements(
-    blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
-) -> Iterator[Sequence[int]]:
-    """Offsets of each block in turn, by one order after another, as long as work is left."""
-    yield place_in_time(blocks, sizes)
-    conflicts = find_conflicts(blocks, _MAX_CONFLICTS)
-    measures = Measures(blocks, sizes)
-    if conflicts is None:
-        yield from _flat(measures, lower_bound + lower_bound // _ENOUGH)
-    else:
-        yield from _by_pairs(measures, conflicts)
-
-
-def _flat(measures: Measures, enough_bytes: int) -> Iterator[Sequence[int]]:
-    """As many orders and fits as there is work for, or until an arena is small enough."""
-    num_tries = _MAX_FLAT_WORK // (len(measures.sizes) ** 2 // 2 + 1)
-    if not num_tries:
-        return
-    for order, lowest in islice(_flat_tries(measures), num_tries):
-        where = measures.sizes, measures.starts, measures.stops
-        offsets = place_flat(order, *where, takes_lowest=lowest)
-        yield offsets
-        if _top(offsets, measures.sizes) <= enough_bytes:
-            return
-
-
-def _flat_tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
-    """Every order with both fits: whether the lowest gap is taken, or the smallest that fits."""
-    untried = orders(measures)
-    while few := list(islice(untried, _ORDERS_AT_ONCE)):
-        for takes_lowest in (False, True):
-            yield from ((order, takes_lowest) for order in few)
 
 
 def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:

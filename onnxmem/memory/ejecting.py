@@ -72,6 +72,8 @@ class _Ejecting:
     num_steps: int = 0
     offsets: Ints = field(init=False)
     is_placed: npt.NDArray[np.bool_] = field(init=False)
+    order: Ints = field(init=False)
+    """The blocks that are placed, the lowest first."""
     areas: Floats = field(init=False)
     weights: Floats = field(init=False)
 
@@ -80,6 +82,8 @@ class _Ejecting:
         spans = self.spans
         self.offsets = offsets.copy()
         self.is_placed = offsets + spans.sizes <= self.limit
+        placed = np.flatnonzero(self.is_placed)
+        self.order = placed[np.argsort(offsets[placed], kind="stable")]
         self.areas = spans.sizes.astype(np.float64) * (spans.stops - spans.starts)
         moves = np.ones(len(offsets))
         self.weights = self.areas.copy()
@@ -104,37 +108,35 @@ class _Ejecting:
         spans, size = self.spans, int(self.spans.sizes[block])
         is_live = spans.starts < spans.stops[block]
         is_live &= spans.stops > spans.starts[block]
-        is_live &= self.is_placed
-        live = np.flatnonzero(is_live)
-        live = live[np.argsort(self.offsets[live], kind="stable")]
+        live = self.order[is_live[self.order]]
         low = self.offsets[live]
         high = low + spans.sizes[live]
         tops, gaps = gaps_between(low, high)
         # The last gap ends at the limit.
         gaps = np.append(gaps, self.limit - tops[-1])
         place = fitting(gaps, size, takes_lowest=False)
-        put_out = live[:0]
+        put_out: Ints = live[:0]
         if place < gaps.size:
             offset = int(tops[place])
         else:
             offset = self._lightest(tops, (low, high), self.weights[live], size)
             put_out = live[(low < offset + size) & (high > offset)]
-        self.is_placed[put_out] = False
+            self.is_placed[put_out] = False
+            self.order = self.order[self.is_placed[self.order]]
         self.is_placed[block] = True
         self.offsets[block] = offset
+        place = int(np.searchsorted(self.offsets[self.order], offset))
+        self.order = np.insert(self.order, place, block)
         return put_out
 
     def _lightest(self, tops: Ints, ranges: tuple[Ints, Ints], weights: Floats, size: int) -> int:
         """The offset at which the blocks in the way weigh least; ranges come sorted by start."""
         low, high = ranges
         highest = self.limit - size
-        offsets = np.unique(np.append(tops[tops <= highest], highest))
-        by_high = np.argsort(high, kind="stable")
+        offsets = np.append(tops[tops <= highest], highest)
         # In the way are those that start before the block's end, less those that end before it.
         started = np.append(0.0, np.cumsum(weights))
-        ended = np.append(0.0, np.cumsum(weights[by_high]))
-        in_the_way = (
-            started[np.searchsorted(low, offsets + size, side="left")]
-            - ended[np.searchsorted(high[by_high], offsets, side="right")]
-        )
+        first = np.searchsorted(offsets, high, side="left")
+        ended = np.cumsum(np.bincount(first, weights, minlength=offsets.size))[: offsets.size]
+        in_the_way = started[np.searchsorted(low, offsets + size, side="left")] - ended
         return int(offsets[in_the_way.argmin()])

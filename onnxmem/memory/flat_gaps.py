@@ -21,20 +21,26 @@ def place_flat(
     stops: Sequence[int],
     *,
     takes_lowest: bool,
+    placed: Sequence[int] = (),
 ) -> Sequence[int]:
-    """Place each block in the smallest or the lowest gap that holds it among those placed."""
+    """Place each block in the smallest or the lowest gap that holds it among those placed.
+
+    ``placed`` are the offsets of the first blocks, where these are placed already and stay.
+    """
+    offsets = [*placed, *[0] * len(order)]
     # One row each of offset, end, start and stop, its columns in the order of the offsets.
-    placed = np.zeros((4, len(order)), dtype=np.int64)
-    offsets = [0] * len(order)
-    for num_placed, i in enumerate(order):
-        low, high, start, stop = placed[:, :num_placed]
+    columns = np.zeros((4, len(offsets)), dtype=np.int64)
+    for column, i in enumerate(sorted(range(len(placed)), key=placed.__getitem__)):
+        columns[:, column] = placed[i], placed[i] + sizes[i], starts[i], stops[i]
+    for num_placed, i in enumerate(order, start=len(placed)):
+        low, high, start, stop = columns[:, :num_placed]
         is_live = (start < stops[i]) & (stop > starts[i])
         tops, gaps = gaps_between(low[is_live], high[is_live])
         offset = int(tops[fitting(gaps, sizes[i], takes_lowest=takes_lowest)])
         offsets[i] = offset
         column = int(np.searchsorted(low, offset))
-        placed[:, column + 1 : num_placed + 1] = placed[:, column:num_placed]
-        placed[:, column] = offset, offset + sizes[i], starts[i], stops[i]
+        columns[:, column + 1 : num_placed + 1] = columns[:, column:num_placed]
+        columns[:, column] = offset, offset + sizes[i], starts[i], stops[i]
     return offsets
 
 

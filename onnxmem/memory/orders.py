@@ -9,11 +9,14 @@ by powers of two: blocks of a class lie beside each other whatever their sizes, 
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Final
 
 from onnxmem.memory.lifetimes import Lifetime
+
+_ORDERS_AT_ONCE: Final = 4
+"""Tried with one fit before the other: orders differ more than fits do."""
 
 
 class Measures:
@@ -44,6 +47,14 @@ def orders(measures: Measures) -> Iterator[list[int]]:
         values = [key(measures) for key in keys]
         ranks = list(zip(*values, strict=True))
         yield sorted(range(len(measures.sizes)), key=ranks.__getitem__, reverse=True)
+
+
+def tries(measures: Measures) -> Iterator[tuple[list[int], bool]]:
+    """Every order with both fits: whether the lowest gap is taken, or the smallest that fits."""
+    untried = orders(measures)
+    while few := list(islice(untried, _ORDERS_AT_ONCE)):
+        for takes_lowest in (False, True):
+            yield from ((order, takes_lowest) for order in few)
 
 
 def _crowds(starts: Sequence[int], stops: Sequence[int], sizes: Sequence[int]) -> list[int]:

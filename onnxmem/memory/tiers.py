@@ -1,0 +1,89 @@
+"""Offsets of tens of thousands of blocks, those first that take the most bytes for the most steps.
+
+A block's area is its bytes times its steps. Of a long run few blocks take nearly all of it: they
+are placed and lowered (``ejecting``) by themselves, in a fraction of the time. The next tier is
+placed in the gaps between them, and all of both are lowered together; so are the small ones in the
+end.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, islice
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+
+from onnxmem.memory.ejecting import Spans, lowered
+from onnxmem.memory.flat_gaps import Ints, place_flat
+from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.memory.orders import Measures, tries
+
+_SHARES: Final = (0.95, 0.999, 1.0)
+"""Of all areas, what a tier takes together with those before it."""
+_MAX_FLAT_WORK: Final = 400_000_000
+"""Pairs of blocks that all orders of the first tier together may look at."""
+_MAX_STEPS: Final = 40_000
+_MAX_STEP_WORK: Final = 160_000_000
+"""Blocks that all steps of one tier together may look at."""
+
+
+def place_in_tiers(
+    blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
+) -> Sequence[int]:
+    """Offsets of the blocks, as low as they are found in a bounded number of steps."""
+    areas = [size * (block.stop - block.start) for block, size in zip(blocks, sizes, strict=True)]
+    order = sorted(range(len(areas)), key=areas.__getitem__, reverse=True)
+    by_area = [blocks[place] for place in order]
+    spans = Spans(
+        np.array([sizes[place] for place in order], dtype=np.int64),
+        np.array([block.start for block in by_area], dtype=np.int64),
+        np.array([block.stop for block in by_area], dtype=np.int64),
+    )
+    found: Ints = np.zeros(0, dtype=np.int64)
+    for num_blocks in tier_ends([areas[place] for place in order]):
+        tier = Spans(spans.sizes[:num_blocks], spans.starts[:num_blocks], spans.stops[:num_blocks])
+        found = _in_gaps(found, tier) if found.size else _by_orders(by_area[:num_blocks], tier)
+        found = _as_low_as_found(found, tier, lower_bound)
+    offsets = np.zeros(len(order), dtype=np.int64)
+    offsets[order] = found
+    placed: Sequence[int] = offsets.tolist()
+    return placed
+
+
+def tier_ends(areas: Sequence[int]) -> Iterator[int]:
+    """How many blocks each tier has with those before it; areas come largest first."""
+    sums = list(accumulate(areas))
+    ends = [min(bisect_left(sums, share * sums[-1]) + 1, len(sums)) for share in _SHARES]
+    yield from sorted({*ends[:-1], len(sums)})
+
+
+def _by_orders(blocks: Sequence[Lifetime], spans: Spans) -> Ints:
+    """The lowest arena of some orders."""
+    measures = Measures(blocks, spans.sizes.tolist())
+    num_tries = max(1, _MAX_FLAT_WORK // (len(blocks) ** 2 // 2 + 1))
+    where = measures.sizes, measures.starts, measures.stops
+    placements = (
+        np.array(place_flat(order, *where, takes_lowest=lowest), dtype=np.int64)
+        for order, lowest in islice(tries(measures), num_tries)
+    )
+    return min(((_top(each, spans), each) for each in placements), key=itemgetter(0))[1]
+
+
+def _in_gaps(placed: Ints, spans: Spans) -> Ints:
+    """The blocks after those that are placed, each in the smallest gap that holds it."""
+    others = range(len(placed), len(spans.sizes))
+    where = spans.sizes.tolist(), spans.starts.tolist(), spans.stops.tolist()
+    offsets = place_flat(others, *where, takes_lowest=False, placed=placed.tolist())
+    return np.array(offsets, dtype=np.int64)
+
+
+def _as_low_as_found(offsets: Ints, spans: Spans, lower_bound: int) -> Ints:
+    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(spans.sizes))
+    for lower in lowered(offsets, spans, lower_bound, num_steps):
+        offsets = lower
+    return offsets
+
+
+def _top(offsets: Ints, spans: Spans) -> int:
+    return int((offsets + spans.sizes).max())
