@@ -22,7 +22,7 @@ from onnxmem.commands.streaming import write_pieces
 from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.faults import Fault
 from onnxmem.registry.many import outcomes
-from onnxmem.registry.task import Outcome, Task
+from onnxmem.registry.task import Outcome, Render, Task
 from onnxmem.report.colour import coloured
 from onnxmem.rows import Row, bytes_at
 from onnxmem.sources import STDIN, model_names, staged_stdin
@@ -129,7 +129,7 @@ def _tasks(
         questions=_questions(arguments),
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or arguments.cache is not None,
-        render=_RENDERS[arguments.layers] if form == "text" else None,
+        render=_render(arguments) if form == "text" else None,
         render_page=shown.render,
         cache=None if arguments.cache is None else registry.open_cache(arguments.cache),
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
@@ -174,15 +174,13 @@ def _left_out(row: Row) -> Iterator[Any]:
     yield {"code": "partial", "message": message, "exit_code": EXIT_UNANALYSED, "trace": None}
 
 
+def _render(arguments: Namespace) -> Render:
+    """What a worker writes of a model, which it finds by its name."""
+    return _with_layers if arguments.layers else report.render
+
+
 def _with_layers(analysis: Analysis) -> str:
     return f"{report.render(analysis)}\n{report.render_layers(analysis)}"
-
-
-def _plainly(analysis: Analysis) -> str:
-    return report.render(analysis)
-
-
-_RENDERS: Final = {False: _plainly, True: _with_layers}
 
 
 def _is_coloured(arguments: Namespace) -> bool:
