@@ -211,9 +211,10 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     """As the terminal does it: to the whole group of processes."""
     program = """
 import sys
-from onnxmem.commands import analyze, main
+from onnxmem import report
+from onnxmem.commands import main
 from registry_tasks import endless
-analyze._RENDERS[False] = endless
+report.render = endless
 sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
 """
     process = subprocess.Popen(
