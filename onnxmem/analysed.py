@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxmem import rows
+from onnxmem.findings import Finding
 
 if TYPE_CHECKING:
     from onnxmem.capacity import BatchLaw, BatchLimit
     from onnxmem.compute import Compute
     from onnxmem.coverage import Coverage
-    from onnxmem.findings import Finding
     from onnxmem.kv_cache import CacheMemory
     from onnxmem.measure.measurement import Measurement
     from onnxmem.memory import ActivationMemory
@@ -77,6 +77,11 @@ class Analysis:
         """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
         is_whole = self.follows_batch and not self.coverage.unknown_tensors
         return "ok" if is_whole else "partial"
+
+    @property
+    def measurement(self) -> "Measurement | None":
+        """What a run took, where one came to something."""
+        return None if isinstance(self.measured, Finding) else self.measured
 
     @property
     def num_parameters(self) -> int:

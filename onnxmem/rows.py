@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.escaping import printable
-from onnxmem.findings import Finding
 from onnxmem.layers import Layer, layers
 from onnxmem.measured import measured_row, predicted_by
 
@@ -220,11 +219,11 @@ def _rules_of_thumb(rules: "RulesOfThumb") -> Row:
 
 def _measured(analysis: "Analysis") -> Row | None:
     """What a run took, with the error of what was predicted for the same backend."""
-    if analysis.measured is None or isinstance(analysis.measured, Finding):
+    if analysis.measurement is None:
         return None
-    name = analysis.measured.backend.replace("onnxruntime", "ort")
+    name = analysis.measurement.backend.replace("onnxruntime", "ort")
     runtime = next((each for each in analysis.runtimes if each.name == name), None)
-    return measured_row(analysis.measured, None if runtime is None else predicted_by(runtime))
+    return measured_row(analysis.measurement, None if runtime is None else predicted_by(runtime))
 
 
 def _runtime(runtime: "RuntimeMemory") -> Row:

@@ -15,6 +15,7 @@ from test_backend_suite import models as backend_models
 from onnxmem import analyze
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, ModelSource, Request, build, load, prepare
+from onnxmem.model.binding import bind
 from onnxmem.model.shapes import alike
 
 MODELS = sorted((Path(__file__).parents[1] / "models").glob("*.onnx"))
@@ -268,12 +269,26 @@ def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alike, "_MOST_KEPT", 20)
     for text in (CHAIN, FIXED):
         prepared = prepare(load(onnx.parser.parse_model(text)))
-        for batch in range(1, 12):
+        for batch in range(1, 40):
             fresh = prepare(load(onnx.parser.parse_model(text)))
             swept = build(prepared, Request(batch))
             assert facts(swept) == facts(build(fresh, Request(batch)))
         assert prepared.alike is not None
         assert len(prepared.alike.asker.asked) < 50
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_batch_that_onnx_refuses_leaves_the_next_one_alike() -> None:
+    names = ["x", *(f"t{i}" for i in range(16)), "s"]
+    nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(names))
+    text = f"""<ir_version: 8, opset_import: ["" : 13]>
+    agraph (float[2, 7] x) => (y, z) {{ {nodes} y, z = Split<axis = 0>(s) }}"""
+    prepared = prepare(load(onnx.parser.parse_model(text)))
+    told = [
+        prepared.types_by_likeness(bind(prepared.given, Request(batch))) is not None
+        for batch in (2, 3, 4, 6)
+    ]
+    assert told == [True, False, True, True]
 
 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def test_nor_where_there_is_no_work_but_for_one_order(blocks: list[Lifetime]) ->
         patch.setattr(arena_module, "_MAX_WORK", 0)
         check(pack(blocks), blocks)
         patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
-        patch.setattr(arena_module, "_MOST_IN_TIERS", 0)
+        patch.setattr(arena_module, "_MOST_FLAT", 0)
         check(pack(blocks), blocks)
 
 
@@ -73,9 +73,9 @@ def test_no_search_makes_it_larger_than_the_order_by_time(blocks: list[Lifetime]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena_module, "_MAX_CONFLICTS", 0)
         patch.setattr(arena_module, "_MAX_STEPS", 0)
-        patch.setattr(arena_module, "_MOST_IN_TIERS", 0)
+        patch.setattr(arena_module, "_MOST_FLAT", 0)
         in_time = pack(blocks)
-        patch.setattr(arena_module, "_MOST_IN_TIERS", 1_000)
+        patch.setattr(arena_module, "_MOST_FLAT", 1_000)
         patch.setattr(tiers, "_MAX_STEPS", 20)
         in_tiers = pack(blocks)
     assert in_tiers.size_bytes <= in_time.size_bytes
@@ -159,6 +159,13 @@ def test_an_arena_is_lowered_where_no_order_is_good() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arena_module, "_MAX_STEPS", 0)
         assert pack(blocks).size_bytes > arena.size_bytes
+
+
+def test_no_tier_is_made_where_an_order_meets_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arena_module, "_MAX_CONFLICTS", 0)
+    monkeypatch.setattr(arena_module, "place_in_tiers", None)
+    blocks = [lifetime("a", 2, 0, 1), lifetime("b", 3, 0, 3), lifetime("c", 5, 1, 3)]
+    assert pack([*blocks, lifetime("d", 3, 0, 1)]).is_proven
 
 
 def test_very_many_pairs_are_packed_well() -> None:

@@ -9,7 +9,7 @@ import pytest
 from graphs import graph_of
 from onnx import helper
 
-from onnxmem.model.constants import Array
+from onnxmem.model.constants import Array, constant_value
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, MAX_TOTAL_ELEMENTS, Folder
 from onnxmem.model.value_types import dense_type
 from onnxmem.ops.spec import Shape
@@ -298,3 +298,21 @@ def test_a_value_without_elements_takes_nothing_large(
 def test_what_is_unique_in_nothing_takes_nothing_large() -> None:
     weights = f"int64[2] s = {{{MANY}, 0}}"
     assert built("c = ConstantOfShape(s)  y = Unique <axis = 0> (c)", weights) is not None
+
+
+@pytest.mark.parametrize("dims", [(-1, -1), (2, -1), (3,)])
+def test_a_constant_whose_bytes_are_not_its_dims_has_no_value(dims: Dims) -> None:
+    raw = np.array([5, 7], np.int64).tobytes()
+    assert constant_value(onnx.TensorProto(data_type=INT64, dims=dims, raw_data=raw)) is None
+
+
+def test_a_constant_is_read_as_it_lies() -> None:
+    raw = np.array([5, 7], "<i8").tobytes()
+    value = constant_value(onnx.TensorProto(data_type=INT64, dims=(2, 1), raw_data=raw))
+    assert value is not None
+    assert value.tolist() == [[5], [7]]
+
+
+def test_a_node_whose_only_output_nobody_names_makes_nothing() -> None:
+    node = helper.make_node("Add", ["a", "b"], [""])
+    assert folder().values_of(node, {"a": array(2), "b": array(3)}, {}) == {}

@@ -5,9 +5,9 @@ the peak of the live bytes, and one as small as that peak is proven least: the s
 
 Sizes are taken as they are: nothing is padded to an alignment, which each runtime chooses for
 itself. Finding the least arena is NP-hard. Several orders are tried, each with the smallest gap
-that fits and with the lowest, then the best arena is lowered (``ejecting``); tens of thousands of
-buffers are placed and lowered in tiers (``tiers``). Work is counted in pairs of buffers, not in
-seconds: a model has the same arena on every machine.
+that fits and with the lowest, then the best arena is lowered (``ejecting``); where pairs of buffers
+are too many to list, buffers are placed and lowered in tiers too (``tiers``). Work is counted in
+pairs, not in seconds: a model has the same arena on every machine.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,10 +19,11 @@ import numpy as np
 
 from onnxmem.collecting import without_collection
 from onnxmem.memory.ejecting import Spans, lowered
+from onnxmem.memory.flat_gaps import place_flat
 from onnxmem.memory.free_list import place_in_time
 from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
 from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.orders import Measures, orders
+from onnxmem.memory.orders import Measures, orders, tries
 from onnxmem.memory.tiers import place_in_tiers
 from onnxmem.memory.timeline import timeline
 
@@ -32,8 +33,11 @@ _MAX_CONFLICTS = 300_000
 _MAX_WORK = 6_000_000
 """Pairs and buffers that all orders together may look at: about a second."""
 
-_MOST_IN_TIERS = 50_000
-"""Blocks: each looks at all others, by array operations, so that the work grows with the square."""
+_MAX_FLAT_WORK = 800_000_000
+"""The same of flat arrays, where a pair is a few operations of one element: some seconds."""
+
+_MOST_FLAT = 56_000
+"""Blocks in flat arrays: each looks at all others, so that the work grows with the square."""
 
 _STARTS = 2
 """The best arenas of orders that are lowered."""
@@ -76,7 +80,7 @@ class Arena:
 def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     """Find every buffer an offset; buffers of unknown size are left out.
 
-    Of very many buffers the order by time is the only one, in O(n log n).
+    From 56,000 buffers on the order by time is the only one, in O(n log n).
     """
     blocks = [lifetime for lifetime in lifetimes if lifetime.buffer.size_bytes]
     sizes = [block.buffer.size_bytes or 0 for block in blocks]
@@ -95,17 +99,20 @@ def _smaller(
     in_time: _Placed, blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
 ) -> Iterator[_Placed]:
     """Other arenas, most of them smaller than that of the order by time."""
-    conflicts = find_conflicts(blocks, _MAX_CONFLICTS)
-    is_large = sum(sizes) >= _LARGEST_SUM
-    if conflicts is None and not is_large and len(blocks) <= _MOST_IN_TIERS:
-        offsets = place_in_tiers(blocks, sizes, lower_bound)
-        yield _top(offsets, sizes), offsets
-        return
-    placements = _by_pairs(Measures(blocks, sizes), conflicts) if conflicts else ()
+    conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks, sizes)
+    placements = _flat(measures) if conflicts is None else _by_pairs(measures, conflicts)
     starts = _smallest(in_time, placements, sizes, lower_bound)
     yield from starts
-    if starts[0][0] > lower_bound and not is_large:
-        yield from _lowered(starts, blocks, sizes, lower_bound)
+    if starts[0][0] == lower_bound or sum(sizes) >= _LARGEST_SUM:
+        return
+    num_starts = _STARTS if conflicts else 1
+    for lower in _lowered(starts[:num_starts], blocks, sizes, lower_bound):
+        yield lower
+        if lower[0] == lower_bound:
+            return
+    if conflicts is None and len(blocks) <= _MOST_FLAT:
+        offsets = place_in_tiers(blocks, sizes, lower_bound)
+        yield _top(offsets, sizes), offsets
 
 
 def _smallest(
@@ -129,29 +136,37 @@ def _lowered(
     sizes: Sequence[int],
     lower_bound: int,
 ) -> Iterator[_Placed]:
-    """Smaller arenas, each from one that orders have found; one at the lower bound is the last."""
+    """Smaller arenas, each from one that orders have found."""
     starts, stops = [block.start for block in blocks], [block.stop for block in blocks]
     spans = Spans(*(np.array(each, dtype=np.int64) for each in (sizes, starts, stops)))
     num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
     for size_bytes, offsets in found:
         best = size_bytes, offsets
         for lower in lowered(np.array(offsets, dtype=np.int64), spans, lower_bound, num_steps):
-            best = int((lower + spans.sizes).max()), lower.tolist()
+            best = spans.top(lower), lower.tolist()
         yield best
-        if best[0] == lower_bound:
-            return
 
 
 def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
     return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
 
 
+def _flat(measures: Measures) -> Iterator[Sequence[int]]:
+    """Every order with both fits on flat arrays, as many as there is work for."""
+    num_blocks = len(measures.sizes)
+    if num_blocks <= _MOST_FLAT and sum(measures.sizes) < _LARGEST_SUM:
+        where = measures.sizes, measures.starts, measures.stops
+        num_tries = max(1, _MAX_FLAT_WORK // (num_blocks**2 // 2 + 1))
+        for order, lowest in islice(tries(measures), num_tries):
+            yield place_flat(order, *where, takes_lowest=lowest)
+
+
 def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:
     """Every order with both fits, as many as there is work for."""
     work = 1 + sum(BLOCK_WORK + len(others) for others in conflicts)
     num_tries = max(1, _MAX_WORK // work)
-    tries = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
-    for order, fit in islice(tries, num_tries):
+    ways = ((order, fit) for order in orders(measures) for fit in (best_fit, first_fit))
+    for order, fit in islice(ways, num_tries):
         offsets = [-1] * len(order)
         place_blocks(order, measures.sizes, conflicts, fit, offsets)
         yield offsets

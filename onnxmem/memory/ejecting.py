@@ -37,6 +37,10 @@ class Spans:
     starts: Ints
     stops: Ints
 
+    def top(self, offsets: Ints) -> int:
+        """The size of the arena that offsets make."""
+        return int((offsets + self.sizes).max())
+
 
 def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Iterator[Ints]:
     """Offsets of smaller and smaller arenas, until the lower bound or for so many steps.
@@ -46,7 +50,7 @@ def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> It
     part, at_most = 0.0, num_steps // _FIRST_ATTEMPTS
     later = num_steps // _ATTEMPTS
     while num_steps > 0:
-        gap = int((offsets + spans.sizes).max()) - lower_bound
+        gap = spans.top(offsets) - lower_bound
         if gap <= 0:
             return
         walk = _Ejecting(spans, lower_bound + int(gap * part))

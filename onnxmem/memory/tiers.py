@@ -1,4 +1,4 @@
-"""Offsets of tens of thousands of blocks, those first that take the most bytes for the most steps.
+"""Offsets where pairs are too many to list, those first that take the most bytes for most steps.
 
 A block's area is its bytes times its steps. Of a long run few blocks take nearly all of it: they
 are placed and lowered (``ejecting``) by themselves, in a fraction of the time. The next tier is
@@ -9,7 +9,6 @@ end.
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
-from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -18,12 +17,13 @@ from onnxmem.memory.ejecting import Spans, lowered
 from onnxmem.memory.flat_gaps import Ints, place_flat
 from onnxmem.memory.lifetimes import Lifetime
 from onnxmem.memory.orders import Measures, tries
+from onnxmem.memory.timeline import timeline
 
 _SHARES: Final = (0.95, 0.999, 1.0)
 """Of all areas, what a tier takes together with those before it."""
 _MAX_FLAT_WORK: Final = 400_000_000
 """Pairs of blocks that all orders of the first tier together may look at."""
-_MAX_STEPS: Final = 40_000
+_MAX_STEPS: Final = 25_000
 _MAX_STEP_WORK: Final = 160_000_000
 """Blocks that all steps of one tier together may look at."""
 
@@ -59,7 +59,7 @@ def tier_ends(areas: Sequence[int]) -> Iterator[int]:
 
 
 def _by_orders(blocks: Sequence[Lifetime], spans: Spans) -> Ints:
-    """The lowest arena of some orders."""
+    """The lowest arena of some orders; the first that is as low as any can be ends them."""
     measures = Measures(blocks, spans.sizes.tolist())
     num_tries = max(1, _MAX_FLAT_WORK // (len(blocks) ** 2 // 2 + 1))
     where = measures.sizes, measures.starts, measures.stops
@@ -67,7 +67,13 @@ def _by_orders(blocks: Sequence[Lifetime], spans: Spans) -> Ints:
         np.array(place_flat(order, *where, takes_lowest=lowest), dtype=np.int64)
         for order, lowest in islice(tries(measures), num_tries)
     )
-    return min(((_top(each, spans), each) for each in placements), key=itemgetter(0))[1]
+    lowest_bytes = timeline(blocks, int(spans.stops.max())).peak_bytes
+    best = next(placements)
+    for offsets in placements:
+        if spans.top(best) == lowest_bytes:
+            break
+        best = min(best, offsets, key=spans.top)
+    return best
 
 
 def _in_gaps(placed: Ints, spans: Spans) -> Ints:
@@ -83,7 +89,3 @@ def _as_low_as_found(offsets: Ints, spans: Spans, lower_bound: int) -> Ints:
     for lower in lowered(offsets, spans, lower_bound, num_steps):
         offsets = lower
     return offsets
-
-
-def _top(offsets: Ints, spans: Spans) -> int:
-    return int((offsets + spans.sizes).max())

@@ -56,5 +56,5 @@ def columns_of(graph: onnx.GraphProto) -> Columns:
         op_types=[node.op_type for node in nodes],
         inputs=[node.input[:] for node in nodes],
         outputs=[node.output[:] for node in nodes],
-        bodies={place: subgraphs(node) for place, node in holders.items()},
+        bodies={place: inner for place, node in holders.items() if (inner := subgraphs(node))},
     )

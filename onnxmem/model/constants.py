@@ -37,7 +37,7 @@ def constant_value(proto: onnx.TensorProto) -> Array | None:
         return None
     dtype, raw = _PLAIN.get(proto.data_type), proto.raw_data
     if raw and dtype is not None:
-        is_whole = len(raw) == size * dtype.itemsize
+        is_whole = len(raw) == size * dtype.itemsize and min(proto.dims, default=0) >= 0
         return np.frombuffer(raw, dtype).reshape(proto.dims) if is_whole else None
     try:
         value = onnx.numpy_helper.to_array(proto)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.escaping import shortened
-from onnxmem.findings import Finding
 from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, prose
@@ -44,11 +43,11 @@ _CUDA_ALONE: Final = ("  CUDA context", "  cuDNN workspace")
 def runtime_sections(analysis: "Analysis") -> list[list[str]]:
     """A section for each runtime asked for, and one that holds two of them side by side."""
     sections = [_section(runtime) for runtime in analysis.runtimes]
-    if analysis.measured is not None and not isinstance(analysis.measured, Finding):
-        name = analysis.measured.backend.replace("onnxruntime", "ort")
+    if analysis.measurement is not None:
+        name = analysis.measurement.backend.replace("onnxruntime", "ort")
         runtime = next((each for each in analysis.runtimes if each.name == name), None)
         predicted = None if runtime is None else predicted_by(runtime)
-        sections.append(measured_section(analysis.measured, predicted))
+        sections.append(measured_section(analysis.measurement, predicted))
     if len(analysis.runtimes) > 1:
         sections.append(_side_by_side(*analysis.runtimes[:2]))
     return sections

@@ -50,7 +50,9 @@ def run(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> Array | None:
     :raises Exception: the inputs do not fit, as numpy says.
     """
     operator = _OPERATORS.get(node.op_type)
-    if operator is None or node.domain or len(node.output) > 1 or not _fit(node, inputs):
+    if operator is None or node.domain or not _fit(node, inputs):
+        return None
+    if len(node.output) != 1 or not node.output[0]:
         return None
     attributes = {attribute.name: attribute for attribute in node.attribute}
     if not attributes.keys() <= _ATTRIBUTES.get(node.op_type, frozenset()):
@@ -113,7 +115,7 @@ def _slice(
 ) -> Array | None:
     axes = np.arange(starts.size) if axes is None else axes
     steps = np.ones(starts.size, np.int64) if steps is None else steps
-    if any(each.shape != (starts.size,) for each in (starts, ends, axes, steps)):
+    if {each.size for each in (ends, axes, steps)} != {starts.size}:
         return None
     slices = [slice(None)] * data.ndim
     for place, *bounds in np.stack((axes, starts, ends, steps), axis=1).tolist():
