@@ -18,12 +18,12 @@ from operator import itemgetter
 import numpy as np
 
 from onnxmem.collecting import without_collection
-from onnxmem.memory.ejecting import Spans, lowered
-from onnxmem.memory.flat_gaps import place_flat
+from onnxmem.memory.ejecting import Spans, lowest
+from onnxmem.memory.flat_gaps import flat_placements
 from onnxmem.memory.free_list import place_in_time
 from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
 from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.orders import Measures, orders, tries
+from onnxmem.memory.orders import Measures, orders
 from onnxmem.memory.tiers import place_in_tiers
 from onnxmem.memory.timeline import timeline
 
@@ -100,17 +100,23 @@ def _smaller(
 ) -> Iterator[_Placed]:
     """Other arenas, most of them smaller than that of the order by time."""
     conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks, sizes)
-    placements = _flat(measures) if conflicts is None else _by_pairs(measures, conflicts)
+    is_large = sum(sizes) >= _LARGEST_SUM
+    is_flat = conflicts is None and len(blocks) <= _MOST_FLAT and not is_large
+    placements: Iterable[Sequence[int]] = ()
+    if conflicts is not None:
+        placements = _by_pairs(measures, conflicts)
+    elif is_flat:
+        placements = flat_placements(measures, _MAX_FLAT_WORK)
     starts = _smallest(in_time, placements, sizes, lower_bound)
     yield from starts
-    if starts[0][0] == lower_bound or sum(sizes) >= _LARGEST_SUM:
+    if starts[0][0] == lower_bound or is_large:
         return
     num_starts = _STARTS if conflicts else 1
     for lower in _lowered(starts[:num_starts], blocks, sizes, lower_bound):
         yield lower
         if lower[0] == lower_bound:
             return
-    if conflicts is None and len(blocks) <= _MOST_FLAT:
+    if is_flat:
         offsets = place_in_tiers(blocks, sizes, lower_bound)
         yield _top(offsets, sizes), offsets
 
@@ -137,28 +143,15 @@ def _lowered(
     lower_bound: int,
 ) -> Iterator[_Placed]:
     """Smaller arenas, each from one that orders have found."""
-    starts, stops = [block.start for block in blocks], [block.stop for block in blocks]
-    spans = Spans(*(np.array(each, dtype=np.int64) for each in (sizes, starts, stops)))
+    spans = Spans.of(blocks, sizes)
     num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
-    for size_bytes, offsets in found:
-        best = size_bytes, offsets
-        for lower in lowered(np.array(offsets, dtype=np.int64), spans, lower_bound, num_steps):
-            best = spans.top(lower), lower.tolist()
-        yield best
+    for _, offsets in found:
+        best = lowest(np.array(offsets, dtype=np.int64), spans, lower_bound, num_steps)
+        yield spans.top(best), best.tolist()
 
 
 def _top(offsets: Iterable[int], sizes: Iterable[int]) -> int:
     return max((offset + size for offset, size in zip(offsets, sizes, strict=True)), default=0)
-
-
-def _flat(measures: Measures) -> Iterator[Sequence[int]]:
-    """Every order with both fits on flat arrays, as many as there is work for."""
-    num_blocks = len(measures.sizes)
-    if num_blocks <= _MOST_FLAT and sum(measures.sizes) < _LARGEST_SUM:
-        where = measures.sizes, measures.starts, measures.stops
-        num_tries = max(1, _MAX_FLAT_WORK // (num_blocks**2 // 2 + 1))
-        for order, lowest in islice(tries(measures), num_tries):
-            yield place_flat(order, *where, takes_lowest=lowest)
 
 
 def _by_pairs(measures: Measures, conflicts: Sequence[Sequence[int]]) -> Iterator[Sequence[int]]:

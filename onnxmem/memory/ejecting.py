@@ -8,15 +8,16 @@ methods for traveling salesman problems", 1996). A block weighs its bytes times 
 each time that it has put others out or was put out, so that no two change places for ever.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from onnxmem.memory.flat_gaps import Ints, fitting, gaps_between
+from onnxmem.memory.lifetimes import Lifetime
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,6 +37,12 @@ class Spans:
     sizes: Ints
     starts: Ints
     stops: Ints
+
+    @classmethod
+    def of(cls, blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Self:
+        """Those of some blocks, as arrays."""
+        columns = sizes, [block.start for block in blocks], [block.stop for block in blocks]
+        return cls(*(np.array(column, dtype=np.int64) for column in columns))
 
     def top(self, offsets: Ints) -> int:
         """The size of the arena that offsets make."""
@@ -65,6 +72,13 @@ def lowered(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> It
             part = (1 + part) / 2
             if part > _LAST_PART:
                 return
+
+
+def lowest(offsets: Ints, spans: Spans, lower_bound: int, num_steps: int) -> Ints:
+    """The smallest of those arenas, or the one that it begins with."""
+    for lower in lowered(offsets, spans, lower_bound, num_steps):
+        offsets = lower
+    return offsets
 
 
 @dataclass(slots=True, eq=False)

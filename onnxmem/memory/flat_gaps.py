@@ -4,10 +4,13 @@ Each block looks at all that are placed so far, a few array operations of it: 30
 which 43 million pairs are live together take seconds, where lists of pairs take a minute.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
+
+from onnxmem.memory.orders import Measures, tries
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,6 +45,14 @@ def place_flat(
         columns[:, column + 1 : num_placed + 1] = columns[:, column:num_placed]
         columns[:, column] = offset, offset + sizes[i], starts[i], stops[i]
     return offsets
+
+
+def flat_placements(measures: Measures, max_work: int) -> Iterator[Sequence[int]]:
+    """Every order with both fits, as many as there is work for, and one at least."""
+    where = measures.sizes, measures.starts, measures.stops
+    num_tries = max(1, max_work // (len(measures.sizes) ** 2 // 2 + 1))
+    for order, takes_lowest in islice(tries(measures), num_tries):
+        yield place_flat(order, *where, takes_lowest=takes_lowest)
 
 
 def gaps_between(low: Ints, high: Ints) -> tuple[Ints, Ints]:

@@ -8,15 +8,15 @@ end.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 
-from onnxmem.memory.ejecting import Spans, lowered
-from onnxmem.memory.flat_gaps import Ints, place_flat
+from onnxmem.memory.ejecting import Spans, lowest
+from onnxmem.memory.flat_gaps import Ints, flat_placements, place_flat
 from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.orders import Measures, tries
+from onnxmem.memory.orders import Measures
 from onnxmem.memory.timeline import timeline
 
 _SHARES: Final = (0.95, 0.999, 1.0)
@@ -35,16 +35,13 @@ def place_in_tiers(
     areas = [size * (block.stop - block.start) for block, size in zip(blocks, sizes, strict=True)]
     order = sorted(range(len(areas)), key=areas.__getitem__, reverse=True)
     by_area = [blocks[place] for place in order]
-    spans = Spans(
-        np.array([sizes[place] for place in order], dtype=np.int64),
-        np.array([block.start for block in by_area], dtype=np.int64),
-        np.array([block.stop for block in by_area], dtype=np.int64),
-    )
+    spans = Spans.of(by_area, [sizes[place] for place in order])
     found: Ints = np.zeros(0, dtype=np.int64)
     for num_blocks in tier_ends([areas[place] for place in order]):
         tier = Spans(spans.sizes[:num_blocks], spans.starts[:num_blocks], spans.stops[:num_blocks])
         found = _in_gaps(found, tier) if found.size else _by_orders(by_area[:num_blocks], tier)
-        found = _as_low_as_found(found, tier, lower_bound)
+        num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // num_blocks)
+        found = lowest(found, tier, lower_bound, num_steps)
     offsets = np.zeros(len(order), dtype=np.int64)
     offsets[order] = found
     placed: Sequence[int] = offsets.tolist()
@@ -61,12 +58,8 @@ def tier_ends(areas: Sequence[int]) -> Iterator[int]:
 def _by_orders(blocks: Sequence[Lifetime], spans: Spans) -> Ints:
     """The lowest arena of some orders; the first that is as low as any can be ends them."""
     measures = Measures(blocks, spans.sizes.tolist())
-    num_tries = max(1, _MAX_FLAT_WORK // (len(blocks) ** 2 // 2 + 1))
-    where = measures.sizes, measures.starts, measures.stops
-    placements = (
-        np.array(place_flat(order, *where, takes_lowest=lowest), dtype=np.int64)
-        for order, lowest in islice(tries(measures), num_tries)
-    )
+    found = flat_placements(measures, _MAX_FLAT_WORK)
+    placements = (np.array(offsets, dtype=np.int64) for offsets in found)
     lowest_bytes = timeline(blocks, int(spans.stops.max())).peak_bytes
     best = next(placements)
     for offsets in placements:
@@ -82,10 +75,3 @@ def _in_gaps(placed: Ints, spans: Spans) -> Ints:
     where = spans.sizes.tolist(), spans.starts.tolist(), spans.stops.tolist()
     offsets = place_flat(others, *where, takes_lowest=False, placed=placed.tolist())
     return np.array(offsets, dtype=np.int64)
-
-
-def _as_low_as_found(offsets: Ints, spans: Spans, lower_bound: int) -> Ints:
-    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(spans.sizes))
-    for lower in lowered(offsets, spans, lower_bound, num_steps):
-        offsets = lower
-    return offsets

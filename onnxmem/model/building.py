@@ -55,7 +55,9 @@ class Prepared:
     @cached_property
     def alike(self) -> Alike | None:
         """Its nodes told apart; ``None`` where the graph is small or they cannot be."""
-        return None if self.records is None else alike(self.proto, self.records, self.columns.nodes)
+        if self.records is None:
+            return None
+        return alike(self.proto, self.records, self.columns.nodes, self.given)
 
     def types_by_likeness(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors from nodes that are alike; ``None`` where these do not tell."""

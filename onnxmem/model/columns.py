@@ -11,9 +11,7 @@ from itertools import chain
 
 import onnx
 
-from onnxmem.model.traversal import graphs_in, nodes_in, subgraphs
-
-_GRAPHS = frozenset({onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS})
+from onnxmem.model.traversal import nodes_in, subgraphs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,24 +35,19 @@ class Columns:
 
     def all_inputs(self) -> set[str]:
         """What nodes read, those of subgraphs included."""
-        inner = [body for bodies in self.bodies.values() for _, body in bodies]
-        nodes = (node for body in inner for graph in graphs_in(body) for node in graph.node)
-        return {*chain.from_iterable(self.inputs), *(name for each in nodes for name in each.input)}
+        if self.bodies:
+            return {name for node in nodes_in(self.nodes) for name in node.input}
+        return {*chain.from_iterable(self.inputs)}
 
 
 def columns_of(graph: onnx.GraphProto) -> Columns:
     """Read the nodes of a graph, those of its subgraphs left out."""
     nodes = list(graph.node)
-    holders = {
-        place: node
-        for place, node in enumerate(nodes)
-        for attribute in node.attribute
-        if attribute.type in _GRAPHS
-    }
+    bodies = ((place, subgraphs(node)) for place, node in enumerate(nodes) if node.attribute)
     return Columns(
         nodes=nodes,
         op_types=[node.op_type for node in nodes],
         inputs=[node.input[:] for node in nodes],
         outputs=[node.output[:] for node in nodes],
-        bodies={place: inner for place, node in holders.items() if (inner := subgraphs(node))},
+        bodies={place: inner for place, inner in bodies if inner},
     )

@@ -145,7 +145,7 @@ class _Search:
                 self.quantised.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
-                for source in self._sources(name) if name in self.producers else (name,):
+                for source in self._sources(name):
                     self._add_parameter(node, source)
 
     def _add_parameter(self, node: Node, name: str) -> None:
@@ -173,11 +173,11 @@ class _Search:
         is_number = is_literal or is_folded or not has_elements
         return not is_number and not is_table(weight, self.readers)
 
-    def _sources(self, name: str) -> Iterator[str]:
+    def _sources(self, name: str) -> Iterable[str]:
         """Follow chains of layout operators back to where they start."""
-        if name not in self.producers:
-            yield name
-            return
+        return self._followed(name) if name in self.producers else (name,)
+
+    def _followed(self, name: str) -> Iterator[str]:
         seen = {name}
         waiting = [name]
         while waiting:

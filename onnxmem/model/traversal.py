@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 
+_HOLD_GRAPHS = frozenset({onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS})
+
 
 def onnx_op(node: onnx.NodeProto) -> str:
     """The operator, if it is ONNX's own; ``""`` if it only has the name of one."""
@@ -17,16 +19,16 @@ def node_label(node: onnx.NodeProto) -> str:
 
 def subgraphs(node: onnx.NodeProto) -> Sequence[tuple[str, onnx.GraphProto]]:
     """Each graph attribute of a node, with its name (``then_branch``, ``body``)."""
-    attributes = node.attribute
     # Most nodes of a large graph have none: no generator is made for them.
-    return tuple(_graphs(attributes)) if attributes else ()
+    found = [attribute for attribute in node.attribute if attribute.type in _HOLD_GRAPHS]
+    return tuple(_graphs(found)) if found else ()
 
 
 def _graphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, onnx.GraphProto]]:
     for attribute in attributes:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.name, attribute.g
-        elif attribute.type == onnx.AttributeProto.GRAPHS:
+        else:
             for place, graph in enumerate(attribute.graphs):
                 yield f"{attribute.name}{place}", graph
 

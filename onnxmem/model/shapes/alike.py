@@ -14,7 +14,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.model.binding import Binding, given_inputs
+from onnxmem.model.binding import Binding
 from onnxmem.model.constants import Array
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node
@@ -85,10 +85,11 @@ class Alike:
     """The records of the model; the types that they give of what nodes make are not looked at."""
     nodes: Sequence[onnx.NodeProto]
     """Those of the model, one for each record."""
+    given: Sequence[onnx.ValueInfoProto]
+    """The inputs that the caller hands in."""
     kinds: Kinds = field(init=False)
     steps: list[Step] = field(init=False)
     stored: Numbers = field(init=False)
-    inputs: tuple[onnx.ValueInfoProto, ...] = field(init=False)
     answers: dict[tuple[int, ...], tuple[int, ...]] = field(init=False)
     """The kinds of outputs by likeness and by the kinds of inputs."""
     last_at: tuple[tuple[str, Sequence[int]], ...] | None = None
@@ -104,7 +105,6 @@ class Alike:
         # Nodes that read weights of other shapes are not alike, and few read more than two.
         self.give_up_after(len({(each.shape, each.dtype) for each in stored}) // 2)
         self._know_nothing()
-        self.inputs = given_inputs(self.model.graph)
         self.steps = list(_steps(self.nodes, self.graph.nodes, self.stored))
         few = self.steps[:_FIRST_STEPS]
         keys = {(step.likeness, *map(self.stored.get, step.inputs)) for step in few}
@@ -155,7 +155,7 @@ class Alike:
             self._know_nothing()
         if at == self.last_at:
             return self.last_numbers
-        of, num_asked, answers = self.stored | self.given(shapes), 0, self.answers
+        of, num_asked, answers = self.stored | self.numbers_given(shapes), 0, self.answers
         for step in self.steps:
             inputs = tuple([of[name] for name in step.inputs])
             key = (step.likeness, *inputs)
@@ -182,13 +182,13 @@ class Alike:
         if self.is_hopeless:
             raise UnlikeError
 
-    def given(self, shapes: Mapping[str, Sequence[int]]) -> Numbers:
+    def numbers_given(self, shapes: Mapping[str, Sequence[int]]) -> Numbers:
         """The kinds of the graph's inputs.
 
         :raises UnlikeError: a type is not known, or without elements.
         """
         of = {}
-        for value in self.inputs:
+        for value in self.given:
             proto = value.type
             if value.name in shapes:
                 proto = dense_type(proto.tensor_type.elem_type, shapes[value.name])
@@ -230,7 +230,12 @@ class Alike:
         return tuple(made)
 
 
-def alike(model: onnx.ModelProto, graph: Graph, nodes: Sequence[onnx.NodeProto]) -> Alike | None:
+def alike(
+    model: onnx.ModelProto,
+    graph: Graph,
+    nodes: Sequence[onnx.NodeProto],
+    given: Sequence[onnx.ValueInfoProto],
+) -> Alike | None:
     """Tell the nodes of a graph apart; ``None`` where it is small or they cannot be."""
     weights = model.graph.initializer
     if len(graph.nodes) < MANY_NODES or model.graph.sparse_initializer:
@@ -238,7 +243,7 @@ def alike(model: onnx.ModelProto, graph: Graph, nodes: Sequence[onnx.NodeProto])
     if len({tensor.name for tensor in weights}) < len(weights):
         return None
     try:
-        return Alike(model, graph, nodes)
+        return Alike(model, graph, nodes, given)
     except UnlikeError:
         return None
 

@@ -46,7 +46,7 @@ class AlikeInBatch:
         if indices_of_samples(graph, self.old):
             raise UnlikeError
         at_old = alike.numbers_at(old_shapes)
-        of = self._given(at_old, alike.stored | alike.given(new_shapes))
+        of = self._given(at_old, alike.stored | alike.numbers_given(new_shapes))
         answers: dict[tuple[int, ...], list[int]] = {}
         for step in alike.steps:
             inputs = [of[name] for name in step.inputs]

@@ -11,7 +11,6 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.errors import OnnxmemError
-from onnxmem.measure.measurement import Measurement
 from onnxmem.report.page.figures import Figures, figures_of
 from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
 
@@ -154,7 +153,7 @@ def _stop(analysis: Analysis, batch: int) -> Stop | None:
     """The figures at a batch; ``None`` where the model cannot have it."""
     question = analysis.question.at(batch)
     settings = replace(question.settings, measure=None, budget_bytes=None)
-    if isinstance(analysis.measured, Measurement):
+    if analysis.measurement is not None:
         # What was fed to the run decides what a runtime is taken to do: elsewhere it is not known.
         settings = replace(settings, runtimes=())
     try:

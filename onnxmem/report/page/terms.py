@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.measure.measurement import Measurement
 from onnxmem.measured import FIGURES, error_percent, predicted_by
 from onnxmem.report.lines import law_text
 from onnxmem.report.page import markup
@@ -192,8 +191,8 @@ def runtime_sections(analysis: Analysis, stops: Stops) -> Iterable[str]:
 
 def measured_section(analysis: Analysis) -> str:
     """Predicted against measured; empty where nothing was run."""
-    run = analysis.measured
-    if not isinstance(run, Measurement):
+    run = analysis.measurement
+    if run is None:
         return ""
     name = run.backend.replace("onnxruntime", "ort")
     runtime = next((each for each in analysis.runtimes if each.name == name), None)

@@ -5,7 +5,6 @@ operators of which a small file can ask for any amount of work: a regular expres
 window of a length that is a value.
 """
 
-import importlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +12,13 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.folding import BOUNDED_BY_INPUT, SHAPE_ARITHMETIC, ends_soon, extent
+from onnxmem.model.shapes.folding import (
+    BOUNDED_BY_INPUT,
+    SHAPE_ARITHMETIC,
+    by_reference,
+    ends_soon,
+    extent,
+)
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, shape_of
@@ -40,18 +45,9 @@ def evaluated(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Arr
     ]
     if not (_is_small(written, values, opsets) and ends_soon(written, values)):
         return None
-    inputs = [name for name in dict.fromkeys(node.inputs) if name]
-    outputs = [name for name in node.outputs if name]
-    function = onnx.FunctionProto(
-        name="folded", domain="folded", input=inputs, output=outputs, node=[written]
-    )
-    function.opset_import.extend(opsets)
     try:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-            # Importing it takes 12 MiB, and few models need a value.
-            reference = importlib.import_module("onnx.reference")
-            evaluator = reference.ReferenceEvaluator(function)
-            made = evaluator.run(None, {name: values[name] for name in inputs}, attributes={})
+            made = by_reference(written, values, opsets)
     except Exception:  # noqa: BLE001 - whatever a reference kernel raises, the value is unknown
         return None
     arrays = [np.asarray(value) for value in made]
