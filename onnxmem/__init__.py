@@ -6,6 +6,19 @@
 What needs onnx is imported when it is first asked for, so that ``onnxmem --help`` is quick.
 """
 
+import sys
+
+# ``python -m onnxmem`` puts the current folder at the head of the path, where a ``random.py`` from
+# the web would run in place of the standard library's. It goes before the imports below, which come
+# before ``__main__``. While Python looks for the module, ``sys.argv[0]`` is "-m", and the word
+# before the arguments names the module, behind flags in one word or not (``-Bmonnxmem``). A program
+# that imports onnxmem keeps its path. Modules of onnxmem are found by the package's own path.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
+    word = sys.orig_argv[-len(sys.argv)]
+    if word == "onnxmem" or (word.startswith("-") and word.endswith("monnxmem")):
+        del sys.path[0]
+    del word
+
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError

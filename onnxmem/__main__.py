@@ -1,4 +1,7 @@
-"""``python -m onnxmem``."""
+"""``python -m onnxmem``.
+
+The package has taken the current folder off ``sys.path`` by now, before its own imports.
+"""
 
 import sys
 

@@ -1,8 +1,11 @@
 """Many models at once: order, workers that die, executors of any kind, one row each."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
+import socket
+import time
 from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -17,7 +20,7 @@ import onnxmem
 from onnxmem import registry
 from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
 from onnxmem.faults import fault_of
-from onnxmem.registry import many, workers
+from onnxmem.registry import many, processes, workers
 from onnxmem.registry.many import analyze_many, outcomes
 from onnxmem.registry.order import run_on
 from onnxmem.registry.task import Outcome, Task
@@ -175,18 +178,46 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
     for worker in idle:
         assert worker.process.pid is not None
         os.kill(worker.process.pid, signal.SIGKILL)
-        worker.process.join()
+        assert worker.process.wait(10) == -signal.SIGKILL
     assert [outcome["faults"] for outcome in found] == [[]] * 5
     crew.kill()
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import missing",
+        processes._FORK_SERVER.replace("]), serve)", "]), abs)"),  # noqa: SLF001
+    ],
+    ids=["server", "worker"],
+)
 def test_workers_that_do_not_start_are_told_and_not_tried_for_ever(
-    monkeypatch: pytest.MonkeyPatch,
+    program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "serve", abs)
+    monkeypatch.setattr(processes, "_FORK_SERVER", program)
     with pytest.raises(WorkersError, match="--jobs 1 does without") as fault:
         list(run_in_workers(tasks_of(NAMES), 2))
     assert fault.value.exit_code == EXIT_INTERNAL
+
+
+def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
+    crew = workers._Crew(1)  # noqa: SLF001
+    found = crew.outcomes(tasks_of(["net.onnx"] * 3))
+    next(found)
+    crew._processes._process.kill()  # type: ignore[attr-defined]  # noqa: SLF001
+    crew._processes._process.wait()  # type: ignore[attr-defined]  # noqa: SLF001
+    assert next(found)["faults"] == []
+    (worker,) = crew._workers  # noqa: SLF001
+    pid = worker.process.pid
+    assert pid is not None
+    # Nobody reports its end now, but it is still this pool's to kill.
+    worker.kill()
+    stop = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < stop
+    crew._workers.remove(worker)  # noqa: SLF001
+    assert [outcome["faults"] for outcome in crew.outcomes(tasks_of(["net.onnx"]))] == [[]]
+    crew.kill()
 
 
 def test_a_worker_s_life_in_this_process() -> None:
@@ -205,9 +236,30 @@ def test_a_worker_s_life_in_this_process() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_how_processes_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert workers._context().get_start_method() == "spawn"  # noqa: SLF001
+def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(socket, "send_fds")
+    write_model(folder / "killer.onnx")
+    found = list(run_in_workers(tasks_of(("net.onnx", "killer.onnx", "net.onnx"), killed), 1))
+    codes = [[fault["code"] for fault in outcome["faults"]] for outcome in found]
+    assert codes == [[], ["worker_died"], []]
+    assert_nothing_is_left()
+
+
+def test_a_process_that_does_not_end_is_waited_for_no_longer_than_said() -> None:
+    starter = processes.starter()
+    ours, theirs = multiprocessing.Pipe()
+    with ours, theirs:
+        worker = starter.start(theirs)
+        assert ours.recv() is None
+        assert worker.wait(0.01) is None
+        worker.kill()
+        worker.kill()
+    starter.close()
+
+
+def test_what_a_worker_holds_is_unknown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "sys", SimpleNamespace(platform="darwin"))
     assert workers._held_bytes() == 0  # noqa: SLF001
 
@@ -284,6 +336,20 @@ def test_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert many.num_cores() == os.cpu_count()
 
 
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # In a container without init nobody reaps what has lost its parent.
+    stat = Path(f"/proc/{pid}/stat")
+    return not (stat.exists() and ") Z " in stat.read_text())
+
+
 def assert_nothing_is_left() -> None:
-    names = [child.name for child in multiprocessing.active_children()]
-    assert "onnxmem-worker" not in names
+    """No child of this process, neither a fork server nor a worker that was spawned."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            words = (stat.parent / "cmdline").read_bytes()
+            assert parent != os.getpid() or b"onnxmem.registry" not in words

@@ -13,12 +13,19 @@ from onnxmem.collecting import made_to_last
 from onnxmem.commands.faults import tell
 from onnxmem.commands.parsers import DEFAULT, PARSERS
 from onnxmem.faults import fault_of
+from onnxmem.safe_path import leave_current_folder_out
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; ``analyze`` where none is named."""
+    """Run one command and return its exit code; ``analyze`` where none is named.
+
+    Without arguments it is this process's own command, and nothing more is imported from the
+    current folder. A program that calls it with some keeps its path.
+    """
+    if argv is None:
+        leave_current_folder_out()
     words = list(sys.argv[1:] if argv is None else argv)
     command = words.pop(0) if words and words[0] in PARSERS else DEFAULT
     try:

@@ -40,7 +40,7 @@ def analyze_many(
     ``cache`` is a folder of rows that were worked out before. A model that takes longer than
     ``timeout_seconds`` is given up, with the process that works it out.
 
-    Processes import the main module, so a script calls this under ``if __name__ == "__main__"``.
+    Processes import neither the main module nor anything from the current folder.
 
     :raises UsageError: ``jobs`` below 1, a time limit beside an executor, or a cache that cannot be
         written to.

@@ -2,13 +2,9 @@
 
 ``ProcessPoolExecutor`` breaks as a whole when one of its processes is killed, and does not tell
 which task did it; here every worker has its own pipe and one task at a time.
-
-Workers are forked from a server that has imported what they need, where the system has one
-(``forkserver``): a start takes milliseconds after the first, and they share those pages.
 """
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import sys
@@ -16,14 +12,13 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from itertools import islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import Connection, Pipe, wait
 from typing import Final
 
 from onnxmem.children.faults import fault_of_end
 from onnxmem.errors import EXIT_INTERNAL, OnnxmemError
 from onnxmem.registry.order import died, given_up
+from onnxmem.registry.processes import Starter, starter
 from onnxmem.registry.task import Outcome, Task, work
 
 _WINDOW: Final = 64
@@ -73,14 +68,10 @@ def serve(connection: Connection) -> None:
 class _Worker:
     """A process and its pipe; it has at most one task."""
 
-    def __init__(self, context: BaseContext) -> None:
-        self.connection, theirs = context.Pipe()
-        # Typed loosely upstream: a context's Process is one of its own.
-        self.process: BaseProcess = context.Process(  # type: ignore[attr-defined]
-            target=serve, args=(theirs,), name="onnxmem-worker", daemon=True
-        )
-        self.process.start()
-        theirs.close()
+    def __init__(self, processes: Starter) -> None:
+        self.connection, theirs = Pipe()
+        with theirs:
+            self.process = processes.start(theirs)
         self.is_ready = False
         self.number: int | None = None
         self.task: Task | None = None
@@ -94,21 +85,18 @@ class _Worker:
             self.connection.send(task.elsewhere())
 
     def how_it_ended(self) -> str:
-        self.process.join(_PATIENCE_SECONDS)
+        exit_code = self.process.wait(_PATIENCE_SECONDS)
         self.kill()
-        exit_code = self.process.exitcode
         return "no exit code" if exit_code is None else fault_of_end(exit_code, "").message
 
     def dismiss(self) -> None:
         with contextlib.suppress(OSError):
             self.connection.send(None)
-        self.process.join(_PATIENCE_SECONDS)
+        self.process.wait(_PATIENCE_SECONDS)
         self.kill()
 
     def kill(self) -> None:
-        if self.process.is_alive():
-            self.process.kill()
-        self.process.join(_PATIENCE_SECONDS)
+        self.process.kill()
         self.connection.close()
 
 
@@ -118,7 +106,7 @@ class _Crew:
     def __init__(self, jobs: int, limit_seconds: float | None = None) -> None:
         self._jobs = jobs
         self._limit_seconds = limit_seconds
-        self._context = _context()
+        self._processes = starter()
         self._workers: list[_Worker] = []
         self._done: dict[int, Outcome] = {}
         self._failed_starts = 0
@@ -150,6 +138,7 @@ class _Crew:
     def kill(self) -> None:
         while self._workers:
             self._workers.pop().kill()
+        self._processes.close()
 
     def _num_busy(self) -> int:
         return sum(worker.number is not None for worker in self._workers)
@@ -159,7 +148,7 @@ class _Crew:
 
     def _start(self, num_wanted: int) -> None:
         while len(self._workers) < min(self._jobs, num_wanted):
-            self._workers.append(_Worker(self._context))
+            self._workers.append(_Worker(self._processes))
 
     def _listen(self) -> None:
         """Wait until some worker says something, or is gone; idle ones are listened to as well."""
@@ -212,15 +201,6 @@ class _Crew:
             if self._failed_starts >= _MAX_FAILED_STARTS:
                 message = f"no worker process can be started ({how}); --jobs 1 does without"
                 raise WorkersError(message)
-
-
-def _context() -> BaseContext:
-    """How processes are started: from a server that has imported ``task``, where there is one."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    return context
 
 
 def _held_bytes() -> int:
