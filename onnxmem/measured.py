@@ -24,10 +24,12 @@ FIGURES: Final = (
     ("load_peak_bytes", "load peak", "while the session is made"),
     ("process_peak_bytes", "process, peak", "the whole process at most"),
     ("process_steady_bytes", "process, steady", "the whole process after the runs"),
+    ("process_floor_bytes", "process floor", "Python, numpy and onnxruntime"),
+    ("process_added_bytes", "process, added", "by the model and its inputs"),
     ("device_peak_bytes", "GPU, peak", "on the device, by all processes"),
     ("device_steady_bytes", "GPU, steady", "on the device after the runs"),
 )
-"""Field of a measurement, its label, and what it is."""
+"""Attribute of a measurement, its label, and what it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,7 @@ class Predicted:
     """What was said before the run, in bytes."""
 
     figures: Mapping[str, int | None] = field(default_factory=dict)
-    """By the fields of ``Measurement``; what is left out was not predicted."""
+    """By the attributes of ``Measurement``; what is left out was not predicted."""
     nodes: tuple[int | None, ...] = ()
     """Requested at the end of each node, base included, in running order."""
 
@@ -84,6 +86,9 @@ def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
 
 def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     """What a prediction says of the figures that are measured."""
+    # Where there is a prediction, its many rules have been imported already.
+    from onnxmem.runtimes.onnxruntime.process import MEASURED  # noqa: PLC0415
+
     arena = runtime.arena
     names = (
         *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
@@ -92,4 +97,7 @@ def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     figures: dict[str, int | None] = {name: getattr(arena, name) for name in names}
     figures["load_peak_bytes"] = runtime.load_peak_bytes
     figures["process_steady_bytes"] = runtime.process_bytes
+    if runtime.process_bytes is not None:
+        figures["process_floor_bytes"] = MEASURED.process_bytes
+        figures["process_added_bytes"] = runtime.process_bytes - MEASURED.process_bytes
     return Predicted(figures, tuple(sample.requested_bytes for sample in arena.nodes))

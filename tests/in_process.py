@@ -5,7 +5,7 @@ A child starts Python and imports onnxruntime; a session of a small graph takes 
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -28,7 +28,10 @@ def work_here(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def _run_here(
-    function: str, arguments: Mapping[str, JSON], limits: ChildLimits | None = None
+    function: str,
+    arguments: Mapping[str, JSON],
+    limits: ChildLimits | None = None,
+    _uninitialized: Sequence[str] = (),
 ) -> dict[str, JSON]:
     assert limits is not None
     module, _, name = function.partition(":")

@@ -13,6 +13,7 @@ MEASUREMENT = Measurement(
     held_bytes=4_194_304,
     held_steady_bytes=8_388_608,
     load_peak_bytes=None,
+    process_floor_bytes=46_000_000,
     process_baseline_bytes=50_000_000,
     process_peak_bytes=60_000_000,
     process_steady_bytes=59_000_000,

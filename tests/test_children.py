@@ -9,11 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from onnxmem.children import ChildFault, ChildLimits, in_one_line, run_in_child, running
+from onnxmem.children import JSON, ChildFault, ChildLimits, in_one_line, run_in_child, running
 from onnxmem.children.faults import fault_of, fault_of_end
 from onnxmem.children.serving import answer
 
@@ -218,8 +219,16 @@ def test_ends_have_names(exit_code: int, stderr: str, kind: str, message: str) -
 
 
 def test_an_exception_without_words_is_named_by_its_kind() -> None:
-    assert fault_of(KeyError()) == ChildFault("error", "KeyError")
-    assert fault_of(MemoryError()) == ChildFault("memory", "the memory does not suffice")
+    assert fault_of(raised("KeyError")) == ChildFault("error", "KeyError")
+    found = fault_of(raised("_ArrayMemoryError", is_memory=True))
+    assert found == ChildFault("memory", "the memory does not suffice")
+
+
+def raised(
+    kind: str, text: str = "", *, missing: str | None = None, is_memory: bool = False
+) -> dict[str, JSON]:
+    """What a child answers where its work raises."""
+    return {"raised": kind, "text": text, "missing": missing, "is_memory": is_memory}
 
 
 def is_running(pid: int) -> bool:
@@ -252,7 +261,8 @@ def limited(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
 
 
 def asked(function: str, limits: Mapping[str, object] | None = None, **arguments: object) -> object:
-    request = {"function": function, "arguments": arguments, "limits": limits or {}}
+    kept = {"limits": limits or asdict(ChildLimits()), "uninitialized": ()}
+    request = {"function": function, "arguments": arguments, **kept}
     return json.loads(answer(json.dumps(request).encode()))
 
 
@@ -268,8 +278,13 @@ def test_a_request_is_answered_under_limits(limited: dict[int, int]) -> None:
 @pytest.mark.usefixtures("limited")
 def test_faults_are_answers_too() -> None:
     assert asked("os:getcwd") == {
-        "kind": "error",
-        "message": "TypeError: os:getcwd answered no JSON object",
+        "raised": "TypeError",
+        "text": "os:getcwd answered no JSON object",
+        "missing": None,
+        "is_memory": False,
     }
-    assert asked("sys:exit") == {"kind": "error", "message": "SystemExit"}
-    assert json.loads(answer(b"no JSON"))["kind"] == "error"
+    assert asked("sys:exit") == raised("SystemExit")
+    assert asked("no_such_module:work") == raised(
+        "ModuleNotFoundError", "No module named 'no_such_module'", missing="no_such_module"
+    )
+    assert json.loads(answer(b"no JSON"))["raised"] == "JSONDecodeError"

@@ -25,7 +25,7 @@ VERSION = re.compile(r"(onnxruntime\S*) \d+\.\d+\.\d+")
 
 def comparable(text: str) -> str:
     lines = VERSION.sub(r"\1", text).splitlines()
-    return "\n".join(re.sub(r"[\d.,+-]+ ?\w*", "", x) if VARYING.match(x) else x for x in lines)
+    return "\n".join(re.sub(r" *[\d.,+-]+ ?\w*", "", x) if VARYING.match(x) else x for x in lines)
 
 
 def test_every_command_has_a_page() -> None:

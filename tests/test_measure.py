@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,7 @@ SAID: dict[str, dict[str, JSON]] = {
     },
     "run_plain": {
         "load_peak_bytes": 43,
+        "process_floor_bytes": 45,
         "process_baseline_bytes": 47,
         "process_peak_bytes": 53,
         "process_steady_bytes": 59,
@@ -50,6 +52,13 @@ SAID: dict[str, dict[str, JSON]] = {
         "device_steady_bytes": None,
         "seconds_per_run": [0.5, 0.25],
     },
+}
+STORED: dict[str, JSON] = {
+    "name": "x",
+    "dtype": "<f4",
+    "shape": [5, 3],
+    "offset": 0,
+    "elem_type": None,
 }
 MODEL = "agraph (float[N,3] x) => (float[N,3] y) { [relu] y = Relu(x) }"
 
@@ -60,13 +69,21 @@ class Children:
     def __init__(self) -> None:
         self.said: dict[str, dict[str, JSON] | ChildFault] = {**SAID}
         self.asked: dict[str, Mapping[str, JSON]] = {}
+        self.stored: dict[str, JSON] | ChildFault = {"inputs": [STORED]}
         self.limits: ChildLimits | None = None
+        self.uninitialized: Sequence[str] = ()
 
     def run(
-        self, function: str, arguments: Mapping[str, JSON], limits: ChildLimits
+        self,
+        function: str,
+        arguments: Mapping[str, JSON],
+        limits: ChildLimits,
+        uninitialized: Sequence[str] = (),
     ) -> dict[str, JSON] | ChildFault:
         name = function.partition(":")[2]
-        self.asked[name], self.limits = arguments, limits
+        self.asked[name], self.limits, self.uninitialized = arguments, limits, uninitialized
+        if name == "store_inputs":
+            return self.stored
         if name == "write_runnable":
             folder = Path(str(arguments["folder"]))
             (folder / "weights.bin").write_bytes(bytes(61))
@@ -112,6 +129,7 @@ def test_what_the_children_say_is_the_measurement(children: Children, tmp_path: 
         held_bytes=13,
         held_steady_bytes=37,
         load_peak_bytes=43,
+        process_floor_bytes=45,
         process_baseline_bytes=47,
         process_peak_bytes=53,
         process_steady_bytes=59,
@@ -133,8 +151,32 @@ def test_what_the_children_say_is_the_measurement(children: Children, tmp_path: 
         "number": 1,
         "elements": (),
     }
-    assert children.request()["feeds"] == (feed,)
+    assert children.asked["store_inputs"]["feeds"] == [feed]
+    assert children.request()["inputs"] == (STORED | {"shape": (5, 3)},)
+    assert children.request()["inputs_file"] == children.asked["store_inputs"]["path"]
     assert children.request()["overrides"] == {}
+
+
+def test_what_the_process_has_is_its_floor_and_what_the_model_adds(
+    children: Children, tmp_path: Path
+) -> None:
+    found = measured(on_disk(tmp_path))
+    assert found.process_added_bytes == 59 - 45
+    assert children.uninitialized == ("onnxmem", "onnxmem.measure")
+    assert replace(found, process_floor_bytes=None).process_added_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [("memory", "measure_memory"), ("error", "measure_failed")]
+)
+def test_inputs_that_cannot_be_stored_give_a_finding(
+    children: Children, tmp_path: Path, kind: str, code: str
+) -> None:
+    children.stored = ChildFault(kind, "no")  # type: ignore[arg-type]
+    found = measure(on_disk(tmp_path))
+    assert isinstance(found, Finding)
+    assert found.code == code
+    assert "(opening the model)" in found.message
 
 
 @pytest.mark.usefixtures("children")
@@ -258,7 +300,7 @@ def test_real_inputs_bring_their_shapes(children: Children, tmp_path: Path) -> N
     np.savez(tmp_path / "in.npz", x=np.zeros((7, 3), np.float32))
     inputs = MeasureSettings(inputs_npz=str(tmp_path / "in.npz"))
     measured(on_disk(tmp_path), None, inputs)
-    assert children.request()["inputs_npz"] == str(tmp_path / "in.npz")
+    assert children.asked["store_inputs"]["inputs_npz"] == str(tmp_path / "in.npz")
     with pytest.raises(InputsFileError, match=r"is \(8, 3\), the inputs file has \(7, 3\)"):
         measure(on_disk(tmp_path), Request(shapes={"x": (8, 3)}), inputs)
 
@@ -324,14 +366,3 @@ def test_the_parent_does_not_import_onnxruntime() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_a_child_imports_nothing_of_the_model() -> None:
-    """What it imports would count as memory of the process that is measured."""
-    code = (
-        f"import sys; sys.path[:0] = {sys.path!r}; sys.modules['onnxruntime'] = None\n"
-        "try: import onnxmem.measure.process_run\n"
-        "except ModuleNotFoundError: print({'onnx', 'networkx'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"

@@ -175,6 +175,8 @@ MEASURED
   held, steady            8.00 MiB            8,388,608 B   by the arena after the last run
   process, peak           57.2 MiB           60,000,000 B   the whole process at most
   process, steady         56.3 MiB           59,000,000 B   the whole process after the runs
+  process floor           43.9 MiB           46,000,000 B   Python, numpy and onnxruntime
+  process, added          12.4 MiB           13,000,000 B   by the model and its inputs
   time                    first run 1,500 ms, then 125 ms (median of 2)
 
 FINDINGS

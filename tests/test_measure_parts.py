@@ -312,7 +312,7 @@ def test_a_process_says_what_it_has_resident() -> None:
 def test_without_proc_the_process_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "_PROCESS", tmp_path / "proc")
+    monkeypatch.setattr(process_memory, "_PROCESS", str(tmp_path / "proc"))
     assert process_memory.resident_bytes() is None
     assert not process_memory.restart_peak()
 
@@ -327,11 +327,8 @@ def test_the_highest_of_what_was_seen_is_the_peak() -> None:
         return size
 
     with device_memory.watched(read) as watch:
-        assert watch is not None
         assert is_seen.wait(10)
     assert watch.peak_bytes == 11
-    with device_memory.watched(None) as nobody:
-        assert nobody is None
 
 
 class FakeNvml(SimpleNamespace):

@@ -2,10 +2,14 @@
 
 import json
 import os
+import subprocess
+import sys
 import tempfile
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -13,12 +17,15 @@ import pytest
 from graphs import model_of
 from models_on_disk import CONVNET, write_model
 
+from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
+from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
 from onnxmem.measure.options import SessionOptions
-from onnxmem.measure.run_request import Feed, RunRequest
+from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
 from onnxmem.measure.settings import MeasureSettings
+from onnxmem.measure.storing import store_inputs
 from onnxmem.model import Request
 
 pytest.importorskip("onnxruntime")
@@ -284,11 +291,20 @@ def request_of(folder: Path, text: str, **more: object) -> dict[str, object]:
     """A request as it arrives in a child, whose folder is the working one."""
     model = model_of(text)
     onnx.save(model, folder / "m.onnx")
-    feed = Feed("x", "float32", 1, (11, 7), 1)
+    feeds = stored(folder, Feed("x", "float32", 1, (11, 7), 1))
     options = SessionOptions(**more)  # type: ignore[arg-type]
-    request = RunRequest(str(folder / "m.onnx"), (feed,), None, {"N": 11}, options, "cpu", 2)
+    request = RunRequest(str(folder / "m.onnx"), *feeds, {"N": 11}, options, "cpu", 2)
     plain: dict[str, object] = json.loads(json.dumps(asdict(request)))
     return plain
+
+
+def stored(
+    folder: Path, *feeds: Feed, inputs_npz: str | None = None
+) -> tuple[str, tuple[StoredInput, ...]]:
+    """The file of these inputs, and where each lies in it."""
+    path = str(folder / "inputs.bin")
+    said = store_inputs([asdict(feed) for feed in feeds], inputs_npz, path)
+    return path, read_inputs(json.loads(json.dumps(said["inputs"])))
 
 
 def test_the_first_run_is_told_node_by_node(
@@ -319,7 +335,6 @@ def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from onnxmem.measure import process_run  # noqa: PLC0415 - it imports onnxruntime
 
-    monkeypatch.setattr(process_run, "device_reader", lambda: lambda: 13)
     monkeypatch.setattr(process_run, "restart_peak", lambda: False)
     options = {"shrinks_arena": True, "config": {"session.disable_prepacking": "0"}}
     said = process_run.run_plain(request_of(tmp_path, CHAIN, **options))
@@ -330,17 +345,134 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run, session  # noqa: PLC0415 - they import onnxruntime
+    from onnxmem.measure import (  # noqa: PLC0415 - they import onnxruntime
+        device_memory,
+        process_run,
+        session,
+    )
 
     def on_the_cpu(request: RunRequest, native: object) -> object:
-        return session.open_session(replace(request, provider="cpu"), native)
+        on_cpu = SimpleNamespace(**{**vars(request), "provider": "cpu"})
+        return session.open_session(cast("RunRequest", on_cpu), native)
 
     sizes = iter([3])
-    monkeypatch.setattr(process_run, "device_reader", lambda: lambda: next(sizes, 13))
+    monkeypatch.setattr(device_memory, "device_reader", lambda: lambda: next(sizes, 13))
     monkeypatch.setattr(process_run, "open_session", on_the_cpu)
     said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
     assert said["device_baseline_bytes"] == 3
     assert said["device_peak_bytes"] == said["device_steady_bytes"] == 13
+
+
+def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:
+    from onnxmem.measure import session  # noqa: PLC0415 - it imports onnxruntime
+
+    feeds = (
+        Feed("x", "float16", 10, (3, 5), 1),
+        Feed("none", "float32", 1, (0, 4), 1),
+        Feed("scalar", "int64", 7, (), 2),
+        Feed("given", "bool", 9, (4,), 1, (True, False)),
+        Feed("text", "string", 8, (2,), 1),
+        Feed("stand_in", "bfloat16", 16, (2, 2), 1),
+    )
+    path, inputs = stored(tmp_path, *feeds)
+    assert all(each.offset % 64 == 0 for each in inputs)
+    request = RunRequest("m.onnx", path, inputs, {}, SessionOptions(), "cpu", 1)
+    found: dict[str, Any] = session.mapped_feeds(request)
+    noise = np.random.default_rng(0).random((3, 5), np.float32)
+    assert found["x"].dtype == np.float16
+    assert (found["x"] == noise.astype(np.float16)).all()
+    assert found["none"].shape == (0, 4)
+    assert (found["scalar"].shape, found["scalar"].item()) == ((), 2)
+    assert found["given"].tolist() == [True, False, True, False]
+    assert found["text"].tolist() == ["a", "a"]
+    assert (found["stand_in"].shape(), found["stand_in"].element_type()) == ([2, 2], 16)
+
+
+def test_the_arrays_of_a_file_of_inputs_are_stored(tmp_path: Path) -> None:
+    arrays = {"x": np.asfortranarray(np.arange(6, dtype=np.float32).reshape(2, 3))}
+    np.savez(tmp_path / "in.npz", **arrays)  # type: ignore[arg-type]
+    feed = Feed("x", "float32", 1, (2, 3), 1)
+    path, (found,) = stored(tmp_path, feed, inputs_npz=str(tmp_path / "in.npz"))
+    assert found == StoredInput("x", "<f4", (2, 3), 0)
+    assert Path(path).read_bytes()[:24] == arrays["x"].tobytes()
+
+
+# The process that is measured, and what it carries.
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="its memory is read from /proc")
+LOADED = "import json, sys; import numpy, onnxruntime; modules = sorted(sys.modules)"
+OWN_MODULES = {
+    "onnxmem",
+    "onnxmem.measure",
+    "onnxmem.measure.process_memory",
+    "onnxmem.measure.process_run",
+    "onnxmem.measure.session",
+}
+"""Of the package, in the process that is measured; of the first two only the names."""
+HEAVY = {"dataclasses", "numpy.random", "pathlib", "psutil", "tempfile", "threading", "zipfile"}
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The modules of the process that is measured, once it has been."""
+    path = tmp_path / "modules.json"
+
+    def spying(
+        function: str,
+        arguments: Mapping[str, JSON],
+        limits: ChildLimits,
+        uninitialized: Sequence[str] = (),
+    ) -> dict[str, JSON] | ChildFault:
+        module, _, name = function.partition(":")
+        if name != "run_plain":
+            return run_in_child(function, arguments, limits, uninitialized)
+        code = f"""
+import json, sys
+from {module} import {name}
+reply = {name}(**{arguments!r})
+open({str(path)!r}, "w").write(json.dumps([reply, sorted(sys.modules)]))"""
+        run_in_child("timeit:timeit", {"stmt": code, "number": 1}, limits, uninitialized)
+        reply: dict[str, JSON] = json.loads(path.read_text())[0]
+        return reply
+
+    monkeypatch.setattr(measuring, "run_in_child", spying)
+    measured(model_of(CHAIN), Request(batch=11))
+    return set(json.loads(path.read_text())[1])
+
+
+def test_the_measured_process_carries_python_numpy_and_onnxruntime_alone(loaded: set[str]) -> None:
+    plain = set(json.loads(printed(f"{LOADED}; print(json.dumps(modules))")))
+    more = loaded - plain
+    assert {name for name in more if name.split(".")[0] == "onnxmem"} == OWN_MODULES
+    assert not more & HEAVY
+    others = {name.split(".")[0] for name in more if name.split(".")[0] != "onnxmem"}
+    assert others <= {*sys.stdlib_module_names, "numpy", "onnxruntime"}
+
+
+@LINUX
+def test_the_floor_is_that_of_a_process_that_imports_the_same() -> None:
+    found = measured(model_of(CHAIN), Request(batch=11))
+    status = "next(x for x in open('/proc/self/status') if x.startswith('VmRSS:'))"
+    plain = int(printed(f"import numpy, onnxruntime; print({status}.split()[1])")) * 1024
+    assert found.process_floor_bytes == pytest.approx(plain, rel=0.03)
+
+
+@LINUX
+def test_inputs_are_resident_before_the_model_is_opened() -> None:
+    found = measured(model_of(CHAIN), Request(batch=1_000_003), RAW)
+    assert found.process_floor_bytes is not None
+    assert found.process_baseline_bytes is not None
+    size = 1_000_003 * 7 * 4
+    added = found.process_baseline_bytes - found.process_floor_bytes
+    assert added == pytest.approx(size, rel=0.05)
+
+
+def printed(code: str) -> str:
+    """What an isolated Python prints, with one thread of numpy as in a measurement."""
+    environment = {"OPENBLAS_NUM_THREADS": "1", "PATH": os.defpath}
+    command = [sys.executable, "-I", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return done.stdout
 
 
 # CUDA, on a machine that has none.
@@ -354,7 +486,7 @@ def test_without_a_gpu_there_is_one_clear_line() -> None:
 
 def request_on(provider: str, **options: object) -> RunRequest:
     chosen = SessionOptions(**options)  # type: ignore[arg-type]
-    return RunRequest("m.onnx", (Feed("x", "float32", 1, (2,), 1),), None, {}, chosen, provider, 1)  # type: ignore[arg-type]
+    return RunRequest("m.onnx", "inputs.bin", (), {}, chosen, provider, 1)  # type: ignore[arg-type]
 
 
 class FakeRuntime(SimpleNamespace):

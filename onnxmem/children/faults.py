@@ -1,10 +1,11 @@
 """Why a child did not answer: what it says itself, and what its end tells."""
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from onnxmem.children.wire import in_one_line
+from onnxmem.children.wire import JSON, in_one_line
 
 Kind: TypeAlias = Literal["crash", "timeout", "memory", "error", "missing"]
 
@@ -22,14 +23,13 @@ class ChildFault:
     """One line."""
 
 
-def fault_of(error: BaseException) -> ChildFault:
-    """Name what the child's own code raised."""
-    text = str(error)
-    if isinstance(error, ModuleNotFoundError):
-        return ChildFault("missing", error.name or text)
-    if isinstance(error, MemoryError) or speaks_of_memory(text):
+def fault_of(raised: Mapping[str, JSON]) -> ChildFault:
+    """Name what the child's own code raised, as ``serving.answer`` reports it."""
+    kind, text, missing = str(raised["raised"]), str(raised["text"]), raised["missing"]
+    if missing is not None:
+        return ChildFault("missing", str(missing))
+    if raised["is_memory"] or speaks_of_memory(text):
         return ChildFault("memory", in_one_line(text) or "the memory does not suffice")
-    kind = type(error).__name__
     return ChildFault("error", in_one_line(f"{kind}: {text}" if text else kind))
 
 

@@ -8,27 +8,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Thread
 from typing import IO, Final
 
-from onnxmem.children.faults import ChildFault, fault_of_end
+from onnxmem.children.faults import ChildFault, fault_of, fault_of_end
 from onnxmem.children.limits import ChildLimits
 from onnxmem.children.wire import JSON, MAX_REPLY_BYTES
+from onnxmem.safe_path import HOME
 
 _START: Final = """\
 import sys
-if sys.argv[1] not in sys.path:
-    sys.path.insert(0, sys.argv[1])
-from onnxmem.children.serving import serve
-serve()
+from importlib.util import module_from_spec, spec_from_file_location
+spec = spec_from_file_location("serving", sys.argv[1])
+serving = module_from_spec(spec)
+spec.loader.exec_module(serving)
+serving.serve(sys.argv[2])
 """
 """Isolated Python (-I) looks neither at PYTHONPATH nor at the working folder, so that no file there
-can pose as a module; the folder that holds this package is told to it."""
+can pose as a module; the child's side and the folder that holds this package are given by path."""
 
-_HOME: Final = str(Path(__file__).resolve().parents[2])
+_SERVING: Final = str(Path(__file__).resolve().with_name("serving.py"))
 
 _KEPT_VARIABLES: Final = (
     *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT"),  # where shared libraries are found
@@ -44,16 +46,27 @@ _PATIENCE_SECONDS: Final = 5.0
 
 
 def run_in_child(
-    function: str, arguments: Mapping[str, JSON], limits: ChildLimits | None = None
+    function: str,
+    arguments: Mapping[str, JSON],
+    limits: ChildLimits | None = None,
+    uninitialized: Sequence[str] = (),
 ) -> dict[str, JSON] | ChildFault:
     """What ``function(**arguments)`` gives in a fresh process: a JSON object, or why there is none.
 
     ``function`` is ``package.module:name``. The child works in an empty folder of its own, which is
     also its home and its place for temporary files, and which is removed with all that is in it.
     It dies with this call, an interrupted one too, and with its parent.
+
+    The packages in ``uninitialized``, outer ones first, are importable in the child without their
+    ``__init__.py`` being run: a child whose own memory is measured carries only what it imports.
     """
     limits = limits or ChildLimits()
-    request = {"function": function, "arguments": arguments, "limits": asdict(limits)}
+    request = {
+        "function": function,
+        "arguments": arguments,
+        "limits": asdict(limits),
+        "uninitialized": uninitialized,
+    }
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as folder:
         process = _started(folder)
         try:
@@ -66,7 +79,7 @@ def _started(folder: str) -> subprocess.Popen[bytes]:
     places = dict.fromkeys(("HOME", "TMPDIR", "TEMP", "TMP"), folder)
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     return subprocess.Popen(  # noqa: S603 - this interpreter with the program above
-        [sys.executable, "-I", "-c", _START, _HOME],
+        [sys.executable, "-I", "-c", _START, _SERVING, HOME],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -135,7 +148,7 @@ class _Talk:
         if "result" in answer:
             result: dict[str, JSON] = answer["result"]
             return result
-        return ChildFault(**answer)
+        return fault_of(answer)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

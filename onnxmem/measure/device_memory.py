@@ -37,11 +37,8 @@ class Watch:
 
 
 @contextmanager
-def watched(read: Reader | None) -> Iterator[Watch | None]:
-    """Look at a device's memory as long as the block lasts; nothing where it cannot be read."""
-    if read is None:
-        yield None
-        return
+def watched(read: Reader) -> Iterator[Watch]:
+    """Look at a device's memory as long as the block lasts."""
     watch = Watch(read)
     thread = Thread(target=watch.keep_looking, daemon=True)
     thread.start()

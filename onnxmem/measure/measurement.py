@@ -56,8 +56,10 @@ class Measurement:
     """What it has after the last run, with the session's own settings."""
     load_peak_bytes: int | None
     """The most that the process grew while the session was made: resident, above its baseline."""
+    process_floor_bytes: int | None
+    """Resident before the inputs: Python with numpy and onnxruntime imported."""
     process_baseline_bytes: int | None
-    """Resident before the model was opened: Python, onnxruntime, the inputs."""
+    """Resident before the model was opened: the floor and the inputs."""
     process_peak_bytes: int | None
     """The most that the whole process had resident."""
     process_steady_bytes: int | None
@@ -80,6 +82,12 @@ class Measurement:
     fed: Mapping[str, Values] = field(default_factory=dict)
     """Elements of the inputs that may decide what a run does: what was fed, one standing for all.
     """
+
+    @property
+    def process_added_bytes(self) -> int | None:
+        """What the model and its inputs add to the floor, after the last run."""
+        floor, steady = self.process_floor_bytes, self.process_steady_bytes
+        return None if floor is None or steady is None else steady - floor
 
 
 _SIZES: Final = tuple(each.name for each in fields(Measurement) if each.name.endswith("_bytes"))

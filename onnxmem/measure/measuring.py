@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import OnnxmemError
@@ -19,7 +19,7 @@ from onnxmem.measure.measurement import Measurement, read_measurement
 from onnxmem.measure.messages import without_noise
 from onnxmem.measure.model_on_disk import OnDisk, Runnable, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
-from onnxmem.measure.run_request import Feed, RunRequest
+from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.filling import stored_tensors
@@ -31,17 +31,21 @@ _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
 """In its messages on nodes that fail, which the values that they get may be the cause of."""
 _OPENING: Final = STEPS[0]
+_STORE: Final = "onnxmem.measure.storing:store_inputs"
+_INPUTS: Final = "inputs.bin"
+_PACKAGES: Final = ("onnxmem", "onnxmem.measure")
 _RUNS: Final = tuple(
     zip(
         STEPS[1:],
         (
-            "onnxmem.measure.tracing:trace_first_run",
-            "onnxmem.measure.tracing:trace_steady_runs",
-            "onnxmem.measure.process_run:run_plain",
+            ("onnxmem.measure.tracing:trace_first_run", ()),
+            ("onnxmem.measure.tracing:trace_steady_runs", ()),
+            ("onnxmem.measure.process_run:run_plain", _PACKAGES),
         ),
         strict=True,
     )
 )
+"""Each step's work, and the packages that the process whose memory is measured must not carry."""
 _MISSING: Final = {
     "onnxruntime": "onnxruntime is not installed; pip install 'onnxmem[measure]'",
     "CUDAExecutionProvider": "onnxruntime finds no GPU here; it takes an NVIDIA GPU, its driver, "
@@ -99,11 +103,15 @@ def _measured(
     model = runnable(given, bound, folder, limits)
     if isinstance(model, ChildFault):
         return _finding(model, _OPENING, limits)
-    asked = asdict(_run_request(model, bound, feeds, settings))
+    inputs_file = folder / _INPUTS
+    inputs = _stored(feeds, settings, inputs_file, limits)
+    if isinstance(inputs, ChildFault):
+        return _finding(inputs, _OPENING, limits)
+    asked = asdict(_run_request(model, bound, inputs_file, inputs, settings))
     said: dict[str, JSON] = {}
-    for step, work in _RUNS:
+    for step, (work, uninitialized) in _RUNS:
         settings.tell(step)
-        reply = run_in_child(work, {"request": asked}, _with_room(limits, model))
+        reply = run_in_child(work, {"request": asked}, _with_room(limits, model), uninitialized)
         if isinstance(reply, ChildFault):
             told = replace(reply, message=reply.message.replace(str(model.path), given.file.path))
             return _with_hint(_finding(told, step, limits), settings)
@@ -138,14 +146,33 @@ def _bound_and_fed(
     return bound, feeds
 
 
+def _stored(
+    feeds: tuple[Feed, ...], settings: MeasureSettings, path: Path, limits: ChildLimits
+) -> tuple[StoredInput, ...] | ChildFault:
+    """Where each input lies in the file at ``path``, which is written."""
+    npz = settings.inputs_npz
+    arguments: dict[str, JSON] = {
+        "feeds": [asdict(feed) for feed in feeds],
+        "inputs_npz": None if npz is None else str(Path(npz).absolute()),
+        "path": str(path.absolute()),
+    }
+    reply = run_in_child(_STORE, arguments, limits)
+    if isinstance(reply, ChildFault):
+        return reply
+    return read_inputs(cast("list[dict[str, Any]]", reply["inputs"]))
+
+
 def _run_request(
-    model: Runnable, bound: BoundModel, feeds: tuple[Feed, ...], settings: MeasureSettings
+    model: Runnable,
+    bound: BoundModel,
+    inputs_file: Path,
+    inputs: tuple[StoredInput, ...],
+    settings: MeasureSettings,
 ) -> RunRequest:
-    inputs = settings.inputs_npz
     return RunRequest(
         model=str(model.path.absolute()),
-        feeds=feeds,
-        inputs_npz=None if inputs is None else str(Path(inputs).absolute()),
+        inputs_file=str(inputs_file.absolute()),
+        inputs=inputs,
         overrides=bound.binding.dims if settings.options.fixed_dims else {},
         options=settings.options,
         provider=settings.provider,

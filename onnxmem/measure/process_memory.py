@@ -1,12 +1,12 @@
 """What this process has resident, now and at most; ``None`` where the system does not say.
 
-Linux says it in ``/proc/self``.
+Linux says it in ``/proc/self``. Files are opened without ``pathlib``, which would cost a process
+600 KiB of the memory that is read here.
 """
 
-from pathlib import Path
 from typing import Final
 
-_PROCESS: Final = Path("/proc/self")
+_PROCESS: Final = "/proc/self"
 _KIB: Final = 1024
 
 
@@ -23,7 +23,8 @@ def peak_resident_bytes() -> int | None:
 def restart_peak() -> bool:
     """Let the peak start anew from what is resident now; false where that cannot be."""
     try:
-        (_PROCESS / "clear_refs").write_text("5", encoding="ascii")
+        with open(f"{_PROCESS}/clear_refs", "w", encoding="ascii") as stream:  # noqa: PTH123
+            stream.write("5")
     except OSError:
         return False
     return True
@@ -31,8 +32,8 @@ def restart_peak() -> bool:
 
 def _status(field: str) -> int | None:
     try:
-        lines = (_PROCESS / "status").read_text(encoding="ascii", errors="replace").splitlines()
+        with open(f"{_PROCESS}/status", encoding="ascii", errors="replace") as lines:  # noqa: PTH123
+            values = dict(line.split(":", 1) for line in lines if ":" in line)
     except OSError:
         return None
-    values = dict(line.split(":", 1) for line in lines if ":" in line)
     return int(values[field].split()[0]) * _KIB if field in values else None

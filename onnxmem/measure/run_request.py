@@ -25,12 +25,27 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredInput:
+    """One input in the file of inputs, as ``storing.store_inputs`` writes it."""
+
+    name: str
+    dtype: str
+    """As ``numpy.dtype.str`` names it."""
+    shape: tuple[int, ...]
+    offset: int
+    """Where its first byte lies in the file."""
+    elem_type: int | None = None
+    """As ``TensorProto.DataType`` numbers it, of a float type that numpy lacks."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """A model on disk, what it is fed, and how its session is opened."""
 
     model: str
-    feeds: tuple[Feed, ...]
-    inputs_npz: str | None
+    inputs_file: str
+    """Holds the bytes of all inputs, one after another."""
+    inputs: tuple[StoredInput, ...]
     overrides: Mapping[str, int]
     """Numbers for symbols of the inputs, set when the session is opened."""
     options: SessionOptions
@@ -38,10 +53,19 @@ class RunRequest:
     runs: int
 
 
+def read_feeds(plain: list[dict[str, Any]]) -> tuple[Feed, ...]:
+    """Read feeds that ``asdict`` wrote, after their way through JSON."""
+    lists = ("shape", "elements")
+    return tuple(Feed(**{**feed, **{name: tuple(feed[name]) for name in lists}}) for feed in plain)
+
+
+def read_inputs(plain: list[dict[str, Any]]) -> tuple[StoredInput, ...]:
+    """Read stored inputs that ``asdict`` wrote, after their way through JSON."""
+    return tuple(StoredInput(**{**each, "shape": tuple(each["shape"])}) for each in plain)
+
+
 def read_request(plain: Mapping[str, Any]) -> RunRequest:
     """Read what ``asdict`` wrote, after its way through JSON."""
-    lists = ("shape", "elements")
-    feeds = tuple(
-        Feed(**{**feed, **{name: tuple(feed[name]) for name in lists}}) for feed in plain["feeds"]
-    )
-    return RunRequest(**{**plain, "feeds": feeds, "options": SessionOptions(**plain["options"])})
+    inputs = read_inputs(plain["inputs"])
+    options = SessionOptions(**plain["options"])
+    return RunRequest(**{**plain, "inputs": inputs, "options": options})

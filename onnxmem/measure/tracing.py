@@ -12,7 +12,7 @@ from onnxmem.children import JSON
 from onnxmem.measure.profile import Step, first, of_provider, runs, scratch_by_node
 from onnxmem.measure.run_request import RunRequest, read_request
 from onnxmem.measure.session import (
-    make_feeds,
+    mapped_feeds,
     native_options,
     open_session,
     provider_name,
@@ -76,7 +76,7 @@ def _profiled(request: RunRequest, native: ort.SessionOptions, num_runs: int) ->
     """The steps of each run, those of the provider asked for where it ran any."""
     native.enable_profiling = True
     native.profile_file_prefix = "profile"
-    feeds = make_feeds(request)
+    feeds = mapped_feeds(request)
     session = open_session(request, native)
     for _ in range(num_runs):
         session.run(None, feeds, run_options(request))
