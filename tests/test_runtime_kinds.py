@@ -6,17 +6,16 @@ model may stop the analysis.
 """
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from runtime_kinds import KINDS
+from installed_runtime import require_verified
+from runtime_kinds import KINDS, running
 from runtime_kinds.kind import Kind
-from runtime_kinds.running import Made, Run
+from runtime_kinds.running import Made, Refusal, Run
 
 from onnxmem.commands import main
 from onnxmem.model import Graph, Request, build, load, prepare
@@ -27,28 +26,18 @@ RUN = [kind for kind in KINDS if kind.runs]
 
 
 @cache
-def runs() -> dict[str, Run]:
-    """What onnxruntime makes of the kinds, by their names."""
-    pytest.importorskip("onnxruntime")
-    here = Path(__file__).parent
-    paths = os.pathsep.join((str(here), str(here.parent)))
-    ended = subprocess.run(
-        [sys.executable, "-m", "runtime_kinds.running"],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    lines = (json.loads(line) for line in ended.stdout.splitlines())
-    return {
-        name: Run({each: tuple(dims) for each, dims in shapes.items()}, *map(_made, parts))
-        for name, shapes, *parts in lines
-    }
+def results() -> dict[str, Run | Refusal]:
+    """What onnxruntime makes of every kind, by its name."""
+    return running.run_all(RUN)
 
 
-def _made(told: Mapping[str, tuple[str, list[int]]]) -> dict[str, Made]:
-    return {name: (elem_type, tuple(dims)) for name, (elem_type, dims) in told.items()}
+def run_or_skip(result: Run | Refusal) -> Run:
+    """The run; skips the test where this CPU lacks a kernel, and fails it on any other refusal."""
+    if isinstance(result, Run):
+        return result
+    if result.is_cpu:
+        pytest.skip(f"onnxruntime cannot run it on this CPU: {result.message}")
+    pytest.fail(f"onnxruntime did not run it: {result.message}")
 
 
 def wrong(graph: Graph, made: Mapping[str, Made]) -> Iterator[str]:
@@ -73,7 +62,9 @@ def unknown(graph: Graph, made: Mapping[str, Made]) -> set[str]:
 @pytest.mark.measure
 @pytest.mark.parametrize("kind", RUN, ids=lambda kind: kind.name)
 def test_shapes_are_those_of_a_run(kind: Kind) -> None:
-    ran = runs()[kind.name]
+    pytest.importorskip("onnxruntime")
+    require_verified()
+    ran = run_or_skip(results()[kind.name])
     made = {**ran.outputs, **ran.inner}
     assert made
     prepared = prepare(load(kind.make().SerializeToString()))
@@ -83,6 +74,38 @@ def test_shapes_are_those_of_a_run(kind: Kind) -> None:
     given = with_given_values(prepared, bound, numbers(kind)).graph
     assert list(wrong(given, made)) == []
     assert unknown(given, made) <= unknown(bound.graph, made)
+
+
+def test_a_kernel_that_this_cpu_lacks_skips_its_kind() -> None:
+    message = "MatMulFpQ4: 4b quantization not yet supported on this hardware platform!"
+    with pytest.raises(pytest.skip.Exception, match=message):
+        run_or_skip(Refusal(message))
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["INVALID_GRAPH: no such operator", "Got invalid dimensions", "int4 not supported on CPU EP"],
+)
+def test_any_other_refusal_fails_its_kind(message: str) -> None:
+    with pytest.raises(pytest.fail.Exception, match=message):
+        run_or_skip(Refusal(message))
+
+
+def test_a_crash_costs_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    first, second, third = RUN[:3]
+
+    def run_child(names: list[str]) -> CompletedProcess[str]:
+        asked.append(names)
+        done = f'["{names[0]}", [{{"x": [2]}}, {{"y": ["tensor(float)", [2]]}}, {{}}]]\n'
+        return CompletedProcess([], -11 if len(names) > 1 else 0, done, "Segmentation fault")
+
+    monkeypatch.setattr(running, "_run_child", run_child)
+    found = running.run_all([first, second, third])
+    ran = Run({"x": (2,)}, {"y": ("tensor(float)", (2,))}, {})
+    crash = Refusal("the process ended with code -11: Segmentation fault")
+    assert found == {first.name: ran, second.name: crash, third.name: ran}
+    assert asked == [[first.name, second.name, third.name], [third.name]]
 
 
 def numbers(kind: Kind) -> dict[str, tuple[float | bool, ...]]:

@@ -1,13 +1,19 @@
 """What onnxruntime makes of a model, run without optimisations: the types of all its tensors.
 
-As a script it runs every kind and writes a line of JSON for each: onnxruntime may end the process.
+onnxruntime may crash the process, so the kinds run in a child process: this file as a script, which
+writes a line of JSON for each kind.
 """
 
 import importlib
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import prod
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -35,6 +41,62 @@ class Run:
     """Tensors of the top-level graph that are no outputs of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why onnxruntime did not run a kind."""
+
+    message: str
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether this machine's CPU lacks the kernel, as opposed to a fault of the kind."""
+        return _NOT_ON_THIS_CPU.search(self.message) is not None
+
+
+_NOT_ON_THIS_CPU: Final = re.compile(
+    r"(not|n't) (yet )?support(ed)? (on|by) (this|the current) (hardware|platform|cpu|processor)",
+    re.IGNORECASE,
+)
+
+
+def run_all(kinds: Sequence[Kind]) -> dict[str, Run | Refusal]:
+    """Run kinds in a child process; after a crash, the rest of them in another one."""
+    found: dict[str, Run | Refusal] = {}
+    while left := [kind.name for kind in kinds if kind.name not in found]:
+        ended = _run_child(left)
+        found |= dict(_read(line) for line in ended.stdout.splitlines())
+        crashed = next((name for name in left if name not in found), None)
+        if crashed is not None:
+            code, said = ended.returncode, ended.stderr[-2000:]
+            found[crashed] = Refusal(f"the process ended with code {code}: {said}")
+    return found
+
+
+def _run_child(names: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    tests = Path(__file__).parent.parent
+    paths = os.pathsep.join((str(tests), str(tests.parent)))
+    return subprocess.run(
+        [sys.executable, "-m", "runtime_kinds.running"],
+        env={**os.environ, "PYTHONPATH": paths},
+        input=json.dumps(names),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def _read(line: str) -> tuple[str, Run | Refusal]:
+    name, parts = json.loads(line)
+    if isinstance(parts, str):
+        return name, Refusal(parts)
+    shapes, *made = parts
+    return name, Run({each: tuple(dims) for each, dims in shapes.items()}, *map(_read_made, made))
+
+
+def _read_made(values: Mapping[str, tuple[str, list[int]]]) -> dict[str, Made]:
+    return {name: (elem_type, tuple(dims)) for name, (elem_type, dims) in values.items()}
+
+
 def run(kind: Kind) -> Run:
     """Run a kind, with all that its nodes make put out where that works."""
     make = kind.plain or kind.make
@@ -56,11 +118,18 @@ def run(kind: Kind) -> Run:
 
 
 def main() -> None:
-    """Write what every kind makes, those left out that onnxruntime does not run."""
-    kinds = importlib.import_module("runtime_kinds").KINDS
-    for kind in kinds:
-        if kind.runs:
-            print(json.dumps([kind.name, *asdict(run(kind)).values()]), flush=True)  # noqa: T201
+    """Run the kinds that stdin names; write what each makes, or why it did not run."""
+    names = {*json.load(sys.stdin)}
+    for kind in importlib.import_module("runtime_kinds").KINDS:
+        if kind.name in names:
+            print(json.dumps([kind.name, _result(kind)]), flush=True)  # noqa: T201
+
+
+def _result(kind: Kind) -> list[Any] | str:
+    try:
+        return list(asdict(run(kind)).values())
+    except Exception as error:  # noqa: BLE001 - a kind that fails must not stop the others
+        return f"{type(error).__name__}: {error}"
 
 
 def _run(model: onnx.ModelProto, feeds: Mapping[str, npt.NDArray[Any]]) -> dict[str, Made]:
