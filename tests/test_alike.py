@@ -14,7 +14,7 @@ from test_backend_suite import models as backend_models
 
 from onnxmem import analyze
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import BoundModel, ModelSource, Request, build, load, prepare
+from onnxmem.model import BoundModel, ModelSource, Prepared, Request, build, load, prepare
 from onnxmem.model.binding import bind
 from onnxmem.model.shapes import alike
 
@@ -106,7 +106,11 @@ def facts(bound: BoundModel) -> tuple[object, ...]:
 def is_told(source: ModelSource, batch: int | None) -> bool:
     """Whether nodes that are alike tell the types."""
     prepared = prepare(load(source))
-    bound = build(prepared, Request(batch))
+    return tells(prepared, build(prepared, Request(batch)))
+
+
+def tells(prepared: Prepared, bound: BoundModel) -> bool:
+    """The same of a model that was built."""
     return prepared.types_by_likeness(bound.binding) is not None
 
 
@@ -121,8 +125,10 @@ def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
         except OnnxmemError:
             continue
         monkeypatch.setattr(alike, "MANY_NODES", 0)
-        assert facts(build(prepare(load(source)), Request(batch))) == facts(whole)
-        num_told += is_told(source, batch)
+        prepared = prepare(load(source))
+        bound = build(prepared, Request(batch))
+        assert facts(bound) == facts(whole)
+        num_told += tells(prepared, bound)
     return num_told
 
 

@@ -1,8 +1,9 @@
 """Six models that other tools crash on or get wrong, in one run: every figure by hand."""
 
+import contextlib
+import io
 import json
 from math import prod
-from pathlib import Path
 
 import onnx
 import pytest
@@ -72,18 +73,19 @@ def with_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-@pytest.fixture
-def rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> dict[str, Row]:
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Row]:
     """The rows of all six by name, from one run."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path_factory.mktemp("models")
     for name, text in MODELS.items():
         model = model_of(text)
-        onnx.save(model if name == "external" else with_weights(model), f"{name}.onnx")
-    assert main([*(f"{name}.onnx" for name in MODELS), "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)["models"]
-    assert [row["path"] for row in printed] == [f"{name}.onnx" for name in MODELS]
+        weighted = model if name == "external" else with_weights(model)
+        onnx.save(weighted, folder / f"{name}.onnx")
+    paths = [str(folder / f"{name}.onnx") for name in MODELS]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*paths, "--json"]) == 0
+    printed = json.loads(out.getvalue())["models"]
+    assert [row["path"] for row in printed] == paths
     return dict(zip(MODELS, printed, strict=True))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from onnxmem.ops import OPERATORS, lookup
-from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
+from onnxmem.ops.spec import Attribute, Call, Operand, Shape
 
 
 def call_of(
@@ -203,15 +203,11 @@ def test_what_the_data_decide_is_unknown(op_type: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec",
-    [spec for versions in OPERATORS.values() for spec in versions],
-    ids=lambda spec: f"{spec.domain}::{spec.op_type}-{spec.since_version}",
-)
-@pytest.mark.parametrize(
     "operand", [None, Operand(None, None), Operand((None, None, None, None), 32), Operand((), 32)]
 )
-def test_no_formula_fails_where_nothing_is_known(spec: OpSpec, operand: Operand | None) -> None:
-    for call in (Call((operand,) * 8, (operand,) * 3), Call((), ())):
-        for formula in (spec.macs, spec.flops, spec.saved_extra_bytes):
-            count = formula(call)
-            assert count is None or count >= 0
+def test_no_formula_fails_where_nothing_is_known(operand: Operand | None) -> None:
+    for spec in [spec for versions in OPERATORS.values() for spec in versions]:
+        for call in (Call((operand,) * 8, (operand,) * 3), Call((), ())):
+            for formula in (spec.macs, spec.flops, spec.saved_extra_bytes):
+                count = formula(call)
+                assert count is None or count >= 0, (spec.domain, spec.op_type, spec.since_version)

@@ -1,7 +1,7 @@
 """Every record against ONNX's own operator schemas and onnxruntime's kernel registrations."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onnx
@@ -43,8 +43,11 @@ def title(spec: OpSpec) -> str:
     return f"{spec.domain}::{spec.op_type}-{spec.since_version}"
 
 
-def schema_of(spec: OpSpec) -> onnx.defs.OpSchema:
-    """Find the newest schema of which the record speaks: the last before the next record."""
+def schema_of(spec: OpSpec) -> onnx.defs.OpSchema | None:
+    """Find the newest schema of which the record speaks: the last before the next record.
+
+    ``None`` if it is newer than the installed onnx.
+    """
     later = [
         other.since_version
         for other in OPERATORS[spec.domain, spec.op_type]
@@ -52,7 +55,7 @@ def schema_of(spec: OpSpec) -> onnx.defs.OpSchema:
     ]
     newest = min(later) - 1 if later else NEWEST[spec.domain]
     if ONNX_VERSION < (1, 23) and not onnx.defs.has(spec.op_type, newest, spec.domain):
-        pytest.skip("newer than this onnx")
+        return None
     return onnx.defs.get_schema(spec.op_type, newest, spec.domain)
 
 
@@ -71,43 +74,57 @@ def named_inputs(spec: OpSpec) -> Iterator[str]:
     yield from (saved.if_grad for saved in spec.saved if saved.if_grad is not None)
 
 
-@pytest.mark.parametrize("spec", [spec for spec in SPECS if is_onnx(spec)], ids=title)
-def test_names_are_the_schema_s_in_its_order(spec: OpSpec) -> None:
-    schema = schema_of(spec)
-    assert list(spec.inputs) == schema_names(list(schema.inputs))[: len(spec.inputs)]
-    assert list(spec.outputs) == schema_names(list(schema.outputs))[: len(spec.outputs)]
+# One test for each rule: it names every record that breaks the rule.
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=title)
-def test_facts_speak_of_inputs_and_outputs_that_the_record_names(spec: OpSpec) -> None:
-    inputs = {name.lstrip("*") for name in spec.inputs}
-    outputs = {name.lstrip("*") for name in spec.outputs}
-    assert set(named_inputs(spec)) <= inputs
-    assert {name for _, name in (*spec.alias, *spec.may_inplace, *spec.autograd_view)} <= outputs
-    assert {saved.name for saved in spec.saved} <= inputs | outputs
+def breaking(keeps: Callable[[OpSpec], bool]) -> list[str]:
+    """Records that do not keep a rule."""
+    return [title(spec) for spec in SPECS if not keeps(spec)]
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=title)
-def test_only_the_last_name_is_variadic_and_every_record_has_a_source(spec: OpSpec) -> None:
-    assert not any(name.startswith("*") for name in (*spec.inputs[:-1], *spec.outputs[:-1]))
-    assert spec.source
+def test_names_are_the_schema_s_in_its_order() -> None:
+    for spec in SPECS:
+        if is_onnx(spec) and (schema := schema_of(spec)) is not None:
+            inputs, outputs = schema_names(list(schema.inputs)), schema_names(list(schema.outputs))
+            assert list(spec.inputs) == inputs[: len(spec.inputs)], title(spec)
+            assert list(spec.outputs) == outputs[: len(spec.outputs)], title(spec)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=title)
-def test_an_operator_without_gradient_keeps_nothing(spec: OpSpec) -> None:
-    assert spec.differentiable or not (spec.saved or spec.parameters)
+def test_facts_speak_of_inputs_and_outputs_that_the_record_names() -> None:
+    for spec in SPECS:
+        inputs = {name.lstrip("*") for name in spec.inputs}
+        outputs = {name.lstrip("*") for name in spec.outputs}
+        written = {name for _, name in (*spec.alias, *spec.may_inplace, *spec.autograd_view)}
+        assert set(named_inputs(spec)) <= inputs, title(spec)
+        assert written <= outputs, title(spec)
+        assert {saved.name for saved in spec.saved} <= inputs | outputs, title(spec)
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=title)
-def test_a_tensor_is_saved_once(spec: OpSpec) -> None:
-    names = [saved.name for saved in spec.saved]
-    assert len(names) == len(set(names))
+def test_only_the_last_name_is_variadic() -> None:
+    def keeps(spec: OpSpec) -> bool:
+        return not any(name.startswith("*") for name in (*spec.inputs[:-1], *spec.outputs[:-1]))
+
+    assert breaking(keeps) == []
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=title)
-def test_an_input_is_of_one_kind(spec: OpSpec) -> None:
-    kinds = (*spec.parameters, *spec.buffers, *spec.quantised)
-    assert len(kinds) == len(set(kinds))
+def test_every_record_has_a_source() -> None:
+    assert breaking(lambda spec: bool(spec.source)) == []
+
+
+def test_an_operator_without_gradient_keeps_nothing() -> None:
+    assert breaking(lambda spec: spec.differentiable or not (spec.saved or spec.parameters)) == []
+
+
+def test_a_tensor_is_saved_once() -> None:
+    assert breaking(lambda spec: is_distinct([saved.name for saved in spec.saved])) == []
+
+
+def test_an_input_is_of_one_kind() -> None:
+    assert breaking(lambda s: is_distinct([*s.parameters, *s.buffers, *s.quantised])) == []
+
+
+def is_distinct(names: list[str]) -> bool:
+    return len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("domain", ONNX_DOMAINS)
@@ -131,28 +148,30 @@ def test_a_view_is_a_view_in_an_eager_framework_too() -> None:
     assert strided == {"Expand", "Slice", "Split", "Transpose"}
 
 
-@pytest.mark.parametrize(
-    ("domain", "op_type"), [key for key in OPERATORS if key[0] in ONNX_DOMAINS]
-)
-def test_inputs_are_overwritten_where_onnxruntime_overwrites_them(
-    domain: str, op_type: str
-) -> None:
-    for opset in range(1 if domain else 7, NEWEST[domain] + 1):
-        if (domain, op_type) not in KNOWN_TO_ONNXRUNTIME_ALONE and not onnx.defs.has(
-            op_type, opset, domain
-        ):
-            continue
-        expected = {
-            (input_, output)
-            for *key, input_, output, since, until in INPLACE
-            if key == [domain, op_type] and since <= opset <= (until or opset)
-        }
-        spec = lookup(op_type, domain, opset)
-        found = {
-            (spec.input_index(input_), spec.output_index(output))
-            for input_, output in spec.may_inplace
-        }
-        assert found == expected, opset
+@pytest.mark.parametrize("domain", ONNX_DOMAINS)
+def test_inputs_are_overwritten_where_onnxruntime_overwrites_them(domain: str) -> None:
+    for op_type in [op_type for its_domain, op_type in OPERATORS if its_domain == domain]:
+        rules = [
+            rule
+            for each_domain, each_type, *rule in INPLACE
+            if (each_domain, each_type) == (domain, op_type)
+        ]
+        for opset in range(1 if domain else 7, NEWEST[domain] + 1):
+            if (domain, op_type) not in KNOWN_TO_ONNXRUNTIME_ALONE and not onnx.defs.has(
+                op_type, opset, domain
+            ):
+                continue
+            expected = {
+                (input_, output)
+                for input_, output, since, until in rules
+                if since <= opset <= (until or opset)
+            }
+            spec = lookup(op_type, domain, opset)
+            found = {
+                (spec.input_index(input_), spec.output_index(output))
+                for input_, output in spec.may_inplace
+            }
+            assert found == expected, (op_type, opset)
 
 
 def test_every_overwriting_kernel_has_a_record() -> None:
