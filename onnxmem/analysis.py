@@ -53,6 +53,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     cuda_workspace_bytes: int | None = None,
     expandable_segments: bool = False,
     asks_onnxruntime: bool = True,
+    cpu: str = "native",
 ) -> Analysis:
     """Say how much memory a model takes, from its file alone.
 
@@ -61,7 +62,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     (a number for all elements, or a list of them); ``context`` is the tokens that a language
     model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it.
     ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
-    that onnxruntime makes, ``order`` for activations in another order of execution.
+    that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
+    another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
@@ -82,6 +84,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         cuda_workspace_bytes=cuda_workspace_bytes,
         expandable_segments=expandable_segments,
         asks_onnxruntime=asks_onnxruntime,
+        cpu=cpu,
     )
     file = load(source)
     model, remarks = _graph_of(file, settings)

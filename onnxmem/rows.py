@@ -116,6 +116,7 @@ def _settings(settings: "Settings") -> Row:
         "graph": settings.graph or "raw",
         "order": settings.order,
         "fixed_dims": settings.fixed_dims,
+        "cpu": settings.cpu,
     }
 
 
@@ -232,6 +233,7 @@ def _runtime(runtime: "RuntimeMemory") -> Row:
         "name": runtime.name,
         "graph": runtime.graph,
         "optimiser": runtime.optimiser,
+        "cpu": runtime.cpu,
         "base_bytes": arena.base_bytes,
         "requested_peak_bytes": arena.requested_peak_bytes,
         "with_scratch_peak_bytes": arena.with_scratch_peak_bytes,

@@ -15,6 +15,7 @@ from onnxmem.values import Values, check_values
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
+CPUS: Final = ("native", "avx512", "avx2", "arm64")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 
@@ -50,6 +51,8 @@ class Settings:
     """Whether PyTorch's allocator on CUDA grows its segments page by page."""
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
+    cpu: str = "native"
+    """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
 
     def __post_init__(self) -> None:
         """Refuse what no analysis can answer.
@@ -61,12 +64,16 @@ class Settings:
         for what, name, known in (
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
             ("order", self.order, ORDERS),
+            ("cpu", self.cpu, CPUS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),
         ):
             if name not in known:
                 message = f"{what} {name!r} is not known; choose one of {', '.join(known)}"
                 raise UsageError(message)
+        if self.measure is not None and self.cpu != "native":
+            message = f"the model is run on this machine: leave out cpu {self.cpu}"
+            raise UsageError(message)
         if self.train and self.graph not in {None, "raw"}:
             message = f"a training step runs the graph of the file, not {self.graph}"
             raise UsageError(message)

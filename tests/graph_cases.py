@@ -10,7 +10,8 @@ A file in ``tests/data/optimiser`` holds cases with an empty line between them::
     y = QuantizeLinear(b, other, z)
     extended: DequantizeLinear Transpose QuantizeLinear
 
-``opset: 13`` in front of the inputs says which operator set is meant, if not 21. Some constants are
+``opset: 13`` in front of the inputs says which operator set is meant, if not 21; before that,
+``onnxruntime: 1.32`` from which version on the rule is this one. Some constants are
 there without being stated: scales ``s``, ``s2`` and ``s3``; zero points ``z``, ``z2`` and ``z0``
 (uint8), ``n``, ``n3`` (int8), ``h`` (uint16) and ``i0`` (int32); for shapes the numbers ``c0`` and
 ``c1``, and ``k0``, ``k1``, ``two`` and ``m1`` with one element each.
@@ -43,6 +44,8 @@ class Case:
     level: str
     left: str
     """What the last line says: operators in running order."""
+    since: str = ""
+    """Version of onnxruntime that changed the rule to what is written here."""
 
 
 def cases(name: str) -> list[Case]:
@@ -53,6 +56,9 @@ def cases(name: str) -> list[Case]:
 
 def _case(lines: list[str]) -> Case:
     title, *lines, last = lines
+    since = ""
+    if lines[0].startswith("onnxruntime: "):
+        since = lines.pop(0).removeprefix("onnxruntime: ")
     opset = 21
     if lines[0].startswith("opset: "):
         opset = int(lines.pop(0).removeprefix("opset: "))
@@ -67,4 +73,4 @@ def _case(lines: list[str]) -> Case:
     within = f"<{', '.join(weights)}>" if weights else ""
     text = f"{header}\nagraph ({inputs}) => ({outputs}) {within} {{ {' '.join(lines)} }}"
     level, left = last.split(":", 1)
-    return Case(title.removeprefix("# "), text, level, left.strip())
+    return Case(title.removeprefix("# "), text, level, left.strip(), since)

@@ -16,14 +16,12 @@ import onnx.helper
 import onnx.numpy_helper
 import pytest
 from graphs import model_of
+from installed_runtime import cpu_of_onnxruntime, require_verified
 
 from onnxmem.model import ModelFile, prepare
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants
-
-BLOCK = 16
-"""Channels in a block. onnxruntime takes 8 without AVX-512: use multiples of 16 in tests."""
 
 
 def agrees(
@@ -46,7 +44,7 @@ def agrees(
     proto = parsed(model, opset) if isinstance(model, str) else model
     prepared = prepare(ModelFile("<text>", _copy(proto), 0)).proto
     real = by_onnxruntime(filled(proto), level, dims or {})
-    ours = optimised(prepared, level, dims=dims, channel_block=BLOCK)
+    ours = optimised(prepared, level, dims=dims, cpu=cpu_of_onnxruntime())
     assert_alike(real, ours, has_order=has_order)
     return [node.op_type for node in ours.graph.node]
 
@@ -90,6 +88,7 @@ def filled(model: onnx.ModelProto) -> onnx.ModelProto:
 def by_onnxruntime(model: onnx.ModelProto, level: str, dims: Mapping[str, int]) -> onnx.ModelProto:
     """The graph that onnxruntime itself makes of a model."""
     ort = pytest.importorskip("onnxruntime")
+    require_verified()
     levels = {"off": "DISABLE_ALL", "basic": "ENABLE_BASIC", "extended": "ENABLE_EXTENDED"}
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(

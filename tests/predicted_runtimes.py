@@ -49,6 +49,7 @@ _MEMORY: Mapping[str, Any] = {
     "name": "ort-cpu",
     "graph": "ort-all",
     "optimiser": "onnxruntime 1.31.1",
+    "cpu": "avx512",
     "arena": FIGURES,
     "load_peak_bytes": 20_000_003,
     "process_bytes": 70_000_027,

@@ -7,10 +7,12 @@ from typing import Any
 
 import onnx
 import pytest
-from optimised_graphs import BLOCK, filled, parsed
+from installed_runtime import cpu_of_onnxruntime, require_verified
+from optimised_graphs import filled, parsed
 
 from onnxmem.model import ModelFile, prepare
 from onnxmem.model.traversal import graphs_in
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims, TensorType, read_type
 
@@ -18,11 +20,11 @@ Known = Mapping[str, Dims | None]
 
 
 def by_onnxmem(
-    text: str, level: str, dims: Mapping[str, int] | None = None
+    text: str, level: str, dims: Mapping[str, int] | None = None, cpu: Cpu | None = None
 ) -> dict[str, Dims | None]:
-    """The shapes of what nodes make, by name; subgraphs' too."""
+    """The shapes of what nodes make, by name; subgraphs' too. On this CPU, if not on another."""
     prepared = prepare(ModelFile("<text>", parsed(text, 21), 0)).proto
-    made = optimised(prepared, level, dims=dims, channel_block=BLOCK)
+    made = optimised(prepared, level, dims=dims, cpu=cpu or cpu_of_onnxruntime())
     known: dict[str, Dims | None] = {}
     for graph in graphs_in(made.graph):
         stated = {value.name: _shape(value.type) for value in (*graph.value_info, *graph.output)}
@@ -39,6 +41,7 @@ def _shape(proto: onnx.TypeProto) -> Dims | None:
 def by_onnxruntime(text: str, level: str, dims: Mapping[str, int] | None = None) -> Known:
     """The same of every value, read out of a file in onnxruntime's own format."""
     ort = pytest.importorskip("onnxruntime")
+    require_verified()
     reader = pytest.importorskip("onnxmem.runtimes.onnxruntime.session_graph.load_shapes")
     options = _options(ort, level, dims or {})
     with tempfile.TemporaryDirectory() as folder:

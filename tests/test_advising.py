@@ -467,7 +467,8 @@ def test_advice_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: C
     text = capsys.readouterr().out
     assert_golden(text, "advice_train.txt")
     assert max(map(len, text.splitlines())) <= 100
-    assert main("advise net.onnx --batch 64 --budget 1MiB --emulate-optimiser".split()) == 0
+    session = "--emulate-optimiser --cpu avx512"
+    assert main(f"advise net.onnx --batch 64 --budget 1MiB {session}".split()) == 0
     assert_golden(capsys.readouterr().out, "advice_run.txt")
 
 

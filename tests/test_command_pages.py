@@ -21,10 +21,11 @@ BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)
 VARYING = re.compile(r"^ *(load peak|process|time)")
 """Lines of a measurement that differ from run to run: their figures are not compared."""
 VERSION = re.compile(r"(onnxruntime\S*) \d+\.\d+\.\d+")
+CPU = re.compile(r"( makes it) on (avx512|avx2|arm64)")
 
 
 def comparable(text: str) -> str:
-    lines = VERSION.sub(r"\1", text).splitlines()
+    lines = CPU.sub(r"\1", VERSION.sub(r"\1", text)).splitlines()
     return "\n".join(re.sub(r" *[\d.,+-]+ ?\w*", "", x) if VARYING.match(x) else x for x in lines)
 
 

@@ -15,6 +15,7 @@ from onnxmem.measure.options import SessionOptions
 from onnxmem.model import ModelFile, Request, load, prepare
 from onnxmem.runtimes import RuntimeQuestion, predict
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU
+from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_content
 from onnxmem.runtimes.onnxruntime.packing import packing
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
@@ -118,7 +119,7 @@ def test_what_branches_fold_of_the_same_constants_is_equal(
 ) -> None:
     numbers = ", int64[2] s = {7, 11}, int64[2] r = {7, 11}> {"
     text = of_branches(then, other).replace("> {", numbers, 1)
-    found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, 16).contents
+    found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, AVX512).contents
     one, two = found["y/then_branch"], found["y/else_branch"]
     assert (one["a"] == two["b"]) is are_equal
 
@@ -130,7 +131,7 @@ def test_chains_of_folded_constants_are_followed() -> None:
     for first, second in ((halves[0], halves[1]), (halves[0], halves[2])):
         text = of_branches(first, second).replace("a = Concat", f"{heads[0]}  a = Concat")
         text = text.replace("b = Concat", f"{heads[1]}  b = Concat").replace("[11,7]", "[7,7]")
-        found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, 16).contents
+        found = emulated(prepare(ModelFile("", model_of(text), 0)), "all", {}, AVX512).contents
         contents.append((found["y/then_branch"]["a"], found["y/else_branch"]["b"]))
     assert [one == two for one, two in contents] == [True, False]
 

@@ -9,6 +9,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import load, prepare
 from onnxmem.model.traversal import given_names, outer_reads, subgraphs
+from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.optimiser import optimised, planner_shapes
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -29,8 +30,8 @@ def test_what_it_writes_of_every_model_can_run(path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the suite computes its cases when it is loaded
-@pytest.mark.parametrize("block", [8, 16])
-def test_what_it_writes_of_every_operator_can_run(block: int) -> None:
+@pytest.mark.parametrize("cpu", CPUS.values(), ids=CPUS)
+def test_what_it_writes_of_every_operator_can_run(cpu: Cpu) -> None:
     cases = load_model_tests(kind="node")
     assert len(cases) > 1000
     broken = []
@@ -39,7 +40,7 @@ def test_what_it_writes_of_every_operator_can_run(block: int) -> None:
             prepared = prepare(load(case.model or Path(str(case.model_dir), "model.onnx")))
         except OnnxmemError:
             continue
-        made = optimised(prepared.proto, "all", channel_block=block)
+        made = optimised(prepared.proto, "all", cpu=cpu)
         if not runs_in_order(made.graph, set()):
             broken.append(case.name)
     assert broken == []
@@ -48,8 +49,8 @@ def test_what_it_writes_of_every_operator_can_run(block: int) -> None:
 def test_without_blocks_no_operator_is_blocked() -> None:
     prepared = prepare(load(MODELS / "resnet50.onnx"))
     domains = [
-        {node.domain for node in optimised(prepared.proto, "all", channel_block=n).graph.node}
-        for n in (0, 16)
+        {node.domain for node in optimised(prepared.proto, "all", cpu=cpu).graph.node}
+        for cpu in (ARM64, AVX512)
     ]
     assert ["com.microsoft.nchwc" in found for found in domains] == [False, True]
 

@@ -6,6 +6,7 @@ import onnx.parser
 import pytest
 from graphs import model_of
 
+from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
 from onnxmem.runtimes.onnxruntime.optimiser.pipeline import Pass, bound_dims, run_level
@@ -80,10 +81,10 @@ def test_symbols_of_inputs_get_their_numbers() -> None:
     assert not bound_dims({"N": 3})(graph)
 
 
-def test_blocks_of_one_are_no_blocks() -> None:
+def test_images_are_blocked_where_the_cpu_has_kernels_for_it() -> None:
     text = "agraph (float[1,3,9,9] x) => (float[1,16,7,7] y) <float[16,3,3,3] w> { y = Conv(x, w) }"
-    for block, domains in ((1, [""]), (16, ["com.microsoft.nchwc"] * 2)):
-        made = optimised(model_of(text), "all", channel_block=block)
+    for cpu, domains in ((ARM64, [""]), (AVX512, ["com.microsoft.nchwc"] * 2)):
+        made = optimised(model_of(text), "all", cpu=cpu)
         assert [node.domain for node in made.graph.node] == domains
 
 

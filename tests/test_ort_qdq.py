@@ -6,6 +6,7 @@ tells what is left, so that a rule which is not asked for anything shows.
 
 import pytest
 from graph_cases import Case, cases
+from installed_runtime import require_since
 from optimised_graphs import agrees
 
 pytestmark = pytest.mark.measure
@@ -29,6 +30,7 @@ def title(case: Case) -> str:
 
 
 def holds(case: Case) -> None:
+    require_since(case.since)
     assert " ".join(agrees(case.text, case.level)) == case.left
 
 

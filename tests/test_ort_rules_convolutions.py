@@ -1,6 +1,7 @@
 """Rules around convolutions, as onnxruntime applies them: what it fuses and what it leaves."""
 
 import pytest
+from installed_runtime import since
 from optimised_graphs import agrees
 
 pytestmark = pytest.mark.measure
@@ -149,7 +150,20 @@ PAD = """agraph (float[N,2,7,11] x{inputs}) => (float[A,B,C,D] y{outputs})
             "a = Pad(x, pads) y = AveragePool<kernel_shape = [5, 5], count_include_pad = 1>(a)",
             "AveragePool",
         ),
-        ("a = Pad(x, pads) y = MaxPool<kernel_shape = [5, 5]>(a)", "MaxPool"),
+        pytest.param(
+            "a = Pad(x, pads) y = MaxPool<kernel_shape = [5, 5]>(a)",
+            "Pad MaxPool",
+            marks=since("1.32"),
+        ),
+        pytest.param(
+            "a = Pad(x, pads) y = AveragePool<kernel_shape = [5, 5], ceil_mode = 1>(a)",
+            "Pad AveragePool",
+            marks=since("1.32"),
+        ),
+        (
+            "a = Pad(x, pads) y = AveragePool<kernel_shape = [5, 5], pads = [1, 1, 1, 1]>(a)",
+            "Pad AveragePool",
+        ),
         ("a = Pad(x, pads) y, i = MaxPool<kernel_shape = [5, 5]>(a)", "Pad MaxPool"),
         ("a = Pad(x, pads) b = Conv(a, w) c = Conv(a, w2) y = Sub(b, c)", "Pad Conv Conv Sub"),
         ("a = Pad(x, pads) e = Exp(a) y = Conv(e, w)", "Pad Exp Conv"),

@@ -17,6 +17,7 @@ from models_on_disk import MYSTERY, write_model
 from onnxmem.children import JSON, ChildFault, ChildLimits
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
@@ -178,7 +179,7 @@ def test_constants_beside_their_own_initializers_are_dropped() -> None:
 
 def test_without_an_optimiser_the_graph_is_the_file_s() -> None:
     prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
-    found = emulated(prepared, "off", {}, 16)
+    found = emulated(prepared, "off", {}, AVX512)
     assert (found.level, found.optimiser, found.is_in_running_order) == ("off", "onnxmem", True)
     assert found.shapes[""] == {"x": ("N", 7), "b": (), "y": ("N", 7)}
     assert found.shapes["y/then_branch/t/then_branch"] == {"p": ("N", 7), "u": ("N", 7)}
@@ -187,7 +188,7 @@ def test_without_an_optimiser_the_graph_is_the_file_s() -> None:
 
 def test_numbers_for_symbols_are_known_at_load() -> None:
     prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
-    found = emulated(prepared, "off", {"N": 3}, 16)
+    found = emulated(prepared, "off", {"N": 3}, AVX512)
     assert found.shapes[""]["x"] == (3, 7)
 
 
@@ -202,8 +203,8 @@ def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.Mon
         return proto
 
     monkeypatch.setattr(emulation, "optimised", optimised)
-    found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, 8)
-    assert asked == [("all", {"dims": {"N": 3}, "channel_block": 8})]
+    found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
+    assert asked == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
     assert found.is_in_running_order
 

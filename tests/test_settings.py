@@ -46,6 +46,14 @@ from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
             {"graph": ""},
             "graph '' is not known; choose one of raw, ort-basic, ort-extended, ort-all",
         ),
+        (
+            {"cpu": "z80"},
+            "cpu 'z80' is not known; choose one of native, avx512, avx2, arm64",
+        ),
+        (
+            {"cpu": "avx2", "measure": "cpu"},
+            "the model is run on this machine: leave out cpu avx2",
+        ),
         ({"measure": "tpu"}, "backend 'tpu' is not known; choose one of cpu, cuda"),
         ({"measure": ""}, "backend '' is not known; choose one of cpu, cuda"),
         *(

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import onnx
 import onnx.helper
 import onnx.numpy_helper
-from optimised_graphs import BLOCK, assert_alike, by_onnxruntime, filled, parsed
+from installed_runtime import cpu_of_onnxruntime
+from optimised_graphs import assert_alike, by_onnxruntime, filled, parsed
 
 from onnxmem.model import ModelFile, prepare
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
@@ -41,7 +42,7 @@ def left_of(graph: str, body: str, level: str = "basic", opset: int = 21) -> str
         text = re.sub(rf"\b{name}\(", f"Transpose<perm = {order}>(", text)
     real = by_onnxruntime(filled(parsed(text, opset)), level, {})
     prepared = prepare(ModelFile("<text>", parsed(text, opset), 0)).proto
-    ours = optimised(prepared, level, channel_block=BLOCK)
+    ours = optimised(prepared, level, cpu=cpu_of_onnxruntime())
     assert_alike(real, ours)
     assert sorted(integers_read(real.graph)) == sorted(integers_read(ours.graph))
     return " ".join(node.op_type for node in ours.graph.node)

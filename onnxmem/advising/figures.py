@@ -112,7 +112,7 @@ def _session(subject: Subject, runtime: str) -> int | None:
     asked, terms = question.settings, question.terms()
     model = ModelAt(question.source, question.prepared, terms.bound)
     opened = RuntimeQuestion(
-        name=runtime, options=options, asks_onnxruntime=False, values=asked.values
+        name=runtime, options=options, asks_onnxruntime=False, cpu=asked.cpu, values=asked.values
     )
     graph = Sessions(model, opened).graph(options)
     arena, unknown = arena_figures(graph, options, KERNELS[runtime])

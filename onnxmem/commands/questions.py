@@ -18,6 +18,7 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
         "cuda_context_bytes": arguments.cuda_context_bytes,
         "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
         "expandable_segments": arguments.expandable_segments,
+        "cpu": arguments.cpu,
     }
 
 

@@ -3,7 +3,7 @@
 from argparse import ArgumentParser, _ArgumentGroup
 
 from onnxmem.commands.model_options import size
-from onnxmem.settings import GRAPHS, RUNTIMES
+from onnxmem.settings import CPUS, GRAPHS, RUNTIMES
 
 
 def add_runtime_options(parser: ArgumentParser) -> None:
@@ -36,6 +36,12 @@ def add_session_options(runtime: _ArgumentGroup) -> None:
         "--fixed-dims",
         action="store_true",
         help="open the session with numbers in place of symbolic dims",
+    )
+    runtime.add_argument(
+        "--cpu",
+        choices=CPUS,
+        default="native",
+        help="CPU that the session runs on (default: native, this machine's)",
     )
     for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
         runtime.add_argument(

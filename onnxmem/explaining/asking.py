@@ -147,7 +147,9 @@ def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Gra
 
 def _sessions(question: Question) -> Sessions:
     model = ModelAt(question.source, question.prepared, question.terms().bound)
-    asked = RuntimeQuestion(asks_onnxruntime=False, values=question.settings.values)
+    asked = RuntimeQuestion(
+        asks_onnxruntime=False, cpu=question.settings.cpu, values=question.settings.values
+    )
     return Sessions(model, asked)
 
 

@@ -85,6 +85,7 @@ def _sessions(analysis: Analysis) -> Sessions:
         graph=settings.graph or "ort-basic",
         options=SessionOptions(fixed_dims=settings.fixed_dims),
         asks_onnxruntime=settings.asks_onnxruntime,
+        cpu=settings.cpu,
         values=settings.values,
     )
     return Sessions(ModelAt(question.source, question.prepared, bound), session)

@@ -52,6 +52,7 @@ class Sessions:
             name=runtime,
             options=SessionOptions(fixed_dims=asked.fixed_dims),
             asks_onnxruntime=asked.asks_onnxruntime,
+            cpu=asked.cpu,
         )
         options, kernels = opened.session_options(), KERNELS[runtime]
         model = ModelAt(question.source, question.prepared, bound)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxmem.escaping import shortened
-from onnxmem.report.lines import prose
+from onnxmem.report.lines import made_by, prose
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice
     """Every combination and every single change, the least memory first; ends with a newline."""
     own = runtime.own
     lines = [
-        f"{shortened(path)}  {runtime.name}, graph {runtime.graph} as {runtime.optimiser} makes it",
+        f"{shortened(path)}  {runtime.name}, graph {runtime.graph} {made_by(runtime)}",
         "",
         "ARENA RESIDENT, the most in three runs, weights aside",
         *_rows(runtime.advice, own),

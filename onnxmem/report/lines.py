@@ -11,6 +11,7 @@ from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.capacity import BatchLaw
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 WIDTH: Final = 100
 """Columns of a report, whatever the terminal's: a piped report is the same everywhere."""
@@ -43,6 +44,12 @@ def law_text(law: "BatchLaw") -> str:
     """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
     to = "" if law.largest_batch is None else f", from batch 1 to {law.largest_batch:,}"
     return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch{to}"
+
+
+def made_by(runtime: "RuntimeMemory") -> str:
+    """Who made a session's graph, and for which CPU where that matters."""
+    where = "" if runtime.name == "ort-cuda" else f" on {runtime.cpu}"
+    return f"as {runtime.optimiser} makes it{where}"
 
 
 def paragraph(start: str, parts: Sequence[str]) -> list[str]:

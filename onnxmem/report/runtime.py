@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.escaping import shortened
 from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
-from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.lines import fact, figure, made_by, prose
 from onnxmem.report.measured import measured_section
 from onnxmem.units import format_bytes
 
@@ -55,7 +55,7 @@ def runtime_sections(analysis: "Analysis") -> list[list[str]]:
 
 def _section(runtime: "RuntimeMemory") -> list[str]:
     is_cuda = runtime.name == "ort-cuda"
-    head = f"{_NAMES[runtime.name]}, graph {runtime.graph} as {runtime.optimiser} makes it"
+    head = f"{_NAMES[runtime.name]}, graph {runtime.graph} {made_by(runtime)}"
     lines = [head]
     if is_cuda:
         lines.append(fact("", "from onnxruntime's sources; no GPU has confirmed these yet"))

@@ -79,7 +79,11 @@ def runtime_memories(
     if not settings.runtimes:
         return ()
     given_values(bound.graph, settings.values)
-    model = ModelAt(file, prepare(file), bound)
+    prepared = prepare(file)
+    if settings.graph not in {None, "raw"}:
+        # ``bound`` is of the optimized graph, which has no symbols left where dims are fixed.
+        bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
+    model = ModelAt(file, prepared, bound)
     return tuple(
         _memory_or_finding(model, replace(question, values={**fed, **question.values}))
         for question in _questions(settings)
@@ -107,6 +111,7 @@ def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
             options=SessionOptions(fixed_dims=settings.fixed_dims),
             cuda=cuda,
             asks_onnxruntime=settings.asks_onnxruntime,
+            cpu=settings.cpu,
             values=settings.values,
         )
 
@@ -120,7 +125,9 @@ def optimised_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tupl
         return file, ()
     prepared = prepare(file)
     bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
-    opening = Opening(LEVELS[settings.graph], settings.fixed_dims, settings.asks_onnxruntime)
+    opening = Opening(
+        LEVELS[settings.graph], settings.fixed_dims, settings.asks_onnxruntime, settings.cpu
+    )
     made = optimised_model(ModelAt(file, prepared, bound), opening)
     text = f"the figures are of the graph that {made.optimiser} makes at level {made.level}"
     remark = Finding("optimised_graph", text)

@@ -124,7 +124,9 @@ def _of_model(
     for measured in rows:
         try:
             bound = build(prepared, request_of(fed, measured["batch"]))
-            opening = Opening(measured["level"], measured["fixed"], not emulated)
+            opening = Opening(
+                measured["level"], measured["fixed"], asks_onnxruntime=not emulated, cpu="avx512"
+            )
             key = (opening, measured["batch"] if opening.fixed_dims else None)
             if key not in made:
                 made[key] = optimised_model(ModelAt(file, prepared, bound), opening)

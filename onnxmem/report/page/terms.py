@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.measured import FIGURES, error_percent, predicted_by
-from onnxmem.report.lines import law_text
+from onnxmem.report.lines import law_text, made_by
 from onnxmem.report.page import markup
 from onnxmem.report.page.figure import Term, ratio, terms_table, text
 from onnxmem.report.page.figures import PEAK_PLACE
@@ -181,7 +181,7 @@ def runtime_sections(analysis: Analysis, stops: Stops) -> Iterable[str]:
             Term(label, f"runtimes.{number}.{key}", escape(what), is_total=key == "process_bytes")
             for label, key, what in lines
         ]
-        remark = f"Graph {runtime.graph} as {runtime.optimiser} makes it."
+        remark = f"Graph {runtime.graph} {made_by(runtime)}."
         if is_cuda:
             remark += " From onnxruntime's sources; no GPU has confirmed these yet."
         title = NAMES[runtime.name]

@@ -6,6 +6,7 @@ from math import prod
 from typing import TypeVar
 
 from onnxmem.ops.spec import Call, Dims, known_dims
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 
 _BITS_PER_BYTE = 8
 _T = TypeVar("_T")
@@ -21,6 +22,7 @@ class Site:
     """Element types of the inputs as ``DType`` names them (``uint8``), ``""`` where left out."""
     opset: int | None = None
     """Version of the operator's domain; ``None``: the newest."""
+    cpu: Cpu = AVX512
     threads: int = 1
     """Intra-op threads; some kernels take one buffer a thread."""
     l2_cache_bytes: int = 1 << 20

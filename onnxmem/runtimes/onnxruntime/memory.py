@@ -1,6 +1,7 @@
 """The figures of one model in one runtime, each apart: definition 6 of docs/definitions.md."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,6 +12,7 @@ from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
+from onnxmem.runtimes.onnxruntime.ruled import ruled_operators
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
@@ -21,9 +23,10 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
 from onnxmem.values import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
-VERIFIED: Final = ("1.29", "1.30", "1.31")
+VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime that the rules were verified on; what differs between them is in
 tests/data/onnxruntime/versions.json."""
+_NAMED_OPERATORS: Final = 3
 
 ASSUMED_CONTEXT_BYTES: Final = 500 * 2**20
 """Of a CUDA context with its loaded kernels: users report 300 to 800 MB; driver, GPU and loaded
@@ -49,6 +52,8 @@ class RuntimeMemory:
     """``raw``, ``ort-basic``, ``ort-extended`` or ``ort-all``."""
     optimiser: str
     """Who made the graph: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
+    cpu: str
+    """That the session runs on: ``avx512``, ``avx2`` or ``arm64``."""
     arena: ArenaFigures
     load_peak_bytes: int | None
     process_bytes: int | None
@@ -77,6 +82,8 @@ class RuntimeQuestion:
     cuda: CudaTerms = field(default_factory=CudaTerms)
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
+    cpu: str = "native"
+    """That the session runs on: this machine's, or a name of ``CPUS``."""
     values: Mapping[str, Values] = field(default_factory=dict)
     """What is known of the elements of inputs: it decides which branches run, and how often."""
 
@@ -88,7 +95,7 @@ class RuntimeQuestion:
         """How it is made with other options; blocks of channels are the CPU's alone."""
         is_blocked = self.name == "ort-cuda" and options.level == "all"
         level: Level = "extended" if is_blocked else options.level
-        return Opening(level, options.fixed_dims, self.asks_onnxruntime)
+        return Opening(level, options.fixed_dims, self.asks_onnxruntime, self.cpu)
 
     def session_options(self) -> SessionOptions:
         """The options at the level of the graph asked for."""
@@ -137,6 +144,7 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         name=question.name,
         graph=question.graph,
         optimiser=optimised.optimiser,
+        cpu=optimised.cpu.name,
         arena=figures,
         load_peak_bytes=None if process is None else process.load_peak_bytes,
         process_bytes=None if process is None else process.process_bytes,
@@ -148,15 +156,31 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
             *optimised.findings,
             *unused_values(model.bound.graph, question.values),
             *unknown.findings(),
-            *_version_findings(optimised.optimiser),
+            *_version_findings(optimised.optimiser, ruled_operators(session.graph, kernels)),
         ),
     )
 
 
-def _version_findings(optimiser: str) -> tuple[Finding, ...]:
-    """A finding where the rules were not verified on the version at hand."""
+def _version_findings(optimiser: str, operators: Sequence[str]) -> Iterator[Finding]:
+    """A finding where operators have rules that were not verified on the installed version."""
     _, _, version = optimiser.partition("onnxruntime ")
-    if not version or version.rpartition(".")[0] in VERIFIED:
-        return ()
-    text = f"onnxruntime {version} is at hand; the rules were verified on {', '.join(VERIFIED)}"
-    return (Finding("unverified_runtime", text),)
+    if not version or not operators or version.rpartition(".")[0] in VERIFIED:
+        return
+    is_newer = _minor(version) > _minor(VERIFIED[-1])
+    verified = f"up to {VERIFIED[-1]}" if is_newer else f"on {VERIFIED[0]} to {VERIFIED[-1]}"
+    text = f"onnxruntime {version} is installed; the rules of {_shortened(operators)} were verified"
+    yield Finding("unverified_runtime", f"{text} {verified}")
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    """Major and minor version, to be compared."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def _shortened(operators: Sequence[str]) -> str:
+    """Up to three operators by name, or two and how many more: ``A, B and 3 more operators``."""
+    if len(operators) > _NAMED_OPERATORS:
+        *first, last = (*operators[:2], f"{len(operators) - 2} more operators")
+    else:
+        *first, last = operators
+    return f"{', '.join(first)} and {last}" if first else last

@@ -20,6 +20,7 @@ from onnxmem.runtimes.onnxruntime.allocation.course import undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
 from onnxmem.runtimes.onnxruntime.process import MEASURED, Region, arena_regions
@@ -118,6 +119,7 @@ class _Rules:
 
     kernels: Kernels
     opsets: Mapping[str, int]
+    cpu: Cpu
     constants: Mapping[str, Tensor]
     """The graph's initializers, as far as kernels may pack them beforehand."""
     unknown: Counter[str] = field(default_factory=Counter)
@@ -139,7 +141,8 @@ class _Rules:
         return found
 
     def _found(self, graph: Graph, node: Node) -> Scratch | None:
-        site = replace(site_of(graph, node, self.constants), opset=self.opsets.get(node.domain))
+        site = site_of(graph, node, self.constants, self.cpu)
+        site = replace(site, opset=self.opsets.get(node.domain))
         return scratch(node.op_type, node.domain, graph.call(node), site)
 
 
@@ -176,7 +179,13 @@ def _replayed(
     opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
     # A kernel that may not pack beforehand packs while it runs.
     constants = {} if options.disable_prepacking else initializers(session_graph.graph)
-    rules = _Rules(kernels, opsets, constants, lasting=_addresses(session_graph.graph))
+    rules = _Rules(
+        kernels,
+        opsets,
+        session_graph.facts.cpu,
+        constants,
+        lasting=_addresses(session_graph.graph),
+    )
     course = session_graph.course
     loaded = partial(Session, made, scratch=rules.of, course=course)
     first = loaded(_loaded_arena(packed, options, kernels), uses_pattern=False)

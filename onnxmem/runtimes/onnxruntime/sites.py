@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernel_use import Site
 
 
@@ -14,7 +15,9 @@ def initializers(graph: Graph) -> dict[str, Tensor]:
     return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}
 
 
-def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = None) -> Site:
+def site_of(
+    graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = None, cpu: Cpu = AVX512
+) -> Site:
     """What a node's kernel knows beside its call; ``constants``: the graph's initializers.
 
     The operator's version, the threads and the cache are the session's: ``replace`` sets them.
@@ -23,4 +26,5 @@ def site_of(graph: Graph, node: Node, constants: Mapping[str, Tensor] | None = N
     return Site(
         constants=frozenset(place for place, name in enumerate(node.inputs) if name in known),
         types=tuple((graph.tensors[name].dtype or "") if name else "" for name in node.inputs),
+        cpu=cpu,
     )

@@ -8,6 +8,7 @@ from typing import Literal
 
 import onnx
 
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.pipeline import optimise
 from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
@@ -24,7 +25,7 @@ def optimised(
     level: str,
     *,
     dims: Mapping[str, int] | None = None,
-    channel_block: int = 16,
+    cpu: Cpu = AVX512,
 ) -> onnx.ModelProto:
     """The graph that a session on the CPU would run, in the order in which it runs it.
 
@@ -32,17 +33,16 @@ def optimised(
         absent. A constant that is computed from absent ones is written with dims and type alone.
     :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
     :param dims: numbers for symbolic dims of the inputs, as free-dimension overrides give them.
-    :param channel_block: channels in a block of the image operators: 16 with AVX-512, 8 with AVX2
-        and SSE; 1 or less where the processor has none.
+    :param cpu: the CPU that the session runs on: passes and the blocks of images follow it.
     :returns: a new model with the shapes that the session knows at load as ``value_info``. It may
         hold operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
     """
     graph = read_model(model)
-    optimise(graph, level, dims or {}, channel_block)
+    optimise(graph, level, dims or {}, cpu)
     return write_model(graph, model)
 
 
-def planner_shapes(model: onnx.ModelProto, *, channel_block: int = 16) -> dict[str, Dims | None]:
+def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Dims | None]:
     """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
 
     A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept
@@ -50,11 +50,11 @@ def planner_shapes(model: onnx.ModelProto, *, channel_block: int = 16) -> dict[s
     Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
 
     :param model: a model, optimised or not; its own shape statements count.
-    :param channel_block: channels in a block of the image operators, if there are any.
+    :param cpu: the CPU whose blocks of channels the image operators have, if there are any.
     """
     graph = read_model(model)
     for inner in graph.graphs():
-        inner.channel_block = channel_block
+        inner.cpu = cpu
     resolve(graph)
     shapes: dict[str, Dims | None] = {}
     for inner in graph.graphs():

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import onnx
 
 from onnxmem.model.constants import Array, constant_value
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.shape_value import ShapeValue
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType, ValueType
 
@@ -68,8 +69,8 @@ class Graph:
     opsets: Mapping[str, int]
     ir_version: int
     outer: "Graph | None" = None
-    channel_block: int = 1
-    """Channels of a block where convolutions work on blocks."""
+    cpu: Cpu = AVX512
+    """That the session runs on."""
     nodes: dict[int, Node] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     """As the file lists them; before IR version 4 with the initializers."""

@@ -53,13 +53,39 @@ _ONNX_LAST_DROPOUT: Final = 11
 """Later versions of Dropout have no kernel for float16."""
 
 
+_ARM_FLOAT16: Final = {
+    **dict.fromkeys(("Add", "Div", "Mul", "Sub"), 14),
+    **dict.fromkeys(("AveragePool", "Conv"), 11),
+    **dict.fromkeys(("LeakyRelu", "Relu"), 6),
+    "Erf": 13,
+    "Gelu": 20,
+    "Gemm": 7,
+    "GlobalAveragePool": 1,
+    "MatMul": 1,
+    "MaxPool": 8,
+}
+"""Version from which ARM processors with half-precision arithmetic have a kernel for float16.
+
+Source: ``get_all_opkernel_def()`` of onnxruntime 1.32.0 for aarch64, on an emulated Neoverse N1.
+"""
+
+
 def has_kernel(graph: Graph, node: Node) -> bool:
     """Whether a CPU kernel runs a node as it stands."""
     if node.is_unassigned or (not node.domain and node.op_type in WITHOUT_KERNEL):
         return False
     halves = {graph.elem_type_of(name) for name in (*node.inputs, *node.outputs) if name}
     halves &= {FLOAT16, BFLOAT16}
-    return all(_runs(node, half) for half in halves)
+    return all(_runs(node, half) or _runs_on_arm(graph, node, half) for half in halves)
+
+
+def _runs_on_arm(graph: Graph, node: Node, half: int) -> bool:
+    if not graph.cpu.is_arm or half != FLOAT16:
+        return False
+    if node.domain == MICROSOFT:
+        return node.op_type == "FusedConv"
+    first = None if node.domain else _ARM_FLOAT16.get(node.op_type)
+    return first is not None and node.since_version >= first
 
 
 def _runs(node: Node, half: int) -> bool:

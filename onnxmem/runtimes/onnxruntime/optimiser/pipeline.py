@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
 from onnxmem.runtimes.onnxruntime.optimiser.nchwc import block_channels
 from onnxmem.runtimes.onnxruntime.optimiser.passes.bias_gelu import fuse_bias_gelu
@@ -150,10 +151,10 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
     return is_changed
 
 
-def optimise(graph: Graph, level: str, dims: Mapping[str, int], block: int) -> None:
+def optimise(graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu) -> None:
     """Bring a graph to a level: off, basic, extended or all."""
     for inner in graph.graphs():
-        inner.channel_block = block
+        inner.cpu = cpu
     resolve(graph)
     if separate_units(graph):
         resolve(graph)
@@ -165,7 +166,7 @@ def optimise(graph: Graph, level: str, dims: Mapping[str, int], block: int) -> N
         if level in {"extended", "all"}:
             run_level(graph, EXTENDED)
         if level == "all":
-            run_level(graph, _layouts(block))
+            run_level(graph, _layouts(cpu))
         if insert_casts(graph):
             resolve(graph)
         if level != "all" or not widen_constants(graph):
@@ -173,6 +174,7 @@ def optimise(graph: Graph, level: str, dims: Mapping[str, int], block: int) -> N
         resolve(graph)
 
 
-def _layouts(block: int) -> Sequence[Pass]:
-    blocked = (Pass(lambda graph: block_channels(graph, block)),) if block > 1 else ()
+def _layouts(cpu: Cpu) -> Sequence[Pass]:
+    block = cpu.channel_block
+    blocked = (Pass(lambda graph: block_channels(graph, block)),) if block else ()
     return (*blocked, Pass(put_channels_last), Pass(fuse_conv_add))

@@ -95,7 +95,7 @@ def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepac
     for node, beyond in _in_packing_order(graph, facts):
         own = (name for name in node.inputs if name not in beyond)
         known = {name: constants[name] for name in own if name in constants}
-        for packed in _packs(graph, node, site_of(graph, node, known)):
+        for packed in _packs(graph, node, site_of(graph, node, known, facts.cpu)):
             weight = node.inputs[packed.place]
             content = facts.contents.get(weight, graph.tensors[weight].storage_key)
             key = (node.op_type, content, packed.size_bytes)

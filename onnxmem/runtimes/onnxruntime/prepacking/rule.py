@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernel_use import Use
 
 
@@ -34,6 +35,8 @@ class SessionFacts:
     indices: Mapping[str, int] = field(default_factory=dict)
     """onnxruntime's numbers of nodes, by the name of their first output: kernels pack in this
     order, which is the file's, nodes that the optimiser has made after all others."""
+    cpu: Cpu = AVX512
+    """That packs the weights: MLAS packs for its own kernels."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ _POINTER = 8
 _WEIGHT = 3
 _ZERO_POINT = 5
 _CHANNEL_BLOCK = 16
+_CHANNEL_BLOCK_ON_ARM = 8
 _DEPTH_ALIGNMENT = 4
 
 
@@ -56,8 +57,9 @@ def symmetric_pack_bytes(use: Use) -> int:
     """W: [M, C/g, *K] in int8, zero point 0, X in uint8: bytes of the weight packed for MLAS's
     symmetric kernel; 0 where it has none.
 
-    core/mlas/lib/convsym.cpp: MlasConvSymPackWSize, on x86-64 with AVX2 or better; zero points
-    that are not at hand are taken to be 0, as quantisers write them for int8 weights.
+    core/mlas/lib/convsym.cpp: MlasConvSymPackWSize, on x86-64 with AVX2 or better; on ARM a
+    pointwise convolution is a matrix product. Zero points that are not at hand are taken to be 0,
+    as quantisers write them for int8 weights.
     """
     is_packed = all(use.is_constant(place) for place in (2, _WEIGHT, _ZERO_POINT))
     zero_point = use.call.input_at(_ZERO_POINT)
@@ -67,8 +69,11 @@ def symmetric_pack_bytes(use: Use) -> int:
         return 0
     filters, depth, *kernel = use.dims(_WEIGHT)
     if use.integer("group", 1) > 1:
-        fits = is_depthwise(use) and filters % _CHANNEL_BLOCK == 0
+        step = _CHANNEL_BLOCK_ON_ARM if use.site.cpu.is_arm else _CHANNEL_BLOCK
+        fits = is_depthwise(use) and filters % step == 0
         return filters * product(kernel) if fits else 0
+    if use.site.cpu.is_arm and product(kernel) == 1:
+        return 0
     if filters < _CHANNEL_BLOCK or depth % _DEPTH_ALIGNMENT:
         return 0
     return -(-filters // _CHANNEL_BLOCK) * _CHANNEL_BLOCK * depth * product(kernel)

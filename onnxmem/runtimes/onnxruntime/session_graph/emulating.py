@@ -6,6 +6,7 @@ import onnx
 
 from onnxmem.model import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of
 from onnxmem.runtimes.onnxruntime.optimiser.reading import INDEX
@@ -18,31 +19,30 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
 
-def emulated(
-    prepared: Prepared, level: str, dims: Mapping[str, int], channel_block: int
-) -> OptimisedModel:
+def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) -> OptimisedModel:
     """What onnxruntime's optimiser would make of a model, as far as the emulation goes.
 
     ``dims`` are numbers for symbols, as free-dimension overrides give them.
     """
-    model = optimised(prepared.proto, level, dims=dims, channel_block=channel_block)
+    model = optimised(prepared.proto, level, dims=dims, cpu=cpu)
     return OptimisedModel(
         proto=model,
         shapes=_placed_shapes(model.graph),
         is_in_running_order=True,
         level=level,
         optimiser="onnxmem",
+        cpu=cpu,
         contents=_placed_contents(model.graph),
         indices=_placed_indices(model.graph),
     )
 
 
-def unoptimised(prepared: Prepared, level: str) -> OptimisedModel:
+def unoptimised(prepared: Prepared, level: str, cpu: Cpu) -> OptimisedModel:
     """The file's own graph, with the shapes that it declares."""
     shapes = _placed_shapes(prepared.proto.graph)
     proto = onnx.ModelProto()
     proto.CopyFrom(prepared.proto)  # who reads it takes doubled constants out
-    return OptimisedModel(proto, shapes, False, level, "nobody")  # noqa: FBT003 - a field
+    return OptimisedModel(proto, shapes, False, level, "nobody", cpu)  # noqa: FBT003 - a field
 
 
 def _placed_shapes(main: onnx.GraphProto) -> PlacedShapes:

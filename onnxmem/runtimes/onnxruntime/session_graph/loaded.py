@@ -17,6 +17,7 @@ from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
 from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts
 from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
 from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
@@ -46,6 +47,8 @@ class OptimisedModel:
     """Of graph optimisation."""
     optimiser: str
     """Who optimised it: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
+    cpu: Cpu = AVX512
+    """That it was optimised for."""
     findings: tuple[Finding, ...] = ()
     in_file_order: frozenset[str] = frozenset()
     """Places of the graphs that stand in the order of the file where others do not."""
@@ -89,6 +92,7 @@ def session_graph(
     facts = SessionFacts(
         dict(_scoped(graph, optimised.contents, "", "")),
         dict(_scoped(graph, optimised.indices, "", "")),
+        optimised.cpu,
     )
     known = given_values(graph, values)
     course = rehearsed(shaped.proto, graph, known)

@@ -15,6 +15,7 @@ from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
+from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated, unoptimised
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
@@ -38,8 +39,16 @@ class Opening:
     """Whether symbols are numbers at load: ``add_free_dimension_override_by_name``."""
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
-    channel_block: int = 16
-    """Channels in a block of the image operators, for the emulation; 0: none, as on ARM."""
+    cpu: str = "native"
+    """That the session runs on: ``native``, or a name of ``CPUS``."""
+
+    def is_of_this_machine(self) -> bool:
+        """Whether onnxruntime, asked here, would make the graph of that CPU.
+
+        Below ``all``, the graph is the same on every x86-64.
+        """
+        wanted, here = cpu_named(self.cpu), cpu_named("native")
+        return wanted == here or (self.level != "all" and wanted.is_arm == here.is_arm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +65,39 @@ def optimised_model(model: ModelAt, opening: Opening) -> OptimisedModel:
 
     :raises OnnxmemError: what ``on_disk`` raises.
     """
-    findings: tuple[Finding, ...] = ()
-    if opening.asks_onnxruntime:
+    findings: tuple[Finding, ...] = _cpu_findings(opening)
+    cpu = cpu_named(opening.cpu)
+    if opening.asks_onnxruntime and opening.is_of_this_machine():
         found = _asked(model.file, model.bound, opening)
         if isinstance(found, OptimisedModel):
-            return found
-        findings = (found,)
+            return replace(found, findings=(*findings, *found.findings))
+        findings = (*findings, found)
+    elif opening.asks_onnxruntime:
+        here = cpu_named("native").name
+        text = f"onnxruntime on this CPU ({here}) makes another graph than on {cpu.name}; {_ADVICE}"
+        findings = (*findings, Finding("emulated_optimiser", text))
     dims = model.bound.binding.dims if opening.fixed_dims else {}
     try:
-        found = emulated(model.prepared, opening.level, dims, opening.channel_block)
+        found = emulated(model.prepared, opening.level, dims, cpu)
     except Exception as fault:  # noqa: BLE001 - a pass that fails costs the passes, not the figures
         text = (
             f"the emulated optimiser failed ({type(fault).__name__}); the file's own graph counts"
         )
-        found = unoptimised(model.prepared, opening.level)
+        found = unoptimised(model.prepared, opening.level, cpu)
         findings = (*findings, Finding("optimiser_failed", text))
     return replace(found, findings=findings)
+
+
+def _cpu_findings(opening: Opening) -> tuple[Finding, ...]:
+    """What is assumed of the CPU."""
+    cpu = cpu_named(opening.cpu)
+    if opening.cpu == "native" and native_cpu() is None:
+        text = f"this machine's CPU is none of {', '.join(CPUS)}: taken for {cpu.name}; see --cpu"
+        return (Finding("assumed_cpu", text),)
+    if not cpu.is_verified:
+        text = f"no {cpu.name} machine has confirmed what follows from its graph and packed weights"
+        return (Finding("unverified_cpu", text),)
+    return ()
 
 
 def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimisedModel | Finding:
@@ -112,13 +138,14 @@ def _saved(
         json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
         for name in ("shapes", "contents", "indices")
     )
-    proto = load(folder / "optimised.onnx").proto
+    proto, cpu = load(folder / "optimised.onnx").proto, cpu_named(opening.cpu)
     return OptimisedModel(
         proto,
-        _placed(shapes) or {"": planner_shapes(proto, channel_block=opening.channel_block)},
+        _placed(shapes) or {"": planner_shapes(proto, cpu=cpu)},
         bool(reply["changed"]),
         opening.level,
         f"onnxruntime {reply['version']}",
+        cpu,
         () if shapes else (Finding("shapes_at_load", _NO_SHAPES),),
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
         contents,

@@ -6,6 +6,8 @@ square, mean, epsilon, root, quotient, scale and bias, with casts in three place
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import axes_of, put
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
@@ -28,6 +30,7 @@ POWER = frozenset({7, 12, 13, 15})
 ROOT = frozenset({6, 13})
 _CAST = frozenset({9, 13, 19, 21, 23, 24, 25})
 FLOATS = (FLOAT16, FLOAT, DOUBLE)
+_DEFAULT_EPSILON = 1e-5
 _MAX_DIFFERENCES = 2
 """Older exporters write the difference twice."""
 
@@ -60,11 +63,15 @@ def _fuse(graph: Graph, mean: Node) -> bool:
     scale, bias = (vector_of(graph, node.inputs) for node in ending[-2:])
     if scale is None or bias is None or graph.dims_of(scale) != graph.dims_of(bias):
         return False
+    epsilon = epsilon_of(graph, variance[1])
+    if epsilon is None:
+        return False
     first = [*_leading_cast(graph, mean, len(differences)), mean]
     inputs = [first[0].inputs[0], scale, bias]
     name = "LayerNormalization"
     made = add_node(graph, NewNode(name, inputs, (), "", name))
-    put(made, "epsilon", epsilon_of(graph, variance[1]))
+    put(made, "epsilon", epsilon)
+    put_stash_type(graph, made)
     put(made, "axis", -1)
     replace_chain(graph, [*first, *differences, *cast, quotient, *variance, *ending], made)
     return True
@@ -151,10 +158,30 @@ def last_axes(graph: Graph, mean: Node) -> list[int] | None:
     return None if rank is None else sorted(a - rank if a >= 0 else a for a in axes)
 
 
-def epsilon_of(graph: Graph, add: Node) -> float:
-    """The constant that is added to the variance."""
-    value = graph.array(add.inputs[1])
-    return 1e-5 if value is None or not value.size else float(value.ravel()[0])
+def epsilon_of(graph: Graph, add: Node) -> float | None:
+    """The one constant element that is added to the variance; ``None``: there is none.
+
+    A double that no float equals does not count: the attribute is a float. Where the element itself
+    is absent, the operator's default stands for it. Measured on onnxruntime 1.32.0; releases before
+    took any sum, and the default for what was not the constant second term.
+    """
+    names = [name for name in add.inputs if graph.constant(name) is not None]
+    sizes = [graph.dims_of(name) for name in names]
+    if len(names) != 1 or sizes[0] is None or any(dim != 1 for dim in sizes[0]):
+        return None
+    value = graph.array(names[0])
+    if value is None:
+        return _DEFAULT_EPSILON
+    epsilon = float(value.ravel()[0])
+    with np.errstate(over="ignore"):
+        is_float = float(np.float32(epsilon)) == epsilon
+    return epsilon if is_float else None
+
+
+def put_stash_type(graph: Graph, made: Node) -> None:
+    """A normalisation with a scale of doubles computes in doubles."""
+    if graph.elem_type_of(made.inputs[1]) == DOUBLE:
+        put(made, "stash_type", DOUBLE)
 
 
 def is_float_op(

@@ -20,6 +20,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.passes.layer_norm import (
     epsilon_of,
     is_float_op,
     last_axes,
+    put_stash_type,
     vector_of,
 )
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node, replace_chain
@@ -53,10 +54,12 @@ def _fuse(graph: Graph, power: Node) -> bool:
     if not is_float_op(graph, mul, "Mul", ARITHMETIC) or last_axes(graph, nodes[1]) != [-1]:
         return False
     scale = vector_of(graph, mul.inputs)
-    if scale is None:
+    epsilon = epsilon_of(graph, nodes[2])
+    if scale is None or epsilon is None:
         return False
     op_type = "SimplifiedLayerNormalization"
     made = add_node(graph, NewNode(op_type, [power.inputs[0], scale], (), "", op_type))
-    put(made, "epsilon", epsilon_of(graph, nodes[2]))
+    put(made, "epsilon", epsilon)
+    put_stash_type(graph, made)
     replace_chain(graph, [*nodes, mul], made)
     return True

@@ -30,6 +30,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.qdq.units import (
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_array, add_node
 
 _BIAS = 2
+_MATRIX = 2
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-2
 """By how much the scale of a bias may be off; measured on onnxruntime 1.31.1."""
 
@@ -69,13 +70,14 @@ def _has_one_byte_type(graph: Graph, unit: Unit, num_dequantised: int) -> bool:
 
 
 def replace_conv(graph: Graph, unit: Unit) -> bool:
-    """Conv: on x86 activations are uint8, and weights of either sign."""
+    """Conv: on x86 activations are uint8, and weights of either sign; on ARM all may be int8."""
     if not is_closed(graph, unit):
         return False
     data, weight, *bias = unit.dequantisers
-    if {elem_type(graph, data), elem_type(graph, unit.quantisers[0])} != {UINT8}:
+    kinds = {elem_type(graph, data), elem_type(graph, unit.quantisers[0])}
+    if kinds != {UINT8} and not (graph.cpu.is_arm and kinds == {INT8}):
         return False
-    if elem_type(graph, weight) not in BYTES:
+    if not _fits_data(graph, data, weight):
         return False
     if bias and (elem_type(graph, bias[0]) != INT32 or not _bias_fits(graph, unit)):
         return False
@@ -83,6 +85,14 @@ def replace_conv(graph: Graph, unit: Unit) -> bool:
     inputs += [node.inputs[0] for node in bias]
     _replace(graph, unit, "QLinearConv", inputs, "")
     return True
+
+
+def _fits_data(graph: Graph, data: Node, weight: Node) -> bool:
+    """Whether a kernel takes a product's sides: unsigned data on x86, on ARM also both in int8."""
+    left, right = elem_type(graph, data), elem_type(graph, weight)
+    if graph.cpu.is_arm and left == INT8:
+        return right == INT8
+    return left == UINT8 and right in BYTES
 
 
 def _bias_fits(graph: Graph, unit: Unit) -> bool:
@@ -112,7 +122,7 @@ def replace_matmul(graph: Graph, unit: Unit) -> bool:
     the left side is unsigned.
     """
     kinds = [elem_type(graph, node) for node in unit.dequantisers]
-    if len(kinds) != len(unit.node.inputs) or kinds[0] != UINT8 or kinds[1] not in BYTES:
+    if len(kinds) != len(unit.node.inputs) or not _fits_data(graph, *unit.dequantisers):
         return False
     if not unit.quantisers:
         a, b = (_triple(graph, node) for node in unit.dequantisers)
@@ -121,9 +131,27 @@ def replace_matmul(graph: Graph, unit: Unit) -> bool:
         return True
     if not is_closed(graph, unit) or elem_type(graph, unit.quantisers[0]) != kinds[0]:
         return False
+    if not _scales_fit_matmul(graph, unit):
+        return False
     inputs = [*_operands(graph, unit), *_output(graph, unit)]
     _replace(graph, unit, "QLinearMatMul", inputs, "")
     return True
+
+
+def _scales_fit_matmul(graph: Graph, unit: Unit) -> bool:
+    """Whether QLinearMatMul takes the scales: one for each tensor, or for each column of a matrix.
+
+    Measured on onnxruntime 1.32.0; releases before replaced the node whatever the scales were.
+    """
+    data, weight = unit.dequantisers
+    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantisers)):
+        return False
+    if is_scalar(graph, weight.inputs[SCALE]):
+        return True
+    dims, scales = (graph.dims_of(name) for name in weight.inputs[:ZERO_POINT])
+    if dims is None or len(dims) != _MATRIX or integer(weight, "axis", 1) not in {1, -1}:
+        return False
+    return isinstance(dims[1], int) and scales == (dims[1],)
 
 
 def replace_gemm(graph: Graph, unit: Unit) -> bool:

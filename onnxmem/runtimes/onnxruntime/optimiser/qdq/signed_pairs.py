@@ -1,7 +1,7 @@
 """Pairs of QuantizeLinear and DequantizeLinear of int8 become pairs of uint8.
 
 Source: onnxruntime/core/optimizer/qdq_transformer/qdq_s8_to_u8.cc. It runs on processors whose
-8-bit products saturate less with an unsigned side: all of x86.
+8-bit products saturate less with an unsigned side: all of x86 (``QDQIsInt8Allowed``).
 """
 
 import numpy as np
@@ -22,7 +22,9 @@ _OFFSET = 128
 
 
 def make_unsigned(graph: Graph) -> bool:
-    """Convert each pair with equal constant zero points."""
+    """Convert each pair with equal constant zero points; ARM multiplies int8 as it is."""
+    if graph.cpu.is_arm:
+        return False
     changed: list[bool] = []
     for node in walk(graph, make_unsigned, changed):
         if is_quantise(node) and has_single_reader(graph, node):

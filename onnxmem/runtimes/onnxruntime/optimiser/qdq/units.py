@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import UINT8, clip_bounds, is_scalar
@@ -100,7 +101,7 @@ def _cuts_nothing(graph: Graph, cut: Node, quantise: Node) -> bool:
     bounds = clip_bounds(graph, cut)
     if bounds is None or not scale.item():
         return False
-    low, high = (_whole(bound / scale.item()) + origin for bound in bounds)
+    low, high = (_whole(bound / scale.item(), graph.cpu) + origin for bound in bounds)
     return low <= lowest and high >= highest
 
 
@@ -116,9 +117,13 @@ def _constant_zero(graph: Graph, quantise: Node) -> tuple[int, int, int] | None:
     return (int(zero.item()), *held)
 
 
-def _whole(number: float) -> int:
-    """C++'s conversion to int32 on x86, which gives the least number for what does not fit."""
-    return round(number) if _INT32.min <= number <= _INT32.max else int(_INT32.min)
+def _whole(number: float, cpu: Cpu) -> int:
+    """C++'s conversion to int32: what does not fit becomes the least number on x86, the nearest
+    on ARM.
+    """
+    if _INT32.min <= number <= _INT32.max:
+        return round(number)
+    return int(_INT32.max if cpu.is_arm and number > 0 else _INT32.min)
 
 
 def same_quantisation(graph: Graph, one: Node, other: Node) -> bool:

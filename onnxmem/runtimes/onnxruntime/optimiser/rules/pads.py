@@ -3,7 +3,7 @@
 Source: onnxruntime/core/optimizer/pad_fusion.cc.
 """
 
-from onnxmem.runtimes.onnxruntime.optimiser.attributes import integers, number, put, text
+from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer, integers, number, put, text
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (
     has_single_reader,
@@ -52,9 +52,15 @@ def _amounts(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _fits(reader: Node) -> bool:
-    """Measured on onnxruntime 1.31.1: an AveragePool counts what it takes in from then on."""
-    is_pool = is_op(reader, "AveragePool", {1, 7, 10, 11, 19, 22})
-    is_pool |= is_op(reader, "MaxPool", {1, 8, 10, 11, 12, 22})
-    if not is_pool and not is_op(reader, "Conv", {1, 11, 22}):
+    """Whether the reader computes the same with padding of its own.
+
+    An AveragePool counts what it takes in from then on, so that it must have counted its own
+    padding, and not round its size up. Measured on onnxruntime 1.32.0; releases before overlooked
+    the rounding, and fused MaxPool, whose own padding is not zero.
+    """
+    if len(reader.outputs) != 1 or text(reader, "auto_pad", "NOTSET") != "NOTSET":
         return False
-    return len(reader.outputs) == 1 and text(reader, "auto_pad", "NOTSET") == "NOTSET"
+    if is_op(reader, "AveragePool", {1, 7, 10, 11, 19, 22}):
+        counts_own = integer(reader, "count_include_pad") or not any(integers(reader, "pads") or ())
+        return bool(counts_own) and not integer(reader, "ceil_mode")
+    return is_op(reader, "Conv", {1, 11, 22})

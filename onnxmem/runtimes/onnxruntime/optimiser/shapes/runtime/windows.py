@@ -75,7 +75,7 @@ def reordered_in(graph: Graph, node: Node) -> Dims | None:
         return None
     if integer(node, "channels_last"):
         dims = (dims[0], dims[-1], *dims[1:-1])
-    channels, block = dims[1], graph.channel_block
+    channels, block = dims[1], graph.cpu.channel_block
     padded = -(-channels // block) * block if isinstance(channels, int) else channels
     return (dims[0], padded, *dims[2:])
 
