@@ -11,7 +11,7 @@ it: that isn't known here.
 
 Sources: session_state.cc, PrepackConstantInitializedTensors; session_state_utils.cc,
 SaveInitializedTensors; tensorprotoutils.h, kSmallTensorExternalDataThreshold. Verified on
-onnxruntime 1.31.1 on an AVX-512 machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on
+onnxruntime 1.32.0 on an AVX-512 machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on
 the processor. The memory pattern changes nothing.
 """
 

@@ -23,17 +23,35 @@ def _blocks(use: Use) -> Iterator[int]:
     """Packed: A quantised block by block, or nothing but A in floats. Else all of B in floats."""
     rows, depth, columns = product(use.dims(0)[:-1]), use.integer("K", 0), use.integer("N", 0)
     is_half = use.element_bytes() == _HALF
+    scales_bytes, bias_bytes = (_converted_bytes(use, index) for index in (2, 5))
     if not _is_packed(use):
+        yield scales_bytes
         yield _FLOAT * depth * columns
         if is_half:
             yield _FLOAT * rows * depth
             yield _FLOAT * rows * columns
-    elif use.integer("accuracy_level", 0) >= INT8_LEVEL:
+        yield bias_bytes
+        return
+    if use.integer("accuracy_level", 0) >= INT8_LEVEL:
         block = use.integer("block_size", 0)
         size = rows * -(-depth // block) * (block + _BLOCK_STATISTICS)
         yield -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT - 1
     elif is_half:
         yield _FLOAT * rows * depth
+    yield scales_bytes
+    yield bias_bytes
+
+
+def _converted_bytes(use: Use, index: int) -> int:
+    """Scales or a bias of a kernel in fp16, in floats.
+
+    Those that are constant are converted when the session is made; since onnxruntime 1.32 only
+    where B is constant too.
+    """
+    if not use.has(index) or use.element_bytes() != _HALF:
+        return 0
+    is_prepacked = use.is_constant(1) and use.is_constant(index)
+    return 0 if is_prepacked else _FLOAT * product(use.dims(index))
 
 
 def _is_packed(use: Use) -> bool:
