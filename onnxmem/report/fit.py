@@ -11,6 +11,8 @@ from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.rows import Row as JsonRow
+from onnxmem.runtimes.onnxruntime.cpu import cpu_named
+from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
 _SAYS = {True: "yes", False: "no", None: "unknown"}
@@ -115,16 +117,21 @@ def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[s
             for name, number in answer.dims.items()
             if name != answer.setup.dim and name not in symbols
         ),
-        *(("its optimiser emulated",) if _is_emulated(answer, questions[0]) else ()),
+        *_session(answer, settings),
         *((f"{fleet.instances:,} instances",) if fleet.instances > 1 else ()),
         *(("weights shared",) if fleet.shares_weights else ()),
     ]
     return [f"{names}  on {shortened(place.name)}", *paragraph("assumes: ", parts)]
 
 
-def _is_emulated(answer: Answer, question: Question) -> bool:
-    is_runtime = answer.setup.basis in {Basis.ORT_CPU, Basis.ORT_CUDA}
-    return is_runtime and not question.settings.asks_onnxruntime
+def _session(answer: Answer, settings: Settings) -> Iterator[str]:
+    """What is assumed of a session of onnxruntime, where the figures are of one."""
+    if answer.setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+        return
+    if answer.setup.basis == Basis.ORT_CPU:
+        yield f"CPU {cpu_named(settings.cpu).name}"
+    if not settings.asks_onnxruntime:
+        yield "its optimiser emulated"
 
 
 def _at(answer: Answer) -> str:
