@@ -339,7 +339,7 @@ ARENA = (
         ("macs", ["macs", "net.onnx"]),
         ("several", ["peak_bytes"]),
         ("pytorch", [PYTORCH, "net.onnx", "--train", "--batch", "4000"]),
-        ("onnxruntime", [ARENA, "net.onnx", "--batch", "4"]),
+        ("onnxruntime", [ARENA, "net.onnx", "--batch", "4", "--cpu", "avx512"]),
         ("shape", ["OOM when allocating tensor with shape[7,8,16,16] and type float"]),
         ("nothing", ["DefaultCPUAllocator: tried to allocate 7 bytes", "net.onnx"]),
         ("killed", ["Killed process 3 (python) total-vm:9kB, anon-rss:7kB", "net.onnx"]),
