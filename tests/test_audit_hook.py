@@ -109,19 +109,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "flags", [["--json"], ["--train", "--batch", "7"]], ids=["inference", "training"]
 )
-def test_the_model_alone_is_opened(folder: Path, flags: list[str]) -> None:
+def test_the_model_alone_is_opened_and_nothing_is_made(folder: Path, flags: list[str]) -> None:
+    before = {path.name for path in folder.iterdir()}
     commands = [[file.file_name, *flags] for file in LIGHT]
     for file, seen in zip(LIGHT, events(folder, commands), strict=True):
         assert [each[:2] for each in seen if each[:2] != ["open", file.file_name]] == []
         assert len(seen) <= 1
+    assert {path.name for path in folder.iterdir()} == before
 
 
 def test_the_result_is_opened_too(folder: Path) -> None:
     seen = events(folder, [["external-20_GiB.onnx", "--json", "-o", "result.json"]])[0]
     assert [each[1] for each in seen] == ["result.json", "external-20_GiB.onnx"]
-
-
-def test_nothing_is_made_by_a_name_in_a_model(folder: Path) -> None:
-    before = {path.name for path in folder.iterdir()}
-    events(folder, [[file.file_name] for file in LIGHT])
-    assert {path.name for path in folder.iterdir()} == before

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
-import xmlschema
 from golden_text import assert_golden
 from jsonschema import Draft4Validator, Draft202012Validator
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
@@ -20,9 +21,11 @@ from onnxmem.report.check import FORMATS
 from onnxmem.report.check.github import render as annotations
 from onnxmem.report.check.markdown import MARKER, MOST_BYTES, code
 
+if TYPE_CHECKING:
+    import xmlschema
+
 SCHEMAS = Path(__file__).parent / "data" / "schemas"
 SARIF = Draft4Validator(json.loads((SCHEMAS / "sarif-2.1.0-rtm.5.json").read_text()))
-JUNIT = xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
 CHECK = Draft202012Validator(
     json.loads((files("onnxmem.report") / "schema" / "check-1.0.schema.json").read_text())
 )
@@ -108,6 +111,13 @@ def hostile(name: str) -> Checkup:
     return Checkup(models, (Budget(name=name, path=name),))
 
 
+@cache
+def junit() -> "xmlschema.XMLSchema":
+    import xmlschema  # noqa: PLC0415 - 0.3 s, which every collection would take
+
+    return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
+
+
 def sarif_of(text: str) -> Mapping[str, object]:
     document: Mapping[str, object] = json.loads(text)
     SARIF.validate(document)
@@ -134,13 +144,13 @@ def test_a_terminal_gets_no_line_over_its_width() -> None:
 def test_public_schemas_hold(checkup: Checkup) -> None:
     CHECK.validate(json.loads(FORMATS["json"](checkup)))
     sarif_of(FORMATS["sarif"](checkup))
-    JUNIT.validate(FORMATS["junit"](checkup))
+    junit().validate(FORMATS["junit"](checkup))
 
 
 def test_the_schemas_refuse_what_is_wrong() -> None:
     broken = FORMATS["sarif"](CHECKUP).replace('"ruleId"', '"rule_id"')
     assert not SARIF.is_valid(json.loads(broken))
-    assert not JUNIT.is_valid(FORMATS["junit"](CHECKUP).replace("classname", "class"))
+    assert not junit().is_valid(FORMATS["junit"](CHECKUP).replace("classname", "class"))
 
 
 def test_junit_counts_what_it_holds() -> None:
@@ -288,6 +298,6 @@ def test_several_formats_from_one_run(
     assert capsys.readouterr().out == ""
     assert Path("out.txt").read_text().startswith("::error file=mystery.onnx,")
     sarif_of(Path("check.sarif").read_text())
-    JUNIT.validate("check.xml")
+    junit().validate("check.xml")
     assert main([*line.split(), *also]) == 2
     assert main([*line.split(), *also, "--force", "--quiet"]) == 3

@@ -25,8 +25,17 @@ WRITTEN = tuple(file for file in LIGHT if file.name not in {"3 GiB", "weight of 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make every file once."""
+    """Make the files once."""
     return make_all(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture
+def heavy(folder: Path) -> list[HostileFile]:
+    """Make those that take longer, too."""
+    files = [file for file in hostile.ALL if file not in LIGHT]
+    for file in files:
+        file.write(folder / file.file_name)
+    return files
 
 
 def faults_as_json(folder: Path, tmp_path: Path, files: Sequence[HostileFile]) -> list[str]:
@@ -56,9 +65,10 @@ def test_each_file_is_analysed_or_refused(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_so_is_each_of_those_that_take_longer(folder: Path, tmp_path: Path) -> None:
-    files = [file for file in hostile.ALL if file not in LIGHT]
-    assert faults_as_json(folder, tmp_path, files) == []
+def test_so_is_each_of_those_that_take_longer(
+    folder: Path, tmp_path: Path, heavy: list[HostileFile]
+) -> None:
+    assert faults_as_json(folder, tmp_path, heavy) == []
 
 
 SESSION = ("--runtime", "ort-cpu", "--emulate-optimiser")
@@ -128,14 +138,16 @@ def faults_of(
 
 
 def faults_in_writing(
-    folder: Path, tmp_path: Path, command: Sequence[str], files: Sequence[HostileFile]
+    folder: Path, tmp_path: Path, commands: Sequence[Sequence[str]], files: Sequence[HostileFile]
 ) -> list[str]:
-    """Write something of each file, and say what is wrong with any."""
+    """Write something of each file with each command, and say what is wrong with any."""
     made = tmp_path / "made"
     made.mkdir()
-    words = [asked(folder, command, file, made / str(n)) for n, file in enumerate(files)]
+    cases = [(command, file) for command in commands for file in files]
+    words = [asked(folder, *case, made / str(n)) for n, case in enumerate(cases)]
     faults = []
-    for number, (file, each) in enumerate(zip(files, ran(folder, tmp_path, words), strict=True)):
+    all_ran = ran(folder, tmp_path, words)
+    for number, ((command, file), each) in enumerate(zip(cases, all_ran, strict=True)):
         written = list(made.glob(f"{number}.*"))
         wrong = misbehaved(each)
         # An order that cannot be bettered is not written again.
@@ -144,7 +156,7 @@ def faults_in_writing(
             wrong.append(f"{len(written)} files written")
         for path in written:
             wrong += outputs.faults(path.name, path.read_bytes())
-        faults += [f"{file.kind}, {file.name}: {text}" for text in wrong]
+        faults += [f"{' '.join(command)}: {file.kind}, {file.name}: {text}" for text in wrong]
     return faults
 
 
@@ -166,24 +178,25 @@ def test_no_command_trips_over_any(folder: Path, tmp_path: Path, command: str) -
 
 
 @pytest.mark.slow
-def test_the_heaviest_question_is_answered_in_time(folder: Path, tmp_path: Path) -> None:
-    heavy = [file for file in hostile.ALL if file not in LIGHT]
+def test_the_heaviest_question_is_answered_in_time(
+    folder: Path, tmp_path: Path, heavy: list[HostileFile]
+) -> None:
     assert faults_of(folder, tmp_path, COMMANDS["both"], heavy) == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("command", WRITING)
 def test_what_is_written_of_any_is_sound(folder: Path, tmp_path: Path, command: str) -> None:
-    assert faults_in_writing(folder, tmp_path, WRITING[command], WRITTEN) == []
+    assert faults_in_writing(folder, tmp_path, [WRITING[command]], WRITTEN) == []
 
 
 TELLING = set("newline bidi script attribute formula dot".split()) | {"json in html"}
 
 
-@pytest.mark.parametrize("command", ["page", "export csv", "export dot", "export chrome"])
-def test_no_name_gets_out_of_what_is_written(folder: Path, tmp_path: Path, command: str) -> None:
+def test_no_name_gets_out_of_what_is_written(folder: Path, tmp_path: Path) -> None:
+    commands = [WRITING[name] for name in ("page", "export csv", "export dot", "export chrome")]
     named = [file for file in WRITTEN if file.kind == "name" and file.name in TELLING]
-    assert faults_in_writing(folder, tmp_path, WRITING[command], named) == []
+    assert faults_in_writing(folder, tmp_path, commands, named) == []
 
 
 def test_the_time_is_that_of_the_promise() -> None:

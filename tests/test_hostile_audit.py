@@ -22,7 +22,7 @@ resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make every file once."""
+    """Make the files once."""
     return make_all(tmp_path_factory.mktemp("hostile"))
 
 

@@ -116,7 +116,7 @@ def said(made: Made) -> object:
 
 
 @pytest.mark.parametrize("op_type", OPERANDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_it_is_what_the_reference_makes(op_type: str, data: st.DataObject) -> None:
     inputs = data.draw(OPERANDS[op_type])

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import model_of
+from in_process import work_here
 from models_on_disk import CONVNET, write_model
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
@@ -49,6 +50,12 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _is_left_empty(temporary: Path) -> object:
     yield
     assert not any(temporary.iterdir())
+
+
+@pytest.fixture
+def _in_this_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For figures that a process of its own would not change."""
+    work_here(monkeypatch, tmp_path)
 
 
 def measured(
@@ -94,6 +101,7 @@ def test_a_chain_takes_what_it_does_by_hand() -> None:
     assert len(found.seconds_per_run) == found.runs == 3
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_scratch_is_that_of_the_kernel() -> None:
     """A Softmax along another axis than the last works on a transposed copy, and back."""
     text = "agraph (float[3,5] x) => (float[3,5] y) { y = Softmax <axis = 0> (x) }"
@@ -115,6 +123,7 @@ def test_the_process_is_larger_than_its_arena() -> None:
     assert found.load_peak_bytes < found.process_peak_bytes
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_made_up_weights_are_prepacked_each() -> None:
     """Two equal matrices of zeros would share one packed copy."""
     text = """agraph (float[1,512] x) => (float[1,512] z) <float[512,512] v, float[512,512] w> {
@@ -127,28 +136,21 @@ def test_made_up_weights_are_prepacked_each() -> None:
     assert found.num_filled == 2
 
 
-@pytest.mark.parametrize(
-    ("model", "figures"),
-    [
-        ("squeezenet", (31_428_608, 31_428_608, 31_428_608, 128)),
-        ("shufflenet", None),
-    ],
-)
-def test_a_model_at_another_batch_than_its_own(model: str, figures: tuple[int, ...] | None) -> None:
-    found = measured(LIGHT / f"light_{model}.onnx", Request(batch=8))
+def test_a_model_at_another_batch_than_its_own() -> None:
+    found = measured(LIGHT / "light_squeezenet.onnx", Request(batch=8))
     sizes = (
         found.requested_peak_bytes,
         found.with_scratch_peak_bytes,
         found.pattern_block_bytes,
         found.base_bytes,
     )
-    assert figures is None or sizes == figures
+    assert sizes == (31_428_608, 31_428_608, 31_428_608, 128)
     assert found.num_filled == 0
 
 
 def test_models_of_the_repository_run() -> None:
     assert measured(MODELS / "mlp.onnx", Request(batch=4)).requested_peak_bytes == 3200
-    found = measured(MODELS / "resnet50.onnx", Request(batch=4))
+    found = measured(MODELS / "resnet50.onnx", Request(batch=2))
     assert found.num_filled == 77
     assert found.held_steady_bytes is not None
     assert found.held_bytes is not None
@@ -164,13 +166,18 @@ def test_models_of_the_repository_run() -> None:
         SessionOptions(level="extended", config={"session.set_denormal_as_zero": "1"}),
     ],
 )
-def test_every_option_opens_a_session(options: SessionOptions, tmp_path: Path) -> None:
+def test_every_option_opens_a_session(
+    options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / write_model(tmp_path / "net.onnx", CONVNET)
+    if not options.config:  # which changes how the process computes
+        work_here(monkeypatch, tmp_path)
     found = measured(path, Request(batch=3), MeasureSettings(options=options, runs=2))
     assert found.held_steady_bytes is not None
     assert (found.pattern_block_bytes == 0) is (not options.enable_mem_pattern)
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_an_arena_that_grows_by_what_is_asked_for_holds_no_more() -> None:
     options = SessionOptions(level="off", arena_extend_strategy="kSameAsRequested")
     found = measured(model_of(CHAIN), Request(batch=11), MeasureSettings(options=options))
@@ -184,6 +191,7 @@ def test_without_an_arena_the_process_is_still_measured() -> None:
     assert found.process_peak_bytes is not None
 
 
+@pytest.mark.usefixtures("_in_this_process")
 def test_inputs_of_every_kind_are_made_up() -> None:
     text = """agraph (string[3] s, bool[2] b, int32[4] i, float16[5] h, bfloat16[2,2] f, float x) =>
         (string[3] t, bool[2] c, int32[4] j, float16[5] k, float[2,2] g, float y) {
@@ -232,9 +240,9 @@ def test_a_loop_without_end_runs_into_its_time() -> None:
             b = Add(a, a)
         }>
     }"""
-    found = failed(text, MeasureSettings(seconds=3.0))
+    found = failed(text, MeasureSettings(seconds=2.0))
     assert found.code == "measure_timeout"
-    assert "3 s" in found.message
+    assert "2 s" in found.message
 
 
 def test_half_a_terabyte_is_not_to_be_had() -> None:

@@ -119,6 +119,7 @@ def test_the_figures_are_in_order(graph: Graph) -> None:
     assert found.in_place_peak_bytes <= found.peak_bytes
     assert found.in_place_peak_bytes <= found.naive_in_place_bytes <= found.naive_bytes
     assert found.arena.size_bytes >= found.arena.lower_bound_bytes == found.in_place_peak_bytes
+    assert found.unknown_tensors == ()
 
 
 @given(graphs(with_unknown=True))
@@ -127,6 +128,11 @@ def test_the_figures_are_in_order_also_where_sizes_are_unknown(graph: Graph) -> 
     assert (found.in_place_peak_bytes or 0) <= (found.peak_bytes or 0) <= (found.naive_bytes or 0)
     assert (found.naive_in_place_bytes or 0) <= (found.naive_bytes or 0)
     assert found.arena.size_bytes >= (found.in_place_peak_bytes or 0)
+    tensors = activations(graph)
+    assert set(found.unknown_tensors) <= {t.name for t in tensors if t.size_bytes is None}
+    if tensors and not any(oracle.is_known(tensor) for tensor in tensors):
+        assert (found.naive_bytes, found.peak_bytes) == (None, None)
+        assert not found.in_place_peak_bytes
 
 
 @settings(max_examples=300)
@@ -140,38 +146,18 @@ def test_the_figures_are_the_oracles(graph: Graph) -> None:
     assert (found.naive_in_place_bytes or 0) == oracle.naive(graph, in_place=True)
     assert (found.peak_bytes or 0) == max([*alone, *shared])
     assert (found.in_place_peak_bytes or 0) == max(shared)
+    assert_live_at_peak_adds_up(graph, found)
+    # No two live buffers share an address.
+    blocks = list(read_scope(graph, buffer_lifetimes).blocks())
+    assert oracle.overlaps(blocks, dict(found.arena.offsets)) == []
 
 
-@given(graphs() | graphs(with_unknown=True))
-def test_what_is_live_at_the_peak_sums_to_the_peak(graph: Graph) -> None:
-    found = activation_memory(graph)
+def assert_live_at_peak_adds_up(graph: Graph, found: ActivationMemory) -> None:
     assert sum(live.size_bytes for live in found.live_at_peak) == (found.in_place_peak_bytes or 0)
     assert len({live.tensor for live in found.live_at_peak}) == len(found.live_at_peak)
     assert all(live.tensor in graph.tensors for live in found.live_at_peak)
     if found.peak_step is not None:
         assert found.peak_node == graph.nodes[found.peak_step].name
-
-
-@given(graphs() | graphs(with_unknown=True))
-def test_no_two_live_buffers_share_an_address(graph: Graph) -> None:
-    blocks = list(read_scope(graph, buffer_lifetimes).blocks())
-    offsets = dict(activation_memory(graph).arena.offsets)
-    assert oracle.overlaps(blocks, offsets) == []
-
-
-@given(graphs())
-def test_unknown_tensors_are_named_and_nothing_else_is(graph: Graph) -> None:
-    assert activation_memory(graph).unknown_tensors == ()
-
-
-@given(graphs(with_unknown=True))
-def test_no_figure_without_a_known_tensor(graph: Graph) -> None:
-    found = activation_memory(graph)
-    tensors = activations(graph)
-    assert set(found.unknown_tensors) <= {t.name for t in tensors if t.size_bytes is None}
-    if tensors and not any(oracle.is_known(tensor) for tensor in tensors):
-        assert (found.naive_bytes, found.peak_bytes) == (None, None)
-        assert not found.in_place_peak_bytes
 
 
 @given(graphs() | graphs(with_unknown=True))

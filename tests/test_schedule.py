@@ -140,7 +140,7 @@ def random_graph(draws: Random) -> Graph:
 def test_proven_is_what_no_order_beats() -> None:
     draws = Random(8)  # noqa: S311 - the same problems each time
     num_proven = num_better = 0
-    for _ in range(400):
+    for _ in range(200):
         problem = random_problem(draws)
         found = best_schedule(problem)
         assert found.peak_bytes == peak(problem, found.order)
@@ -151,8 +151,8 @@ def test_proven_is_what_no_order_beats() -> None:
         assert found.is_proven == (found.peak_bytes == least)
         num_proven += found.is_proven
         num_better += found.peak_bytes < found.file_peak_bytes
-    assert num_proven == 400
-    assert num_better > 50
+    assert num_proven == 200
+    assert num_better > 25
 
 
 @pytest.mark.parametrize("is_shared", [False, True])

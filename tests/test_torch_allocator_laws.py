@@ -152,7 +152,7 @@ SETTINGS = st.builds(
 
 
 @given(events(), SETTINGS)
-@hypothesis_settings(max_examples=400, deadline=None)
+@hypothesis_settings(max_examples=200, deadline=None)
 def test_it_does_what_a_naive_allocator_does(made: list[Event], settings: TorchSettings) -> None:
     allocator = CachingAllocator(settings)
     naive = Naive(settings.expandable_segments, settings.max_split_bytes or ENDLESS)
@@ -184,16 +184,7 @@ def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
         reserved_bytes = allocator.reserved_bytes
     assert allocator.asked_peak_bytes <= allocator.allocated_peak_bytes <= reserved_bytes
     assert 0 <= allocator.idle_bytes <= reserved_bytes
-
-
-@given(events(), SETTINGS)
-@hypothesis_settings(deadline=None)
-def test_freeing_everything_leaves_the_reserved_bytes(
-    made: list[Event], settings: TorchSettings
-) -> None:
-    allocator = CachingAllocator(settings)
-    run(allocator, made)
-    reserved_bytes = allocator.reserved_bytes
+    # Freeing everything leaves the reserved bytes.
     alive = {number for number, size in made if size > 0} - {n for n, size in made if size < 0}
     for number in alive:
         allocator.free(number)

@@ -34,8 +34,8 @@ class Ran:
 
 
 def make_all(folder: Path) -> Path:
-    """Make every file once, and a sound one."""
-    for file in ALL:
+    """Make every file that the default run takes, and a sound one."""
+    for file in LIGHT:
         file.write(folder / file.file_name)
     write_model(folder / MODEL)
     return folder
