@@ -33,7 +33,9 @@ def serve(home: str) -> NoReturn:
     answer_to = os.dup(1)
     os.dup2(2, 1)
     if home not in sys.path:
-        sys.path.insert(0, home)
+        # Behind the standard library, whose modules a file of a checkout may be named like.
+        packages = (at for at, entry in enumerate(sys.path) if entry.endswith("-packages"))
+        sys.path.insert(next(packages, len(sys.path)), home)
     request = sys.stdin.buffer.readline()
     # Not by ``threading``, which would cost the process 150 KiB.
     _thread.start_new_thread(_end_with_parent, ())
