@@ -7,6 +7,7 @@ import pytest
 from graphs import model_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from static_graphs import static_graph
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
@@ -166,6 +167,12 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
         limit = onnxmem.analyze(model, budget_bytes=least).max_batch
         assert limit is not None
         assert limit.batch == 0
+
+
+def test_a_total_that_the_rows_do_not_give_leaves_no_rows() -> None:
+    """In this random graph the weights that tell shapes do not grow evenly with the batch."""
+    analysis = onnxmem.analyze(static_graph(164))
+    assert analysis.symbolic == NoRows("the total at some dims is not what the rows say")
 
 
 def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
