@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from onnxmem.training import TrainingMemory
     from onnxmem.values import Values
 
-_STEPS = 2
-"""Training steps that PyTorch's allocator is replayed for: no network's third asked for more
-than its second.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -135,7 +130,7 @@ class Question:
             else asked.cuda_context_bytes,
         )
         sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
-        return torch.replay(sizes[:held], sizes[held:], steps=_STEPS, settings=settings)
+        return torch.replay(sizes[:held], sizes[held:], settings=settings)
 
     def runtime_memories(
         self, terms: Terms, fed: Mapping[str, "Values"]

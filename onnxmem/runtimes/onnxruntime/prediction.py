@@ -8,8 +8,7 @@ settings, after which a session holds what it will go on holding.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
@@ -19,7 +18,7 @@ from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedE
 from onnxmem.runtimes.onnxruntime.allocation.course import undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
-from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
+from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
@@ -152,6 +151,15 @@ class ReplayError(OnnxmemError):
     code: ClassVar[str] = "replay"
 
 
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """What a device of some capacity does to a session."""
+
+    num_retries: int
+    """Regions that are made smaller than asked for."""
+    is_out_of_memory: bool
+
+
 def arena_figures(
     session_graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
 ) -> tuple[ArenaFigures, Unknowns]:
@@ -160,7 +168,7 @@ def arena_figures(
     :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
     """
     try:
-        return _replayed(session_graph, options, kernels)
+        return _figures(_Replay.of(session_graph, options, kernels))
     except ArenaExhaustedError as fault:
         message = "the buffers of a run are more bytes than there are addresses"
         if options.gpu_mem_limit_bytes is not None:
@@ -168,41 +176,78 @@ def arena_figures(
         raise ReplayError(message) from fault
 
 
-def _replayed(
-    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels
-) -> tuple[ArenaFigures, Unknowns]:
-    made = plan(
-        session_graph.graph,
-        Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse),
-    )
-    packed = packing(session_graph.graph, options, kernels, session_graph.facts)
-    opsets = {entry.domain: entry.version for entry in session_graph.optimised.proto.opset_import}
-    # A kernel that may not pack beforehand packs while it runs.
-    constants = {} if options.disable_prepacking else initializers(session_graph.graph)
-    rules = _Rules(
-        kernels,
-        opsets,
-        session_graph.facts.cpu,
-        constants,
-        lasting=_addresses(session_graph.graph),
-    )
-    course = session_graph.course
-    loaded = partial(Session, made, scratch=rules.of, course=course)
-    first = loaded(_loaded_arena(packed, options, kernels), uses_pattern=False)
+def arena_pressure(
+    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels, capacity_bytes: int
+) -> Pressure:
+    """Replay a session's load and its runs on a device that has so many bytes for its arena."""
+    replay = _Replay.of(session_graph, options, kernels)
+    arena = None
+    try:
+        arena = _loaded_arena(replay.packed, options, kernels, capacity_bytes)
+        session = replay.session(arena, uses_pattern=options.enable_mem_pattern)
+        for _ in range(STEADY_RUNS):
+            session.run()
+            if options.shrinks_arena:
+                arena.shrink()
+    except ArenaExhaustedError:
+        return Pressure(0 if arena is None else arena.num_retries, is_out_of_memory=True)
+    return Pressure(arena.num_retries, is_out_of_memory=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What all runs of a session have in common."""
+
+    graph: SessionGraph
+    options: SessionOptions
+    packed: Packing
+    rules: _Rules
+    plan: Plan
+
+    @classmethod
+    def of(cls, session_graph: SessionGraph, options: SessionOptions, kernels: Kernels) -> Self:
+        """Plan a session; nothing is allocated yet."""
+        planning = Planning(
+            session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse
+        )
+        proto = session_graph.optimised.proto
+        rules = _Rules(
+            kernels,
+            {entry.domain: entry.version for entry in proto.opset_import},
+            session_graph.facts.cpu,
+            # A kernel that may not pack beforehand packs while it runs.
+            {} if options.disable_prepacking else initializers(session_graph.graph),
+            lasting=_addresses(session_graph.graph),
+        )
+        packed = packing(session_graph.graph, options, kernels, session_graph.facts)
+        return cls(session_graph, options, packed, rules, plan(session_graph.graph, planning))
+
+    def session(self, arena: Arena | None = None, *, uses_pattern: bool = True) -> Session:
+        """A session before its first run; by default on a device that is large enough."""
+        loaded = arena or _loaded_arena(self.packed, self.options, self.rules.kernels)
+        course = self.graph.course
+        return Session(
+            self.plan, loaded, scratch=self.rules.of, course=course, uses_pattern=uses_pattern
+        )
+
+
+def _figures(replay: _Replay) -> tuple[ArenaFigures, Unknowns]:
+    options, packed, kernels = replay.options, replay.packed, replay.rules.kernels
+    first = replay.session(uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     loaded_regions = arena_regions(first.arena)
     nodes = first.run()
-    left = undecided(course)
+    left = undecided(replay.graph.course)
     unknown = Unknowns(
         tuple(first.unsized),
-        rules.unknown.copy(),  # of this run, for the others meet the same operators again
+        replay.rules.unknown.copy(),  # of this run, for the others meet the same operators again
         left.trips,
         left.branches,
         left.bounds,
-        session_graph.deciding,
+        replay.graph.deciding,
     )
     in_use_peak_bytes, held_bytes = first.arena.in_use_peak_bytes, first.arena.held_bytes
-    traced = loaded(_loaded_arena(packed, options, kernels))
+    traced = replay.session()
     traced.run()
     steady = traced if options.enable_mem_pattern else first
     resident_bytes = 0
@@ -248,11 +293,21 @@ def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:
     return arena.touched_bytes - allocated_bytes
 
 
-def _loaded_arena(packed: Packing, options: SessionOptions, kernels: Kernels) -> Arena:
-    """The arena of a session before its first run."""
+def _loaded_arena(
+    packed: Packing,
+    options: SessionOptions,
+    kernels: Kernels,
+    capacity_bytes: int | None = None,
+) -> Arena:
+    """The arena of a session before its first run.
+
+    :raises ArenaExhaustedError: it does not fit.
+    """
     given = ArenaOptions(doubles=options.arena_extend_strategy == "kNextPowerOfTwo")
     if options.gpu_mem_limit_bytes is not None:
         given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
+    if capacity_bytes is not None:
+        given = replace(given, capacity_bytes=capacity_bytes)
     if kernels.provider == "cpu":
         given = replace(given, mapped_from_bytes=MEASURED.mmap_threshold_bytes)
     arena = Arena(given)

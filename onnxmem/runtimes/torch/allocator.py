@@ -7,16 +7,26 @@ function is named at each.
 from dataclasses import dataclass, field
 
 from onnxmem.runtimes.torch.blocks import Block
-from onnxmem.runtimes.torch.pools import ExpandablePool, Pool, SegmentPool
+from onnxmem.runtimes.torch.pools import DeviceMemory, ExpandablePool, Pool, SegmentPool
 from onnxmem.runtimes.torch.rounding import SMALL_BYTES, rounded_bytes
 from onnxmem.runtimes.torch.settings import TorchSettings
 
 
+class OutOfMemoryError(Exception):
+    """The device has too little memory left for a request, also after all caches are released."""
+
+
 @dataclass(slots=True)
 class CachingAllocator:
-    """Serves allocations and frees, and counts as `torch.cuda.memory_stats` does."""
+    """Serves allocations and frees, and counts as `torch.cuda.memory_stats` does.
+
+    Where the device has no more memory, cached segments are given back and the request is tried
+    again before it fails (DeviceCachingAllocator::malloc).
+    """
 
     settings: TorchSettings
+    capacity_bytes: int | None = None
+    """What the device has for the allocator; ``None``: as much as is asked for."""
     asked_bytes: int = 0
     """requested_bytes.all.current: what tensors asked for."""
     asked_peak_bytes: int = 0
@@ -24,7 +34,10 @@ class CachingAllocator:
     """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
     allocated_peak_bytes: int = 0
     idle_bytes: int = 0
-    """Reserved and not allocated, when the reserved bytes last grew."""
+    """Reserved and not allocated, when the reserved bytes last reached a new peak."""
+    num_retries: int = 0
+    """num_alloc_retries: requests that were served only after caches were released, or failed."""
+    _device: DeviceMemory = field(init=False)
     _small: Pool = field(init=False)
     _large: Pool = field(init=False)
     _blocks: dict[int, Block] = field(default_factory=dict)
@@ -33,13 +46,20 @@ class CachingAllocator:
 
     def __post_init__(self) -> None:
         kind = ExpandablePool if self.settings.expandable_segments else SegmentPool
-        self._small = kind(is_small=True, max_split_bytes=self.settings.max_split_bytes)
-        self._large = kind(is_small=False, max_split_bytes=self.settings.max_split_bytes)
+        limit = self.settings.max_split_bytes
+        self._device = DeviceMemory(self.capacity_bytes)
+        self._small = kind(is_small=True, device=self._device, max_split_bytes=limit)
+        self._large = kind(is_small=False, device=self._device, max_split_bytes=limit)
 
     @property
     def reserved_bytes(self) -> int:
-        """Bytes taken from the device; they never fall, so they are their own peak."""
-        return self._small.reserved_bytes + self._large.reserved_bytes
+        """reserved_bytes.all.current: bytes taken from the device."""
+        return self._device.reserved_bytes
+
+    @property
+    def reserved_peak_bytes(self) -> int:
+        """reserved_bytes.all.peak."""
+        return self._device.reserved_peak_bytes
 
     @property
     def num_segments(self) -> int:
@@ -51,10 +71,15 @@ class CachingAllocator:
         """Free bytes of segments that are in use in part: empty_cache gives none of them back."""
         return self._small.split_bytes() + self._large.split_bytes()
 
+    def layout(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes of all blocks, by segment; from equal layouts the same requests go the same way."""
+        return (*self._small.layout(), (), *self._large.layout())
+
     def allocate(self, number: int, size_bytes: int) -> None:
         """Find a block for `size_bytes` and call it by `number` (malloc); 0 bytes take none.
 
         :raises ValueError: a number that is in use.
+        :raises OutOfMemoryError: the device has too little memory.
         """
         if number in self._blocks:
             msg = f"block {number} is allocated twice"
@@ -65,14 +90,15 @@ class CachingAllocator:
             rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
             self._rounded[size_bytes] = rounded, self._pool(rounded)
         rounded, pool = self._rounded[size_bytes]
-        reserved_before_bytes = pool.reserved_bytes
-        block = self._blocks[number] = pool.take(rounded)
+        peak_before_bytes = self._device.reserved_peak_bytes
+        block = pool.cached(rounded) or pool.reserved(rounded) or self._retried(pool, rounded)
+        self._blocks[number] = block
         block.asked_bytes = size_bytes
         self.asked_bytes = asked_bytes = self.asked_bytes + size_bytes
         self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
         self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
-        if pool.reserved_bytes > reserved_before_bytes:
+        if self._device.reserved_peak_bytes > peak_before_bytes:
             self.idle_bytes = self.reserved_bytes - allocated_bytes
 
     def free(self, number: int) -> None:
@@ -93,6 +119,21 @@ class CachingAllocator:
     def rename(self, number: int, new_number: int) -> None:
         """Call the block called `number` by another number that is not in use."""
         self._blocks[new_number] = self._blocks.pop(number)
+
+    def _retried(self, pool: Pool, rounded: int) -> Block:
+        """Release what is cached and try again: first what may be enough, then all of it (malloc).
+
+        :raises OutOfMemoryError: the device has too little memory all the same.
+        """
+        if pool.release_oversize(rounded) and (block := pool.reserved(rounded)) is not None:
+            return block
+        self._large.release()
+        self._small.release()
+        self.num_retries += 1
+        found = pool.reserved(rounded)
+        if found is None:
+            raise OutOfMemoryError
+        return found
 
     def _pool(self, size_bytes: int) -> Pool:
         """The pool of a rounded size (get_pool)."""

@@ -3,28 +3,35 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Self
+from typing import Final, Self
 
 from onnxmem.collecting import without_collection
-from onnxmem.runtimes.torch.allocator import CachingAllocator
+from onnxmem.runtimes.torch.allocator import CachingAllocator, OutOfMemoryError
 from onnxmem.runtimes.torch.settings import TorchSettings
 from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
 Event = tuple[int, int]
 """A block's number, and the bytes that are allocated for it; below 0 those that are freed."""
 
-STEPS = 3
-"""The first makes the segments, the second finds them cut; most are steady from there on."""
+MOST_STEPS: Final = 8
+"""Where a replay ends that is not steady before: the first step makes the segments, the second
+finds them cut, and most are steady from there on."""
 
 
 @without_collection()
 def replay(
     setup_events: Iterable[Event],
     step_events: Iterable[Event],
-    steps: int = STEPS,
+    steps: int = MOST_STEPS,
     settings: TorchSettings | None = None,
+    *,
+    capacity_bytes: int | None = None,
 ) -> TorchMemory:
-    """Replay a training run: `setup_events` once, then `step_events` for `steps` times.
+    """Replay a training run: `setup_events` once, then `step_events` until the steps are steady.
+
+    Steps are steady where one leaves all blocks as it found them; `steps` is the most. With
+    `capacity_bytes` the device has so much for the allocator: cached segments are given back where
+    it has no more, and the replay ends where that does not help.
 
     Setup holds what lives from step to step (parameters, buffers, the optimizer's state, inputs).
     Workspaces are taken at the start of the first step and stay. What a step leaves allocated, its
@@ -36,27 +43,29 @@ def replay(
     :raises ValueError: a block that is allocated twice or freed when it is not allocated.
     """
     settings = settings or TorchSettings()
-    allocator = CachingAllocator(settings)
+    allocator = CachingAllocator(settings, capacity_bytes)
     setup = tuple(setup_events)
-    run(allocator, setup)
-    numbers = count(-1, -1)  # the events' own are from 0 on
-    num_handles = settings.num_cublas_handles if settings.cublas_workspace_bytes else 0
-    for size_bytes in (settings.cublas_workspace_bytes,) * num_handles:
-        allocator.allocate(next(numbers), size_bytes)
-    allocator.allocate(next(numbers), settings.cudnn_workspace_bytes)
-    reserved = _reserved_by_step(allocator, _Step.of(setup, tuple(step_events)), steps)
+    reserved: list[int] = []
+    is_out_of_memory = False
+    try:
+        _set_up(allocator, setup)
+        _run_steps(allocator, _Step.of(setup, tuple(step_events)), steps, reserved)
+    except OutOfMemoryError:
+        is_out_of_memory = True
     return TorchMemory(
         asked_peak_bytes=allocator.asked_peak_bytes,
         allocated_peak_bytes=allocator.allocated_peak_bytes,
-        reserved_peak_bytes=allocator.reserved_bytes,
+        reserved_peak_bytes=allocator.reserved_peak_bytes,
         fragmentation_bytes=allocator.idle_bytes,
         allocated_end_bytes=allocator.allocated_bytes,
         inactive_split_end_bytes=allocator.inactive_split_bytes,
         num_segments=allocator.num_segments,
-        reserved_by_step_bytes=reserved,
-        cublas_workspace_bytes=settings.cublas_workspace_bytes * num_handles,
+        reserved_by_step_bytes=tuple(reserved),
+        cublas_workspace_bytes=settings.cublas_workspace_bytes * settings.num_workspaces,
         cudnn_workspace_bytes=settings.cudnn_workspace_bytes,
         context_bytes=settings.context_bytes,
+        num_retries=allocator.num_retries,
+        is_out_of_memory=is_out_of_memory,
     )
 
 
@@ -95,17 +104,32 @@ class _Step:
         return cls(events, [(number, -size) for number, size in left.items()], handed_on)
 
 
-def _reserved_by_step(allocator: CachingAllocator, step: _Step, steps: int) -> tuple[int, ...]:
-    """Run a step again and again: the bytes reserved after each."""
-    reserved = []
-    for place in range(steps):
-        if place:
+def _set_up(allocator: CachingAllocator, setup: Sequence[Event]) -> None:
+    """Allocate what lives from step to step, and the workspaces."""
+    settings = allocator.settings
+    run(allocator, setup)
+    numbers = count(-1, -1)  # the events' own are from 0 on
+    for size_bytes in (settings.cublas_workspace_bytes,) * settings.num_workspaces:
+        allocator.allocate(next(numbers), size_bytes)
+    allocator.allocate(next(numbers), settings.cudnn_workspace_bytes)
+
+
+def _run_steps(
+    allocator: CachingAllocator, step: _Step, steps: int, reserved: list[int]
+) -> None:
+    """Run a step again and again until it is steady: the bytes reserved after each."""
+    layout: tuple[tuple[int, ...], ...] = ()
+    for index in range(steps):
+        if index:
             run(allocator, step.freed_next)
             for heir, number in step.handed_on:
                 allocator.rename(heir, number)
         run(allocator, step.events)
         reserved.append(allocator.reserved_bytes)
-    return tuple(reserved)
+        before, layout = layout, allocator.layout()
+        # Blocks that lie as they lay a step ago are asked for and freed the same way again.
+        if layout == before:
+            return
 
 
 def _alive_after(events: Sequence[Event]) -> dict[int, int]:

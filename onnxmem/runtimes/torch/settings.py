@@ -41,6 +41,11 @@ class TorchSettings:
     context_bytes: int = CONTEXT_BYTES
     """The CUDA context and loaded kernels, outside the allocator."""
 
+    @property
+    def num_workspaces(self) -> int:
+        """Handles that have a workspace of cuBLAS."""
+        return self.num_cublas_handles if self.cublas_workspace_bytes else 0
+
     def __post_init__(self) -> None:
         """Refuse what PyTorch refuses (parseMaxSplitSize).
 

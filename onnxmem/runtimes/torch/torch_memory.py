@@ -22,13 +22,17 @@ class TorchMemory:
     num_segments: int
     """Segments taken from the device; an expandable one counts once."""
     reserved_by_step_bytes: tuple[int, ...]
-    """Reserved after each step: it grows in the first ones, then is the same."""
+    """Reserved after each step until the steps are steady: it may grow in the first ones."""
     cublas_workspace_bytes: int
     """Of all handles together; in the allocated bytes."""
     cudnn_workspace_bytes: int
     """In the allocated bytes."""
     context_bytes: int
     """The CUDA context and loaded kernels: an assumption, in no figure but the total."""
+    num_retries: int = 0
+    """Requests for which cached segments had to be given back to a device that was full."""
+    is_out_of_memory: bool = False
+    """Whether a request failed: then all figures are of the time until then."""
 
     @property
     def total_bytes(self) -> int:

@@ -10,6 +10,8 @@ Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
 * where no chunk fits, a region is added: by default of the region size, which starts at 1 MiB and
   doubles until the request fits; after a region that fitted at once it doubles up to 1 GiB
   (``Extend``, ``kNextPowerOfTwo``), or else of just the request (``kSameAsRequested``);
+* where the device has too little left for a region, nine tenths of it are tried, again and again,
+  as long as the request fits and 8 KiB are left (``Extend``, ``kBackpedalFactor``);
 * freed chunks merge with free neighbours of their region (``FreeAndMaybeCoalesce``);
 * regions stay until the arena shrinks, which frees wholly unused ones, but never the first one
   where regions double (``Shrink``);
@@ -26,6 +28,9 @@ MINIMUM_BYTES: Final = 256
 """``kMinAllocationSize``."""
 _MIB: Final = 1 << 20
 _NO_LIMIT: Final = (1 << 63) - 1
+_BACKPEDAL: Final = 0.8999999761581421
+"""``kBackpedalFactor``: 0.9 as a float of 32 bits."""
+_LEAST_REGION_BYTES: Final = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,8 @@ class ArenaOptions:
     """``max_power_of_two_extend_bytes``."""
     limit_bytes: int = _NO_LIMIT
     """``gpu_mem_limit``."""
+    capacity_bytes: int = _NO_LIMIT
+    """What the device has for regions and reserved bytes."""
     mapped_from_bytes: int | None = None
     """Regions of this size and more get pages of their own from the C library, and Linux puts each
     mapping below the last one; smaller ones, or without it all, stand in the order of making."""
@@ -76,6 +83,8 @@ class Arena:
     requested_peak_bytes: int = 0
     held_bytes: int = 0
     """Regions and reserved bytes."""
+    num_retries: int = 0
+    """Regions that were made smaller because the device had too little left."""
     regions: dict[int, int] = field(default_factory=dict)
     """Size of each region, by number."""
     touched: dict[int, TouchedRanges] = field(default_factory=dict)
@@ -90,7 +99,12 @@ class Arena:
         self._growth_bytes = _rounded_up(min(self.options.initial_bytes, self.options.limit_bytes))
 
     def reserve(self, size_bytes: int) -> None:
-        """Hold bytes beside the regions, as for weights."""
+        """Hold bytes beside the regions, as for weights.
+
+        :raises ArenaExhaustedError: the device has fewer.
+        """
+        if size_bytes > self.options.capacity_bytes - self.held_bytes:
+            raise ArenaExhaustedError
         self.held_bytes += size_bytes
         self.requested_bytes += size_bytes
         self._use(size_bytes)
@@ -98,7 +112,7 @@ class Arena:
     def allocate(self, size_bytes: int) -> Chunk | None:
         """Serve a request; ``None`` where it asks for nothing.
 
-        :raises ArenaExhaustedError: the limit is reached.
+        :raises ArenaExhaustedError: the limit is reached, or the device is full.
         """
         if size_bytes == 0:
             return None
@@ -165,7 +179,7 @@ class Arena:
         available -= available % MINIMUM_BYTES
         if rounded > available:
             raise ArenaExhaustedError
-        size = min(self._next_region_bytes(rounded), available)
+        size = self._given(min(self._next_region_bytes(rounded), available), rounded)
         number = self._num_regions
         self._num_regions += 1
         self.regions[number] = size
@@ -173,6 +187,18 @@ class Arena:
         chunk = Chunk(self._region_address(number, size), size, number)
         self._chunks[chunk.address] = chunk
         return chunk
+
+    def _given(self, size: int, rounded: int) -> int:
+        """Bytes of a region that the device has: less than asked for where it is nearly full."""
+        left = self.options.capacity_bytes - self.held_bytes
+        if size <= left:
+            return size
+        while size > left:
+            size = _rounded_up(int(size * _BACKPEDAL))
+            if size < rounded or size < _LEAST_REGION_BYTES:
+                raise ArenaExhaustedError
+        self.num_retries += 1
+        return size
 
     def _region_address(self, number: int, size_bytes: int) -> int:
         mapped_from = self.options.mapped_from_bytes
