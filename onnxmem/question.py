@@ -15,7 +15,8 @@ from onnxmem.limits import Limits
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.given_values import unused_values
 from onnxmem.row_finding import free_dims, symbolic_terms
-from onnxmem.runtimes import torch
+from onnxmem.runtimes import assumed, torch
+from onnxmem.runtimes.assumed import Assumed
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 from onnxmem.training.rules_of_thumb import (
@@ -29,9 +30,8 @@ if TYPE_CHECKING:
     from onnxmem.kv_cache import CacheMemory, KvCache, Step
     from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
-    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
-    from onnxmem.training import TrainingMemory
     from onnxmem.values import Values
 
 
@@ -115,22 +115,46 @@ class Question:
             return None
         return measure.run_as_asked(self.source, self.settings)
 
-    def torch_memory(self, training: "TrainingMemory | None") -> "TorchMemory | None":
-        """Replay the step's allocations; ``None`` where no training is asked for."""
+    def torch_settings(self, terms: Terms) -> "TorchSettings":
+        """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
+        asked, usual = self.settings, torch.TorchSettings()
+        multiplies = terms.training is not None and terms.training.multiplies_matrices
+        return torch.TorchSettings(
+            expandable_segments=asked.expandable_segments,
+            cublas_workspace_bytes=usual.cublas_workspace_bytes if multiplies else 0,
+            cudnn_workspace_bytes=self.workspace(terms).size_bytes,
+            context_bytes=self.torch_context.size_bytes,
+        )
+
+    @property
+    def torch_context(self) -> Assumed:
+        """The CUDA context of a process of PyTorch."""
+        return assumed.context(assumed.TORCH_CONTEXT, self.settings.cuda_context_bytes)
+
+    @property
+    def runtime_context(self) -> Assumed:
+        """The CUDA context of a process of onnxruntime."""
+        return assumed.context(assumed.ORT_CONTEXT, self.settings.cuda_context_bytes)
+
+    def workspace(self, terms: Terms) -> Assumed:
+        """What cuDNN takes for the model's convolutions."""
+        return assumed.workspace(terms.graph, self.settings.cuda_workspace_bytes)
+
+    def torch_memory(
+        self, terms: Terms, capacity_bytes: int | None = None
+    ) -> "TorchMemory | None":
+        """Replay the step's allocations; ``None`` where no training is asked for.
+
+        ``capacity_bytes`` is what the device has for the allocator, beside the context.
+        """
+        training = terms.training
         if training is None:
             return None
-        defaults, asked = torch.TorchSettings(), self.settings
-        cublas_bytes = defaults.cublas_workspace_bytes if training.multiplies_matrices else 0
-        settings = torch.TorchSettings(
-            expandable_segments=asked.expandable_segments,
-            cublas_workspace_bytes=cublas_bytes,
-            cudnn_workspace_bytes=asked.cuda_workspace_bytes or defaults.cudnn_workspace_bytes,
-            context_bytes=defaults.context_bytes
-            if asked.cuda_context_bytes is None
-            else asked.cuda_context_bytes,
-        )
         sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
-        return torch.replay(sizes[:held], sizes[held:], settings=settings)
+        settings = self.torch_settings(terms)
+        return torch.replay(
+            sizes[:held], sizes[held:], settings=settings, capacity_bytes=capacity_bytes
+        )
 
     def runtime_memories(
         self, terms: Terms, fed: Mapping[str, "Values"]
@@ -177,7 +201,7 @@ class Question:
             schedule=terms.schedule,
             total_bytes=terms.total_bytes,
             training=terms.training,
-            torch=self.torch_memory(terms.training),
+            torch=self.torch_memory(terms),
             rules_of_thumb=rules_of_thumb(size),
             compute=arithmetic,
             batch_law=limits.total_law(),
@@ -188,13 +212,13 @@ class Question:
             kv_cache=self.cache_memory(terms),
             rule_max_batch=_rule_max_batch(size, settings.budget_bytes),
             coverage=covered,
-            findings=self._findings(terms, (*refused, *_findings_of(measured))),
+            findings=self.findings(terms, (*refused, *_findings_of(measured))),
             follows_batch=terms.bound.follows_batch,
             symbolic=symbolic,
             question=self,
         )
 
-    def _findings(self, terms: Terms, of_runs: Iterable[Finding]) -> tuple[Finding, ...]:
+    def findings(self, terms: Terms, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
         """What is worth telling of the file, of the question and of runs, each once."""
         found = (
             *(*terms.bound.findings, *self.remarks),

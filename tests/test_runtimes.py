@@ -40,7 +40,8 @@ from onnxmem.runtimes import (
 )
 from onnxmem.runtimes.onnxruntime import memory, packing
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
-from onnxmem.runtimes.onnxruntime.memory import ASSUMED_CONTEXT_BYTES, VERIFIED, CudaTerms
+from onnxmem.runtimes.assumed import ORT_CONTEXT
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED, CudaTerms
 from onnxmem.runtimes.onnxruntime.packing import Packing
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve
@@ -270,7 +271,7 @@ def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
 @pytest.mark.usefixtures("openings")
 @pytest.mark.parametrize(
     ("cuda", "context_bytes", "workspace_bytes"),
-    [(CudaTerms(), ASSUMED_CONTEXT_BYTES, None), (CudaTerms(3, 5), 3, 5)],
+    [(CudaTerms(), ORT_CONTEXT.size_bytes, None), (CudaTerms(3, 5), 3, 5)],
 )
 def test_a_gpu_s_terms_can_be_set(
     model: ModelAt, cuda: CudaTerms, context_bytes: int, workspace_bytes: int | None

@@ -4,18 +4,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.capacity import LARGEST_BATCH, BytesAt
+from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import shortened
+from onnxmem.findings import Finding
 from onnxmem.fitting.bases import Basis
-from onnxmem.fitting.holding import Fleet, Held, NoFigureError, combined, held_by
-from onnxmem.fitting.searching import Reach, largest_fitting
+from onnxmem.fitting.holding import Fleet, Held, combined, held_by
+from onnxmem.fitting.lines import StepDemands
+from onnxmem.fitting.searching import Reach, Search, largest_fitting
 from onnxmem.fitting.sessions import Sessions
+from onnxmem.fitting.verdicts import (
+    ACCURACIES,
+    Accuracy,
+    Demand,
+    Doubt,
+    Verdict,
+    doubts_of,
+    with_doubts,
+)
 from onnxmem.question import Question
+from onnxmem.terms import Terms
 
-_AHEAD: Final = 4
-"""Numbers beyond a crossing that are tried, where an allocator's figures may fall again."""
-_FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
+FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
+"""Figures that an allocator makes: they may fall as the batch grows."""
+UNBOUND: Final = "unbound_dims"
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
@@ -31,8 +43,10 @@ class Setup:
     """Kept free, for the system or for others."""
     flash_bytes: int | None = None
     basis: Basis = Basis.TOTAL
-    is_asked: bool = False
-    """Whether the basis was asked for; else a model that lacks it is held by its total."""
+    accepted: frozenset[str] = frozenset()
+    """Codes of findings that the user accepts: they leave no doubt."""
+    finds_largest: bool = True
+    """Whether the largest number is sought."""
     fleet: Fleet = field(default_factory=Fleet)
     dim: str | None = None
     """The dim whose largest number is sought; ``None``: the batch."""
@@ -49,18 +63,12 @@ class Row:
 
     number: int
     num_bytes: int | None
-    is_whole: bool
-
-    def fits(self, limit_bytes: int) -> bool | None:
-        """Whether it does; ``None`` is unknown. What is too large in part is too large."""
-        if self.num_bytes is None or (self.num_bytes <= limit_bytes and not self.is_whole):
-            return None
-        return self.num_bytes <= limit_bytes
+    verdict: Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What became of a question."""
+    """The verdict on models and a device, and how far they go."""
 
     setup: Setup
     asked: Row
@@ -68,6 +76,12 @@ class Answer:
     has_number: bool
     """Whether the model has the batch, or the dim, at all."""
     held: Held
+    accuracy: Accuracy
+    """Of the figure that is compared."""
+    doubts: tuple[Doubt, ...]
+    """Why nothing passes that has room."""
+    findings: tuple[Finding, ...]
+    """All warnings of the models."""
     dims: Mapping[str, int]
     """Of the first model, those in effect; a dim that nothing binds is 1."""
     reach: Reach | None
@@ -82,12 +96,9 @@ class Answer:
     remarks: tuple[str, ...]
 
     @property
-    def verdict(self) -> bool | None:
-        """Whether it fits; ``None`` is unknown."""
-        flash_bytes = self.setup.flash_bytes
-        if flash_bytes is not None and (self.held.weight_bytes or 0) > flash_bytes:
-            return False
-        return self.asked.fits(self.setup.limit_bytes)
+    def verdict(self) -> Verdict:
+        """What becomes of the run that was asked about."""
+        return self.asked.verdict
 
     @property
     def is_power_better(self) -> bool:
@@ -100,12 +111,12 @@ class Answer:
 
 @dataclass(slots=True)
 class Holdings:
-    """Every number tried, each worked out once and in full."""
+    """What models take at one number after another."""
 
     questions: tuple[Question, ...]
     setup: Setup
     sessions: Sessions = field(default_factory=Sessions)
-    _held: dict[int, Held | None] = field(default_factory=dict)
+    _lines: StepDemands | None = None
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -119,23 +130,29 @@ class Holdings:
         return numbers.pop()
 
     def at(self, number: int) -> Held | None:
-        """What all models take at a number; ``None`` where they cannot be worked out."""
-        if number not in self._held:
-            try:
-                self._held[number] = self.worked_out(self._at(number))
-            except OnnxmemError:
-                self._held[number] = None
-        return self._held[number]
+        """What all models take at a number, worked out in full; ``None`` where they cannot be."""
+        try:
+            return self.worked_out(self._at(number))
+        except OnnxmemError:
+            return None
 
-    def bytes_at(self, number: int) -> int | None:
-        """The same in bytes; ``None`` also where something is left out."""
+    def demand(self, number: int) -> Demand | None:
+        """The same as a demand, by lines where they hold; ``None`` where something is left out."""
+        if self._lines is not None and self._lines.holds_at(number):
+            return self._lines.demand(number)
         held = self.at(number)
-        return held.total_bytes if held is not None and held.is_whole else None
+        return held.demand if held is not None and held.is_whole else None
 
-    def row(self, number: int) -> Row:
-        """A line of the table."""
-        held = self.at(number)
-        return Row(number, None if held is None else held.total_bytes, bool(held and held.is_whole))
+    def draw_lines(self, last: int) -> None:
+        """Make demands up to a number cheap where the model allows it."""
+        is_plain = self.setup.basis is Basis.TORCH and self.setup.dim is None
+        if is_plain and len(self.questions) == 1 and self.setup.fleet.instances == 1:
+            self._lines = StepDemands.up_to(self.questions[0], last)
+
+    def search(self) -> Search:
+        """A search of the largest number."""
+        accuracy = ACCURACIES[self.setup.basis]
+        return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
 
     def worked_out(self, questions: Sequence[Question]) -> Held:
         """What these take together.
@@ -168,46 +185,78 @@ class Holdings:
 
 
 def fit(questions: Sequence[Question], setup: Setup) -> Answer:
-    """Hold models against a device, and find how far they go.
+    """Compare models with a device, and find how far they go: the one verdict of every command.
 
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
     holdings = Holdings(tuple(questions), setup)
-    try:
-        each = holdings.each(questions)
-    except NoFigureError as fault:
-        if setup.is_asked or setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-            raise
-        remark = f"no figure of {setup.basis.value} ({fault}): weights + inputs + peak count"
-        answer = fit(questions, replace(setup, basis=Basis.TOTAL))
-        return replace(answer, remarks=(remark, *answer.remarks))
+    each = holdings.each(questions)
     number, held = holdings.asked(), combined(each, setup.fleet)
-    asked = Row(number or 1, held.total_bytes, held.is_whole)
-    reach = None if number is None else reach_of(setup, holdings.bytes_at)
+    findings, doubts = _findings(questions, held, setup)
+    accuracy = ACCURACIES[setup.basis]
+    verdict = _verdict(held, setup, doubts)
+    search = holdings.search()
+    reach = None
+    if number is not None and setup.finds_largest:
+        reach = reach_of(search, setup.basis)
     return Answer(
         setup=setup,
-        asked=asked,
+        asked=Row(number or 1, held.total_bytes, verdict),
         has_number=number is not None,
         held=held,
+        accuracy=accuracy,
+        doubts=doubts,
+        findings=findings,
         dims=questions[0].terms().bound.binding.dims,
         reach=reach,
         limiting=_limiting(holdings, reach),
-        power_of_two=_power(holdings, reach),
-        table=() if number is None else _table(holdings, number, reach),
+        power_of_two=_power(search, reach),
+        table=() if number is None else _table(search, number, reach),
         instances=setup.fleet.largest(each, setup.limit_bytes),
         remarks=(*_remarks(setup, held), *_cache_remarks(questions)),
     )
 
 
+def reach_of(search: Search, basis: Basis) -> Reach | None:
+    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
+    return largest_fitting(search, is_rising=basis not in FALLING)
+
+
+def _verdict(held: Held, setup: Setup, doubts: tuple[Doubt, ...]) -> Verdict:
+    if setup.flash_bytes is not None and (held.weight_bytes or 0) > setup.flash_bytes:
+        return Verdict.OVER
+    found = held.demand.verdict(setup.limit_bytes, ACCURACIES[setup.basis])
+    return with_doubts(found, doubts)
+
+
+def _findings(
+    questions: Sequence[Question], held: Held, setup: Setup
+) -> tuple[tuple[Finding, ...], tuple[Doubt, ...]]:
+    """All warnings of the models, and those that leave a verdict in doubt."""
+    found: list[Finding] = []
+    doubts: list[Doubt] = []
+    for question in questions:
+        terms = question.terms()
+        findings = (*question.findings(terms), *held.findings)
+        found += findings
+        told = (each for each in findings if each.code != UNBOUND)
+        doubts += (*doubts_of(tuple(told), setup.accepted), *_unbound(question, terms, setup))
+        if not terms.is_whole and not doubts and "partial" not in setup.accepted:
+            doubts.append(Doubt("partial", "tensors of unknown size count as nothing"))
+    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(doubts))
+
+
+def _unbound(question: Question, terms: Terms, setup: Setup) -> Iterator[Doubt]:
+    """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
+    names = [name for name in terms.bound.binding.unbound if name != setup.dim]
+    if names and UNBOUND not in setup.accepted:
+        flags = " ".join(f"--dim {shortened(name)}=N" for name in names)
+        yield Doubt(UNBOUND, f"the verdict hangs on dims that count as 1: {flags}")
+
+
 def _with_dim(question: Question, name: str, number: int) -> Question:
     dims: Mapping[str, int] = {**question.settings.dims, name: number}
     return replace(question, settings=replace(question.settings, dims=dims))
-
-
-def reach_of(setup: Setup, bytes_at: BytesAt) -> Reach | None:
-    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
-    ahead = _AHEAD if setup.basis in _FALLING else 0
-    return largest_fitting(bytes_at, setup.limit_bytes, ahead=ahead)
 
 
 def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
@@ -216,21 +265,24 @@ def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
     return holdings.at(reach.number + 1)
 
 
-def _power(holdings: Holdings, reach: Reach | None) -> Row | None:
-    """The largest power of two up to what fits, worked out itself: an allocator may surprise."""
+def _power(search: Search, reach: Reach | None) -> Row | None:
+    """The largest power of two up to what fits."""
     if reach is None or not reach.number:
         return None
-    row = holdings.row(1 << (reach.number.bit_length() - 1))
-    return row if row.fits(holdings.setup.limit_bytes) else None
+    return _row(search, 1 << (reach.number.bit_length() - 1))
 
 
-def _table(holdings: Holdings, asked: int, reach: Reach | None) -> tuple[Row, ...]:
+def _table(search: Search, asked: int, reach: Reach | None) -> tuple[Row, ...]:
     numbers = {1, asked}
     if reach is not None and reach.number is not None:
         top = reach.number.bit_length()
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
         numbers |= {reach.number, reach.number + 1}
-    return tuple(holdings.row(number) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH)
+    return tuple(_row(search, number) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH)
+
+
+def _row(search: Search, number: int) -> Row:
+    return Row(number, search.bytes_at(number), search.verdict(number))
 
 
 def _cache_remarks(questions: Sequence[Question]) -> Iterator[str]:
@@ -246,6 +298,4 @@ def _remarks(setup: Setup, held: Held) -> tuple[str, ...]:
         remarks.append("the weights are more than the flash holds")
     if setup.basis is Basis.MCU and setup.flash_bytes is None:
         remarks.append("where the weights lie is not checked: no flash is known")
-    if not held.is_whole:
-        remarks.append("something is left out, and the figure is a lower bound: see analyze")
     return tuple(remarks)

@@ -1,17 +1,20 @@
 """What one instance of a model holds of a device's memory, and what instances share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.sessions import SessionMemory, Sessions
+from onnxmem.fitting.verdicts import Demand
+from onnxmem.findings import Finding
 from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.question import Question, ask
+from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
@@ -32,8 +35,12 @@ class Held:
     """What a device must have for one instance of a model, in bytes."""
 
     total_bytes: int
-    context_bytes: int = 0
-    """Of that: of CUDA itself, an assumption."""
+    least_bytes: int = 0
+    """Of that: what no allocator gets by without; it does not fall as the batch grows."""
+    context: Assumed = NO_TERM
+    """Of that: CUDA itself."""
+    workspace: Assumed = NO_TERM
+    """Of that: cuDNN's convolutions."""
     common_bytes: int = 0
     """Of that: once, however many instances one process serves: the process, or its context."""
     shared_bytes: int = 0
@@ -48,11 +55,25 @@ class Held:
     """At which the most is alive."""
     tensors: tuple[tuple[str, int], ...] = ()
     """The largest that are alive there."""
+    findings: tuple[Finding, ...] = ()
+    """What the figure of a runtime leaves out."""
+    runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether it gets by with fewer bytes of the device, by its allocator's retries."""
 
     @property
     def own_bytes(self) -> int:
         """What every instance has to itself."""
         return self.total_bytes - self.common_bytes - self.shared_bytes
+
+    @property
+    def demand(self) -> Demand:
+        """What it wants of a device."""
+        return Demand(
+            size_bytes=self.total_bytes,
+            more_bytes=self.context.more_bytes + self.workspace.more_bytes,
+            least_bytes=self.least_bytes,
+            runs_in=self.runs_in,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +100,25 @@ class Fleet:
 
 
 def combined(held: Sequence[Held], fleet: Fleet) -> Held:
-    """Several models as one: the node and the tensors are those of the largest."""
+    """Several models as one: the node and the tensors are those of the largest.
+
+    What each allocator makes of the others' pressure is not replayed.
+    """
+    if len(held) == 1 and fleet.instances == 1:
+        return held[0]
     largest = max(held, key=lambda each: each.total_bytes)
     return replace(
         largest,
         total_bytes=fleet.bytes_of(held),
-        context_bytes=max(each.context_bytes for each in held),
+        least_bytes=0,
+        runs_in=None,
+        context=max((each.context for each in held), key=lambda term: term.size_bytes),
+        workspace=max((each.workspace for each in held), key=lambda term: term.size_bytes),
         common_bytes=max(each.common_bytes for each in held),
         shared_bytes=sum(each.shared_bytes for each in held),
         weight_bytes=sum_known(each.weight_bytes for each in held),
         is_whole=all(each.is_whole for each in held),
+        findings=tuple(finding for each in held for finding in each.findings),
     )
 
 
@@ -115,12 +145,26 @@ def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) 
 
 
 def _torch(question: Question, terms: Terms) -> Held:
-    training = _step(question, terms)
-    memory = question.torch_memory(terms.training)
+    step = _step(question, terms)
+    memory = question.torch_memory(terms)
     if memory is None:
         message = "no training is asked for"
         raise NoFigureError(message)
-    return replace(training, total_bytes=memory.total_bytes, context_bytes=memory.context_bytes)
+    context = question.torch_context
+
+    def runs_in(limit_bytes: int) -> bool:
+        left_bytes = max(limit_bytes - context.size_bytes, 0)
+        replayed = question.torch_memory(terms, left_bytes)
+        return replayed is not None and not replayed.is_out_of_memory
+
+    return replace(
+        step,
+        total_bytes=memory.total_bytes,
+        least_bytes=memory.asked_peak_bytes + context.size_bytes,
+        context=context,
+        workspace=question.workspace(terms),
+        runs_in=runs_in,
+    )
 
 
 def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
@@ -131,6 +175,7 @@ def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of se
     live = training.live_at_peak()[:_LISTED]
     return Held(
         total_bytes=training.peak_bytes,
+        least_bytes=training.peak_bytes,
         is_whole=terms.is_whole,
         phase=training.peak_phase.value,
         node=training.peak_node,
@@ -146,6 +191,7 @@ def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of s
     live = memory.live_at_peak[:_LISTED]
     return Held(
         total_bytes=num_bytes,
+        least_bytes=num_bytes,
         shared_bytes=terms.weight_bytes or 0,
         is_whole=terms.is_whole,
         node=memory.peak_node,
@@ -155,37 +201,48 @@ def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of s
 
 def _mcu(question: Question, terms: Terms) -> Held:
     held = _total(question, terms)
-    return replace(held, total_bytes=held.total_bytes - held.shared_bytes, shared_bytes=0)
+    num_bytes = held.total_bytes - held.shared_bytes
+    return replace(held, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
 
 
 def _session(question: Question, terms: Terms, basis: Basis, sessions: Sessions) -> Held:
     """A session's figure; sessions of one process can share weights that no arena holds."""
     held = _total(question, terms)
     try:
-        memory = sessions.memory(question, terms.bound, basis.value)
+        memory = sessions.memory(question, terms, basis.value)
     except GivenValueError:
         raise
     except OnnxmemError as fault:
         raise NoFigureError(str(fault)) from fault
     num_bytes, common_bytes = _of_session(memory)
-    own_bytes = memory.arena.resident_peak_bytes + memory.workspace_bytes
-    peak = memory.arena.peak_node
+    arena, workspace_bytes = memory.arena, memory.workspace.size_bytes
+    own_bytes = arena.resident_peak_bytes + workspace_bytes
+    beside_bytes = memory.context.size_bytes + workspace_bytes
+
+    def runs_in(limit_bytes: int) -> bool:
+        return memory.runs_in(max(limit_bytes - beside_bytes, 0))
+
     return replace(
         held,
         total_bytes=num_bytes,
-        context_bytes=memory.context_bytes,
+        least_bytes=arena.base_bytes + arena.requested_peak_bytes + beside_bytes,
+        context=memory.context,
+        workspace=memory.workspace,
         common_bytes=common_bytes,
         shared_bytes=max(min(held.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
-        node=held.node if peak is None else peak.name,
-        is_whole=held.is_whole and memory.is_whole,
+        node=held.node if arena.peak_node is None else arena.peak_node.name,
+        is_whole=held.is_whole and not memory.leaves_out_tensors,
+        findings=memory.findings,
+        # A CPU's pages are taken as they are touched: there nothing fails and is tried again.
+        runs_in=None if basis is Basis.ORT_CPU else runs_in,
     )
 
 
 def _of_session(memory: SessionMemory) -> tuple[int, int]:
     """All of it, and what is there once however many sessions there are."""
     if memory.process_bytes is None:
-        arena_bytes = memory.arena.held_steady_bytes + memory.workspace_bytes
-        return arena_bytes + memory.context_bytes, memory.context_bytes
+        arena_bytes = memory.arena.held_steady_bytes + memory.workspace.size_bytes
+        return arena_bytes + memory.context.size_bytes, memory.context.size_bytes
     before = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
     return memory.process_bytes, min(before, memory.process_bytes)
 

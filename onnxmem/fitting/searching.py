@@ -1,24 +1,30 @@
-"""The largest number that fits, where bytes grow with it: by a polynomial, or by bisection.
+"""The largest number that fits.
 
 Sums of buffers are polynomials of a dim, of degree 1 in the batch and at most 2 in a sequence (its
 attention is a square); a peak is the largest of several, so it follows one polynomial where one
 moment of the run stays the peak. The polynomial through three evaluated points says where the
-limit is crossed, and the bytes there and at the next number, evaluated in full, prove it: bytes
-that do not fall cross a limit once. Where they do not prove it, galloping from the guess and
-bisection find the crossing.
+limit is crossed, and the bytes there and at the next number, evaluated in full, prove it: peaks
+of live bytes do not fall, and cross a limit once. Where they do not prove it, galloping from the
+guess and bisection find the crossing.
 
-An allocator's figures do fall here and there. Then a few numbers beyond the crossing are tried
-too, and the largest that fits among them, with a next one that does not, is the answer.
+What an allocator takes does fall here and there. Of it only the live bytes under it do not, which
+ends the search above: below, every number is replayed, as many as there may be. Where there are
+more, numbers far enough below the limit are told by those among them that are replayed.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache
+from itertools import groupby
 from typing import Final
 
 from onnxmem.capacity import LARGEST_BATCH, BytesAt
+from onnxmem.fitting.verdicts import Accuracy, Demand, Verdict
 
+DemandAt = Callable[[int], Demand | None]
+"""What a run wants at a number; ``None`` where it is unknown."""
 _POINTS: Final = (64, 96, 128)
 """Where the polynomial is taken first; then around what it says."""
 _ROUNDS: Final = 2
@@ -26,9 +32,21 @@ _STRIDE: Final = 64
 """The first step away from a guess is this part of it."""
 
 
+MOST_REPLAYS: Final = 1024
+"""Numbers that one search replays."""
+_SAMPLES: Final = 48
+"""Numbers, evenly apart, that tell how far an allocator is above the live bytes."""
+_SPREAD: Final = Fraction(11, 10)
+"""It is taken to be farther by a tenth elsewhere than where it was replayed."""
+
+
+def _nothing(_: int) -> None:
+    """Prepare nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The largest number that fits: ``number`` does and ``number + 1`` does not, both evaluated."""
+    """The largest number up to which all fit: ``number`` does and ``number + 1`` does not."""
 
     number: int | None
     """0 where not even 1 fits; ``None`` where even the largest tried does."""
@@ -37,18 +55,77 @@ class Reach:
     over_bytes: int | None
     """At ``number + 1``; ``None`` where there is no limit, or nothing is known of it there."""
     method: str
-    """``closed form`` or ``bisection``; ``one evaluation`` where not even 1 fits."""
+    """``closed form``, ``bisection``, ``every number``, or ``replays`` where not every one is; ``one
+    evaluation`` where not even 1 fits."""
     is_stopped: bool = False
     """Whether the model cannot be worked out beyond ``number``, rather than be too large."""
+    comfortable: int | None = None
+    """Up to here all fit and none is tight; ``None`` where there is no limit."""
+    above: tuple[tuple[int, int], ...] = ()
+    """Stretches of numbers beyond ``number + 1`` that fit again: first and last."""
+    num_replayed: int = 0
+    """Numbers that were replayed, where bytes may fall."""
 
 
-def largest_fitting(
-    bytes_at: BytesAt, limit_bytes: int, *, ahead: int = 0, by_formula: bool = True
-) -> Reach | None:
-    """Find the largest number within a limit; ``None`` where bytes are unknown at 1.
+@dataclass(slots=True)
+class Search:
+    """One search: a limit, and what runs want at the numbers that were tried."""
 
-    ``ahead`` numbers beyond the crossing are tried too, for bytes that may fall. ``by_formula``
-    off bisects alone.
+    limit_bytes: int
+    accuracy: Accuracy
+    demand_at: DemandAt
+    prepare: Callable[[int], None] = field(default=_nothing)
+    """Called with the largest number that may be tried, before many are."""
+    _tried: dict[int, tuple[Verdict, Demand | None]] = field(default_factory=dict)
+
+    def verdict(self, number: int) -> Verdict:
+        """The verdict at a number."""
+        return self._at(number)[0]
+
+    def bytes_at(self, number: int) -> int | None:
+        """Bytes at a number on a device that is large enough."""
+        demand = self._at(number)[1]
+        return None if demand is None else demand.size_bytes
+
+    def least_at(self, number: int) -> int | None:
+        """Bytes that no allocator gets by without; they do not fall."""
+        demand = self._at(number)[1]
+        return None if demand is None else demand.least_bytes
+
+    def _at(self, number: int) -> tuple[Verdict, Demand | None]:
+        if number not in self._tried:
+            demand = self.demand_at(number)
+            if demand is None:
+                self._tried[number] = Verdict.UNKNOWN, None
+            else:
+                verdict = demand.verdict(self.limit_bytes, self.accuracy)
+                # What replays it holds a whole walk of the model: only the figures are kept.
+                self._tried[number] = verdict, replace(demand, runs_in=None)
+        return self._tried[number]
+
+
+def largest_fitting(search: Search, *, is_rising: bool) -> Reach | None:
+    """Find the largest number up to which all fit; ``None`` where bytes are unknown at 1.
+
+    ``is_rising`` says that bytes do not fall: then the limit is crossed once.
+    """
+    if search.bytes_at(1) is None:
+        return None
+    if is_rising:
+        reach = crossing(search.bytes_at, search.limit_bytes)
+        return None if reach is None else _with_comfort(search, reach)
+    top = crossing(search.least_at, search.limit_bytes)
+    if top is None:
+        return None
+    if top.number is None:
+        return Reach(None, search.bytes_at(LARGEST_BATCH), None, "bisection")
+    return _replayed(search, top.number, is_stopped=top.is_stopped)
+
+
+def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) -> Reach | None:
+    """Where bytes that do not fall cross a limit; ``None`` where they are unknown at 1.
+
+    ``by_formula`` off bisects alone.
     """
     at = cache(bytes_at)
 
@@ -65,17 +142,96 @@ def largest_fitting(
     guess = None
     for guess in guesses:
         if fits(guess) and not fits(guess + 1):
-            return _reach(at, _furthest(fits, guess, ahead), "closed form")
+            return _reach(at, guess, "closed form")
     ends = _around(fits, guess or 1)
     if ends is None:
         return Reach(None, at(LARGEST_BATCH), None, "bisection")
     low = _narrowed(at, limit_bytes, *ends) if by_formula else _bisected(fits, *ends)
-    return _reach(at, _furthest(fits, low, ahead), "bisection")
+    return _reach(at, low, "bisection")
 
 
 def _reach(at: BytesAt, number: int, method: str) -> Reach:
     over = at(number + 1)
     return Reach(number, at(number), over, method, is_stopped=over is None)
+
+
+def _with_comfort(search: Search, reach: Reach) -> Reach:
+    """Of bytes that do not fall: where *tight* begins, found by bisection."""
+    number = reach.number
+    if number is None:
+        return reach
+    comfortable = 0
+    if number and search.verdict(1) is Verdict.FITS:
+        comfortable = _bisected(
+            lambda each: search.verdict(each) is Verdict.FITS, 1, number + 1
+        )
+    return replace(reach, comfortable=comfortable)
+
+
+def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
+    """Replay numbers up to ``top``, above which none fits: all, or those near the limit."""
+    search.prepare(top + 1)
+    numbers = range(1, top + 1) if top <= MOST_REPLAYS else _chosen(search, top)
+    met = {number: search.verdict(number) for number in numbers}
+    failed = next((number for number in numbers if not met[number].is_met), top + 1)
+    if top > MOST_REPLAYS:
+        failed = _first_failing(search, met, failed)
+    number = failed - 1
+    tight = next((each for each in sorted(met) if met[each] is not Verdict.FITS), failed)
+    over_bytes = search.bytes_at(failed)
+    return Reach(
+        number,
+        search.bytes_at(number) if number else None,
+        over_bytes,
+        "every number" if len(met) >= top else "replays",
+        is_stopped=over_bytes is None or (is_stopped and failed > top),
+        comfortable=min(tight - 1, number),
+        above=tuple(_stretches(sorted(n for n in met if n > failed and met[n].is_met))),
+        num_replayed=len(met),
+    )
+
+
+def _chosen(search: Search, top: int) -> Sequence[int]:
+    """Numbers all over, and all those, or as many as may be, from where the limit is in reach."""
+    spread = sorted({*(1 << power for power in range(top.bit_length())), *_apart(1, top, _SAMPLES)})
+    worst = max(filter(None, (_above_least(search, number) for number in spread)), default=1)
+    reachable = bisect_left(
+        range(1, top + 1),
+        True,  # noqa: FBT003 - what is looked for
+        key=lambda number: (search.least_at(number) or 0) * worst * _SPREAD > search.limit_bytes,
+    )
+    return sorted({*spread, *_apart(reachable + 1, top, MOST_REPLAYS - _SAMPLES)})
+
+
+def _above_least(search: Search, number: int) -> Fraction | None:
+    """How many times the live bytes an allocator takes."""
+    num_bytes, least_bytes = search.bytes_at(number), search.least_at(number)
+    return Fraction(num_bytes, least_bytes) if num_bytes and least_bytes else None
+
+
+def _apart(first: int, last: int, count: int) -> list[int]:
+    """Numbers evenly apart, both ends among them; all where they are no more than ``count``."""
+    if last - first < count:
+        return list(range(first, last + 1))
+    return [first + (last - first) * index // (count - 1) for index in range(count)]
+
+
+def _first_failing(search: Search, met: dict[int, Verdict], failed: int) -> int:
+    """Replay what lies between the last number that fits and the first found not to."""
+    while True:
+        below = max((number for number in met if number < failed), default=0)
+        between = _apart(below + 1, failed - 1, _SAMPLES)
+        if not between:
+            return failed
+        met |= {number: search.verdict(number) for number in between}
+        failed = next((number for number in between if not met[number].is_met), failed)
+
+
+def _stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers in a row, as first and last."""
+    for _, run in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
+        row = [number for _, number in run]
+        yield row[0], row[-1]
 
 
 def _guesses(at: BytesAt, limit_bytes: int) -> Iterator[int]:
@@ -99,7 +255,7 @@ def _solved(known: dict[int, int | None], limit_bytes: int) -> int | None:
         return None
     first, second = Fraction(y1 - y0, x1 - x0), Fraction(y2 - y1, x2 - x1)
     bend = (second - first) / (x2 - x0)
-    if bend < 0:  # no sum of buffers bends down: an allocator's steps, whose course is a line's
+    if bend < 0:  # no sum of buffers bends down, but what rules pick by size may
         first, bend = Fraction(y2 - y0, x2 - x0), Fraction(0)
 
     def within(x: int) -> bool:
@@ -156,14 +312,3 @@ def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _furthest(fits: Callable[[int], bool], number: int, ahead: int) -> int:
-    """Go on while one of the next few fits again, and the one after it does not."""
-    while True:
-        beyond = [step for step in range(2, ahead + 2) if fits(number + step)]
-        if not beyond:
-            return number
-        number += beyond[0]
-        while fits(number + 1):
-            number += 1

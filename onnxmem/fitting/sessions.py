@@ -5,14 +5,17 @@ batch, or dims are numbers at load. Other settings of the session, which a repor
 out: only the session's own are replayed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from onnxmem.findings import Finding
 from onnxmem.measure.options import SessionOptions
-from onnxmem.model import BoundModel
+from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.question import Question
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures
+from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, arena_figures, arena_pressure
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
@@ -20,6 +23,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
+from onnxmem.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,14 @@ class SessionMemory:
     arena: ArenaFigures
     process_bytes: int | None
     """``None`` on CUDA."""
-    context_bytes: int
-    workspace_bytes: int
-    is_whole: bool
-    """False: tensors of unknown size are left out."""
+    context: Assumed
+    workspace: Assumed
+    leaves_out_tensors: bool
+    """Whether tensors of unknown size count as nothing."""
+    findings: tuple[Finding, ...]
+    """What its figures leave out."""
+    runs_in: Callable[[int], bool] = field(compare=False, repr=False)
+    """Whether the arena gets by with so many bytes of a device."""
 
 
 @dataclass(slots=True)
@@ -41,35 +49,36 @@ class Sessions:
 
     _made: dict[tuple[int, str], OptimisedModel] = field(default_factory=dict)
 
-    def memory(self, question: Question, bound: BoundModel, runtime: str) -> SessionMemory:
-        """What a session takes on a model at the dims of ``bound``.
+    def memory(self, question: Question, terms: Terms, runtime: str) -> SessionMemory:
+        """What a session takes on a model at the dims of ``terms``.
 
         :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit its input.
         """
         asked = question.settings
-        given_values(bound.graph, asked.values)
+        given_values(terms.bound.graph, asked.values)
         opened = RuntimeQuestion(
             name=runtime,
+            graph=asked.graph or "ort-all",
             options=SessionOptions(fixed_dims=asked.fixed_dims),
             asks_onnxruntime=asked.asks_onnxruntime,
             cpu=asked.cpu,
         )
         options, kernels = opened.session_options(), KERNELS[runtime]
-        model = ModelAt(question.source, question.prepared, bound)
+        model = _model_at(question, terms)
         optimised = self._optimised(model, opened)
-        session = session_graph(optimised, bound.binding.shapes, asked.values)
+        session = session_graph(optimised, model.bound.binding.shapes, asked.values)
         arena, unknown = arena_figures(session, options, kernels)
-        is_whole = not unknown.tensors
-        if runtime == "ort-cpu":
-            process = process_figures(model, session, options, arena)
-            return SessionMemory(arena, process.process_bytes, 0, 0, is_whole)
-        assumed, context = CudaTerms(), asked.cuda_context_bytes
+        is_cpu = runtime == "ort-cpu"
         return SessionMemory(
             arena,
-            None,
-            assumed.context_bytes if context is None else context,
-            asked.cuda_workspace_bytes or 0,
-            is_whole,
+            process_figures(model, session, options, arena).process_bytes if is_cpu else None,
+            NO_TERM if is_cpu else question.runtime_context,
+            NO_TERM if is_cpu else question.workspace(terms),
+            bool(unknown.tensors),
+            tuple(unknown.findings()),
+            lambda capacity_bytes: not arena_pressure(
+                session, options, kernels, capacity_bytes
+            ).is_out_of_memory,
         )
 
     def _optimised(self, model: ModelAt, opened: RuntimeQuestion) -> OptimisedModel:
@@ -80,3 +89,14 @@ class Sessions:
         if key not in self._made:
             self._made[key] = optimised_model(model, opening)
         return self._made[key]
+
+
+def _model_at(question: Question, terms: Terms) -> ModelAt:
+    """The file that a session opens, at the dims of the graph that the figures are of."""
+    asked = question.settings
+    if asked.graph in {None, "raw"}:
+        return ModelAt(question.source, question.prepared, terms.bound)
+    # The optimised graph has no symbols left to bind dims by where they are fixed.
+    prepared = prepare(question.source)
+    bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
+    return ModelAt(question.source, prepared, bound)

@@ -55,6 +55,8 @@ class Binding:
     old_batch: int | None
     """The number that the file fixes the batch at, where ``batch`` takes its place."""
     findings: tuple[Finding, ...]
+    unbound: tuple[str, ...] = ()
+    """Symbols, the batch's aside, that count as 1 because nothing binds them."""
 
     @property
     def shapes_at_old_batch(self) -> dict[str, tuple[int, ...]]:
@@ -89,7 +91,8 @@ def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
         *_dim_findings(request, symbols, unbound),
         *_batch_findings(request, batch, in_effect),
     )
-    return Binding(shapes, dims, in_effect, old_batch, findings)
+    others = tuple(name for name in unbound if batch is None or name not in batch.symbols)
+    return Binding(shapes, dims, in_effect, old_batch, findings, others)
 
 
 def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:

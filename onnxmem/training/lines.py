@@ -56,6 +56,11 @@ class StepLines:
         sizes = self._sizes(batch)
         return max(accumulate(_changes(self.trace.log, sizes)), default=0)
 
+    def events(self, batch: int) -> Iterable[tuple[int, int]]:
+        """Each event as (block, bytes): bytes allocated, or released below 0."""
+        sizes = self._sizes(batch)
+        return ((n, sizes[n]) if n >= 0 else (~n, -sizes[~n]) for n in self.trace.log)
+
     def _sizes(self, batch: int) -> list[int]:
         lines = zip(self.fixed, self.slopes, strict=True)
         return [fixed + slope * batch for fixed, slope in lines]

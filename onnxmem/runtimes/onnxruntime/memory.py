@@ -8,6 +8,7 @@ from typing import Final
 from onnxmem.findings import Finding
 from onnxmem.measure.options import LEVELS, Level, SessionOptions
 from onnxmem.model.given_values import unused_values
+from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
@@ -28,16 +29,11 @@ VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
 
-ASSUMED_CONTEXT_BYTES: Final = 500 * 2**20
-"""Of a CUDA context with its loaded kernels: users report 300 to 800 MB; driver, GPU and loaded
-modules decide."""
-
-
 @dataclass(frozen=True, slots=True)
 class CudaTerms:
     """What no file tells of a GPU: assumptions that can be set."""
 
-    context_bytes: int = ASSUMED_CONTEXT_BYTES
+    context_bytes: int = ORT_CONTEXT.size_bytes
     workspace_bytes: int | None = None
     """Of cuDNN's convolutions; ``None``: unknown, for cuDNN chooses when it runs."""
 

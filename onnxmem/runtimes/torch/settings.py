@@ -13,13 +13,6 @@ Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
 HOPPER_WORKSPACE_BYTES = 33_554_432
 """The same where the compute capability is 9.x, and in some releases 10.x and 12.x."""
 
-CONTEXT_BYTES = 512 * 2**20
-"""An assumption: no rule is published. 426 MiB were seen on an RTX 6000 Ada with PyTorch 2.10 for
-CUDA 13.0 before its first kernel; kernels are loaded on top as they are first called. Releases
-for CUDA before 11.7 load all at once and were seen to take up to 1000 MiB.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class TorchSettings:
     """PYTORCH_CUDA_ALLOC_CONF, and the terms that no list of tensors holds; sizes in bytes."""
@@ -35,10 +28,10 @@ class TorchSettings:
     num_cublas_handles: int = 2
     """A handle belongs to a thread: the caller's, and autograd's own that runs the way back."""
     cudnn_workspace_bytes: int = 0
-    """The largest that a convolution asks for; cuDNN chooses it per device, so it is not guessed.
+    """The largest that a convolution asks for, of which one runs at a time.
     Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
     """
-    context_bytes: int = CONTEXT_BYTES
+    context_bytes: int = 0
     """The CUDA context and loaded kernels, outside the allocator."""
 
     @property

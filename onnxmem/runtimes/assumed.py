@@ -1,0 +1,97 @@
+"""What CUDA and cuDNN take of a device beside tensors: ranges that no file tells, with sources."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from onnxmem.model import Graph, Node
+from onnxmem.sums import sum_known
+
+_MIB: Final = 2**20
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv", "NhwcConv", "ConvInteger"})
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A term that is not known: what counts, and the range that sources give; bytes."""
+
+    low_bytes: int
+    size_bytes: int
+    """What figures count."""
+    high_bytes: int
+    source: str
+
+    @classmethod
+    def given(cls, size_bytes: int) -> "Assumed":
+        """A term that the user knows."""
+        return cls(size_bytes, size_bytes, size_bytes, "as given")
+
+    @property
+    def more_bytes(self) -> int:
+        """What it may take beyond what counts."""
+        return self.high_bytes - self.size_bytes
+
+
+TORCH_CONTEXT: Final = Assumed(
+    426 * _MIB,
+    512 * _MIB,
+    922 * _MIB,
+    "PyTorch 2.10, CUDA 13.0: 426 MiB; 2.1, CUDA 12.1: 0.47 GiB; 1.13, CUDA 11.7: 0.90 GiB",
+)
+"""CUDA's context and loaded kernels in a process of PyTorch 1.13 or later. Earlier releases load
+all kernels at once: 1.78 GiB were seen of 1.10 to 1.12 with CUDA 11.3.
+"""
+
+ORT_CONTEXT: Final = Assumed(
+    173 * _MIB,
+    500 * _MIB,
+    800 * _MIB,
+    "onnxruntime 1.14 on a K80: 173 MB, on a T4: 376 MB; users report 300 to 800 MB",
+)
+"""The same in a process of onnxruntime that imports no PyTorch."""
+
+_WORKSPACE_BYTES: Final = 32 * _MIB
+"""onnxruntime's bound on the search up to 1.13, and a request that users report in full."""
+_WORKSPACE_SOURCE: Final = (
+    "cuDNN decides: 0 (implicit GEMM) up to copies of input, output and filter in another layout"
+)
+NO_TERM: Final = Assumed(0, 0, 0, "does not apply")
+
+
+def context(usual: Assumed, given_bytes: int | None) -> Assumed:
+    """The context: as given, or else as it usually is."""
+    return usual if given_bytes is None else Assumed.given(given_bytes)
+
+
+def workspace(graph: Graph, given_bytes: int | None) -> Assumed:
+    """cuDNN's workspace of the convolutions of a graph, of which one runs at a time.
+
+    An algorithm that multiplies in place needs none; one that brings all operands to another layout
+    first, as tensor cores want them, needs a copy of each (cuDNN developer guide, "Tensor
+    Transformations"). Which one runs is cuDNN's choice on the device.
+    """
+    return workspace_of(max(_operand_bytes(graph), default=0), given_bytes)
+
+
+def workspace_of(high_bytes: int, given_bytes: int | None) -> Assumed:
+    """The workspace where the operands of the largest convolution are so many bytes; 0: none is."""
+    if given_bytes is not None:
+        return Assumed.given(given_bytes)
+    if not high_bytes:
+        return NO_TERM
+    return Assumed(0, min(_WORKSPACE_BYTES, high_bytes), high_bytes, _WORKSPACE_SOURCE)
+
+
+def _operand_bytes(graph: Graph) -> Iterator[int]:
+    """Of each convolution: input, filter and output together; 0 where none is known."""
+    for node in graph.nodes:
+        if node.op_type in _CONVOLUTIONS:
+            yield sum_known(_sizes(graph, node)) or 0
+        for _, inner in node.subgraphs:
+            yield from _operand_bytes(inner)
+
+
+def _sizes(graph: Graph, node: Node) -> Iterator[int | None]:
+    for name in (*node.inputs[:2], *node.outputs[:1]):
+        tensor = graph.tensors.get(name)
+        yield None if tensor is None else tensor.size_bytes
