@@ -1,6 +1,7 @@
 """Yes or no, by how much, and how far it goes: one question of models and a device."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -11,8 +12,14 @@ from onnxmem.findings import Finding
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.fitting.lines import StepDemands
-from onnxmem.fitting.searching import Reach, Search, largest_fitting
-from onnxmem.fitting.sessions import Sessions
+from onnxmem.fitting.searching import (
+    FEW_REPLAYS,
+    MOST_REPLAYS,
+    Reach,
+    Search,
+    largest_fitting,
+)
+from onnxmem.fitting.sessions import SessionDemands, Sessions
 from onnxmem.fitting.verdicts import (
     ACCURACIES,
     Accuracy,
@@ -116,7 +123,7 @@ class Holdings:
     questions: tuple[Question, ...]
     setup: Setup
     sessions: Sessions = field(default_factory=Sessions)
-    _lines: StepDemands | None = None
+    _lines: StepDemands | SessionDemands | None = None
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -143,11 +150,18 @@ class Holdings:
         held = self.at(number)
         return held.demand if held is not None and held.is_whole else None
 
-    def draw_lines(self, last: int) -> None:
-        """Make demands up to a number cheap where the model allows it."""
-        is_plain = self.setup.basis is Basis.TORCH and self.setup.dim is None
-        if is_plain and len(self.questions) == 1 and self.setup.fleet.instances == 1:
-            self._lines = StepDemands.up_to(self.questions[0], last)
+    def draw_lines(self, last: int) -> int:
+        """Make demands up to a number cheap where the models allow it: how many may be tried."""
+        is_plain = self.setup.dim is None and self.setup.fleet.instances == 1
+        if not is_plain or len(self.questions) > 1:
+            return FEW_REPLAYS
+        question, basis = self.questions[0], self.setup.basis
+        if basis is Basis.TORCH:
+            self._lines = StepDemands.up_to(question, last)
+        elif basis in FALLING:
+            with suppress(OnnxmemError):
+                self._lines = self.sessions.demands(question, basis.value, last)
+        return FEW_REPLAYS if self._lines is None else MOST_REPLAYS
 
     def search(self) -> Search:
         """A search of the largest number."""

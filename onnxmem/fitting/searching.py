@@ -33,15 +33,18 @@ _STRIDE: Final = 64
 
 
 MOST_REPLAYS: Final = 1024
-"""Numbers that one search replays."""
+"""Numbers that one search replays, where that is cheap."""
+FEW_REPLAYS: Final = 128
+"""The same where each is a walk of the whole model."""
 _SAMPLES: Final = 48
 """Numbers, evenly apart, that tell how far an allocator is above the live bytes."""
 _SPREAD: Final = Fraction(11, 10)
 """It is taken to be farther by a tenth elsewhere than where it was replayed."""
 
 
-def _nothing(_: int) -> None:
+def _nothing(_: int) -> int:
     """Prepare nothing."""
+    return FEW_REPLAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ class Search:
     limit_bytes: int
     accuracy: Accuracy
     demand_at: DemandAt
-    prepare: Callable[[int], None] = field(default=_nothing)
-    """Called with the largest number that may be tried, before many are."""
+    prepare: Callable[[int], int] = field(default=_nothing)
+    """Called with the largest number that may be tried, before many are: how many may be."""
     _tried: dict[int, tuple[Verdict, Demand | None]] = field(default_factory=dict)
 
     def verdict(self, number: int) -> Verdict:
@@ -170,11 +173,11 @@ def _with_comfort(search: Search, reach: Reach) -> Reach:
 
 def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
     """Replay numbers up to ``top``, above which none fits: all, or those near the limit."""
-    search.prepare(top + 1)
-    numbers = range(1, top + 1) if top <= MOST_REPLAYS else _chosen(search, top)
+    most = search.prepare(top + 1)
+    numbers = range(1, top + 1) if top <= most else _chosen(search, top, most)
     met = {number: search.verdict(number) for number in numbers}
     failed = next((number for number in numbers if not met[number].is_met), top + 1)
-    if top > MOST_REPLAYS:
+    if top > most:
         failed = _first_failing(search, met, failed)
     number = failed - 1
     tight = next((each for each in sorted(met) if met[each] is not Verdict.FITS), failed)
@@ -191,7 +194,7 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
     )
 
 
-def _chosen(search: Search, top: int) -> Sequence[int]:
+def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
     """Numbers all over, and all those, or as many as may be, from where the limit is in reach."""
     spread = sorted({*(1 << power for power in range(top.bit_length())), *_apart(1, top, _SAMPLES)})
     worst = max(filter(None, (_above_least(search, number) for number in spread)), default=1)
@@ -200,7 +203,7 @@ def _chosen(search: Search, top: int) -> Sequence[int]:
         True,  # noqa: FBT003 - what is looked for
         key=lambda number: (search.least_at(number) or 0) * worst * _SPREAD > search.limit_bytes,
     )
-    return sorted({*spread, *_apart(reachable + 1, top, MOST_REPLAYS - _SAMPLES)})
+    return sorted({*spread, *_apart(reachable + 1, top, most - _SAMPLES)})
 
 
 def _above_least(search: Search, number: int) -> Fraction | None:

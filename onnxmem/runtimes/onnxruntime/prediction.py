@@ -15,8 +15,8 @@ from onnxmem.findings import Finding, listed
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
-from onnxmem.runtimes.onnxruntime.allocation.course import undecided
-from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
+from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
+from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, ScratchRule, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
@@ -167,49 +167,40 @@ def arena_figures(
 
     :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
     """
-    try:
-        return _figures(_Replay.of(session_graph, options, kernels))
-    except ArenaExhaustedError as fault:
-        message = "the buffers of a run are more bytes than there are addresses"
-        if options.gpu_mem_limit_bytes is not None:
-            message = f"the arena does not get by with {options.gpu_mem_limit_bytes:,} bytes"
-        raise ReplayError(message) from fault
-
-
-def arena_pressure(
-    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels, capacity_bytes: int
-) -> Pressure:
-    """Replay a session's load and its runs on a device that has so many bytes for its arena."""
-    replay = _Replay.of(session_graph, options, kernels)
-    arena = None
-    try:
-        arena = _loaded_arena(replay.packed, options, kernels, capacity_bytes)
-        session = replay.session(arena, uses_pattern=options.enable_mem_pattern)
-        for _ in range(STEADY_RUNS):
-            session.run()
-            if options.shrinks_arena:
-                arena.shrink()
-    except ArenaExhaustedError:
-        return Pressure(0 if arena is None else arena.num_retries, is_out_of_memory=True)
-    return Pressure(arena.num_retries, is_out_of_memory=False)
+    return replayed_figures(Replay.of(session_graph, options, kernels))
 
 
 @dataclass(frozen=True, slots=True)
-class _Replay:
+class Steady:
+    """What an arena has after its third run, with the session's own settings; bytes."""
+
+    held_bytes: int
+    touched_bytes: int
+    resident_peak_bytes: int
+    regions: tuple[Region, ...]
+    requested_peak_bytes: int
+    """The most that is requested at the end of a node of the first run, the base included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
     """What all runs of a session have in common."""
 
     graph: SessionGraph
     options: SessionOptions
+    kernels: Kernels
     packed: Packing
-    rules: _Rules
     plan: Plan
+    rules: _Rules
+    scratch: ScratchRule
+    """That of the rules, or what is known otherwise."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of tensors that are known beforehand."""
 
     @classmethod
     def of(cls, session_graph: SessionGraph, options: SessionOptions, kernels: Kernels) -> Self:
         """Plan a session; nothing is allocated yet."""
-        planning = Planning(
-            session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse
-        )
+        planning = Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse)
         proto = session_graph.optimised.proto
         rules = _Rules(
             kernels,
@@ -220,19 +211,96 @@ class _Replay:
             lasting=_addresses(session_graph.graph),
         )
         packed = packing(session_graph.graph, options, kernels, session_graph.facts)
-        return cls(session_graph, options, packed, rules, plan(session_graph.graph, planning))
+        planned = plan(session_graph.graph, planning)
+        return cls(session_graph, options, kernels, packed, planned, rules, rules.of)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether values that are known decide what a run does."""
+        return self.graph.course != PLAIN
 
     def session(self, arena: Arena | None = None, *, uses_pattern: bool = True) -> Session:
-        """A session before its first run; by default on a device that is large enough."""
-        loaded = arena or _loaded_arena(self.packed, self.options, self.rules.kernels)
-        course = self.graph.course
+        """A session before its first run; by default on a device that is large enough.
+
+        :raises ArenaExhaustedError: it does not load.
+        """
         return Session(
-            self.plan, loaded, scratch=self.rules.of, course=course, uses_pattern=uses_pattern
+            self.plan,
+            arena or _loaded_arena(self.packed, self.options, self.kernels),
+            scratch=self.scratch,
+            course=self.graph.course,
+            uses_pattern=uses_pattern,
+            sizes=dict(self.sizes),
         )
 
+    def steady(self) -> Steady:
+        """Run a session until it is steady.
 
-def _figures(replay: _Replay) -> tuple[ArenaFigures, Unknowns]:
-    options, packed, kernels = replay.options, replay.packed, replay.rules.kernels
+        :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
+        """
+        try:
+            session = self.session(uses_pattern=self.options.enable_mem_pattern)
+            base_bytes = session.arena.requested_bytes
+            requested = (sample.requested_bytes for sample in session.run())
+            requested_peak_bytes = max(requested, default=base_bytes)
+            resident_bytes = self.run(session, before=1)
+        except ArenaExhaustedError as fault:
+            raise ReplayError(self.exhausted) from fault
+        arena = session.arena
+        return Steady(
+            arena.held_bytes,
+            arena.touched_bytes,
+            resident_bytes,
+            arena_regions(arena),
+            requested_peak_bytes,
+        )
+
+    def run(self, session: Session, before: int = 0) -> int:
+        """Run a session, of which some runs are done, until it is steady: its resident peak.
+
+        :raises ArenaExhaustedError: a limit is reached.
+        """
+        resident_bytes = 0
+        for number in range(STEADY_RUNS):
+            if number >= before:
+                session.run()
+            resident = _resident_bytes(session.arena, self.packed, self.kernels)
+            resident_bytes = max(resident_bytes, resident)
+            if self.options.shrinks_arena:
+                session.arena.shrink()
+        return resident_bytes
+
+    def pressure(self, capacity_bytes: int) -> Pressure:
+        """Load and run a session on a device that has so many bytes for its arena."""
+        arena = None
+        try:
+            arena = _loaded_arena(self.packed, self.options, self.kernels, capacity_bytes)
+            self.run(self.session(arena, uses_pattern=self.options.enable_mem_pattern))
+        except ArenaExhaustedError:
+            return Pressure(0 if arena is None else arena.num_retries, is_out_of_memory=True)
+        return Pressure(arena.num_retries, is_out_of_memory=False)
+
+    @property
+    def exhausted(self) -> str:
+        """Why a session does not run."""
+        limit_bytes = self.options.gpu_mem_limit_bytes
+        if limit_bytes is None:
+            return "the buffers of a run are more bytes than there are addresses"
+        return f"the arena does not get by with {limit_bytes:,} bytes"
+
+
+def replayed_figures(replay: Replay) -> tuple[ArenaFigures, Unknowns]:
+    """All figures of a session, and what they leave out.
+
+    :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
+    """
+    try:
+        return _figures(replay)
+    except ArenaExhaustedError as fault:
+        raise ReplayError(replay.exhausted) from fault
+
+
+def _figures(replay: Replay) -> tuple[ArenaFigures, Unknowns]:
     first = replay.session(uses_pattern=False)
     base_bytes = first.arena.requested_bytes
     loaded_regions = arena_regions(first.arena)
@@ -249,14 +317,8 @@ def _figures(replay: _Replay) -> tuple[ArenaFigures, Unknowns]:
     in_use_peak_bytes, held_bytes = first.arena.in_use_peak_bytes, first.arena.held_bytes
     traced = replay.session()
     traced.run()
-    steady = traced if options.enable_mem_pattern else first
-    resident_bytes = 0
-    for number in range(STEADY_RUNS):
-        if number:
-            steady.run()
-        resident_bytes = max(resident_bytes, _resident_bytes(steady.arena, packed, kernels))
-        if options.shrinks_arena:
-            steady.arena.shrink()
+    steady = traced if replay.options.enable_mem_pattern else first
+    resident_bytes = replay.run(steady, before=1)
     peak = max(nodes, key=lambda sample: sample.requested_bytes, default=None)
     with_scratch = (sample.requested_bytes + sample.scratch_bytes for sample in nodes)
     figures = ArenaFigures(

@@ -10,6 +10,7 @@ from onnxmem.runtimes.onnxruntime.process import (
     load_peak_bytes,
     load_terms,
     mapped_bytes,
+    mapped_pages,
     process_bytes,
 )
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
@@ -29,14 +30,26 @@ def process_figures(
     model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
 ) -> ProcessFigures:
     """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
+    terms = process_terms(model, session, options, arena)
+    return ProcessFigures(load_peak_bytes(terms.load), process_bytes(terms))
+
+
+def process_terms(
+    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
+) -> ProcessTerms:
+    """What the figures of the process are reckoned from."""
     graph = model.bound.graph
     packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
     load = load_terms(graph, session.graph, packed, model.file.file_bytes)
-    load = replace(load, regions=arena.loaded_regions)
-    terms = ProcessTerms(
-        load=load,
+    return ProcessTerms(
+        load=replace(load, regions=arena.loaded_regions),
         regions=arena.steady_regions,
         mapped_bytes=mapped_bytes(graph, session.graph, packed),
         feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
     )
-    return ProcessFigures(load_peak_bytes(load), process_bytes(terms))
+
+
+def pages_mapped(model: ModelAt, session: SessionGraph, options: SessionOptions) -> dict[str, int]:
+    """Pages of external weights that runs read in, by weight."""
+    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
+    return mapped_pages(model.bound.graph, session.graph, packed)

@@ -1,7 +1,13 @@
 """What onnxruntime's process takes of the system: while a session is made, and when it has run."""
 
 from onnxmem.runtimes.onnxruntime.process.baseline import MEASURED, Baseline
-from onnxmem.runtimes.onnxruntime.process.describing import arena_regions, load_terms, mapped_bytes
+from onnxmem.runtimes.onnxruntime.process.describing import (
+    arena_regions,
+    load_terms,
+    mapped_bytes,
+    mapped_pages,
+)
+from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
 from onnxmem.runtimes.onnxruntime.process.resident import process_bytes
 from onnxmem.runtimes.onnxruntime.process.terms import (
@@ -16,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.process.terms import (
 
 __all__ = [
     "MEASURED",
+    "PAGE_BYTES",
     "Baseline",
     "LoadTerms",
     "MadeWeight",
@@ -28,5 +35,6 @@ __all__ = [
     "load_peak_bytes",
     "load_terms",
     "mapped_bytes",
+    "mapped_pages",
     "process_bytes",
 ]

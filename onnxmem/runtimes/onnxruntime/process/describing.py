@@ -55,6 +55,11 @@ def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> i
     A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has
     packed were read at load, and count there.
     """
+    return PAGE_BYTES * sum(mapped_pages(model, session, packed).values())
+
+
+def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dict[str, int]:
+    """The same by weight, in pages."""
     stored = initializers(model)
     done = {each.weight for each in packed}
     pages: Counter[str] = Counter()
@@ -65,7 +70,7 @@ def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> i
                 by_rows = node.op_type in _TAKES_ROWS and place == 0
                 read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
                 pages[name] = max(pages[name], read)
-    return PAGE_BYTES * pages.total()
+    return dict(pages)
 
 
 def _pages(tensor: Tensor) -> int:
