@@ -78,14 +78,10 @@ class Table:
 
     def size_bytes(self, key: str) -> int | None:
         """A size as a text with its unit, or as a number of bytes; ``None`` where there is none."""
-        value = self.values.get(key)
-        return value if type(value) is int and value >= 0 else self._read(key, read_size)
+        return self._read(key, read_size)
 
     def growth(self, key: str) -> Growth | None:
         """What may be added: a share or a size; ``None`` where there is none."""
-        value = self.values.get(key)
-        if type(value) is int and value >= 0:
-            return Growth(size_bytes=value)
         return self._read(key, read_growth)
 
     def table(self, key: str) -> "Table | None":
@@ -114,6 +110,8 @@ class Table:
         value = self.values.get(key)
         if value is None:
             return None
+        if type(value) is int and value >= 0:
+            value = str(value)
         if not isinstance(value, str):
             fault = self.fault(key, 'is neither a text nor bytes; write "256MiB" in quotes')
             raise fault
