@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Final
 
 from onnxmem.checking.patterns import matches
@@ -54,6 +55,8 @@ class Budget:
     """Of the peak of a training step."""
     growth: Growth | None = None
     """Of the peak, and of the training peak where a step is worked out."""
+    baseline: Path | None = None
+    """What ``growth`` is measured from; ``None``: the baseline of the whole configuration."""
 
     @property
     def trains(self) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.checking.budgets import Budget, Growth, read_growth, read_size
@@ -11,7 +12,7 @@ from onnxmem.recipe import Recipe
 
 TOP: Final = "tool.onnxmem"
 _LIMITS: Final = ("peak", "weights", "training", "growth")
-_KEYS: Final = ("name", "path", "batch", "dims", "shapes", "train", "recipe", *_LIMITS)
+_KEYS: Final = ("name", "path", "batch", "dims", "shapes", "train", "recipe", "baseline", *_LIMITS)
 _Read = TypeVar("_Read")
 
 
@@ -59,6 +60,11 @@ class Table:
             fault = self.fault(key, "is no text; write it in quotes")
             raise fault
         return value
+
+    def path(self, key: str) -> Path | None:
+        """A path, told from the file's folder; ``None`` where there is none."""
+        text = self.text(key)
+        return None if text is None else Path(self.file).parent / text
 
     def switch(self, key: str) -> bool | None:
         """True or false; ``None`` where there is neither."""
@@ -140,9 +146,13 @@ def budget_of(table: Table, defaults: Table, name: str) -> Budget:
         weight_bytes=table.size_bytes("weights"),
         training_bytes=table.size_bytes("training"),
         growth=table.growth("growth"),
+        baseline=table.path("baseline"),
     )
     if budget.holds_nothing:
         fault = table.fault("", f"holds nothing; give one of {', '.join(_LIMITS)}")
+        raise fault
+    if budget.baseline is not None and budget.growth is None:
+        fault = table.fault("baseline", 'has no effect without growth; write growth = "5%"')
         raise fault
     return budget
 

@@ -63,6 +63,7 @@ def run(arguments: Namespace) -> int:
         configuration.folder,
         _analyse_with(codes),
         _baseline(arguments, configuration),
+        _own_baselines(arguments, configuration),
     )
     paths = named or _paths_of(configuration)
     checkup = Checkup(
@@ -148,6 +149,18 @@ def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | 
     if file is None and configuration.baseline is not None:
         file = os.path.relpath(configuration.baseline)
     return None if file is None else read_baseline(file, configuration.folder)
+
+
+def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
+    """Those that budgets name, each read once; ``--baseline`` takes the place of all of them."""
+    if arguments.baseline is not None:
+        return {}
+    named = {each.baseline for each in configuration.budgets if each.growth is not None}
+    return {
+        path: read_baseline(os.path.relpath(path), configuration.folder)
+        for path in named
+        if path is not None
+    }
 
 
 def _paths_of(configuration: Configuration) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
   peak = "256 MiB"                  # weights, inputs and activations
   weights = "64 MiB"
   training = "2 GiB"                # the peak of a training step
-  growth = "5%"                     # against the baseline, a file of onnxmem MODEL --json
+  growth = "5%"                     # against the baseline
+  baseline = "before.json"          # written by onnxmem MODEL --json -o FILE
 
 exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a missing file,
 3 one is unknown: it never passes
