@@ -19,14 +19,14 @@ from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter, counter
 from onnxmem.commands.questions import questions_of
 from onnxmem.commands.streaming import write_pieces
-from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.faults import Fault
 from onnxmem.registry.many import outcomes
-from onnxmem.registry.task import Outcome, Render, Task
+from onnxmem.registry.task import FaultRow, Outcome, Render, Task
 from onnxmem.report.colour import coloured
 from onnxmem.rows import Row, bytes_at
 from onnxmem.sources import STDIN, model_names, staged_stdin
-from onnxmem.units import plural
+from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.registry import Place, Tally
@@ -43,6 +43,7 @@ class _Run:
     counter: Counter
     tally: "Tally | None"
     """Where there is something to be summed up."""
+    budget_bytes: int | None
     codes: list[int] = field(default_factory=list)
 
     def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
@@ -52,7 +53,11 @@ class _Run:
             if self.tally is not None:
                 self.tally.add(row)
             self.counter.count(failed=row["status"] == "error")
-            faults = [*outcome["faults"], *(_left_out(row) if self.strict else ())]
+            faults = [
+                *outcome["faults"],
+                *(_left_out(row) if self.strict else ()),
+                *_over_budget(row, self.budget_bytes),
+            ]
             if faults:
                 self.counter.clear()
             for each in faults:
@@ -81,7 +86,7 @@ def run(arguments: Namespace) -> int:
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
     tally = registry.Tally() if len(names) > 1 or arguments.html is not None else None
     summed = None if tally is None else partial(tally.summary, held)
-    state = _Run(arguments.strict, progress, tally)
+    state = _Run(arguments.strict, progress, tally, arguments.budget_bytes)
     with ExitStack() as stack:
         tasks = _tasks(names, arguments, form, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
@@ -165,13 +170,24 @@ def _outcomes(
     return stack.enter_context(closing(found))
 
 
-def _left_out(row: Row) -> Iterator[Any]:
+def _left_out(row: Row) -> Iterator[FaultRow]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
     unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
     message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
-    yield {"code": "partial", "message": message, "exit_code": EXIT_UNANALYSED, "trace": None}
+    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+
+
+def _over_budget(row: Row, budget_bytes: int | None) -> Iterator[FaultRow]:
+    """A budget that the training step, or else the run, does not meet at the batch asked for."""
+    step = row["training"] is not None
+    size_bytes = bytes_at(row, ("training", "peak_bytes") if step else ("total_bytes",))
+    if budget_bytes is None or size_bytes is None or size_bytes <= budget_bytes:
+        return
+    over, budget = format_bytes(size_bytes - budget_bytes), format_bytes(budget_bytes)
+    message = f"takes {format_bytes(size_bytes)}, {over} over the budget of {budget}"
+    yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)
 
 
 def _render(arguments: Namespace) -> Render:
