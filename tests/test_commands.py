@@ -231,7 +231,9 @@ def test_a_file_is_written_and_named_and_not_overwritten(folder: Path, capsys: C
     assert main(["net.onnx", "-o", "report.json"]) == 2
     assert report.read_text() == "mine"
     assert main(["net.onnx", "-q", "-o", "report.json", "--force"]) == 0
-    assert report.read_text().startswith("net.onnx  5 nodes")
+    assert json.loads(report.read_text())["models"][0]["path"] == "net.onnx"
+    assert main(["net.onnx", "-q", "-o", "report.txt"]) == 0
+    assert (folder / "report.txt").read_text().startswith("net.onnx  5 nodes")
     assert capsys.readouterr().err == (
         "error: usage: report.json: exists; pass --force to overwrite it\n"
     )
@@ -439,3 +441,61 @@ def test_a_full_disk_is_no_fault_of_ours() -> None:
         )
     text = "error: usage: stdout: cannot be written: No space left on device\n"
     assert (ended.returncode, ended.stderr) == (2, text)
+
+
+FORMS = (
+    ("net.onnx", "x.csv", "path,status"),
+    ("net.onnx", "x.CSV", "path,status"),
+    ("net.onnx", "x.json", '{\n "schema": "onnxmem.report"'),
+    ("net.onnx", "x.jsonl", '{"path": "net.onnx"'),
+    ("net.onnx", "x.html", "<!DOCTYPE html>"),
+    ("net.onnx", "x.log", "net.onnx  5 nodes"),
+    ("net.onnx net.onnx", "x.ndjson", '{"path": "net.onnx"'),
+    ("net.onnx net.onnx", "x.htm", "<!DOCTYPE html>"),
+    ("fit net.onnx --device 1GiB", "x.json", '{\n "schema": "onnxmem.fit"'),
+    ("check net.onnx --budget-peak 1GiB", "x.json", '{\n "schema": "onnxmem.check"'),
+    ("check net.onnx --budget-peak 1GiB", "x.md", "<!-- onnxmem -->"),
+    ("check net.onnx --budget-peak 1GiB", "x.xml", "<?xml"),
+    ("check net.onnx --budget-peak 1GiB --format sarif", "x.json", '{\n "$schema"'),
+    ("diff net.onnx net.onnx", "x.json", '{\n "schema": "onnxmem.diff"'),
+    ("diff net.onnx net.onnx", "x.html", "<!DOCTYPE html>"),
+    ("explain held", "x.json", '{\n "schema": "onnxmem.explain"'),
+    ("devices T4", "x.json", '{\n "schema": "onnxmem.devices"'),
+    ("advise net.onnx --train", "x.json", '{\n "schema": "onnxmem.advice"'),
+    ("export net.onnx --format metrics", "x.json", "{"),
+)
+
+
+@pytest.mark.parametrize(("line", "file", "head"), FORMS)
+def test_the_ending_of_a_file_says_its_form(
+    line: str, file: str, head: str, folder: Path, capsys: Capture
+) -> None:
+    assert main([*line.split(), "-q", "-o", file]) == 0
+    assert capsys.readouterr().out == ""
+    assert (folder / file).read_text().startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("net.onnx --json -o x.csv", "x.csv: its ending says csv, a flag json; choose one"),
+        ("net.onnx --format jsonl -o x.csv", "x.csv: its ending says csv, a flag jsonl"),
+        ("net.onnx --format text -o x.json", "x.json: its ending says json, a flag text"),
+        ("net.onnx -o x.html --json", "x.html: its ending says html, a flag json"),
+        ("net.onnx -o x.html --html y.html", "--html and -o x.html are two pages; choose one"),
+        ("net.onnx -o x.md", "x.md: markdown is not written here, only text, json, jsonl, csv"),
+        ("fit net.onnx --device 1GiB -o x.csv", "x.csv: csv is not written here, only text, json"),
+        ("measure net.onnx -o x.csv", "x.csv: csv is not written here, only text, json"),
+        ("check net.onnx --budget-peak 1GiB -o x.csv", "x.csv: csv is not written here"),
+        ("check net.onnx --budget-peak 1GiB --also json=x.xml", "x.xml: its ending says junit"),
+        ("advise net.onnx --emit python -o x.json", "x.json: its ending says json, a flag python"),
+        ("export net.onnx --format dot -o x.csv", "x.csv: its ending says csv, a flag dot"),
+    ],
+)
+def test_a_form_that_contradicts_the_ending_of_its_file_is_refused(
+    line: str, told: str, folder: Path, capsys: Capture
+) -> None:
+    assert main(line.split()) == 2
+    (err,) = capsys.readouterr().err.splitlines()
+    assert told in err
+    assert not list(folder.glob("x.*"))

@@ -10,7 +10,7 @@ from onnxmem import __version__
 from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, form_of, settle_json, write_file, write_stdout
 from onnxmem.commands.questions import step_questions
 from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
@@ -47,6 +47,10 @@ def run(arguments: Namespace) -> int:
     """Advise on every model in order; one that fails costs no other its advice."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    if arguments.emit is None:
+        settle_json(arguments)
+    else:
+        form_of(arguments.output, arguments.emit, ())
     runtimes = _runtimes(arguments)
     if arguments.emit is not None:
         _check_emit(arguments, runtimes)

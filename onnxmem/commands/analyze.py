@@ -14,12 +14,14 @@ from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.forms import FORMS, SUMMED, WHOLE, Look
-from onnxmem.commands.output import check_output, wants_colour
+from onnxmem.commands.output import check_output, form_of, wants_colour
 from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter, counter
 from onnxmem.commands.questions import questions_of
+from onnxmem.commands.registry_options import FORMATS
 from onnxmem.commands.streaming import write_pieces
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
+from onnxmem.escaping import shortened
 from onnxmem.faults import Fault
 from onnxmem.registry.many import outcomes
 from onnxmem.registry.task import FaultRow, Outcome, Render, Task
@@ -108,13 +110,28 @@ def _form(arguments: Namespace, num_models: int) -> str:
 
     :raises UsageError: two forms are asked for.
     """
-    form: str = arguments.format or ("json" if arguments.json else "text")
-    if arguments.json and form != "json":
-        message = f"--json and --format {form} are two forms; choose one"
+    if arguments.json and arguments.format not in {None, "json"}:
+        message = f"--json and --format {arguments.format} are two forms; choose one"
         raise UsageError(message)
+    asked: str | None = arguments.format or ("json" if arguments.json else None)
+    form = form_of(arguments.output, asked, (*FORMATS, "html"))
+    if form == "html":
+        _page_alone(arguments)
+        form = "nothing"
     is_many = num_models > _MAX_REPORTS and not arguments.layers
     wants_table = is_many if arguments.summary is None else arguments.summary
     return "table" if form == "text" and wants_table else form
+
+
+def _page_alone(arguments: Namespace) -> None:
+    """The page in place of a result that goes to a file of that ending.
+
+    :raises UsageError: ``--html`` asks for another page.
+    """
+    if arguments.html is not None:
+        message = f"--html and -o {shortened(arguments.output)} are two pages; choose one"
+        raise UsageError(message)
+    arguments.html, arguments.output = arguments.output, None
 
 
 def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":

@@ -26,7 +26,7 @@ from onnxmem.checking import (
 )
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -56,6 +56,9 @@ def run(arguments: Namespace) -> int:
     named = model_paths(arguments.models)
     for file in files:
         check_output(file, named, force=arguments.force)
+    form = form_of(arguments.output, arguments.format, FORMATS)
+    for name, file in arguments.also:
+        form_of(file, name, ())
     configuration = _configuration(arguments)
     codes: list[int] = []
     gate = Gate(
@@ -72,7 +75,7 @@ def run(arguments: Namespace) -> int:
         allows_uncovered=arguments.allow_uncovered,
     )
     codes += _missing(checkup)
-    _write(checkup, arguments)
+    _write(checkup, form, arguments)
     return worst_exit_code([*codes, *_codes(checkup)])
 
 
@@ -208,10 +211,10 @@ def _has_unbound_dims(analysis: Analysis) -> bool:
     return any(finding.code == "unbound_dims" for finding in analysis.findings)
 
 
-def _write(checkup: Checkup, arguments: Namespace) -> None:
+def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:
     for name, file in arguments.also:
         write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
-    text = FORMATS[arguments.format](checkup)
+    text = FORMATS[form](checkup)
     if arguments.output is None:
         write_stdout(text)
     else:

@@ -84,7 +84,9 @@ def _add_budgets(parser: ArgumentParser) -> None:
 
 def _add_output(parser: ArgumentParser) -> None:
     output = add_result_options(parser)
-    output.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    output.add_argument(
+        "--format", choices=FORMATS, help="default: by the ending of -o FILE, or text"
+    )
     output.add_argument(
         "--also",
         type=_format_and_file,

@@ -12,7 +12,7 @@ from onnxmem.analysis import Analysis, analyze
 from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, settle_json, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
 from onnxmem.diffing import Change, Difference, diff
 from onnxmem.errors import (
@@ -69,6 +69,7 @@ def run(arguments: Namespace) -> int:
         message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
         raise UsageError(message)
     refuse_two_answers(arguments)
+    is_page = settle_json(arguments, ("html",)) == "html"
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
     found = _found(sides, (_asked(arguments), _asked_of_b(arguments)))
     if isinstance(found, int):
@@ -77,7 +78,10 @@ def run(arguments: Namespace) -> int:
     if arguments.html is not None:
         page = diff_page(difference, [side.timelines() for side in found])
         write_file(page, arguments.html, quiet=arguments.quiet)
-    text = as_json(difference) if arguments.json else render(difference)
+    if is_page:
+        text = diff_page(difference, [side.timelines() for side in found])
+    else:
+        text = as_json(difference) if arguments.json else render(difference)
     if arguments.output is None:
         write_stdout(text)
     else:

@@ -10,7 +10,7 @@ from onnxmem import __version__
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, settle_json, write_file, write_stdout
 from onnxmem.commands.questions import step_questions
 from onnxmem.errors import UsageError
 from onnxmem.escaping import printable, shortened
@@ -53,6 +53,7 @@ def run(arguments: Namespace) -> int:
     model = arguments.model
     check_output(arguments.output, [model] if model else [], force=arguments.force)
     refuse_two_answers(arguments)
+    settle_json(arguments)
     try:
         text, rows = _told(arguments)
     except UsageError:

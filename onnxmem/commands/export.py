@@ -14,7 +14,7 @@ from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.export_options import BINARY, OF_A_RUN
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output
+from onnxmem.commands.output import check_output, form_of
 from onnxmem.commands.questions import questions_of
 from onnxmem.commands.streaming import write_pieces
 from onnxmem.errors import EXIT_OK, UsageError
@@ -34,6 +34,7 @@ def run(arguments: Namespace) -> int:
     refuse_two_answers(arguments)
     name = only_model(arguments, "export")
     _check(arguments)
+    form_of(arguments.output, arguments.format, ())
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:

@@ -7,7 +7,13 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.output import (
+    check_output,
+    settle_json,
+    wants_colour,
+    write_file,
+    write_stdout,
+)
 from onnxmem.commands.questions import step_questions
 from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
@@ -31,6 +37,7 @@ def run(arguments: Namespace) -> int:
     """Hold the models, all together, against one device or against every device."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    settle_json(arguments)
     place = None if arguments.which_device else _place(arguments)
     own = catalogue(arguments.devices_file) if place is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
