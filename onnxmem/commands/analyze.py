@@ -3,11 +3,12 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import devices, registry, report
 from onnxmem.analysis import Analysis, analyze
@@ -16,10 +17,12 @@ from onnxmem.commands.faults import tell
 from onnxmem.commands.forms import FORMS, SUMMED, WHOLE, Look
 from onnxmem.commands.output import check_output, form_of, wants_colour
 from onnxmem.commands.paging import Pages, pages
-from onnxmem.commands.progress import Counter, counter
+from onnxmem.commands.progress import Counter as Progress
+from onnxmem.commands.progress import counter
 from onnxmem.commands.questions import questions_of
 from onnxmem.commands.registry_options import FORMATS
 from onnxmem.commands.streaming import write_pieces
+from onnxmem.commands.unused import refuse_unused_options
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.escaping import shortened
 from onnxmem.faults import Fault
@@ -27,12 +30,14 @@ from onnxmem.registry.many import outcomes
 from onnxmem.registry.task import FaultRow, Outcome, Render, Task
 from onnxmem.report.colour import coloured
 from onnxmem.rows import Row, bytes_at
+from onnxmem.settings import Settings
 from onnxmem.sources import STDIN, model_names, staged_stdin
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.registry import Place, Tally
 
+_LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _MAX_REPORTS: Final = 10
 """Of more models, text is a line each and a summary."""
 
@@ -42,11 +47,13 @@ class _Run:
     """Mutable: what the models so far have come to."""
 
     strict: bool
-    counter: Counter
+    counter: Progress
     tally: "Tally | None"
     """Where there is something to be summed up."""
     budget_bytes: int | None
     codes: list[int] = field(default_factory=list)
+    lacking: Counter[str] = field(default_factory=Counter)
+    """Models that have no dim, or no input, of a name that is given."""
 
     def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
         """The outcomes, each with its faults told first, on stderr."""
@@ -54,6 +61,7 @@ class _Run:
             row = outcome["row"]
             if self.tally is not None:
                 self.tally.add(row)
+            self.lacking.update(_lacking(row))
             self.counter.count(failed=row["status"] == "error")
             faults = [
                 *outcome["faults"],
@@ -69,6 +77,14 @@ class _Run:
                     print(each["trace"], file=sys.stderr)
             yield outcome
 
+    def warn_of_names(self, num_models: int) -> None:
+        """Say which names some of the models lack; one model alone refuses them."""
+        for flag, count in self.lacking.items():
+            what = "dim" if flag.startswith("--dim ") else "input"
+            which = plural(num_models, "model")
+            text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
+            print(text, file=sys.stderr)
+
     def cleared(self, pieces: Iterator[str]) -> Iterator[str]:
         """What is written, the counter being out of its way."""
         for piece in pieces:
@@ -81,6 +97,7 @@ def run(arguments: Namespace) -> int:
     refuse_two_answers(arguments)
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)
+    _refuse_unused(arguments)
     form = _form(arguments, len(names))
     shown = pages(arguments, names)
     is_summed = form in SUMMED or arguments.html is not None
@@ -100,6 +117,8 @@ def run(arguments: Namespace) -> int:
         pieces = FORMS[form](shown.kept(state.told(found, names)), look)
         write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
         progress.clear()
+        if not arguments.quiet:
+            state.warn_of_names(len(names))
         if summed is not None:
             shown.write(summed, held, quiet=arguments.quiet)
     return worst_exit_code(state.codes)
@@ -148,7 +167,7 @@ def _tasks(
     task = Task(
         name="",
         location="",
-        questions=_questions(arguments),
+        questions=_questions(arguments) | {"one_of_several": len(names) > 1},
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or arguments.cache is not None,
         render=_render(arguments) if form == "text" else None,
@@ -161,8 +180,15 @@ def _tasks(
     return (replace(task, name=name, location=places_of.get(name, name)) for name in names)
 
 
-def _questions(arguments: Namespace) -> Mapping[str, Any]:
+def _questions(arguments: Namespace) -> dict[str, Any]:
     return questions_of(arguments) | {"order": arguments.order, "measure": arguments.measure}
+
+
+def _refuse_unused(arguments: Namespace) -> None:
+    """Refuse once, before any model is read, what changes the figures of none."""
+    asked = _questions(arguments)
+    del asked["context"]
+    refuse_unused_options(arguments, Settings(**asked))
 
 
 def _outcomes(
@@ -194,6 +220,14 @@ def _left_out(row: Row) -> Iterator[FaultRow]:
     unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
     message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+
+
+def _lacking(row: Row) -> Iterator[str]:
+    """The flags of a row's findings on names that the model lacks."""
+    for finding in cast("list[dict[str, str]]", row["findings"] or ()):
+        flag, colon, _ = finding["message"].rpartition(": ")
+        if finding["code"] in _LACKING and colon and flag.startswith("--"):
+            yield shortened(flag)
 
 
 def _over_budget(row: Row, budget_bytes: int | None) -> Iterator[FaultRow]:

@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -28,6 +28,7 @@ from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
@@ -38,6 +39,8 @@ from onnxmem.errors import (
 )
 from onnxmem.escaping import shortened
 from onnxmem.faults import fault_of
+from onnxmem.model import load
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.recipe import Recipe
 from onnxmem.report.check import FORMATS
 from onnxmem.rows import Failure
@@ -60,15 +63,16 @@ def run(arguments: Namespace) -> int:
     for name, file in arguments.also:
         form_of(file, name, ())
     configuration = _configuration(arguments)
+    refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
+    paths = named or _paths_of(configuration)
     codes: list[int] = []
     gate = Gate(
         configuration.budgets,
         configuration.folder,
-        _analyse_with(codes),
+        _analyse_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
         _baseline(arguments, configuration),
         _own_baselines(arguments, configuration),
     )
-    paths = named or _paths_of(configuration)
     checkup = Checkup(
         tuple(gate.check(paths)),
         () if named else gate.unmatched(paths),
@@ -176,11 +180,16 @@ def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _analyse_with(codes: list[int]) -> Analyse:
-    """Analyse at a budget's setting; a fault of any kind is this model's alone."""
+def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyse:
+    """Analyse at a budget's setting; a fault of any kind is this model's alone.
+
+    ``dims`` are those that flags give for this model alone: it must have them.
+    """
 
     def analyse(path: str, budget: Budget) -> Analysis | Failure:
         try:
+            if dims:
+                refuse_unknown_names(load(path).proto, dims)
             return _analysis(path, budget)
         except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
             fault = fault_of(error)
@@ -197,7 +206,8 @@ def _analysis(path: str, budget: Budget) -> Analysis:
         dims=budget.dims,
         shapes=budget.shapes,
         train=budget.trains,
-        recipe=budget.recipe,
+        recipe=budget.recipe if budget.trains else Recipe(),
+        one_of_several=True,
     )
     batch = found.settings.batch
     if budget.batch is None and batch is not None:

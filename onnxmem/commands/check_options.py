@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.commands.model_options import add_dims, add_shapes, dim, size
 from onnxmem.commands.result_options import add_result_options
-from onnxmem.commands.training_options import add_open_training_options
+from onnxmem.commands.training_options import add_training_options
 
 FORMATS: Final = ("text", "json", "markdown", "github", "sarif", "junit")
 
@@ -38,7 +38,7 @@ def check_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     )
     _add_models(parser)
     _add_budgets(parser)
-    add_open_training_options(parser)
+    add_training_options(parser)
     _add_output(parser)
     parser.set_defaults(values=[])
     return parser

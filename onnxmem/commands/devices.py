@@ -13,6 +13,7 @@ from onnxmem.commands.output import (
     write_stdout,
 )
 from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.devices import Device, catalogue
 from onnxmem.errors import EXIT_OK
 from onnxmem.escaping import printable
@@ -38,6 +39,7 @@ def run(arguments: Namespace) -> int:
     models = () if arguments.model is None else (arguments.model,)
     check_output(arguments.output, models, force=arguments.force)
     settle_json(arguments)
+    refuse_untrained(arguments, trains=arguments.train)
     known = catalogue(arguments.devices_file)
     devices = tuple(known.find(name) for name in arguments.names) or known.devices
     if arguments.model is None:

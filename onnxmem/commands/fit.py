@@ -15,6 +15,7 @@ from onnxmem.commands.output import (
     write_stdout,
 )
 from onnxmem.commands.questions import step_questions
+from onnxmem.commands.unused import refuse_unused_of_fit
 from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
@@ -41,6 +42,7 @@ def run(arguments: Namespace) -> int:
     place = None if arguments.which_device else _place(arguments)
     own = catalogue(arguments.devices_file) if place is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
+    refuse_unused_of_fit(arguments, None if place is None else place.device)
     path = None
     try:
         questions = []
@@ -144,6 +146,7 @@ def _settings(arguments: Namespace) -> Settings:
         **step_questions(arguments),
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=arguments.ask_onnxruntime,
+        one_of_several=len(arguments.models) > 1,
     )
 
 

@@ -129,6 +129,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         values=dict(arguments.values),
         seconds=arguments.timeout,
         memory_bytes=arguments.memory_bytes,
+        one_of_several=len(arguments.models) > 1,
         tell=show,
     )
 
