@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem import rows
 from onnxmem.findings import Finding
+from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
     from onnxmem.capacity import BatchLaw, BatchLimit
@@ -89,7 +90,11 @@ class Analysis:
         return self.parameters.num_parameters
 
     def at(self, *, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Analysis":
-        """Ask the same of another batch or of other dims, without reading the file again."""
+        """Ask the same of another batch or of other dims, without reading the file again.
+
+        :raises OnnxmemError: no input has a dim of that name.
+        """
+        refuse_unknown_names(self.question.source.proto, dims or ())
         return self.question.at(batch, dims).answer()
 
     def to_dict(self, *, layers: bool = False) -> rows.Row:

@@ -7,6 +7,7 @@ from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
+from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, ModelSource, load
 from onnxmem.question import Question, ask
@@ -54,6 +55,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     expandable_segments: bool = False,
     asks_onnxruntime: bool = True,
     cpu: str = "native",
+    one_of_several: bool = False,
 ) -> Analysis:
     """Say how much memory a model takes, from its file alone.
 
@@ -63,7 +65,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it.
     ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
     that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
-    another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``.
+    another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value that the
+    model has no name for is an error, unless it is ``one_of_several`` that are asked the same.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
@@ -85,7 +88,11 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         expandable_segments=expandable_segments,
         asks_onnxruntime=asks_onnxruntime,
         cpu=cpu,
+        one_of_several=one_of_several,
     )
+    if not train and settings.recipe != Recipe():
+        message = "an optimizer, a precision, a loss or a recipe: no effect without train=True"
+        raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
     return _at(ask(model, settings, file, remarks), context).answer()

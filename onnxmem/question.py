@@ -13,6 +13,7 @@ from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.limits import Limits
 from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.row_finding import free_dims, symbolic_terms
 from onnxmem.runtimes import assumed, torch
@@ -235,8 +236,10 @@ def ask(
 ) -> Question:
     """Read a model and what is asked of it; nothing is worked out yet.
 
-    :raises OnnxmemError: the model cannot be read.
+    :raises OnnxmemError: the model cannot be read, or lacks a name that is given.
     """
+    if not settings.one_of_several:
+        refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
     found = kv_cache.find_cache(prepared)
     return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)

@@ -51,6 +51,9 @@ class Settings:
     """Whether PyTorch's allocator on CUDA grows its segments page by page."""
     asks_onnxruntime: bool = True
     """False: emulate its optimiser even where it is installed."""
+    one_of_several: bool = False
+    """Whether dims and values are of several models: one that this model lacks is then a finding,
+    and an error elsewhere."""
     cpu: str = "native"
     """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
 

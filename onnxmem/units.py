@@ -52,16 +52,24 @@ def format_count(count: int | None) -> str:
     return f"{count / 1000**power:.3g} {_SI[power - 1]}"
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, likely: str = "GiB") -> int:
     """Read a size in bytes: ``24GiB``, ``16 GB``, ``512Mi``, ``1000000``.
 
-    GB is 10^9 and GiB is 2^30. A bare ``24G`` is refused, because it means either.
+    GB is 10^9 and GiB is 2^30. A bare ``24G`` is refused, because it means either, and so is a
+    number below 1024 without a unit, which hardly ever means bytes: ``likely`` is the unit that it
+    probably lacks.
+
+    :raises UsageError: it is not a size.
     """
     match = _SIZE.fullmatch(text)
     factor = _FACTORS.get(match["unit"].lower()) if match else None
     if match is None or factor is None:
         hint = "write GB for 10^9 or GiB for 2^30 bytes, as in 24GiB or 512MiB"
         message = f"size {text!r}: not understood; {hint}"
+        raise UsageError(message)
+    if not match["unit"] and 0 < float(match["number"]) < 1024:  # noqa: PLR2004 - the first IEC step
+        number = match["number"]
+        message = f"{number} means {number} bytes; write {number}{likely}, or {number}B for bytes"
         raise UsageError(message)
     whole, _, fraction = match["number"].partition(".")
     # Integer arithmetic: a float would lose bytes above 2^53.

@@ -348,7 +348,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
 
 
 def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
-    line = "advise net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
+    line = "advise net.onnx net.onnx --batch 5 --dim S=7 --shape image:5,3,16,16 --runtime ort-cuda"
     line += " --graph ort-basic --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
     line += " --value rate=16000 --value flags=true,false"
     assert main([*line.split(), "--emulate-optimiser"]) == 0
@@ -363,8 +363,9 @@ def test_flags_are_settings(asked: list[tuple[str, Settings]]) -> None:
         cuda_context_bytes=3 * 2**20,
         cuda_workspace_bytes=5,
         asks_onnxruntime=False,
+        one_of_several=True,
     )
-    assert asked == [("net.onnx", settings)]
+    assert asked == [("net.onnx", settings)] * 2
 
 
 def test_the_cpu_is_advised_on_unless_others_are_named(asked: list[tuple[str, Settings]]) -> None:

@@ -90,7 +90,9 @@ def outcomes(capsys: Capture) -> dict[tuple[str, str, str], str]:
         ("", 2),
         ("--budget-peak 1GiB", 2),
         ("net.onnx --budget-peak 24G", 2),
+        ("net.onnx --budget-peak 24", 2),
         ("net.onnx --max-growth five", 2),
+        ("net.onnx --max-growth 5", 2),
         ("net.onnx --budget-peak 1KiB --format html", 2),
         ("net.onnx --budget-peak 1KiB --also html=page.html", 2),
         ("net.onnx --budget-peak 1GiB -o net.onnx", 2),
@@ -412,6 +414,45 @@ def test_one_baseline_holds_several_settings() -> None:
     assert [main([*line.split(), batch]) for batch in ("2", "3", "4")] == [0, 0, 3]
 
 
+def test_each_budget_of_a_file_may_have_a_baseline_of_its_own(folder: Path) -> None:
+    """A budget's own baseline wins over the file's, and ``--baseline`` over both."""
+    main("net.onnx --json -o grown.json".split())
+    main("edge/small.onnx --json -o edge/small.json".split())
+    grown(folder)
+    text = """
+    baseline = "grown.json"
+    [[budgets]]
+    path = "net.onnx"
+    growth = "%s"
+    [[budgets]]
+    path = "edge/*"
+    growth = "0%%"
+    baseline = "edge/small.json"
+    """
+    configure(folder, text % "34%")
+    assert main(["check"]) == 1
+    configure(folder, text % "35%")
+    assert main(["check"]) == 0
+    assert main(["check", "--baseline", "grown.json"]) == 3
+    (folder / "edge" / "small.json").unlink()
+    assert main(["check"]) == 2
+
+
+def test_the_budget_that_the_help_shows_works_as_it_stands(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    shown = capsys.readouterr().out.partition("[[tool.onnxmem.budgets]]")[2]
+    configure(folder, "[[budgets]]" + shown.partition("exit codes")[0])
+    (folder / "models" / "edge").mkdir(parents=True)
+    write_model(folder / "models" / "edge" / "net.onnx")
+    line = "models/edge/net.onnx --batch 8 --train --json -o before.json"
+    assert main(line.split()) == 0
+    assert main(["check"]) == 0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -447,21 +488,26 @@ FAULTS = (
     '[[budgets]]\npeak = "24G"',
     '[[budgets]]\npeak = "' + "9" * 5000 + 'B"',
     "[[budgets]]\npeak = -1",
+    "[[budgets]]\npeak = 24",
+    '[[budgets]]\nweights = "512"',
+    "[[budgets]]\ngrowth = 5",
+    '[[budgets]]\ngrowth = "5"',
+    '[[budgets]]\npeak = 4096\nbaseline = "before.json"',
     "[[budgets]]\npeak = 1.5",
     "[[budgets]]\npeak = true",
     '[[budgets]]\ngrowth = "much"\n',
-    '[[budgets]]\npeak = 1\nbatch = "8"',
-    "[[budgets]]\npeak = 1\nbatch = 0",
-    "[[budgets]]\npeak = 1\ndims = 3",
-    "[[budgets]]\npeak = 1\ndims = { S = 0 }",
-    "[[budgets]]\npeak = 1\nshapes = { x = 3 }",
+    '[[budgets]]\npeak = 4096\nbatch = "8"',
+    "[[budgets]]\npeak = 4096\nbatch = 0",
+    "[[budgets]]\npeak = 4096\ndims = 3",
+    "[[budgets]]\npeak = 4096\ndims = { S = 0 }",
+    "[[budgets]]\npeak = 4096\nshapes = { x = 3 }",
     "[[budgets]]\ngrowth = -1",
-    '[[budgets]]\npeak = 1\ntrain = "yes"',
-    '[[budgets]]\npeak = 1\nrecipe = { optimiser = "sgd" }',
-    '[[budgets]]\npeak = 1\nrecipe = { optimizer = "sdg" }',
-    "[[budgets]]\npeak = 1\nrecipe = { accumulate = true }",
-    '[[budgets]]\npeak = 1\nrecipe = { freeze = "all" }',
-    '[[budgets]]\nname = "a"\npeak = 1\n[[budgets]]\nname = "a"\npeak = 1',
+    '[[budgets]]\npeak = 4096\ntrain = "yes"',
+    '[[budgets]]\npeak = 4096\nrecipe = { optimiser = "sgd" }',
+    '[[budgets]]\npeak = 4096\nrecipe = { optimizer = "sdg" }',
+    "[[budgets]]\npeak = 4096\nrecipe = { accumulate = true }",
+    '[[budgets]]\npeak = 4096\nrecipe = { freeze = "all" }',
+    '[[budgets]]\nname = "a"\npeak = 4096\n[[budgets]]\nname = "a"\npeak = 4096',
     'budget = "1GiB"',
     "tool.onnxmem = 3",
     "[[budgets]\n",

@@ -57,7 +57,17 @@ def python(*words: str) -> subprocess.CompletedProcess[str]:
         ("net.onnx --dim N=4 --layers net.onnx", 0),
         ("net.onnx --shape image:4,3,16,16", 0),
         ("net.onnx --train --optimizer sgd --precision mixed-fp16 --loss mse", 0),
-        ("net.onnx --budget 1KiB", 0),
+        ("net.onnx --budget 1KiB", 1),
+        ("net.onnx --budget 34727", 1),
+        ("net.onnx --budget 34728", 0),
+        ("net.onnx --budget 34728 --batch 2", 1),
+        ("net.onnx --budget 48040 --train", 1),
+        ("net.onnx --budget 1GiB --train", 0),
+        ("net.onnx net.onnx --budget 1KiB", 1),
+        ("net.onnx mystery.onnx --budget 1KiB --json", 1),
+        ("net.onnx page.onnx --budget 1KiB", 3),
+        ("net.onnx --budget 0", 1),
+        ("net.onnx --budget 24", 2),
         ("mystery.onnx", 0),
         ("mystery.onnx --strict", 3),
         ("page.onnx", 3),
@@ -107,6 +117,9 @@ def test_the_words_of_every_fault(capsys: Capture) -> None:
         "net.onnx --batch 0",
         "net.onnx --dim =3",
         "net.onnx --budget 24G",
+        "net.onnx --budget 24",
+        "net.onnx --budget 1KiB --quiet",
+        "net.onnx --budget 1KiB --train",
         "net.onnx -o net.onnx",
         "net.onnx -o nowhere/report.txt",
         "net.onnx -o folder.onnx --force",
@@ -218,7 +231,9 @@ def test_a_file_is_written_and_named_and_not_overwritten(folder: Path, capsys: C
     assert main(["net.onnx", "-o", "report.json"]) == 2
     assert report.read_text() == "mine"
     assert main(["net.onnx", "-q", "-o", "report.json", "--force"]) == 0
-    assert report.read_text().startswith("net.onnx  5 nodes")
+    assert json.loads(report.read_text())["models"][0]["path"] == "net.onnx"
+    assert main(["net.onnx", "-q", "-o", "report.txt"]) == 0
+    assert (folder / "report.txt").read_text().startswith("net.onnx  5 nodes")
     assert capsys.readouterr().err == (
         "error: usage: report.json: exists; pass --force to overwrite it\n"
     )
@@ -426,3 +441,178 @@ def test_a_full_disk_is_no_fault_of_ours() -> None:
         )
     text = "error: usage: stdout: cannot be written: No space left on device\n"
     assert (ended.returncode, ended.stderr) == (2, text)
+
+
+FIXED = "agraph (float[2,3] x) => (float[2,3] y) { y = Exp(x) }"
+FORMS = (
+    ("net.onnx", "x.csv", "path,status"),
+    ("net.onnx", "x.CSV", "path,status"),
+    ("net.onnx", "x.json", '{\n "schema": "onnxmem.report"'),
+    ("net.onnx", "x.jsonl", '{"path": "net.onnx"'),
+    ("net.onnx", "x.html", "<!DOCTYPE html>"),
+    ("net.onnx", "x.log", "net.onnx  5 nodes"),
+    ("net.onnx net.onnx", "x.ndjson", '{"path": "net.onnx"'),
+    ("net.onnx net.onnx", "x.htm", "<!DOCTYPE html>"),
+    ("fit net.onnx --device 1GiB", "x.json", '{\n "schema": "onnxmem.fit"'),
+    ("check net.onnx --budget-peak 1GiB", "x.json", '{\n "schema": "onnxmem.check"'),
+    ("check net.onnx --budget-peak 1GiB", "x.md", "<!-- onnxmem -->"),
+    ("check net.onnx --budget-peak 1GiB", "x.xml", "<?xml"),
+    ("check net.onnx --budget-peak 1GiB --format sarif", "x.json", '{\n "$schema"'),
+    ("diff net.onnx net.onnx", "x.json", '{\n "schema": "onnxmem.diff"'),
+    ("diff net.onnx net.onnx", "x.html", "<!DOCTYPE html>"),
+    ("explain held", "x.json", '{\n "schema": "onnxmem.explain"'),
+    ("devices T4", "x.json", '{\n "schema": "onnxmem.devices"'),
+    ("advise net.onnx --train", "x.json", '{\n "schema": "onnxmem.advice"'),
+    ("export net.onnx --format metrics", "x.json", "{"),
+)
+
+
+@pytest.mark.parametrize(("line", "file", "head"), FORMS)
+def test_the_ending_of_a_file_says_its_form(
+    line: str, file: str, head: str, folder: Path, capsys: Capture
+) -> None:
+    assert main([*line.split(), "-q", "-o", file]) == 0
+    assert capsys.readouterr().out == ""
+    assert (folder / file).read_text().startswith(head)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("net.onnx --json -o x.csv", "x.csv: its ending says csv, a flag json; choose one"),
+        ("net.onnx --format jsonl -o x.csv", "x.csv: its ending says csv, a flag jsonl"),
+        ("net.onnx --format text -o x.json", "x.json: its ending says json, a flag text"),
+        ("net.onnx -o x.html --json", "x.html: its ending says html, a flag json"),
+        ("net.onnx -o x.html --html y.html", "--html and -o x.html are two pages; choose one"),
+        ("net.onnx -o x.md", "x.md: markdown is not written here, only text, json, jsonl, csv"),
+        ("fit net.onnx --device 1GiB -o x.csv", "x.csv: csv is not written here, only text, json"),
+        ("measure net.onnx -o x.csv", "x.csv: csv is not written here, only text, json"),
+        ("check net.onnx --budget-peak 1GiB -o x.csv", "x.csv: csv is not written here"),
+        ("check net.onnx --budget-peak 1GiB --also json=x.xml", "x.xml: its ending says junit"),
+        ("advise net.onnx --emit python -o x.json", "x.json: its ending says json, a flag python"),
+        ("export net.onnx --format dot -o x.csv", "x.csv: its ending says csv, a flag dot"),
+    ],
+)
+def test_a_form_that_contradicts_the_ending_of_its_file_is_refused(
+    line: str, told: str, folder: Path, capsys: Capture
+) -> None:
+    assert main(line.split()) == 2
+    (err,) = capsys.readouterr().err.splitlines()
+    assert told in err
+    assert not list(folder.glob("x.*"))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("net.onnx --dim M=5", "--dim M: no input has a dim of that name; the dims are 'N'"),
+        ("seq.onnx --dim seqence=5", "did you mean 'sequence'? the dims are 'N', 'sequence'"),
+        ("fixed.onnx --dim N=5", "--dim N: no input has a dim of that name; all dims are numb"),
+        ("net.onnx --value imag=5", "--value imag: the model has no input of that name; did you"),
+        ("net.onnx --shape imag:1,3,16,16", "did you mean 'image'? the inputs are 'image'"),
+        ("net.onnx --jobs 1 --dim M=5", "--dim M: no input"),
+        ("fit net.onnx --device 1GiB --dim M=5", "--dim M: no input"),
+        ("check net.onnx --budget-peak 1GiB --dim M=5", "--dim M: no input"),
+        ("check net.onnx --config budgets.toml --dim M=5", "--dim M: no input"),
+        ("advise net.onnx --dim M=5", "--dim M: no input"),
+        ("explain total net.onnx --dim M=5", "--dim M: no input"),
+        ("diff net.onnx --b-batch 2 --dim M=5", "--dim M: no input"),
+        ("diff net.onnx seq.onnx --dim M=5", "--dim M: no input"),
+        ("diff net.onnx seq.onnx --b-dim M=5", "--dim M: no input"),
+        ("devices T4 --model net.onnx --dim M=5", "--dim M: no input"),
+        ("reorder net.onnx --dim M=5", "--dim M: no input"),
+        ("measure net.onnx --dim M=5", "--dim M: no input"),
+        ("export net.onnx --format metrics --value imag=5", "--value imag: the model"),
+        ("annotate net.onnx -o x.onnx --dim M=5", "--dim M: no input"),
+        ("net.onnx --optimizer adam", "--optimizer: no effect without a training step; add --tr"),
+        ("net.onnx --loss-output y --world 1", "--loss-output, --world: no effect without"),
+        ("fit net.onnx --device T4 --precision bf16", "--precision: no effect without"),
+        ("check net.onnx --budget-peak 1GiB --lora-rank 2", "--lora-rank: no effect without"),
+        ("check net.onnx --config budgets.toml --first-step", "--first-step: no effect without"),
+        ("advise net.onnx --freeze *", "--freeze: no effect without"),
+        ("explain total net.onnx --accumulate 2", "--accumulate: no effect without"),
+        ("diff net.onnx --b-batch 2 --weight-decay", "--weight-decay: no effect without"),
+        ("devices T4 --model net.onnx --shard ddp", "--shard: no effect without"),
+        ("export net.onnx --format metrics --checkpoint sqrt", "--checkpoint: no effect without"),
+        ("annotate net.onnx -o x.onnx --zero-grad start", "--zero-grad: no effect without"),
+        ("net.onnx --fixed-dims", "--fixed-dims: no effect without a session: add --runtime ort-c"),
+        ("net.onnx --train --cpu avx2", "--cpu: no effect without a session"),
+        ("net.onnx --runtime ort-cpu --cuda-context 1GiB", "--cuda-context: no effect without CUD"),
+        ("net.onnx --runtime ort-cpu --cuda-workspace 1GiB", "--cuda-workspace: no effect"),
+        ("net.onnx --runtime ort-cuda --expandable-segments", "--expandable-segments: no effect"),
+        ("explain weights net.onnx --fixed-dims", "--fixed-dims: no effect"),
+        ("export net.onnx --format metrics --fixed-dims", "--fixed-dims: no effect"),
+        ("advise net.onnx --train --fixed-dims", "--fixed-dims: no effect"),
+        ("fit net.onnx --device 1GiB --fixed-dims", "--fixed-dims: no effect on the figure that i"),
+        ("fit net.onnx --device 1GiB --cpu avx2", "--cpu: no effect on the figure"),
+        ("fit net.onnx --device 1GiB --ask-onnxruntime", "--ask-onnxruntime: no effect"),
+        ("fit net.onnx --device 1GiB --cuda-context 1GiB", "is compared (total); see --runtime"),
+        ("fit net.onnx --device T4 --expandable-segments", "is compared (ort-cuda); see --runt"),
+        ("fit net.onnx --device T4 --train --runtime ort-cuda", "--runtime ort-cuda: no effect"),
+        ("fit net.onnx --which-device --expandable-segments", "--expandable-segments: no effect"),
+    ],
+)
+def test_what_changes_nothing_is_refused(
+    line: str, told: str, folder: Path, capsys: Capture
+) -> None:
+    text = "agraph (float[N,sequence] x) => (float[N,sequence] y) { y = Exp(x) }"
+    write_model(folder / "seq.onnx", text)
+    (folder / "budgets.toml").write_text('[[budgets]]\npeak = "1GiB"')
+    write_model(folder / "fixed.onnx", FIXED)
+    assert main(line.split()) == 2
+    (err,) = capsys.readouterr().err.splitlines()
+    assert told in err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "net.onnx --graph ort-all --fixed-dims --cpu avx2 --emulate-optimiser",
+        "net.onnx --emulate-optimiser",
+        "net.onnx --train --expandable-segments --cuda-context 1GiB --cuda-workspace 1MiB",
+        "explain saved net.onnx --optimizer sgd",
+        "explain base net.onnx --fixed-dims --emulate-optimiser",
+        "check net.onnx --budget-training 1GiB --optimizer sgd",
+        "check net.onnx --config budgets.toml --train --optimizer sgd",
+        "check net.onnx fixed.onnx --budget-peak 1GiB --dim M=5",
+        "diff net.onnx --train --b-optimizer sgd --precision bf16",
+        "fit net.onnx net.onnx --device 1GiB --dim M=5",
+        "export net.onnx --format ort-node-stats --fixed-dims --emulate-optimiser",
+        "advise net.onnx --fixed-dims",
+    ],
+)
+def test_what_changes_something_is_not_refused(line: str, folder: Path, capsys: Capture) -> None:
+    write_model(folder / "fixed.onnx", FIXED)
+    (folder / "budgets.toml").write_text('[[budgets]]\npeak = "1GiB"')
+    assert main(line.split()) == 0, capsys.readouterr().err
+
+
+def test_a_name_that_some_of_several_models_lack_is_a_warning(
+    folder: Path, capsys: Capture
+) -> None:
+    write_model(folder / "fixed.onnx", FIXED)
+    line = "net.onnx fixed.onnx --dim N=2 --value image=3 --format csv"
+    assert main(line.split()) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 3
+    assert err.splitlines() == [
+        "warning: --dim N: 1 of 2 models have no dim of that name",
+        "warning: --value image: 1 of 2 models have no input of that name",
+    ]
+    assert main([*line.split(), "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_python_refuses_what_changes_nothing() -> None:
+    for asked in (
+        {"dims": {"M": 2}},
+        {"values": {"imag": 2}},
+        {"optimizer": "sgd"},
+        {"recipe": recipe.Recipe(lora_rank=2)},
+    ):
+        with pytest.raises(onnxmem.OnnxmemError):
+            onnxmem.analyze("net.onnx", **asked)
+    with pytest.raises(onnxmem.OnnxmemError, match="no input has a dim"):
+        onnxmem.analyze("net.onnx").at(dims={"M": 2})
+    (row,) = onnxmem.analyze_many(["net.onnx"], dims={"M": 2})
+    assert row["status"] != "error"

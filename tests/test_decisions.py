@@ -457,6 +457,7 @@ def test_an_analysis_takes_values() -> None:
         graph="raw",
         asks_onnxruntime=False,
         values={"sr": 16_000, "nobody": 3},
+        one_of_several=True,
     )
     for runtime in analysis.runtimes:
         assert runtime.arena.requested_peak_bytes == 29

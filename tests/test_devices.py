@@ -99,6 +99,7 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
         ("[[device]]\nmemory = '1 GiB'", "has no name"),
         ("[[device]]\nname = 'a'", "device a: no memory"),
         ("[[device]]\nname = 'a'\nmemory = '1 G'", "memory: size '1 G'"),
+        ("[[device]]\nname = 'a'\nmemory = '24'", "memory: 24 means 24 bytes; write 24GiB"),
         ("[[device]]\nname = 'a'\nmemory = 12", "memory is '12', no size as in '24 GiB'"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nyear = 'now'", "year is 'now', no positive"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncolour = 1", "'colour' is no key"),

@@ -50,7 +50,7 @@ def test_a_value_that_does_not_fit_is_left_out_and_told() -> None:
 
 
 def test_a_value_of_no_input_is_told() -> None:
-    analysis = onnxmem.analyze(model_of(RESHAPED), values={"u": 2})
+    analysis = onnxmem.analyze(model_of(RESHAPED), values={"u": 2}, one_of_several=True)
     assert [f.message for f in analysis.findings if f.code == "unused_value"] == [
         "--value u: the model has no input of that name"
     ]

@@ -382,6 +382,8 @@ def test_html_is_written_beside_the_report(
     assert main([str(model), "--html", str(page)]) == 2
     assert "exists; pass --force" in capsys.readouterr().err
     assert main([str(model), "--html", str(page), "-o", str(page), "--force"]) == 2
+    assert "are two pages; choose one" in capsys.readouterr().err
+    assert main([str(model), "--html", "new", "-o", "new"]) == 2
     assert "asked for twice" in capsys.readouterr().err
     assert main([str(model), "--accuracy", "a.csv"]) == 2
     assert "see --html" in capsys.readouterr().err

@@ -69,7 +69,8 @@ def test_a_row_is_worked_out_once_and_bears_the_name_of_now() -> None:
 
 def test_another_content_and_another_question_are_others() -> None:
     analyse = Counted()
-    for questions in ({}, {"batch": 2}, {"recipe": Recipe(optimizer="sgd")}, {"values": {"x": 2}}):
+    trained = {"train": True, "recipe": Recipe(optimizer="sgd")}
+    for questions in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
         kept("net.onnx", analyse, **questions)
         kept("net.onnx", analyse, **questions)
     write_model(Path("net.onnx"), MYSTERY)

@@ -57,7 +57,20 @@ def test_what_is_no_size_is_refused_with_a_hint(text: str) -> None:
         parse_size(text)
 
 
-@given(st.integers(0, 2**62))
+@pytest.mark.parametrize("number", ["1", "5", "24", "1023", "0.5", "1023.9", "007"])
+def test_a_small_number_without_a_unit_is_refused(number: str) -> None:
+    with pytest.raises(UsageError) as told:
+        parse_size(f" {number} ")
+    text = f"{number} means {number} bytes; write {number}GiB, or {number}B for bytes"
+    assert str(told.value) == text
+    assert parse_size(f"{number}B") == int(float(number))
+
+
+def test_zero_and_a_number_from_1024_on_need_no_unit() -> None:
+    assert [parse_size(text) for text in ("0", "0.0", "1024", "1024.5")] == [0, 0, 1024, 1024]
+
+
+@given(st.integers(1024, 2**62))
 def test_a_plain_number_is_its_own_bytes(num_bytes: int) -> None:
     assert parse_size(str(num_bytes)) == num_bytes
     assert parse_size(f"{num_bytes}KiB") == num_bytes * 1024

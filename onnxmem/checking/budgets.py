@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import Final
 
 from onnxmem.checking.patterns import matches
@@ -54,6 +55,8 @@ class Budget:
     """Of the peak of a training step."""
     growth: Growth | None = None
     """Of the peak, and of the training peak where a step is worked out."""
+    baseline: Path | None = None
+    """What ``growth`` is measured from; ``None``: the baseline of the whole configuration."""
 
     @property
     def trains(self) -> bool:
@@ -71,15 +74,15 @@ class Budget:
         return matches(self.path, path)
 
 
-def read_size(text: str) -> int:
-    """Read a size in bytes.
+def read_size(text: str, likely: str = "GiB") -> int:
+    """Read a size in bytes; ``likely`` is the unit that a small number without one lacks.
 
-    :raises UsageError: it is none.
+    :raises UsageError: it is not a size.
     """
     if len(text) > _LONGEST:
         message = "is larger than any size"
         raise UsageError(message)
-    return parse_size(text)
+    return parse_size(text, likely)
 
 
 def read_percent(text: str) -> Fraction:
@@ -101,4 +104,4 @@ def read_growth(text: str) -> Growth:
     """
     if text.rstrip().endswith("%"):
         return Growth(percent=read_percent(text))
-    return Growth(size_bytes=read_size(text))
+    return Growth(size_bytes=read_size(text, "%"))

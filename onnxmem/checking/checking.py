@@ -1,7 +1,7 @@
 """Hold models against budgets, one model after another."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,9 @@ class Gate:
     """From which the budgets' patterns are told."""
     analyse: Analyse
     baseline: Baseline | None = None
+    """Of the budgets that have none of their own."""
+    own_baselines: Mapping[Path, Baseline] = field(default_factory=dict)
+    """By the path that a budget names."""
 
     def check(self, paths: Iterable[str]) -> Iterator[CheckedModel]:
         """Check models one at a time: a catalogue of them need not be in memory together."""
@@ -62,15 +65,17 @@ class Gate:
             yield replace(check, batch=found.settings.batch)
         for figure in _growths(budget):
             known = _known(found, figure)
-            check = held_growth(budget, figure, known, self._before(found, figure))
+            check = held_growth(budget, figure, known, self._before(budget, found, figure))
             yield replace(check, batch=found.settings.batch)
 
-    def _before(self, analysis: Analysis, figure: Figure) -> int | str:
-        if self.baseline is None:
+    def _before(self, budget: Budget, analysis: Analysis, figure: Figure) -> int | str:
+        own = None if budget.baseline is None else self.own_baselines.get(budget.baseline)
+        baseline = own or self.baseline
+        if baseline is None:
             return _NO_BASELINE
         if figure is Figure.PEAK_GROWTH:
-            return self.baseline.peak_bytes(analysis)
-        return self.baseline.training_bytes(analysis)
+            return baseline.peak_bytes(analysis)
+        return baseline.training_bytes(analysis)
 
 
 def _question(budget: Budget) -> Budget:

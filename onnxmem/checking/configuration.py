@@ -98,11 +98,4 @@ def _configuration(file: Path, table: Table) -> Configuration:
                 f"{shortened(name)!r} names another budget already; choose another name",
             )
             raise fault
-    baseline = table.text("baseline")
-    folder = file.parent
-    return Configuration(
-        os.path.relpath(file),
-        folder,
-        tuple(budgets),
-        None if baseline is None else folder / baseline,
-    )
+    return Configuration(os.path.relpath(file), file.parent, tuple(budgets), table.path("baseline"))

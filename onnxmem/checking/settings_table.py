@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.checking.budgets import Budget, Growth, read_growth, read_size
@@ -11,7 +12,7 @@ from onnxmem.recipe import Recipe
 
 TOP: Final = "tool.onnxmem"
 _LIMITS: Final = ("peak", "weights", "training", "growth")
-_KEYS: Final = ("name", "path", "batch", "dims", "shapes", "train", "recipe", *_LIMITS)
+_KEYS: Final = ("name", "path", "batch", "dims", "shapes", "train", "recipe", "baseline", *_LIMITS)
 _Read = TypeVar("_Read")
 
 
@@ -60,6 +61,11 @@ class Table:
             raise fault
         return value
 
+    def path(self, key: str) -> Path | None:
+        """A path, told from the file's folder; ``None`` where there is none."""
+        text = self.text(key)
+        return None if text is None else Path(self.file).parent / text
+
     def switch(self, key: str) -> bool | None:
         """True or false; ``None`` where there is neither."""
         value = self.values.get(key)
@@ -78,14 +84,10 @@ class Table:
 
     def size_bytes(self, key: str) -> int | None:
         """A size as a text with its unit, or as a number of bytes; ``None`` where there is none."""
-        value = self.values.get(key)
-        return value if type(value) is int and value >= 0 else self._read(key, read_size)
+        return self._read(key, read_size)
 
     def growth(self, key: str) -> Growth | None:
         """What may be added: a share or a size; ``None`` where there is none."""
-        value = self.values.get(key)
-        if type(value) is int and value >= 0:
-            return Growth(size_bytes=value)
         return self._read(key, read_growth)
 
     def table(self, key: str) -> "Table | None":
@@ -114,6 +116,8 @@ class Table:
         value = self.values.get(key)
         if value is None:
             return None
+        if type(value) is int and value >= 0:
+            value = str(value)
         if not isinstance(value, str):
             fault = self.fault(key, 'is neither a text nor bytes; write "256MiB" in quotes')
             raise fault
@@ -142,9 +146,13 @@ def budget_of(table: Table, defaults: Table, name: str) -> Budget:
         weight_bytes=table.size_bytes("weights"),
         training_bytes=table.size_bytes("training"),
         growth=table.growth("growth"),
+        baseline=table.path("baseline"),
     )
     if budget.holds_nothing:
         fault = table.fault("", f"holds nothing; give one of {', '.join(_LIMITS)}")
+        raise fault
+    if budget.baseline is not None and budget.growth is None:
+        fault = table.fault("baseline", 'has no effect without growth; write growth = "5%"')
         raise fault
     return budget
 

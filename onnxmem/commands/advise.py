@@ -10,12 +10,14 @@ from onnxmem import __version__
 from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, form_of, settle_json, write_file, write_stdout
 from onnxmem.commands.questions import step_questions
+from onnxmem.commands.unused import refuse_unused_options
 from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
 from onnxmem.model import ModelFile, load, prepare
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.question import Question
 from onnxmem.report.advice import render_advice
 from onnxmem.report.proposals import advice_row, render_proposals
@@ -47,7 +49,12 @@ def run(arguments: Namespace) -> int:
     """Advise on every model in order; one that fails costs no other its advice."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    if arguments.emit is None:
+        settle_json(arguments)
+    else:
+        form_of(arguments.output, arguments.emit, ())
     runtimes = _runtimes(arguments)
+    refuse_unused_options(arguments, _of_step(_settings(arguments, runtimes[0])))
     if arguments.emit is not None:
         _check_emit(arguments, runtimes)
     codes: list[int] = []
@@ -103,6 +110,8 @@ def _outcomes(
 def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: str | None) -> Found:
     session = None if runtime is None or settings.train else advise(file, settings)
     asked = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
+    if not settings.one_of_several:
+        refuse_unknown_names(file.proto, settings.dims, settings.values)
     question = Question(file, prepare(file), asked, file)
     named = runtime if arguments.runtimes else None
     budget = Budget(arguments.budget_bytes, named)
@@ -116,7 +125,13 @@ def _settings(arguments: Namespace, runtime: str | None) -> Settings:
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=not arguments.emulate_optimiser,
+        one_of_several=len(arguments.models) > 1,
     )
+
+
+def _of_step(settings: Settings) -> Settings:
+    """The same without the runtime where a training step is advised on, which asks none."""
+    return replace(settings, runtimes=()) if settings.train else settings
 
 
 def _text(outcomes: list[Outcome]) -> str:

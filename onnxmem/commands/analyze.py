@@ -3,34 +3,41 @@
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import devices, registry, report
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.forms import FORMS, SUMMED, WHOLE, Look
-from onnxmem.commands.output import check_output, wants_colour
+from onnxmem.commands.output import check_output, form_of, wants_colour
 from onnxmem.commands.paging import Pages, pages
-from onnxmem.commands.progress import Counter, counter
+from onnxmem.commands.progress import Counter as Progress
+from onnxmem.commands.progress import counter
 from onnxmem.commands.questions import questions_of
+from onnxmem.commands.registry_options import FORMATS
 from onnxmem.commands.streaming import write_pieces
-from onnxmem.errors import EXIT_UNANALYSED, UsageError, worst_exit_code
+from onnxmem.commands.unused import refuse_unused_options
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
+from onnxmem.escaping import shortened
 from onnxmem.faults import Fault
 from onnxmem.registry.many import outcomes
-from onnxmem.registry.task import Outcome, Render, Task
+from onnxmem.registry.task import FaultRow, Outcome, Render, Task
 from onnxmem.report.colour import coloured
 from onnxmem.rows import Row, bytes_at
+from onnxmem.settings import Settings
 from onnxmem.sources import STDIN, model_names, staged_stdin
-from onnxmem.units import plural
+from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.registry import Place, Tally
 
+_LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _MAX_REPORTS: Final = 10
 """Of more models, text is a line each and a summary."""
 
@@ -40,10 +47,13 @@ class _Run:
     """Mutable: what the models so far have come to."""
 
     strict: bool
-    counter: Counter
+    counter: Progress
     tally: "Tally | None"
     """Where there is something to be summed up."""
+    budget_bytes: int | None
     codes: list[int] = field(default_factory=list)
+    lacking: Counter[str] = field(default_factory=Counter)
+    """Models that have no dim, or no input, of a name that is given."""
 
     def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
         """The outcomes, each with its faults told first, on stderr."""
@@ -51,8 +61,13 @@ class _Run:
             row = outcome["row"]
             if self.tally is not None:
                 self.tally.add(row)
+            self.lacking.update(_lacking(row))
             self.counter.count(failed=row["status"] == "error")
-            faults = [*outcome["faults"], *(_left_out(row) if self.strict else ())]
+            faults = [
+                *outcome["faults"],
+                *(_left_out(row) if self.strict else ()),
+                *_over_budget(row, self.budget_bytes),
+            ]
             if faults:
                 self.counter.clear()
             for each in faults:
@@ -61,6 +76,14 @@ class _Run:
                 if each["trace"]:
                     print(each["trace"], file=sys.stderr)
             yield outcome
+
+    def warn_of_names(self, num_models: int) -> None:
+        """Say which names some of the models lack; one model alone refuses them."""
+        for flag, count in self.lacking.items():
+            what = "dim" if flag.startswith("--dim ") else "input"
+            which = plural(num_models, "model")
+            text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
+            print(text, file=sys.stderr)
 
     def cleared(self, pieces: Iterator[str]) -> Iterator[str]:
         """What is written, the counter being out of its way."""
@@ -74,6 +97,7 @@ def run(arguments: Namespace) -> int:
     refuse_two_answers(arguments)
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)
+    _refuse_unused(arguments)
     form = _form(arguments, len(names))
     shown = pages(arguments, names)
     is_summed = form in SUMMED or arguments.html is not None
@@ -81,7 +105,7 @@ def run(arguments: Namespace) -> int:
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
     tally = registry.Tally() if len(names) > 1 or arguments.html is not None else None
     summed = None if tally is None else partial(tally.summary, held)
-    state = _Run(arguments.strict, progress, tally)
+    state = _Run(arguments.strict, progress, tally, arguments.budget_bytes)
     with ExitStack() as stack:
         tasks = _tasks(names, arguments, form, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
@@ -93,6 +117,8 @@ def run(arguments: Namespace) -> int:
         pieces = FORMS[form](shown.kept(state.told(found, names)), look)
         write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
         progress.clear()
+        if not arguments.quiet:
+            state.warn_of_names(len(names))
         if summed is not None:
             shown.write(summed, held, quiet=arguments.quiet)
     return worst_exit_code(state.codes)
@@ -103,13 +129,28 @@ def _form(arguments: Namespace, num_models: int) -> str:
 
     :raises UsageError: two forms are asked for.
     """
-    form: str = arguments.format or ("json" if arguments.json else "text")
-    if arguments.json and form != "json":
-        message = f"--json and --format {form} are two forms; choose one"
+    if arguments.json and arguments.format not in {None, "json"}:
+        message = f"--json and --format {arguments.format} are two forms; choose one"
         raise UsageError(message)
+    asked: str | None = arguments.format or ("json" if arguments.json else None)
+    form = form_of(arguments.output, asked, (*FORMATS, "html"))
+    if form == "html":
+        _page_alone(arguments)
+        form = "nothing"
     is_many = num_models > _MAX_REPORTS and not arguments.layers
     wants_table = is_many if arguments.summary is None else arguments.summary
     return "table" if form == "text" and wants_table else form
+
+
+def _page_alone(arguments: Namespace) -> None:
+    """The page in place of a result that goes to a file of that ending.
+
+    :raises UsageError: ``--html`` asks for another page.
+    """
+    if arguments.html is not None:
+        message = f"--html and -o {shortened(arguments.output)} are two pages; choose one"
+        raise UsageError(message)
+    arguments.html, arguments.output = arguments.output, None
 
 
 def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
@@ -126,7 +167,7 @@ def _tasks(
     task = Task(
         name="",
         location="",
-        questions=_questions(arguments),
+        questions=_questions(arguments) | {"one_of_several": len(names) > 1},
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or arguments.cache is not None,
         render=_render(arguments) if form == "text" else None,
@@ -139,8 +180,15 @@ def _tasks(
     return (replace(task, name=name, location=places_of.get(name, name)) for name in names)
 
 
-def _questions(arguments: Namespace) -> Mapping[str, Any]:
+def _questions(arguments: Namespace) -> dict[str, Any]:
     return questions_of(arguments) | {"order": arguments.order, "measure": arguments.measure}
+
+
+def _refuse_unused(arguments: Namespace) -> None:
+    """Refuse once, before any model is read, what changes the figures of none."""
+    asked = _questions(arguments)
+    del asked["context"]
+    refuse_unused_options(arguments, Settings(**asked))
 
 
 def _outcomes(
@@ -165,13 +213,32 @@ def _outcomes(
     return stack.enter_context(closing(found))
 
 
-def _left_out(row: Row) -> Iterator[Any]:
+def _left_out(row: Row) -> Iterator[FaultRow]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
     unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
     message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
-    yield {"code": "partial", "message": message, "exit_code": EXIT_UNANALYSED, "trace": None}
+    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+
+
+def _lacking(row: Row) -> Iterator[str]:
+    """The flags of a row's findings on names that the model lacks."""
+    for finding in cast("list[dict[str, str]]", row["findings"] or ()):
+        flag, colon, _ = finding["message"].rpartition(": ")
+        if finding["code"] in _LACKING and colon and flag.startswith("--"):
+            yield shortened(flag)
+
+
+def _over_budget(row: Row, budget_bytes: int | None) -> Iterator[FaultRow]:
+    """A budget that the training step, or else the run, does not meet at the batch asked for."""
+    step = row["training"] is not None
+    size_bytes = bytes_at(row, ("training", "peak_bytes") if step else ("total_bytes",))
+    if budget_bytes is None or size_bytes is None or size_bytes <= budget_bytes:
+        return
+    over, budget = format_bytes(size_bytes - budget_bytes), format_bytes(budget_bytes)
+    message = f"takes {format_bytes(size_bytes)}, {over} over the budget of {budget}"
+    yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)
 
 
 def _render(arguments: Namespace) -> Render:

@@ -15,6 +15,7 @@ from onnxmem.commands.export import only_model, staged
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output
 from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.errors import EXIT_OK, UsageError
 from onnxmem.escaping import shortened
 from onnxmem.exporting import AnnotatedModel, annotated
@@ -27,6 +28,7 @@ from onnxmem.units import plural
 def run(arguments: Namespace) -> int:
     """Analyse one model and write its copy."""
     refuse_two_answers(arguments)
+    refuse_untrained(arguments, trains=arguments.train)
     name = only_model(arguments, "annotate")
     if arguments.output is None:
         message = "annotate writes a copy of the model; name its file: -o FILE.onnx"

@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,8 +26,9 @@ from onnxmem.checking import (
 )
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
@@ -38,6 +39,8 @@ from onnxmem.errors import (
 )
 from onnxmem.escaping import shortened
 from onnxmem.faults import fault_of
+from onnxmem.model import load
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.recipe import Recipe
 from onnxmem.report.check import FORMATS
 from onnxmem.rows import Failure
@@ -56,22 +59,27 @@ def run(arguments: Namespace) -> int:
     named = model_paths(arguments.models)
     for file in files:
         check_output(file, named, force=arguments.force)
+    form = form_of(arguments.output, arguments.format, FORMATS)
+    for name, file in arguments.also:
+        form_of(file, name, ())
     configuration = _configuration(arguments)
+    refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
+    paths = named or _paths_of(configuration)
     codes: list[int] = []
     gate = Gate(
         configuration.budgets,
         configuration.folder,
-        _analyse_with(codes),
+        _analyse_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
         _baseline(arguments, configuration),
+        _own_baselines(arguments, configuration),
     )
-    paths = named or _paths_of(configuration)
     checkup = Checkup(
         tuple(gate.check(paths)),
         () if named else gate.unmatched(paths),
         allows_uncovered=arguments.allow_uncovered,
     )
     codes += _missing(checkup)
-    _write(checkup, arguments)
+    _write(checkup, form, arguments)
     return worst_exit_code([*codes, *_codes(checkup)])
 
 
@@ -150,6 +158,18 @@ def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | 
     return None if file is None else read_baseline(file, configuration.folder)
 
 
+def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
+    """Those that budgets name, each read once; ``--baseline`` takes the place of all of them."""
+    if arguments.baseline is not None:
+        return {}
+    named = {each.baseline for each in configuration.budgets if each.growth is not None}
+    return {
+        path: read_baseline(os.path.relpath(path), configuration.folder)
+        for path in named
+        if path is not None
+    }
+
+
 def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     """The models below the configuration's folder that some budget is of."""
     folder = configuration.folder
@@ -160,11 +180,16 @@ def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _analyse_with(codes: list[int]) -> Analyse:
-    """Analyse at a budget's setting; a fault of any kind is this model's alone."""
+def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyse:
+    """Analyse at a budget's setting; a fault of any kind is this model's alone.
+
+    ``dims`` are those that flags give for this model alone: it must have them.
+    """
 
     def analyse(path: str, budget: Budget) -> Analysis | Failure:
         try:
+            if dims:
+                refuse_unknown_names(load(path).proto, dims)
             return _analysis(path, budget)
         except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
             fault = fault_of(error)
@@ -181,7 +206,8 @@ def _analysis(path: str, budget: Budget) -> Analysis:
         dims=budget.dims,
         shapes=budget.shapes,
         train=budget.trains,
-        recipe=budget.recipe,
+        recipe=budget.recipe if budget.trains else Recipe(),
+        one_of_several=True,
     )
     batch = found.settings.batch
     if budget.batch is None and batch is not None:
@@ -195,10 +221,10 @@ def _has_unbound_dims(analysis: Analysis) -> bool:
     return any(finding.code == "unbound_dims" for finding in analysis.findings)
 
 
-def _write(checkup: Checkup, arguments: Namespace) -> None:
+def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:
     for name, file in arguments.also:
         write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
-    text = FORMATS[arguments.format](checkup)
+    text = FORMATS[form](checkup)
     if arguments.output is None:
         write_stdout(text)
     else:

@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.commands.model_options import add_dims, add_shapes, dim, size
 from onnxmem.commands.result_options import add_result_options
-from onnxmem.commands.training_options import add_open_training_options
+from onnxmem.commands.training_options import add_training_options
 
 FORMATS: Final = ("text", "json", "markdown", "github", "sarif", "junit")
 
@@ -18,7 +18,8 @@ budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
   peak = "256 MiB"                  # weights, inputs and activations
   weights = "64 MiB"
   training = "2 GiB"                # the peak of a training step
-  growth = "5%"                     # against the baseline, a file of onnxmem MODEL --json
+  growth = "5%"                     # against the baseline
+  baseline = "before.json"          # written by onnxmem MODEL --json -o FILE
 
 exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a missing file,
 3 one is unknown: it never passes
@@ -37,7 +38,7 @@ def check_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     )
     _add_models(parser)
     _add_budgets(parser)
-    add_open_training_options(parser)
+    add_training_options(parser)
     _add_output(parser)
     parser.set_defaults(values=[])
     return parser
@@ -83,7 +84,9 @@ def _add_budgets(parser: ArgumentParser) -> None:
 
 def _add_output(parser: ArgumentParser) -> None:
     output = add_result_options(parser)
-    output.add_argument("--format", choices=FORMATS, default="text", help="default: text")
+    output.add_argument(
+        "--format", choices=FORMATS, help="default: by the ending of -o FILE, or text"
+    )
     output.add_argument(
         "--also",
         type=_format_and_file,

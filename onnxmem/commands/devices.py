@@ -5,8 +5,15 @@ from argparse import Namespace
 from typing import Final
 
 from onnxmem import __version__
-from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.output import (
+    check_output,
+    settle_json,
+    wants_colour,
+    write_file,
+    write_stdout,
+)
 from onnxmem.commands.training_options import recipe_from
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.devices import Device, catalogue
 from onnxmem.errors import EXIT_OK
 from onnxmem.escaping import printable
@@ -31,6 +38,8 @@ def run(arguments: Namespace) -> int:
     """List devices; with a model, the roofline bound on each."""
     models = () if arguments.model is None else (arguments.model,)
     check_output(arguments.output, models, force=arguments.force)
+    settle_json(arguments)
+    refuse_untrained(arguments, trains=arguments.train)
     known = catalogue(arguments.devices_file)
     devices = tuple(known.find(name) for name in arguments.names) or known.devices
     if arguments.model is None:

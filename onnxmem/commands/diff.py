@@ -2,28 +2,33 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
 
+import onnx
+
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, settle_json, write_file, write_stdout
 from onnxmem.commands.training_options import named_fields
+from onnxmem.commands.unused import refuse_untrained
 from onnxmem.diffing import Change, Difference, diff
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
     EXIT_UNANALYSED,
+    ShapeError,
     UsageError,
     worst_exit_code,
 )
 from onnxmem.escaping import printable, shortened
 from onnxmem.faults import Fault, fault_of
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.recipe import Recipe
 from onnxmem.report.diff import as_json, grown_figures, render
 from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
@@ -69,20 +74,47 @@ def run(arguments: Namespace) -> int:
         message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
         raise UsageError(message)
     refuse_two_answers(arguments)
+    is_page = settle_json(arguments, ("html",)) == "html"
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
     found = _found(sides, (_asked(arguments), _asked_of_b(arguments)))
     if isinstance(found, int):
         return found
+    refuse_untrained(arguments, trains=any(side.snapshot.training is not None for side in found))
+    _refuse_unused_dims(found, dict(arguments.dims))
+    _refuse_unused_dims(found[1:], dict(arguments.b_dims))
     difference = diff(*(side.snapshot for side in found))
     if arguments.html is not None:
         page = diff_page(difference, [side.timelines() for side in found])
         write_file(page, arguments.html, quiet=arguments.quiet)
-    text = as_json(difference) if arguments.json else render(difference)
+    if is_page:
+        text = diff_page(difference, [side.timelines() for side in found])
+    else:
+        text = as_json(difference) if arguments.json else render(difference)
     if arguments.output is None:
         write_stdout(text)
     else:
         write_file(text, arguments.output, quiet=arguments.quiet)
     return EXIT_OK if limit is None else _gate(difference, limit)
+
+
+def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
+    """Refuse a dim that none of the models has; a saved report is not asked.
+
+    :raises ShapeError: there is one.
+    """
+    models = [side.analysis.question.source.proto for side in sides if side.analysis is not None]
+    for name in dims:
+        faults = list(filter(None, (_unknown_dim(model, name) for model in models)))
+        if models and len(faults) == len(models):
+            raise faults[0]
+
+
+def _unknown_dim(model: onnx.ModelProto, name: str) -> ShapeError | None:
+    try:
+        refuse_unknown_names(model, [name])
+    except ShapeError as fault:
+        return fault
+    return None
 
 
 def _is_same(path: str, other: str | None) -> bool:
@@ -198,7 +230,8 @@ def _worked_out(path: str, asked: _Asked) -> _Side:
         dims=asked.dims,
         shapes=asked.shapes,
         train=asked.train,
-        recipe=Recipe(**asked.recipe),
+        recipe=Recipe(**asked.recipe) if asked.train else None,
+        one_of_several=True,
     )
     if asked.has_saved_dims and asked.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.

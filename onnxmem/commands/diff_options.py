@@ -4,7 +4,7 @@ from argparse import ArgumentParser
 
 from onnxmem.commands.model_options import add_sized_models, dim, named_dim, named_shape
 from onnxmem.commands.result_options import add_json_option, add_result_options
-from onnxmem.commands.training_options import add_open_training_options
+from onnxmem.commands.training_options import add_training_options
 from onnxmem.recipe import OPTIMIZERS, PRECISIONS
 
 
@@ -19,7 +19,7 @@ def diff_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     )
     add_sized_models(parser)
     parser.set_defaults(values=[])
-    add_open_training_options(parser)
+    add_training_options(parser)
     _add_own_options(parser)
     _add_output(parser)
     return parser

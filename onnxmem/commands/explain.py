@@ -10,8 +10,9 @@ from onnxmem import __version__
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, write_file, write_stdout
+from onnxmem.commands.output import check_output, settle_json, write_file, write_stdout
 from onnxmem.commands.questions import step_questions
+from onnxmem.commands.unused import refuse_untrained, refuse_unused_options
 from onnxmem.errors import UsageError
 from onnxmem.escaping import printable, shortened
 from onnxmem.explaining import (
@@ -53,6 +54,7 @@ def run(arguments: Namespace) -> int:
     model = arguments.model
     check_output(arguments.output, [model] if model else [], force=arguments.force)
     refuse_two_answers(arguments)
+    settle_json(arguments)
     try:
         text, rows = _told(arguments)
     except UsageError:
@@ -77,6 +79,8 @@ def _told(arguments: Namespace) -> Told:
     if code is not None:
         return render_code(code), [code_row(code)]
     found = metrics_named(what)
+    is_of_step = any(each.needs_training for each in found)
+    refuse_untrained(arguments, trains=arguments.train or is_of_step)
     if found:
         return _metrics(found, arguments)
     message = read_message(what)
@@ -123,14 +127,14 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
     needs_runtime = any(each.needs_runtime for each in found)
     asked = step_questions(arguments)
     asked["train"] |= any(each.needs_training for each in found)
-    return analyze(
-        arguments.model,
-        **asked,
-        runtimes=tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
-        graph=arguments.graph,
-        fixed_dims=arguments.fixed_dims,
-        asks_onnxruntime=not arguments.emulate_optimiser,
-    )
+    asked |= {
+        "runtimes": tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
+        "graph": arguments.graph,
+        "fixed_dims": arguments.fixed_dims,
+        "asks_onnxruntime": not arguments.emulate_optimiser,
+    }
+    refuse_unused_options(arguments, Settings(**asked))
+    return analyze(arguments.model, **asked)
 
 
 def _message(message: OutOfMemory, arguments: Namespace) -> Told:

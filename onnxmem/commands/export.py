@@ -12,15 +12,17 @@ from typing import Final, TypeVar
 
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
-from onnxmem.commands.export_options import BINARY, OF_A_RUN
+from onnxmem.commands.export_options import BINARY, OF_A_RUN, OF_A_SESSION
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output
+from onnxmem.commands.output import check_output, form_of
 from onnxmem.commands.questions import questions_of
 from onnxmem.commands.streaming import write_pieces
+from onnxmem.commands.unused import refuse_unused_options
 from onnxmem.errors import EXIT_OK, UsageError
 from onnxmem.escaping import shortened
 from onnxmem.exporting import EXPORTERS
 from onnxmem.faults import fault_of
+from onnxmem.settings import Settings
 from onnxmem.sources import STDIN, local_file, model_names, staged_stdin
 from onnxmem.units import plural
 
@@ -34,6 +36,8 @@ def run(arguments: Namespace) -> int:
     refuse_two_answers(arguments)
     name = only_model(arguments, "export")
     _check(arguments)
+    _refuse_unused(arguments)
+    form_of(arguments.output, arguments.format, ())
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:
@@ -75,6 +79,15 @@ def _check(arguments: Namespace) -> None:
     if arguments.format in BINARY and arguments.output is None and sys.stdout.isatty():
         message = f"--format {arguments.format} is no text; name a file: -o FILE"
         raise UsageError(message)
+
+
+def _refuse_unused(arguments: Namespace) -> None:
+    """Refuse flags that change nothing; some formats are of a session that no figure is of."""
+    asked = questions_of(arguments)
+    del asked["context"]
+    if arguments.format in OF_A_SESSION:
+        asked["runtimes"] = ("ort-cuda",)
+    refuse_unused_options(arguments, Settings(**asked))
 
 
 def _write(analysis: Analysis, arguments: Namespace) -> None:

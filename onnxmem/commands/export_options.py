@@ -14,6 +14,8 @@ FORMATS: Final = (
 )
 OF_A_RUN: Final = frozenset({"csv", "graphml", "dot", "ort-node-stats"})
 """Those that show nothing of a training step."""
+OF_A_SESSION: Final = frozenset({"ort-node-stats"})
+"""Those of an optimised graph, whatever the figures are of."""
 BINARY: Final = frozenset({"torch-snapshot"})
 
 _EPILOG: Final = """\

@@ -7,8 +7,15 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.output import (
+    check_output,
+    settle_json,
+    wants_colour,
+    write_file,
+    write_stdout,
+)
 from onnxmem.commands.questions import step_questions
+from onnxmem.commands.unused import refuse_unused_of_fit
 from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
@@ -31,9 +38,11 @@ def run(arguments: Namespace) -> int:
     """Hold the models, all together, against one device or against every device."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    settle_json(arguments)
     place = None if arguments.which_device else _place(arguments)
     own = catalogue(arguments.devices_file) if place is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
+    refuse_unused_of_fit(arguments, None if place is None else place.device)
     path = None
     try:
         questions = []
@@ -137,6 +146,7 @@ def _settings(arguments: Namespace) -> Settings:
         **step_questions(arguments),
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=arguments.ask_onnxruntime,
+        one_of_several=len(arguments.models) > 1,
     )
 
 

@@ -11,7 +11,13 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
-from onnxmem.commands.output import check_output, wants_colour, write_file, write_stdout
+from onnxmem.commands.output import (
+    check_output,
+    settle_json,
+    wants_colour,
+    write_file,
+    write_stdout,
+)
 from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
 from onnxmem.escaping import printable, shortened
 from onnxmem.faults import Fault, fault_of
@@ -42,6 +48,7 @@ def run(arguments: Namespace) -> int:
     """Measure every model in order, one that fails costs no other its row; then write them."""
     check_output(arguments.output, arguments.models, force=arguments.force)
     refuse_two_answers(arguments)
+    settle_json(arguments)
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
@@ -122,6 +129,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         values=dict(arguments.values),
         seconds=arguments.timeout,
         memory_bytes=arguments.memory_bytes,
+        one_of_several=len(arguments.models) > 1,
         tell=show,
     )
 

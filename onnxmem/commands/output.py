@@ -3,11 +3,58 @@
 import io
 import os
 import sys
-from collections.abc import Iterable
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
+
+_FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        ".csv": ("csv", "ort-node-stats"),
+        ".dot": ("dot",),
+        ".graphml": ("graphml",),
+        ".htm": ("html",),
+        ".html": ("html",),
+        ".json": ("json", "chrome", "metrics", "sarif"),
+        ".jsonl": ("jsonl",),
+        ".markdown": ("markdown", "model-card"),
+        ".md": ("markdown", "model-card"),
+        ".ndjson": ("jsonl",),
+        ".sarif": ("sarif",),
+        ".xml": ("junit",),
+    }
+)
+"""What a file of each ending may hold; the first is what it holds where no flag says."""
+
+
+def form_of(path: str | None, asked: str | None, known: Iterable[str]) -> str:
+    """The form of a result: what a flag asks for, else what the file's ending says, else text.
+
+    :raises UsageError: the two contradict each other, or this command has no such form.
+    """
+    forms = () if path is None else _FORMS.get(Path(path).suffix.lower(), ())
+    if path is None or not forms or asked in forms:
+        return asked or "text"
+    if asked is not None:
+        message = f"{shortened(path)}: its ending says {forms[0]}, a flag {asked}; choose one"
+        raise UsageError(message)
+    known = tuple(known)
+    if forms[0] not in known:
+        message = f"{shortened(path)}: {forms[0]} is not written here, only {', '.join(known)}"
+        raise UsageError(message)
+    return forms[0]
+
+
+def settle_json(arguments: Namespace, others: Iterable[str] = ()) -> str:
+    """The form of a command that writes text or JSON; ``json`` is set where it is the one."""
+    asked = "json" if arguments.json else None
+    form = form_of(arguments.output, asked, ("text", "json", *others))
+    arguments.json = form == "json"
+    return form
 
 
 def check_output(path: str | None, models: Iterable[str], *, force: bool) -> None:

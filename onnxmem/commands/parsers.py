@@ -104,7 +104,7 @@ def _add_budget_options(parser: ArgumentParser) -> None:
         dest="budget_bytes",
         type=size,
         metavar="SIZE",
-        help="find the largest batch that fits, as in 24GiB or 512MiB",
+        help="find the largest batch that fits, as in 24GiB; exit with 1 if this batch does not",
     )
 
 

@@ -33,7 +33,8 @@ def add_registry_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--format",
         choices=FORMATS,
-        help="of the result (default: text); jsonl and csv: a line a model, as they come",
+        help="of the result (default: by the ending of -o FILE, or text); jsonl and csv: a line a "
+        "model, as they come",
     )
     group.add_argument(
         "--summary",

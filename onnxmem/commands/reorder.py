@@ -23,6 +23,7 @@ from onnxmem.memory.schedule import (
 )
 from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
 from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.report.order import render_gain
 
 _OWN_ORDER: Final = (
@@ -56,6 +57,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _graph(file: ModelFile, arguments: Namespace) -> Graph:
+    refuse_unknown_names(file.proto, dict(arguments.dims))
     request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
     return build(prepare(file), request).graph
 

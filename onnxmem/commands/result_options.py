@@ -8,7 +8,9 @@ from onnxmem import __version__
 def add_result_options(parser: ArgumentParser) -> _ArgumentGroup:
     """Add the file that a result goes to; returns the group, for what one command alone writes."""
     output = parser.add_argument_group("output")
-    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument(
+        "-o", "--output", metavar="FILE", help="write to a file, in the form that its ending says"
+    )
     output.add_argument("--force", action="store_true", help="overwrite a file that exists")
     output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")

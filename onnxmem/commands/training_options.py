@@ -17,7 +17,7 @@ from onnxmem.recipe import (
 
 
 def add_training_options(parser: ArgumentParser) -> None:
-    """Add the flags of a training step; each is a field of ``Recipe``."""
+    """Add the flags of a training step; each is a field of ``Recipe``, ``None`` if not given."""
     group = parser.add_argument_group("training")
     group.add_argument("--train", action="store_true", help="work out a training step too")
     _add_choices(group)
@@ -53,6 +53,7 @@ def add_training_options(parser: ArgumentParser) -> None:
         "--world", type=int, default=1, metavar="N", help="ranks that share the training"
     )
     _add_switches(group)
+    parser.set_defaults(**dict.fromkeys(field.name for field in fields(Recipe)))
 
 
 def _add_choices(group: _ArgumentGroup) -> None:
@@ -80,12 +81,6 @@ def _add_switches(group: _ArgumentGroup) -> None:
         ("assume_dropout", "put back the Dropout that an export left out"),
     ):
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
-
-
-def add_open_training_options(parser: ArgumentParser) -> None:
-    """Add the same flags, each ``None`` where it isn't given: a file's word stands then."""
-    add_training_options(parser)
-    parser.set_defaults(**dict.fromkeys(field.name for field in fields(Recipe)))
 
 
 def named_fields(arguments: Namespace) -> dict[str, Any]:

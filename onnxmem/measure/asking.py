@@ -18,7 +18,12 @@ def run_as_asked(file: ModelFile, asked: Settings) -> Measurement | Finding:
     provider: Provider = "cuda" if asked.measure == "cuda" else "cpu"
     request = Request(asked.batch, asked.dims, asked.shapes)
     try:
-        how = MeasureSettings(provider=provider, options=options, values=asked.values)
+        how = MeasureSettings(
+            provider=provider,
+            options=options,
+            values=asked.values,
+            one_of_several=asked.one_of_several,
+        )
         return measure(file, request, how)
     except BackendUnavailableError as fault:
         return Finding("measure_no_backend", str(fault))

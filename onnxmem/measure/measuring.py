@@ -23,6 +23,7 @@ from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inpu
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.filling import stored_tensors
+from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.units import format_bytes, plural
 from onnxmem.values import Values
@@ -80,7 +81,7 @@ def measure(
 
     :raises BackendUnavailableError: no onnxruntime, or not the provider asked for.
     :raises InputsFileError: the inputs file does not fit the model.
-    :raises GivenValueError: a value does not fit its input.
+    :raises GivenValueError: a value does not fit its input, or there is no such input.
     :raises OnnxmemError: what ``load`` and ``build`` raise.
     """
     chosen = settings or MeasureSettings()
@@ -95,6 +96,8 @@ def measure(
 def _measured(
     given: OnDisk, request: Request, settings: MeasureSettings, folder: Path
 ) -> Measurement | Finding:
+    if not settings.one_of_several:
+        refuse_unknown_names(given.file.proto, request.dims, settings.values)
     prepared = prepare(given.file)
     bound, feeds = _bound_and_fed(prepared, request, settings)
     refuse_data_elsewhere(stored_tensors(given.file.proto), given.path)

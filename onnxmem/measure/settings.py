@@ -33,6 +33,8 @@ class MeasureSettings:
     """For each process that runs the model."""
     memory_bytes: int | None = None
     """For each process; ``None``: what is free on this machine."""
+    one_of_several: bool = False
+    """Whether dims and values are of several models: one that this model lacks is a finding."""
     tell: Callable[[str], None] = no_progress
     """Called with one of ``STEPS`` when it begins."""
 

@@ -7,13 +7,13 @@ over ``batch``, and a dim that stays unbound is 1. A dim without a name goes by 
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import onnx
 
 from onnxmem.errors import ShapeError
-from onnxmem.findings import Finding, listed
+from onnxmem.findings import Finding, listed, nearest
 from onnxmem.model.dim_expressions import evaluated, names_in
 from onnxmem.model.traversal import initializer_names
 
@@ -81,7 +81,7 @@ def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
     asked = request.batch
     if asked is not None and batch is not None:
         numbers = {**dict.fromkeys(batch.symbols, asked), **numbers}
-    symbols = dict.fromkeys(dim for dims in known.values() for dim in dims if isinstance(dim, str))
+    symbols = _symbols(known.values())
     dims, unbound = _numbered(symbols, numbers)
     shapes = {name: _bound(entry, dims, batch, asked) for name, entry in known.items()}
     shapes.update(request.shapes)
@@ -124,6 +124,17 @@ def input_dims(value: onnx.ValueInfoProto) -> Dims | None:
     )
 
 
+def input_symbols(given: Iterable[onnx.ValueInfoProto]) -> list[str]:
+    """The symbols that ``--dim`` may bind."""
+    return _symbols(dims for value in given if (dims := input_dims(value)) is not None)
+
+
+def _symbols(dims_of_inputs: Iterable[Dims]) -> list[str]:
+    """Each once, in order."""
+    dims = (dim for dims in dims_of_inputs for dim in dims)
+    return list(dict.fromkeys(dim for dim in dims if isinstance(dim, str)))
+
+
 def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
     """Find the batch among the inputs' dims, by the rule at the head of this module."""
     leading = {name: dims[0] for name, dims in dims_by_input.items() if dims}
@@ -148,7 +159,8 @@ def find_batch(dims_by_input: Mapping[str, Dims]) -> Batch | None:
 def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
     for name, shape in request.shapes.items():
         if name not in declared:
-            message = f"--shape names no input: {name!r}; the inputs are {listed(list(declared))}"
+            there = f"{nearest(name, list(declared))}the inputs are {listed(list(declared))}"
+            message = f"--shape names no input: {name!r}; {there}"
             raise ShapeError(message)
         dims = declared[name]
         if any(dim < 1 for dim in shape):
@@ -216,9 +228,9 @@ def _batch_in_effect(
 
 
 def _dim_findings(
-    request: Request, symbols: Mapping[str, None], unbound: list[str]
+    request: Request, symbols: Sequence[str], unbound: list[str]
 ) -> Iterator[Finding]:
-    there = f"; there are {listed(list(symbols))}" if symbols else ""
+    there = f"; there are {listed(symbols)}" if symbols else ""
     for name in request.dims:
         if name not in symbols:
             yield Finding("unused_dim", f"--dim {name}: no input has a dim of that name{there}")

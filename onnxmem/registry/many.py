@@ -51,9 +51,10 @@ def analyze_many(
     if timeout_seconds is not None and executor is not None:
         message = "timeout_seconds is for processes of this machine; an executor has its own"
         raise UsageError(message)
+    asked = {"one_of_several": True, **questions}
     folder = None if cache is None else registry.open_cache(os.fspath(cache))
     tasks = (
-        Task(name=name, location=name, questions=questions, with_layers=layers, cache=folder)
+        Task(name=name, location=name, questions=asked, with_layers=layers, cache=folder)
         for name in (os.fspath(path) for path in paths)
     )
     found = outcomes(tasks, executor=executor, jobs=jobs, timeout_seconds=timeout_seconds)
