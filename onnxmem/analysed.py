@@ -75,8 +75,18 @@ class Analysis:
     @property
     def status(self) -> str:
         """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
-        is_whole = self.follows_batch and not self.coverage.unknown_tensors
-        return "ok" if is_whole else "partial"
+        return "ok" if self.is_whole and not self.partial_runtimes else "partial"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the figures, those of runtimes aside, are of the batch and leave nothing out."""
+        return self.follows_batch and not self.coverage.unknown_tensors
+
+    @property
+    def partial_runtimes(self) -> tuple[str, ...]:
+        """Runtimes whose figures are lower bounds, or unknown."""
+        whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
+        return tuple(name for name in self.settings.runtimes if name not in whole)
 
     @property
     def measurement(self) -> "Measurement | None":

@@ -169,8 +169,9 @@ def _left_out(row: Row) -> Iterator[Any]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
-    unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
-    message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
+    num_unknown = bytes_at(row, ("coverage", "unknown_tensors")) or 0
+    message = f"{plural(num_unknown, 'tensor')} of unknown size: figures are lower bounds"
+    message += "; see COVERAGE" if num_unknown else ", or those of a runtime; see FINDINGS"
     yield {"code": "partial", "message": message, "exit_code": EXIT_UNANALYSED, "trace": None}
 
 
