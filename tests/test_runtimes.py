@@ -765,7 +765,7 @@ def test_operators_that_onnxruntime_fuses_are_one() -> None:
 def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
     num_parts: int,
 ) -> None:
-    """onnxruntime makes one Split of the Gathers of an unrolled recurrent network."""
+    """Onnxruntime makes one Split of the Gathers of an unrolled recurrent network."""
     pytest.importorskip("onnxruntime")
     places = range(num_parts)
     gathers = " ".join(f"g{place} = Gather <axis = 0> (x, i{place})" for place in places)
