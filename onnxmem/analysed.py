@@ -1,17 +1,19 @@
 """The answer: everything that is known of one model under one setting."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onnxmem import rows
+from onnxmem.capacity import BatchLimit
 from onnxmem.findings import Finding
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
-    from onnxmem.capacity import BatchLaw, BatchLimit
+    from onnxmem.capacity import BatchLaw
     from onnxmem.compute import Compute
     from onnxmem.coverage import Coverage
+    from onnxmem.fitting.answering import Answer
     from onnxmem.kv_cache import CacheMemory
     from onnxmem.measure.measurement import Measurement
     from onnxmem.memory import ActivationMemory
@@ -55,7 +57,6 @@ class Analysis:
     """Of ``total_bytes``."""
     training_law: "BatchLaw | None"
     """Of the training peak."""
-    max_batch: "BatchLimit | None"
     rule_max_batch: int | None
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
     runtimes: tuple["RuntimeMemory", ...]
@@ -72,12 +73,41 @@ class Analysis:
     """The peaks of a run as polynomials in the dims that are free, or why there are none."""
     question: "Question"
     """What ``at`` asks again."""
+    again: Callable[["Question"], "Analysis"] = field(repr=False)
+    """Answers a question: the analysis stands above the stages."""
+    fit: "Answer | None" = None
+    """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
+
+    @property
+    def max_batch(self) -> BatchLimit | None:
+        """How far the budget goes; ``None`` where none is given, or bytes are unknown."""
+        reach = None if self.fit is None else self.fit.reach
+        if self.fit is None or reach is None:
+            return None
+        limiting = self.fit.limiting
+        return BatchLimit(
+            batch=reach.number,
+            budget_bytes=self.fit.setup.memory_bytes,
+            peak_bytes=reach.num_bytes,
+            limiting_phase=None if limiting is None else limiting.phase,
+            over_bytes=reach.over_bytes,
+        )
 
     @property
     def status(self) -> str:
         """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
-        is_whole = self.follows_batch and not self.coverage.unknown_tensors
-        return "ok" if is_whole else "partial"
+        return "ok" if self.is_whole and not self.partial_runtimes else "partial"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the figures, those of runtimes aside, are of the batch and leave nothing out."""
+        return self.follows_batch and not self.coverage.unknown_tensors
+
+    @property
+    def partial_runtimes(self) -> tuple[str, ...]:
+        """Runtimes whose figures are lower bounds, or unknown."""
+        whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
+        return tuple(name for name in self.settings.runtimes if name not in whole)
 
     @property
     def measurement(self) -> "Measurement | None":
@@ -95,7 +125,7 @@ class Analysis:
         :raises OnnxmemError: no input has a dim of that name.
         """
         refuse_unknown_names(self.question.source.proto, dims or ())
-        return self.question.at(batch, dims).answer()
+        return self.again(self.question.at(batch, dims))
 
     def to_dict(self, *, layers: bool = False) -> rows.Row:
         """One row of the JSON contract; ``layers`` adds a row per node."""

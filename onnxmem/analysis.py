@@ -1,9 +1,9 @@
 """``analyze``: a model and a question in, an analysis out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from onnxmem import kv_cache
+from onnxmem import fitting, kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
@@ -15,7 +15,7 @@ from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 from onnxmem.values import GivenValue, read_values
 
-__all__ = ["Analysis", "analyze"]
+__all__ = ["Analysis", "analyze", "answer"]
 
 
 def _recipe(
@@ -45,6 +45,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     recipe: Recipe | None = None,
     context: int | None = None,
     budget_bytes: int | None = None,
+    basis: str | None = None,
+    accepted: Iterable[str] = (),
     runtimes: tuple[str, ...] = (),
     graph: str | None = None,
     order: str = "file",
@@ -62,7 +64,9 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
     whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it
     (a number for all elements, or a list of them); ``context`` is the tokens that a language
-    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it.
+    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it,
+    of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
+    warnings that leave the verdict in no doubt.
     ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
     that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
     another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value that the
@@ -78,6 +82,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         train=train,
         recipe=_recipe(recipe or Recipe(), optimizer, precision, loss),
         budget_bytes=budget_bytes,
+        basis=basis,
+        accepted=tuple(accepted),
         runtimes=runtimes,
         graph=graph,
         order=order,
@@ -95,7 +101,34 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
-    return _at(ask(model, settings, file, remarks), context).answer()
+    return answer(_at(ask(model, settings, file, remarks), context))
+
+
+@without_collection()
+def answer(question: Question) -> Analysis:
+    """Work out everything that a question asks for, the verdict on its budget among it.
+
+    :raises OnnxmemError: the model cannot be analysed at what is asked.
+    """
+    found, budget_bytes = question.figures(answer), question.settings.budget_bytes
+    if budget_bytes is None:
+        return found
+    asked = question.settings
+    setup = fitting.Setup(
+        memory_bytes=budget_bytes,
+        basis=fitting.basis_for(
+            None,
+            train=asked.train,
+            runtime=next(iter(asked.runtimes), None),
+            basis=asked.basis,
+        ),
+        accepted=frozenset(asked.accepted),
+    )
+    try:
+        return replace(found, fit=fitting.fit((question,), setup))
+    except fitting.NoFigureError as fault:
+        missing = Finding("no_figure", f"{setup.basis.value}: {fault}")
+        return replace(found, findings=(*found.findings, missing))
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:

@@ -1,13 +1,11 @@
-"""Budgets: the largest batch, and the law by which bytes grow with the batch.
+"""The law by which live bytes grow with the batch, and how far a budget goes.
 
-The room takes a function from a batch to bytes and knows no stage. Bytes are assumed not to fall
-as the batch grows, and each buffer's bytes to be affine in the batch; a peak is the largest of
-several sums of buffers, hence convex.
+A law takes a function from a batch to live bytes and knows no stage. Each buffer's bytes are
+affine in the batch; a peak is the largest of several sums of buffers, hence convex.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Final
 
 BytesAt = Callable[[int], int | None]
@@ -36,7 +34,7 @@ class BatchLaw:
 
 @dataclass(frozen=True, slots=True)
 class BatchLimit:
-    """The largest batch that fits: it fits at ``batch`` and not at ``batch + 1``."""
+    """The largest batch up to which all fit: ``batch`` does and ``batch + 1`` does not."""
 
     batch: int | None
     """0 where not even one sample fits; ``None`` where even ``LARGEST_BATCH`` does."""
@@ -64,66 +62,3 @@ def batch_law(bytes_at: BytesAt, largest: int) -> BatchLaw | None:
     law = BatchLaw(ends[0] - slope, slope, largest)
     middle = (1 + largest) // 2
     return law if rest == 0 and bytes_at(middle) == law.bytes_at(middle) else None
-
-
-def largest_batch(bytes_at: BytesAt, budget_bytes: int) -> BatchLimit | None:
-    """Find the largest batch within a budget; ``None`` where bytes are unknown at it or above it.
-
-    Where bytes are affine, four evaluations find it: two give the line, and the batch at which
-    the line meets the budget is tried with its neighbour. Elsewhere the line through the two
-    largest batches tried, doubling at least, brackets it, and bisection ends the search.
-    """
-    at = cache(bytes_at)
-    one_sample = at(1)
-    if one_sample is None:
-        return None
-    if one_sample > budget_bytes:
-        return BatchLimit(0, budget_bytes, None, over_bytes=one_sample)
-    fits = _bracket(at, budget_bytes)
-    if fits is None:
-        return BatchLimit(None, budget_bytes, at(LARGEST_BATCH))
-    batch = _narrowed(at, budget_bytes, *fits)
-    over_bytes = at(batch + 1)
-    if over_bytes is None:
-        return None
-    return BatchLimit(batch, budget_bytes, at(batch), over_bytes=over_bytes)
-
-
-def _fits(bytes_at: BytesAt, batch: int, budget_bytes: int) -> bool:
-    """Whether the batch is known to fit."""
-    num_bytes = bytes_at(batch)
-    return num_bytes is not None and num_bytes <= budget_bytes
-
-
-def _bracket(bytes_at: BytesAt, budget_bytes: int) -> tuple[int, int] | None:
-    """Find a batch that fits and a larger one that does not; ``None`` if all fit."""
-    low, high = 1, 2
-    while _fits(bytes_at, high, budget_bytes):
-        if high == LARGEST_BATCH:
-            return None
-        beyond = _crossing(bytes_at, low, high, budget_bytes) + 1
-        low, high = high, min(max(2 * high, beyond), LARGEST_BATCH)
-    return low, high
-
-
-def _narrowed(bytes_at: BytesAt, budget_bytes: int, low: int, high: int) -> int:
-    """Move the ends together until they are neighbours: by the line between them and by halves."""
-    by_halves = False
-    while high - low > 1:
-        crossing = _crossing(bytes_at, low, high, budget_bytes)
-        # Where the line meets the budget at ``low`` itself, its neighbour ends the search.
-        guess = (low + high) // 2 if by_halves else min(max(crossing, low + 1), high - 1)
-        by_halves = not by_halves
-        if _fits(bytes_at, guess, budget_bytes):
-            low = guess
-        else:
-            high = guess
-    return low
-
-
-def _crossing(bytes_at: BytesAt, low: int, high: int, budget_bytes: int) -> int:
-    """Last batch at which the line through two batches is within the budget; 0 if it is flat."""
-    low_bytes, high_bytes = bytes_at(low), bytes_at(high)
-    if low_bytes is None or high_bytes is None or high_bytes <= low_bytes:
-        return 0
-    return low + (budget_bytes - low_bytes) * (high - low) // (high_bytes - low_bytes)

@@ -1,18 +1,11 @@
-"""Laws over batches and the largest batch of a budget, for one question."""
+"""Laws over batches, for one question."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onnxmem import training
-from onnxmem.capacity import (
-    LARGEST_BATCH,
-    LAW_BATCH,
-    BatchLaw,
-    BatchLimit,
-    batch_law,
-    largest_batch,
-)
+from onnxmem.capacity import LAW_BATCH, BatchLaw, batch_law
 from onnxmem.row_finding import symbolic_terms
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
@@ -72,34 +65,6 @@ class Limits:
         if self._batch is None or self._terms.training is None:
             return None
         return batch_law(self._training_peak_on_lines, max(self._batch, LAW_BATCH))
-
-    def largest_to_run(self, budget_bytes: int | None) -> BatchLimit | None:
-        """The largest batch of which weights, inputs and in-place peak are within a budget."""
-        if budget_bytes is None or self._batch is None:
-            return None
-        limit = largest_batch(self._total_bytes, budget_bytes)
-        if limit is None or self._is_walked(limit):
-            return limit
-        return largest_batch(self._walked_bytes, budget_bytes)
-
-    def _is_walked(self, limit: BatchLimit) -> bool:
-        """Whether a walk of a largest batch, and of one beyond, says what the limit does."""
-        if limit.batch is None:
-            return self._walked_bytes(LARGEST_BATCH) == limit.peak_bytes
-        fits = limit.batch == 0 or self._walked_bytes(limit.batch) == limit.peak_bytes
-        return fits and self._walked_bytes(limit.batch + 1) == limit.over_bytes
-
-    def _walked_bytes(self, batch: int) -> int | None:
-        return self._figures_at(batch).total_bytes
-
-    def largest_to_train(self, budget_bytes: int | None) -> BatchLimit | None:
-        """The largest batch of which the training peak is within a budget, and what limits it."""
-        if budget_bytes is None or self._batch is None:
-            return None
-        limit = largest_batch(self._training_peak_bytes, budget_bytes)
-        if limit is None or limit.batch is None:
-            return limit
-        return replace(limit, limiting_phase=self._figures_at(limit.batch + 1).peak_phase)
 
     def _grown(self) -> _Growth:
         """Rows and lines; in training they are found when first asked for."""

@@ -1,6 +1,6 @@
 """What is asked of one model, and the one place that walks all stages to answer it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -172,8 +172,11 @@ class Question:
         return kv_cache.cache_memory(self.cache, self.settings, terms, self.context)
 
     @without_collection()
-    def answer(self) -> Analysis:
-        """Walk the stages at the batch asked for, and at the batches that laws and limits need."""
+    def figures(self, again: "Callable[[Question], Analysis]") -> Analysis:
+        """Walk the stages at the batch asked for, and at the batches that laws need.
+
+        ``again`` answers the same question at another batch.
+        """
         terms = self.terms()
         graph = terms.graph
         settings = replace(
@@ -184,7 +187,6 @@ class Question:
         size = model_size(self.model, terms)
         symbolic = self.symbolic(terms)
         limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
-        largest = limits.largest_to_train if settings.train else limits.largest_to_run
         measured = self.measurement()
         fed = measured.fed if measured is not None and not isinstance(measured, Finding) else {}
         asked = self.runtime_memories(terms, fed)
@@ -207,7 +209,6 @@ class Question:
             compute=arithmetic,
             batch_law=limits.total_law(),
             training_law=limits.training_law(),
-            max_batch=largest(settings.budget_bytes),
             runtimes=tuple(each for each in asked if not isinstance(each, Finding)),
             measured=measured,
             kv_cache=self.cache_memory(terms),
@@ -217,6 +218,7 @@ class Question:
             follows_batch=terms.bound.follows_batch,
             symbolic=symbolic,
             question=self,
+            again=again,
         )
 
     def findings(self, terms: Terms, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:

@@ -32,9 +32,14 @@ KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
     *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
-    *("layers", "findings", "kv_cache"),
+    *("layers", "findings", "kv_cache", "verdict"),
 )
 """Of every row, in order."""
+VERDICT_KEYS: Final = (
+    *("verdict", "basis", "bytes", "limit_bytes", "margin_bytes", "context_bytes"),
+    *("workspace_bytes", "accuracy", "doubts", "fits_up_to", "tight_from", "fits_again"),
+)
+"""Of every verdict, in order."""
 
 
 _NO_PEAK_ROWS: Final = {"peak_rows": None, "no_peak_rows": None}
@@ -99,7 +104,22 @@ def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool
             for finding in analysis.findings
         ],
         "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
+        "verdict": _verdict(analysis),
     }
+
+
+def _verdict(analysis: "Analysis") -> Row | None:
+    """The verdict on the budget; null where none is given."""
+    if analysis.settings.budget_bytes is None:
+        return None
+    if analysis.fit is None:
+        missing = [each.message for each in analysis.findings if each.code == "no_figure"]
+        return dict.fromkeys(VERDICT_KEYS) | {
+            "verdict": "unknown",
+            "doubts": [printable(each) for each in missing],
+            "limit_bytes": analysis.settings.budget_bytes,
+        }
+    return analysis.fit.to_dict()
 
 
 def _settings(settings: "Settings") -> Row:

@@ -16,6 +16,7 @@ RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
 CPUS: Final = ("native", "avx512", "avx2", "arm64")
+BASES: Final = ("tensors", "process")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 
@@ -33,6 +34,11 @@ class Settings:
     recipe: Recipe = field(default_factory=Recipe)
     """How it is trained, where that is asked for."""
     budget_bytes: int | None = None
+    basis: str | None = None
+    """What a verdict compares: ``tensors`` or ``process``; ``None``: ``process`` with a training or
+    a runtime."""
+    accepted: tuple[str, ...] = ()
+    """Codes of findings that leave no verdict in doubt."""
     runtimes: tuple[str, ...] = ()
     """Runtimes whose own memory is predicted."""
     graph: str | None = None
@@ -67,6 +73,7 @@ class Settings:
         for what, name, known in (
             ("backend", "cpu" if self.measure is None else self.measure, BACKENDS),
             ("order", self.order, ORDERS),
+            ("basis", "tensors" if self.basis is None else self.basis, BASES),
             ("cpu", self.cpu, CPUS),
             ("graph", "raw" if self.graph is None else self.graph, GRAPHS),
             *(("runtime", runtime, RUNTIMES) for runtime in self.runtimes),

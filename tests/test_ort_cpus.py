@@ -177,6 +177,40 @@ def test_a_session_s_figures_are_of_the_cpu(cpu: str, peak_floats: int) -> None:
     assert found.settings.cpu == cpu
 
 
+ONES = ", ".join(["1"] * 24 * 24)
+POOLS = """agraph (float[1,24,13,17] x) => (float[1,24,5,7] y) {
+    a = MaxPool <kernel_shape = [3, 3]> (x)  b = MaxPool <kernel_shape = [3, 3]> (a)
+    y = MaxPool <kernel_shape = [5, 5]> (b)
+}"""
+BRANCH = f"""agraph (float[1,24,13,17] x, bool c) => (float[1,24,13,17] y) {{
+    y = If(c) <
+        then_branch = one () => (float[1,24,13,17] p) <float[24,24,1,1] w = {{{ONES}}}> {{
+            p = Conv(x, w)
+        }},
+        else_branch = two () => (float[1,24,13,17] q) {{ q = Neg(x) }}
+    >
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu", "peak_floats"),
+    [
+        (POOLS, "avx2", 24 * 13 * 17 + 24 * 11 * 15),
+        (POOLS, "avx512", 24 * 11 * 15 + 24 * 9 * 13),
+        (BRANCH, "avx2", 3 * 24 * 13 * 17),
+        (BRANCH, "avx512", (32 + 32 + 24) * 13 * 17),
+    ],
+)
+def test_blocks_of_channels_are_the_cpu_s_where_no_filter_tells(
+    text: str, cpu: str, peak_floats: int
+) -> None:
+    model = parsed(text, 21)
+    found = onnxmem.analyze(model, runtimes=("ort-cpu",), cpu=cpu, asks_onnxruntime=False)
+    assert found.runtimes[0].arena.requested_peak_bytes == 4 * peak_floats
+    graph = onnxmem.analyze(model, graph="ort-all", cpu=cpu, asks_onnxruntime=False)
+    assert graph.activations.peak_bytes == 4 * peak_floats
+
+
 def test_a_cpu_that_cannot_be_told_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "riscv64", {})
     found = onnxmem.analyze(parsed(CONV, 21), runtimes=("ort-cpu",), asks_onnxruntime=False)

@@ -12,7 +12,12 @@ from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model.shapes.contrib_shapes import contrib_types
 from onnxmem.model.shapes.node_facts import NodeFacts, broadcast
-from onnxmem.model.shapes.runtime_shapes import as_onnx, blocked_types, channel_block
+from onnxmem.model.shapes.runtime_shapes import (
+    as_onnx,
+    blocked_types,
+    channel_block,
+    with_channel_block,
+)
 from onnxmem.model.value_types import dense_type, shape_of
 from onnxmem.ops.spec import Dims, Shape
 
@@ -287,7 +292,8 @@ def test_blocked_images(case: Case) -> None:
 
 @pytest.mark.parametrize(("filters", "block"), [((32, 16), 16), ((32, 24), 8), ((8,), 8), ((), 16)])
 def test_filters_tell_how_many_channels_a_block_has(filters: tuple[int, ...], block: int) -> None:
-    graph = onnx.GraphProto()
+    model = onnx.ModelProto()
+    graph = model.graph
     for place, size in enumerate(filters):
         graph.initializer.add(name=f"w{place}", dims=(size, 16, 1, 1), data_type=FLOAT)
         graph.node.add(op_type="Conv", domain=NCHWC, input=["x", f"w{place}"], output=["y"])
@@ -295,7 +301,28 @@ def test_filters_tell_how_many_channels_a_block_has(filters: tuple[int, ...], bl
     graph.initializer.add(name="other", dims=(3, 3, 1, 1), data_type=FLOAT)
     graph.node.add(op_type="Conv", domain=NCHWC, input=["x"], output=["z"])
     graph.node.add(op_type="Conv", domain=NCHWC, input=["x", "made"], output=["z"])
-    assert channel_block(graph) == block
+    assert channel_block(model) == block
+    outer = onnx.ModelProto()
+    outer.graph.node.add(op_type="If").attribute.add(name="then_branch", type=5).g.CopyFrom(graph)
+    assert channel_block(outer) == block
+
+
+@pytest.mark.parametrize(("channels", "block"), [(48, 16), (24, 8), (13, 8)])
+def test_pools_tell_how_many_channels_a_block_has(channels: int, block: int) -> None:
+    """Their images are whole blocks; those of convolutions are filled up."""
+    text = f"""{HEADER} agraph (float[1,48,7,5] x, float[1,3,7,5] k) => (float[?] y, float[?] z) {{
+        a = {NCHWC}.ReorderInput(x)  b = {NCHWC}.MaxPool <kernel_shape = [2, 2]> (a)
+        c = {NCHWC}.GlobalAveragePool(b)  y = {NCHWC}.ReorderOutput <channels = {channels}> (c)
+        e = {NCHWC}.ReorderInput(k)  f = {NCHWC}.Conv(e, k)
+        g = {NCHWC}.MaxPool <kernel_shape = [2, 2]> (f)
+        z = {NCHWC}.ReorderOutput <channels = 3> (g)
+    }}"""
+    model = onnx.parser.parse_model(text)
+    assert channel_block(model) == block
+    with_channel_block(model, 24 - block)
+    assert channel_block(model) == 24 - block
+    with_channel_block(model, 0)
+    assert channel_block(model) == block
 
 
 def test_a_block_of_eight_channels() -> None:

@@ -446,13 +446,34 @@ def test_nor_its_row(
     assert main(line.split()) == 3
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["models"]
-    assert (row["status"], row["runtime"], row["runtimes"]) == ("ok", None, [])
+    assert (row["status"], row["runtime"], row["runtimes"]) == ("partial", None, [])
     assert err.startswith("error: huge.onnx: runtime_failed: ort-cpu cannot be worked out: ")
     assert err.count("\n") == 1
     assert main(["advise", *line.split()]) == 3
     out, err = capsys.readouterr()
     (row,) = json.loads(out)["models"]
     assert (row["status"], row["error"]["code"]) == ("error", "replay")
+
+
+RIDDLE = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[7] x) => (float[7] y) { y = acme.Riddle(x) }"""
+
+
+def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is declared, so the graph's own figures are complete."""
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "riddle.onnx", RIDDLE)
+    found = analyze(tmp_path / "riddle.onnx", runtimes=("ort-cpu",), asks_onnxruntime=False)
+    assert (found.is_whole, found.partial_runtimes, found.status) == (True, RUNTIMES[:1], "partial")
+    assert analyze(tmp_path / "riddle.onnx").status == "ok"
+    line = "riddle.onnx --runtime ort-cpu --emulate-optimiser --strict"
+    assert main(line.split()) == 3
+    out, err = capsys.readouterr()
+    told = "lower bounds: tensors or scratch of unknown size are left out"
+    assert f"PARTIAL: the figures of ort-cpu are {told}\n" in out
+    assert "see FINDINGS" in err
 
 
 @pytest.mark.parametrize("place", range(len(MUTATED)))
@@ -738,3 +759,28 @@ def test_operators_that_onnxruntime_fuses_are_one() -> None:
     assert found.activations.naive_in_place_bytes == 4 * 5 * (8 * 16 * 16 + 8 * 8 * 8 + 10)
     (finding,) = found.findings
     assert finding.message.startswith("the figures are of the graph that onnxruntime ")
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("num_parts", [127, 131, 1031])
+def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
+    num_parts: int,
+) -> None:
+    """Onnxruntime makes one Split of the Gathers of an unrolled recurrent network."""
+    pytest.importorskip("onnxruntime")
+    places = range(num_parts)
+    gathers = " ".join(f"g{place} = Gather <axis = 0> (x, i{place})" for place in places)
+    constants = ", ".join(f"int64 i{place} = {{{place}}}" for place in places)
+    parts = ", ".join(f"g{place}" for place in places)
+    text = f"""agraph (float[{num_parts},7,11] x) => (float[7,11] y) <{constants}> {{
+        {gathers}  y = Sum({parts})
+    }}"""
+    asked, emulated = (
+        analyze(model_of(text), runtimes=("ort-cpu",), asks_onnxruntime=asks)
+        for asks in (True, False)
+    )
+    assert asked.runtimes[0].optimiser.startswith("onnxruntime ")
+    assert asked.runtimes[0].arena.nodes[0].node.op_type == "Split"
+    assert asked.runtimes[0].unknown.tensors == ()
+    assert asked.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)
+    assert emulated.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)

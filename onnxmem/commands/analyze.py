@@ -26,6 +26,7 @@ from onnxmem.commands.unused import refuse_unused_options
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.escaping import shortened
 from onnxmem.faults import Fault
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.registry.many import outcomes
 from onnxmem.registry.task import FaultRow, Outcome, Render, Task
 from onnxmem.report.colour import coloured
@@ -50,7 +51,6 @@ class _Run:
     counter: Progress
     tally: "Tally | None"
     """Where there is something to be summed up."""
-    budget_bytes: int | None
     codes: list[int] = field(default_factory=list)
     lacking: Counter[str] = field(default_factory=Counter)
     """Models that have no dim, or no input, of a name that is given."""
@@ -66,7 +66,7 @@ class _Run:
             faults = [
                 *outcome["faults"],
                 *(_left_out(row) if self.strict else ()),
-                *_over_budget(row, self.budget_bytes),
+                *_budget_fault(row),
             ]
             if faults:
                 self.counter.clear()
@@ -105,7 +105,7 @@ def run(arguments: Namespace) -> int:
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
     tally = registry.Tally() if len(names) > 1 or arguments.html is not None else None
     summed = None if tally is None else partial(tally.summary, held)
-    state = _Run(arguments.strict, progress, tally, arguments.budget_bytes)
+    state = _Run(arguments.strict, progress, tally)
     with ExitStack() as stack:
         tasks = _tasks(names, arguments, form, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
@@ -217,8 +217,9 @@ def _left_out(row: Row) -> Iterator[FaultRow]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
-    unknown = plural(bytes_at(row, ("coverage", "unknown_tensors")) or 0, "tensor")
-    message = f"{unknown} of unknown size: figures are lower bounds; see COVERAGE"
+    num_unknown = bytes_at(row, ("coverage", "unknown_tensors")) or 0
+    message = f"{plural(num_unknown, 'tensor')} of unknown size: figures are lower bounds"
+    message += "; see COVERAGE" if num_unknown else ", or those of a runtime; see FINDINGS"
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
 
 
@@ -230,14 +231,17 @@ def _lacking(row: Row) -> Iterator[str]:
             yield shortened(flag)
 
 
-def _over_budget(row: Row, budget_bytes: int | None) -> Iterator[FaultRow]:
-    """A budget that the training step, or else the run, does not meet at the batch asked for."""
-    step = row["training"] is not None
-    size_bytes = bytes_at(row, ("training", "peak_bytes") if step else ("total_bytes",))
-    if budget_bytes is None or size_bytes is None or size_bytes <= budget_bytes:
+def _budget_fault(row: Row) -> Iterator[FaultRow]:
+    """A budget that is not met at the batch asked for, or of which that is not known."""
+    found = cast("dict[str, Any] | None", row["verdict"])
+    if found is None or found["verdict"] in {Verdict.FITS, Verdict.TIGHT}:
         return
-    over, budget = format_bytes(size_bytes - budget_bytes), format_bytes(budget_bytes)
-    message = f"takes {format_bytes(size_bytes)}, {over} over the budget of {budget}"
+    if found["verdict"] == Verdict.UNKNOWN:
+        message = "whether it fits is unknown: " + "; ".join(found["doubts"])
+        yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+        return
+    over, budget = format_bytes(-found["margin_bytes"]), format_bytes(found["limit_bytes"])
+    message = f"takes {format_bytes(found['bytes'])}, {over} over the budget of {budget}"
     yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)
 
 

@@ -106,6 +106,7 @@ def _add_budget_options(parser: ArgumentParser) -> None:
         metavar="SIZE",
         help="find the largest batch that fits, as in 24GiB; exit with 1 if this batch does not",
     )
+    add_verdict_options(budget)
 
 
 def _schema_parser() -> ArgumentParser:

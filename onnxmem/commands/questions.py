@@ -19,6 +19,8 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
         "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
         "expandable_segments": arguments.expandable_segments,
         "cpu": arguments.cpu,
+        "basis": arguments.basis,
+        "accepted": tuple(arguments.accepted),
     }
 
 

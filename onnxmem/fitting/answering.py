@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.errors import OnnxmemError, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
@@ -100,12 +100,33 @@ class Answer:
     table: tuple[Row, ...]
     instances: int | None
     """The largest number of instances; ``None`` where one more takes nothing."""
-    remarks: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
         """What becomes of the run that was asked about."""
         return self.asked.verdict
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict in JSON, the same in every command; unknown is null."""
+        reach, held, limit_bytes = self.reach, self.held, self.setup.limit_bytes
+        is_tight = reach is not None and reach.comfortable is not None and (
+            reach.comfortable < (reach.number or 0)
+        )
+        return {
+            "verdict": self.verdict.value,
+            "basis": self.setup.basis.value,
+            "bytes": held.total_bytes,
+            "limit_bytes": limit_bytes,
+            "margin_bytes": limit_bytes - held.total_bytes,
+            "context_bytes": held.context.to_dict(),
+            "workspace_bytes": held.workspace.to_dict(),
+            "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
+            "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
+            "fits_up_to": None if reach is None else reach.number,
+            "tight_from": (reach.comfortable or 0) + 1 if reach and is_tight else None,
+            "fits_again": [list(each) for each in reach.above] if reach else [],
+        }
 
     @property
     def is_power_better(self) -> bool:

@@ -1,6 +1,7 @@
 """What a report assumes, said before any figure, and where its peak is."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,16 @@ def assumptions(analysis: "Analysis") -> list[str]:
         *((f"order {settings.order}",) if settings.order != "file" else ()),
         *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
     ]
+
+
+def partial_texts(analysis: "Analysis") -> Iterator[str]:
+    """Which figures are known in part alone; nothing where the status is ``ok``."""
+    if not analysis.is_whole:
+        yield "PARTIAL: figures leave tensors of unknown size out and are lower bounds"
+    for name in analysis.partial_runtimes:
+        is_known = any(runtime.name == name for runtime in analysis.runtimes)
+        left_out = "lower bounds: tensors or scratch of unknown size are left out"
+        yield f"PARTIAL: the figures of {name} are {left_out if is_known else 'unknown'}"
 
 
 def _recipe(recipe: Recipe) -> list[str]:

@@ -20,7 +20,7 @@ def budget_section(analysis: "Analysis") -> list[str]:
     answer = "RUN" if training is None else "TRAIN"
     batch = analysis.settings.batch
     this = "this model" if batch is None else f"batch {batch:,}"
-    bound = ", a lower bound," if analysis.status == "partial" else ""
+    bound = ", a lower bound," if not analysis.is_whole else ""
     lines = [
         figure("FITS", budget_bytes, f"budget that {answer}{bound} is held against"),
         figure(f"  {this}", ours, _verdict(ours, budget_bytes)),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem import report
 from onnxmem.escaping import shortened
-from onnxmem.report.assumptions import assumptions, model_facts
+from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.budget import budget_section
 from onnxmem.report.charts import bar
 from onnxmem.report.lines import fact, figure, law_text, paragraph, prose
@@ -64,9 +64,7 @@ def _head(analysis: "Analysis") -> list[str]:
     """Name the model and say what was assumed, before any figure."""
     lines = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
     lines += paragraph("assumes: ", assumptions(analysis))
-    if analysis.status == "partial":
-        lines.append("PARTIAL: figures leave tensors of unknown size out and are lower bounds")
-    return lines
+    return [*lines, *partial_texts(analysis)]
 
 
 def _run_section(analysis: "Analysis") -> list[str]:

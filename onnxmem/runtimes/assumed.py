@@ -26,6 +26,15 @@ class Assumed:
         """A term that the user knows."""
         return cls(size_bytes, size_bytes, size_bytes, "as given")
 
+    def to_dict(self) -> dict[str, object]:
+        """The range in JSON."""
+        return {
+            "low_bytes": self.low_bytes,
+            "assumed_bytes": self.size_bytes,
+            "high_bytes": self.high_bytes,
+            "source": self.source,
+        }
+
     @property
     def more_bytes(self) -> int:
         """What it may take beyond what counts."""

@@ -59,7 +59,7 @@ class NodeInference:
     ) -> dict[str, onnx.TypeProto]:
         found = self.onnx_types(node, types, values)
         if node.domain == NCHWC and not self.block:
-            self.block = channel_block(self.model.graph)
+            self.block = channel_block(self.model)
         for own in (
             own_types(node, types, values, self.opsets),
             blocked_types(node, types, self.block),

@@ -2,20 +2,25 @@
 
 Most of them shape their output as an ONNX operator does: that one is asked in their place. The
 blocked image operators of ``com.microsoft.nchwc`` see channels rounded up to the block of the CPU
-(8 or 16 of them), which the filters' dims tell (``nchwc_transformer.cc``,
+(8 or 16 of them): the session's, or what the nodes of a file tell (``nchwc_transformer.cc``,
 ``nchwc_schema_defs.cc``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import onnx
+import onnx.helper
 
 from onnxmem.model.shapes.node_facts import NodeFacts
+from onnxmem.model.traversal import graphs_in
 from onnxmem.ops.spec import Dims
 
 NCHWC: Final = "com.microsoft.nchwc"
 _MICROSOFT: Final = "com.microsoft"
+_POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
+_BLOCK: Final = "onnxmem.channel_block"
+"""Of a model's ``metadata_props``."""
 _LARGE: Final = 16
 _SMALL: Final = 8
 _IMAGE_RANK: Final = 4
@@ -67,16 +72,46 @@ def blocked_types(
     return facts.outputs(rule(facts, dims, block), elem_type=facts.elem_type(0))
 
 
-def channel_block(graph: onnx.GraphProto) -> int:
-    """Channels in a block, as the filters tell: they hold whole blocks of output channels."""
-    dims = {tensor.name: tensor.dims for tensor in graph.initializer}
-    filters = (
-        dims.get(name, ())
-        for node in graph.node
-        if (node.domain, node.op_type) == (NCHWC, "Conv")
-        for name in node.input[1:2]
+def with_channel_block(model: onnx.ModelProto, block: int) -> None:
+    """Note in a model for which blocks of channels it was optimised; 0: for none."""
+    onnx.helper.set_model_props(
+        model, {entry.key: entry.value for entry in model.metadata_props} | {_BLOCK: str(block)}
     )
-    return _LARGE if all(shape[0] % _LARGE == 0 for shape in filters if shape) else _SMALL
+
+
+def channel_block(model: onnx.ModelProto) -> int:
+    """Channels in a block: as noted in the model, or else as all of its nodes tell.
+
+    Images without a part that only blocks of 8 can have may be of either; 16 is taken for them.
+    """
+    noted = {entry.value for entry in model.metadata_props if entry.key == _BLOCK}
+    for block in (_LARGE, _SMALL):
+        if str(block) in noted:
+            return block
+    numbers = (number for graph in graphs_in(model.graph) for number in _whole_blocks(graph))
+    return _LARGE if all(number % _LARGE == 0 for number in numbers) else _SMALL
+
+
+def _whole_blocks(graph: onnx.GraphProto) -> Iterator[int]:
+    """Numbers of channels that make whole blocks.
+
+    core/optimizer/nchwc_transformer.cc: ``TransformConv`` rounds the filters up to blocks, while
+    ``TransformPool`` leaves an image in its plain layout whose channels make no whole blocks.
+    """
+    filters = {tensor.name: tensor.dims for tensor in graph.initializer if tensor.dims}
+    reordered: set[str] = set()
+    pooled: set[str] = set()
+    for node in graph.node:
+        if node.domain != NCHWC:
+            continue
+        if node.op_type == "Conv":
+            yield from (filters[name][0] for name in node.input[1:2] if name in filters)
+        elif node.op_type == "ReorderInput":
+            reordered.update(node.output)
+        elif node.op_type in _POOLS and not (reordered | pooled).isdisjoint(node.input[:1]):
+            pooled.update(node.output)
+        elif node.op_type == "ReorderOutput" and not pooled.isdisjoint(node.input[:1]):
+            yield NodeFacts(node, {}).integer("channels")
 
 
 def _reordered_input(facts: NodeFacts, dims: Dims, block: int) -> Dims:

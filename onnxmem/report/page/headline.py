@@ -9,7 +9,7 @@ from onnxmem.devices import catalogue
 from onnxmem.escaping import shortened
 from onnxmem.fitting import Basis
 from onnxmem.registry.places import common_sizes
-from onnxmem.report.assumptions import assumptions, model_facts
+from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.page import markup
 from onnxmem.report.page.figure import figure, verdict, verdict_text
 from onnxmem.report.page.markup import Cell, section
@@ -22,12 +22,7 @@ def head_section(analysis: Analysis, stops: Stops) -> str:
     """The answers as cards, the assumptions before them."""
     facts = escape(", ".join(model_facts(analysis)))
     assumed = escape(", ".join(assumptions(analysis)))
-    partial = (
-        '<p class="warning">PARTIAL: figures leave tensors of unknown size out and are lower bounds'
-        "</p>"
-        if analysis.status == "partial"
-        else ""
-    )
+    partial = "".join(f'<p class="warning">{escape(t)}</p>' for t in partial_texts(analysis))
     cards = "".join(
         f'<div class="card"><h3>{escape(label)}</h3>{figure(key, stops.asked.figures)}'
         f"<p>{escape(remark)}</p></div>"

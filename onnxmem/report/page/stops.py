@@ -157,7 +157,7 @@ def _stop(analysis: Analysis, batch: int) -> Stop | None:
         # What was fed to the run decides what a runtime is taken to do: elsewhere it is not known.
         settings = replace(settings, runtimes=())
     try:
-        found = replace(question, settings=settings).answer()
+        found = analysis.again(replace(question, settings=settings))
     except OnnxmemError:
         return None
     if not found.follows_batch or found.settings.batch != batch:

@@ -85,6 +85,11 @@ class Unknowns:
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """By the name of such a node: the inputs whose values would tell."""
 
+    @property
+    def is_lower_bound(self) -> bool:
+        """Whether tensors or scratch of unknown size count as nothing."""
+        return bool(self.tensors or self.scratch)
+
     def findings(self) -> Iterator[Finding]:
         """Say what is left out."""
         if self.tensors:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import onnx
 
 from onnxmem.findings import Finding
-from onnxmem.model import Graph, ModelFile, Node, Request, prepare
+from onnxmem.model import Graph, ModelFile, Node, Request, Tensor, prepare
 from onnxmem.model.binding import bind, given_inputs, input_dims
 from onnxmem.model.given_values import given_values
 from onnxmem.model.reading import read_graph
@@ -89,6 +89,7 @@ def session_graph(
     graph = read_graph(shaped.proto, shaped.assumed)
     graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
     shapes = dict(_scoped(graph, optimised.shapes, "", ""))
+    graph = with_load_shapes(graph, shapes, binding.dims)
     facts = SessionFacts(
         dict(_scoped(graph, optimised.contents, "", "")),
         dict(_scoped(graph, optimised.indices, "", "")),
@@ -98,6 +99,40 @@ def session_graph(
     course = rehearsed(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
     return SessionGraph(graph, shapes, optimised, course, deciding, facts)
+
+
+def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) -> Graph:
+    """A graph in which tensors of unknown shape have the one that the session knows at load.
+
+    onnxruntime infers shapes from constants that the saved graph does not hold any more.
+    """
+    found = {
+        name: replace(tensor, shape=shape)
+        for name, tensor in graph.tensors.items()
+        if tensor.shape is None or None in tensor.shape
+        if (shape := _bound(shapes.get(name), dims)) is not None
+    }
+    return _with_tensors(graph, {**graph.tensors, **found}) if found else graph
+
+
+def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
+    """A graph and its subgraphs, which share one mapping, with other tensors."""
+    nodes = (
+        replace(node, subgraphs=tuple((n, _with_tensors(b, tensors)) for n, b in node.subgraphs))
+        if node.subgraphs
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _bound(shape: LoadShape | None, dims: Mapping[str, int]) -> tuple[int, ...] | None:
+    """A shape at load in numbers; ``None`` where a dim has none."""
+    if shape is None:
+        return None
+    bound = [dims.get(dim) if isinstance(dim, str) else dim for dim in shape]
+    known = tuple(dim for dim in bound if dim is not None)
+    return known if len(known) == len(bound) else None
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:

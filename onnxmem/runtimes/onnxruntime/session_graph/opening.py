@@ -15,6 +15,7 @@ from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
 from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
+from onnxmem.model.shapes.runtime_shapes import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated, unoptimised
@@ -63,8 +64,16 @@ class ModelAt:
 def optimised_model(model: ModelAt, opening: Opening) -> OptimisedModel:
     """The model that a session opened so would run; its symbols are still symbols.
 
+    Its blocks of channels are those of the CPU in effect, which its nodes need not tell.
+
     :raises OnnxmemError: what ``on_disk`` raises.
     """
+    found = _optimised(model, opening)
+    with_channel_block(found.proto, found.cpu.channel_block)
+    return found
+
+
+def _optimised(model: ModelAt, opening: Opening) -> OptimisedModel:
     findings: tuple[Finding, ...] = _cpu_findings(opening)
     cpu = cpu_named(opening.cpu)
     if opening.asks_onnxruntime and opening.is_of_this_machine():

@@ -36,7 +36,11 @@ _READ: Final[tuple[tuple[str, Callable[[bytes], Mapping[str, object]]], ...]] = 
 )
 """What comes of the graph in onnxruntime's own format, as files of these names."""
 _WEIGHTS: Final = "weights"
-_INLINE_BYTES: Final = "1024"
+_INLINE_BYTES: Final = "8192"
+"""Smaller constants stay in the file: sizes follow from sizes of parts, targets and axes.
+
+Integers of more bytes are left out as the file is read, too (``onnxmem.model.files.wire``).
+"""
 _QUIET: Final = 4
 _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 """Of weights in bytes: a file in onnxruntime's own format ends at 2 GiB."""
