@@ -20,18 +20,34 @@ from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
 from onnxmem.faults import fault_of
-from onnxmem.fitting import Fleet, Setup, at_context, basis_for, fit, fit_at, question_of, rank
+from onnxmem.fitting import (
+    Fleet,
+    Setup,
+    Verdict,
+    at_context,
+    basis_for,
+    fit,
+    fit_at,
+    question_of,
+    rank,
+)
 from onnxmem.kv_cache import Step
 from onnxmem.question import Question
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer
+from onnxmem.report.verdict import fits_row
 from onnxmem.rows import Row
 from onnxmem.settings import Settings
 
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
-_CODES: Final = {True: EXIT_OK, False: EXIT_GATE_FAILED, None: EXIT_UNANALYSED}
+_CODES: Final = {
+    Verdict.FITS: EXIT_OK,
+    Verdict.TIGHT: EXIT_OK,
+    Verdict.OVER: EXIT_GATE_FAILED,
+    Verdict.UNKNOWN: EXIT_UNANALYSED,
+}
 
 
 def run(arguments: Namespace) -> int:
@@ -67,15 +83,15 @@ def run(arguments: Namespace) -> int:
 
 def _answered(
     questions: list[Question], place: Place, free: str | None, arguments: Namespace
-) -> tuple[bool | None, str, Row]:
+) -> tuple[Verdict, str, Row]:
     device, train = place.device, arguments.train
     kind = None if device is None else device.kind
     setup = Setup(
         memory_bytes=place.memory_bytes,
         reserve_bytes=arguments.reserve_bytes,
         flash_bytes=None if device is None else device.flash_bytes,
-        basis=basis_for(kind, train=train, runtime=arguments.runtime),
-        is_asked=arguments.runtime is not None,
+        basis=basis_for(kind, train=train, runtime=arguments.runtime, basis=arguments.basis),
+        accepted=frozenset(arguments.accepted),
         fleet=_fleet(arguments),
         dim=free,
     )
@@ -87,20 +103,27 @@ def _answered(
 
 def _ranked(
     questions: list[Question], devices: Catalogue, arguments: Namespace
-) -> tuple[bool | None, str, Row]:
+) -> tuple[Verdict, str, Row]:
     setup = Setup(
         memory_bytes=0,
         reserve_bytes=arguments.reserve_bytes,
-        is_asked=arguments.runtime is not None,
+        accepted=frozenset(arguments.accepted),
         fleet=_fleet(arguments),
     )
     if arguments.contexts:
         questions = at_context(questions, arguments.contexts[0], Step.DECODE)
     ranked = rank(questions, devices.devices, setup, arguments.runtime)
     verdicts = {each.verdict for each in ranked}
-    verdict = True if True in verdicts else None if None in verdicts else False
-    status = "partial" if None in verdicts else "ok"
-    row: Row = {"status": status, "error": None, "fits": verdict, "devices": ranking_rows(ranked)}
+    order = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
+    verdict = next((each for each in order if each in verdicts), Verdict.OVER)
+    status = "partial" if Verdict.UNKNOWN in verdicts else "ok"
+    row: Row = {
+        "status": status,
+        "error": None,
+        "fits": fits_row(verdict),
+        "verdict": verdict.value,
+        "devices": ranking_rows(ranked),
+    }
     return verdict, render_ranking(ranked, questions), row
 
 

@@ -11,10 +11,12 @@ from onnxmem.commands.result_options import (
 )
 from onnxmem.commands.runtime_options import add_session_options
 from onnxmem.commands.training_options import add_training_options
+from onnxmem.commands.verdict_options import add_verdict_options
 from onnxmem.settings import RUNTIMES
 
 _EPILOG: Final = """\
-exit codes: 0 fits, 1 does not, 2 wrong usage or no such file, 3 unknown, or known in part alone
+exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
+part alone, or known to be too low
 """
 
 
@@ -100,7 +102,7 @@ def _add_runtime(parser: ArgumentParser) -> None:
     runtime.add_argument(
         "--runtime",
         choices=("none", *RUNTIMES),
-        help="whose figure counts (default: the device's; none: weights + inputs + peak)",
+        help="whose process counts (default or none: the tensors alone)",
     )
     runtime.add_argument(
         "--ask-onnxruntime",
@@ -108,3 +110,4 @@ def _add_runtime(parser: ArgumentParser) -> None:
         help="ask it for its graph, which takes seconds; else its optimiser is emulated",
     )
     add_session_options(runtime)
+    add_verdict_options(runtime)

@@ -17,6 +17,7 @@ from onnxmem.commands.result_options import (
 )
 from onnxmem.commands.runtime_options import add_runtime_options
 from onnxmem.commands.training_options import add_training_options
+from onnxmem.commands.verdict_options import add_verdict_options
 from onnxmem.commands.view_options import add_page_options, view_parser
 from onnxmem.errors import UsageError
 from onnxmem.settings import BACKENDS

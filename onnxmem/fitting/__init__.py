@@ -9,25 +9,32 @@ from onnxmem.fitting.bases import BASES, Basis, basis_for
 from onnxmem.late import late
 
 if TYPE_CHECKING:
-    from onnxmem.fitting.answering import Answer, Row, Setup, fit
+    from onnxmem.fitting.answering import Answer, Row, Setup, Standing, fit, standing_of
     from onnxmem.fitting.contexts import ContextRow, Contexts, at_context, contexts_of, fit_at
     from onnxmem.fitting.holding import Fleet, Held, NoFigureError, combined, question_of
     from onnxmem.fitting.ranking import Ranked, rank
-    from onnxmem.fitting.searching import Reach, largest_fitting
+    from onnxmem.fitting.searching import Reach, Search, largest_fitting
+    from onnxmem.fitting.verdicts import ACCURACIES, Demand, Doubt, Verdict
 
 __all__ = [
+    "ACCURACIES",
     "BASES",
     "Answer",
     "Basis",
     "ContextRow",
     "Contexts",
+    "Demand",
+    "Doubt",
     "Fleet",
     "Held",
     "NoFigureError",
     "Ranked",
     "Reach",
     "Row",
+    "Search",
     "Setup",
+    "Standing",
+    "Verdict",
     "at_context",
     "basis_for",
     "combined",
@@ -37,14 +44,16 @@ __all__ = [
     "largest_fitting",
     "question_of",
     "rank",
+    "standing_of",
 ]
 
 _MODULES = {
-    "onnxmem.fitting.answering": ("Answer", "Row", "Setup", "fit"),
+    "onnxmem.fitting.answering": ("Answer", "Row", "Setup", "Standing", "fit", "standing_of"),
     "onnxmem.fitting.contexts": ("ContextRow", "Contexts", "at_context", "contexts_of", "fit_at"),
     "onnxmem.fitting.holding": ("Fleet", "Held", "NoFigureError", "combined", "question_of"),
     "onnxmem.fitting.ranking": ("Ranked", "rank"),
-    "onnxmem.fitting.searching": ("Reach", "largest_fitting"),
+    "onnxmem.fitting.searching": ("Reach", "Search", "largest_fitting"),
+    "onnxmem.fitting.verdicts": ("ACCURACIES", "Demand", "Doubt", "Verdict"),
 }
 
 __getattr__ = late(__name__, _MODULES)

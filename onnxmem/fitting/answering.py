@@ -35,6 +35,7 @@ from onnxmem.terms import Terms
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
 UNBOUND: Final = "unbound_dims"
+PARTIAL: Final = "partial"
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
@@ -52,8 +53,6 @@ class Setup:
     basis: Basis = Basis.TOTAL
     accepted: frozenset[str] = frozenset()
     """Codes of findings that the user accepts: they leave no doubt."""
-    finds_largest: bool = True
-    """Whether the largest number is sought."""
     fleet: Fleet = field(default_factory=Fleet)
     dim: str | None = None
     """The dim whose largest number is sought; ``None``: the batch."""
@@ -62,6 +61,30 @@ class Setup:
     def limit_bytes(self) -> int:
         """What is left to be held against."""
         return max(self.memory_bytes - self.reserve_bytes, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What models take at what is asked about, ready to be compared with any memory."""
+
+    basis: Basis
+    held: Held
+    doubts: tuple[Doubt, ...]
+    """Why nothing passes that has room."""
+    findings: tuple[Finding, ...]
+    """All warnings of the models."""
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the figure that is compared."""
+        return ACCURACIES[self.basis]
+
+    def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
+        """Compare with what there is; on a microcontroller the weights go to flash."""
+        if flash_bytes is not None and (self.held.weight_bytes or 0) > flash_bytes:
+            return Verdict.OVER
+        found = self.held.demand.verdict(limit_bytes, self.accuracy)
+        return with_doubts(found, self.doubts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +105,7 @@ class Answer:
     """What was asked about; ``number`` is 1 where the model has no batch."""
     has_number: bool
     """Whether the model has the batch, or the dim, at all."""
-    held: Held
-    accuracy: Accuracy
-    """Of the figure that is compared."""
-    doubts: tuple[Doubt, ...]
-    """Why nothing passes that has room."""
-    findings: tuple[Finding, ...]
-    """All warnings of the models."""
+    standing: Standing
     dims: Mapping[str, int]
     """Of the first model, those in effect; a dim that nothing binds is 1."""
     reach: Reach | None
@@ -106,6 +123,21 @@ class Answer:
     def verdict(self) -> Verdict:
         """What becomes of the run that was asked about."""
         return self.asked.verdict
+
+    @property
+    def held(self) -> Held:
+        """What the run that was asked about takes."""
+        return self.standing.held
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the figure that is compared."""
+        return self.standing.accuracy
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Why nothing passes that has room."""
+        return self.standing.doubts
 
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
@@ -227,21 +259,16 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
     holdings = Holdings(tuple(questions), setup)
     each = holdings.each(questions)
     number, held = holdings.asked(), combined(each, setup.fleet)
-    findings, doubts = _findings(questions, held, setup)
-    accuracy = ACCURACIES[setup.basis]
-    verdict = _verdict(held, setup, doubts)
+    doubts, findings = _doubts(questions, held, setup)
+    standing = Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+    verdict = standing.verdict(setup.limit_bytes, setup.flash_bytes)
     search = holdings.search()
-    reach = None
-    if number is not None and setup.finds_largest:
-        reach = reach_of(search, setup.basis)
+    reach = None if number is None else reach_of(search, setup.basis)
     return Answer(
         setup=setup,
         asked=Row(number or 1, held.total_bytes, verdict),
         has_number=number is not None,
-        held=held,
-        accuracy=accuracy,
-        doubts=doubts,
-        findings=findings,
+        standing=standing,
         dims=questions[0].terms().bound.binding.dims,
         reach=reach,
         limiting=_limiting(holdings, reach),
@@ -252,36 +279,39 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
     )
 
 
+def standing_of(questions: Sequence[Question], setup: Setup) -> Standing:
+    """What models take at what is asked about, and what leaves that in doubt.
+
+    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    """
+    held = Holdings(tuple(questions), setup).worked_out(questions)
+    doubts, findings = _doubts(questions, held, setup)
+    return Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+
+
 def reach_of(search: Search, basis: Basis) -> Reach | None:
     """The largest number within what there is; ``None`` where bytes are unknown at 1."""
     return largest_fitting(search, is_rising=basis not in FALLING)
 
 
-def _verdict(held: Held, setup: Setup, doubts: tuple[Doubt, ...]) -> Verdict:
-    if setup.flash_bytes is not None and (held.weight_bytes or 0) > setup.flash_bytes:
-        return Verdict.OVER
-    found = held.demand.verdict(setup.limit_bytes, ACCURACIES[setup.basis])
-    return with_doubts(found, doubts)
-
-
-def _findings(
+def _doubts(
     questions: Sequence[Question], held: Held, setup: Setup
-) -> tuple[tuple[Finding, ...], tuple[Doubt, ...]]:
-    """All warnings of the models, and those that leave a verdict in doubt."""
+) -> tuple[tuple[Doubt, ...], tuple[Finding, ...]]:
+    """What leaves a verdict in doubt, and all warnings of the models."""
     found: list[Finding] = []
     doubts: list[Doubt] = []
     for question in questions:
         terms = question.terms()
         findings = (*question.findings(terms), *held.findings)
         found += findings
-        told = (each for each in findings if each.code != UNBOUND)
-        doubts += (*doubts_of(tuple(told), setup.accepted), *_unbound(question, terms, setup))
-        if not terms.is_whole and not doubts and "partial" not in setup.accepted:
-            doubts.append(Doubt("partial", "tensors of unknown size count as nothing"))
-    return tuple(dict.fromkeys(found)), tuple(dict.fromkeys(doubts))
+        told = tuple(each for each in findings if each.code != UNBOUND)
+        doubts += (*doubts_of(told, setup.accepted), *_unbound(terms, setup))
+        if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
+            doubts.append(Doubt(PARTIAL, "tensors of unknown size count as nothing"))
+    return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 
-def _unbound(question: Question, terms: Terms, setup: Setup) -> Iterator[Doubt]:
+def _unbound(terms: Terms, setup: Setup) -> Iterator[Doubt]:
     """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
     names = [name for name in terms.bound.binding.unbound if name != setup.dim]
     if names and UNBOUND not in setup.accepted:

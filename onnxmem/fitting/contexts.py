@@ -13,8 +13,9 @@ from typing import Final
 from onnxmem.errors import OnnxmemError
 from onnxmem.fitting.answering import Answer, Holdings, Setup, fit, reach_of
 from onnxmem.fitting.bases import Basis
-from onnxmem.fitting.searching import Reach
+from onnxmem.fitting.searching import Reach, Search
 from onnxmem.fitting.sessions import Sessions
+from onnxmem.fitting.verdicts import ACCURACIES, Demand
 from onnxmem.kv_cache import NoContextError, Step, numbers_at, refuse_bound
 from onnxmem.question import Question
 
@@ -149,17 +150,19 @@ class _Search:
             at = at_context(questions, context, step)
         except OnnxmemError:
             return None
-        return reach_of(setup, Holdings(tuple(at), setup, sessions=self.sessions).bytes_at)
+        search = Holdings(tuple(at), setup, sessions=self.sessions).search()
+        return reach_of(search, setup.basis)
 
     def longest(self, questions: Sequence[Question], setup: Setup, step: Step) -> Reach | None:
         """The longest context at the batch asked for."""
 
-        def bytes_at(context: int) -> int | None:
+        def demand(context: int) -> Demand | None:
             try:
                 at = at_context(questions, context, step)
                 held = Holdings(tuple(at), setup, sessions=self.sessions).worked_out(at)
             except OnnxmemError:
                 return None
-            return held.total_bytes if held.is_whole else None
+            return held.demand if held.is_whole else None
 
-        return reach_of(setup, bytes_at)
+        search = Search(setup.limit_bytes, ACCURACIES[setup.basis], demand)
+        return reach_of(search, setup.basis)

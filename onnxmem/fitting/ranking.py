@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from onnxmem.devices import Device
-from onnxmem.fitting.answering import Holdings, Row, Setup
+from onnxmem.fitting.answering import Setup, Standing, standing_of
 from onnxmem.fitting.bases import Basis, basis_for
-from onnxmem.fitting.holding import Held, NoFigureError
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.question import Question
 from onnxmem.roofline import Bound, bound, work_of
+
+_ORDER: Final = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,12 +19,21 @@ class Ranked:
     """One device, and what a model does on it."""
 
     device: Device
-    basis: Basis
-    num_bytes: int
+    standing: Standing
     limit_bytes: int
-    verdict: bool | None
+    verdict: Verdict
     bound: Bound
     """Of one instance of the first model."""
+
+    @property
+    def basis(self) -> Basis:
+        """The figure that is compared."""
+        return self.standing.basis
+
+    @property
+    def num_bytes(self) -> int:
+        """What is wanted."""
+        return self.standing.held.total_bytes
 
     @property
     def margin_bytes(self) -> int:
@@ -32,45 +44,30 @@ class Ranked:
 def rank(
     questions: Sequence[Question], devices: Iterable[Device], setup: Setup, runtime: str | None
 ) -> tuple[Ranked, ...]:
-    """Hold models against every device, at the batch asked for: those that fit first, then by size.
+    """Compare models with every device, at the batch asked for: what fits first, then by size.
 
     Microcontrollers are left out of training.
 
     :raises OnnxmemError: a model cannot be worked out.
     """
-    train = questions[0].settings.train
+    asked = questions[0].settings
     work = work_of(questions[0].terms())
-    found: dict[Basis, tuple[Basis, Held]] = {}
+    found: dict[Basis, Standing] = {}
     ranked = []
     for device in devices:
-        if train and device.kind == "mcu":
+        if asked.train and device.kind == "mcu":
             continue
-        basis = basis_for(device.kind, train=train, runtime=runtime)
+        basis = basis_for(device.kind, train=asked.train, runtime=runtime, basis=asked.basis)
         if basis not in found:
-            found[basis] = _held(questions, replace(setup, basis=basis))
-        taken, held = found[basis]
+            found[basis] = standing_of(questions, replace(setup, basis=basis))
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
-        verdict = Row(1, held.total_bytes, held.is_whole).fits(limit_bytes)
-        if device.flash_bytes is not None and (held.weight_bytes or 0) > device.flash_bytes:
-            verdict = False
         ranked.append(
             Ranked(
                 device=device,
-                basis=taken,
-                num_bytes=held.total_bytes,
+                standing=found[basis],
                 limit_bytes=limit_bytes,
-                verdict=verdict,
+                verdict=found[basis].verdict(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
             )
         )
-    order = {True: 0, None: 1, False: 2}
-    return tuple(sorted(ranked, key=lambda each: (order[each.verdict], each.limit_bytes)))
-
-
-def _held(questions: Sequence[Question], setup: Setup) -> tuple[Basis, Held]:
-    try:
-        return setup.basis, Holdings(tuple(questions), setup).worked_out(questions)
-    except NoFigureError:
-        if setup.is_asked or setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-            raise
-        return _held(questions, replace(setup, basis=Basis.TOTAL))
+    return tuple(sorted(ranked, key=lambda each: (_ORDER.index(each.verdict), each.limit_bytes)))

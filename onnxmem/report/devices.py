@@ -6,9 +6,10 @@ from typing import Final
 
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import BASES, Ranked
+from onnxmem.fitting import BASES, Ranked, Verdict
 from onnxmem.question import Question
 from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.verdict import fits_row
 from onnxmem.roofline import Bound, Work
 from onnxmem.rows import Row
 from onnxmem.units import format_bytes, format_count, plural
@@ -83,14 +84,14 @@ def render_ranking(ranked: Sequence[Ranked], questions: Sequence[Question]) -> s
     lines = ["  ".join(shortened(question.model.path) for question in questions), ""]
     for basis, num_bytes in {each.basis: each.num_bytes for each in ranked}.items():
         lines.append(figure(f"TAKES ({basis})", num_bytes, BASES[basis], wraps=True))
-    fitting = [each for each in ranked if each.verdict]
-    others = [each for each in ranked if not each.verdict]
-    lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   HELD AS"]
+    fitting = [each for each in ranked if each.verdict.is_met]
+    others = [each for each in ranked if not each.verdict.is_met]
+    lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   COMPARED WITH"]
     lines += [_ranked_line(each) for each in fitting[:_FIT_SHOWN]] or ["none"]
     if len(fitting) > _FIT_SHOWN:
         lines.append(f"{len(fitting) - _FIT_SHOWN:,} more, larger")
     if others:
-        unknown = any(each.verdict is None for each in others)
+        unknown = any(each.verdict is Verdict.UNKNOWN for each in others)
         lines += ["", "UNKNOWN OR TOO SMALL" if unknown else "TOO SMALL, the largest of them"]
         nearest = sorted(others, key=lambda each: -each.margin_bytes)
         lines += [_ranked_line(each) for each in nearest[:_UNFIT_SHOWN]]
@@ -128,7 +129,8 @@ def ranking_rows(ranked: Iterable[Ranked]) -> list[Row]:
     return [
         {
             "name": printable(each.device.name),
-            "fits": each.verdict,
+            "fits": fits_row(each.verdict),
+            "verdict": each.verdict.value,
             "basis": each.basis.value,
             "bytes": each.num_bytes,
             "limit_bytes": each.limit_bytes,
@@ -200,4 +202,5 @@ def _ranked_line(each: Ranked) -> str:
         f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
         f"{format_bytes(each.margin_bytes):>10}{format_seconds(each.bound.seconds):>11}"
         f"{each.device.price_usd or _UNKNOWN:>8}   {each.basis}"
+        f"{', tight' if each.verdict is Verdict.TIGHT else ''}"
     )

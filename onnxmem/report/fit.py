@@ -3,19 +3,26 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.devices import Device
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import BASES, Answer, Basis, Contexts, Held, Row
+from onnxmem.fitting import Answer, Basis, Contexts, Held, Row
 from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
+from onnxmem.report.verdict import (
+    doubts_prose,
+    fits_row,
+    reach_lines,
+    terms_lines,
+    verdict_text,
+)
 from onnxmem.rows import Row as JsonRow
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
-_SAYS = {True: "yes", False: "no", None: "unknown"}
+_REPEATED = frozenset({"bytes", "limit_bytes"})
+"""Keys of a verdict that the row has itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +57,26 @@ def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -
     verdict = answer.verdict
     return {
         "status": "ok" if answer.held.is_whole else "partial",
-        "fits": verdict,
+        "fits": fits_row(verdict),
+        **{key: value for key, value in answer.to_dict().items() if key not in _REPEATED},
         "device": None if place.device is None else printable(place.device.name),
         "memory_bytes": setup.memory_bytes,
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
-        "basis": setup.basis.value,
         "dim": setup.dim or "batch",
         "at": answer.asked.number if answer.has_number else None,
         "dims": {printable(name): number for name, number in answer.dims.items()},
         "bytes": answer.held.total_bytes,
-        "context_bytes": answer.held.context_bytes,
         "common_bytes": answer.held.common_bytes,
         "shared_bytes": answer.held.shared_bytes,
-        "margin_bytes": limit_bytes - answer.held.total_bytes,
         "largest": _reach_row(answer),
         "power_of_two": None
         if answer.power_of_two is None
         else {
-            **_row(answer.power_of_two, limit_bytes),
+            **_row(answer.power_of_two),
             "is_better_pick": answer.is_power_better,
         },
-        "table": [_row(row, limit_bytes) for row in answer.table],
+        "table": [_row(row) for row in answer.table],
         "instances": {
             "number": setup.fleet.instances,
             "share_weights": setup.fleet.shares_weights,
@@ -79,6 +84,10 @@ def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in answer.remarks],
+        "findings": [
+            {"code": each.code, "message": printable(each.message), "node": each.node}
+            for each in answer.standing.findings
+        ],
     }
 
 
@@ -98,8 +107,13 @@ def _limiting_row(limiting: Held) -> JsonRow:
     }
 
 
-def _row(row: Row, limit_bytes: int) -> JsonRow:
-    return {"number": row.number, "bytes": row.num_bytes, "fits": row.fits(limit_bytes)}
+def _row(row: Row) -> JsonRow:
+    return {
+        "number": row.number,
+        "bytes": row.num_bytes,
+        "fits": fits_row(row.verdict),
+        "verdict": row.verdict.value,
+    }
 
 
 def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[str]:
@@ -139,25 +153,13 @@ def _at(answer: Answer) -> str:
 
 
 def _verdict_section(answer: Answer, place: Place) -> list[str]:
-    setup, held = answer.setup, answer.held
-    lines = [
-        fact("FITS", f"{_SAYS[answer.verdict]}: {_margin(answer)}"),
-        figure("  takes", held.total_bytes, BASES[setup.basis], wraps=True),
-    ]
-    if held.context_bytes:
-        lines.append(figure("    context", held.context_bytes, "assumed; --cuda-context"))
+    setup = answer.setup
+    said = verdict_text(answer.verdict, answer.held.total_bytes, setup.limit_bytes)
+    lines = [fact("FITS", said), *terms_lines(answer.standing)]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(place.device), wraps=True))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
-
-
-def _margin(answer: Answer) -> str:
-    margin_bytes = answer.setup.limit_bytes - answer.held.total_bytes
-    if margin_bytes < 0:
-        return f"{format_bytes(-margin_bytes)} over"
-    bound = "at most " if answer.verdict is None else ""
-    return f"{bound}{format_bytes(margin_bytes)} free"
 
 
 def _memory_remark(device: Device | None) -> str:
@@ -173,24 +175,12 @@ def _memory_remark(device: Device | None) -> str:
 
 
 def _largest_section(answer: Answer) -> list[str]:
-    reach, name = answer.reach, shortened(answer.setup.dim or "batch")
-    label = f"LARGEST {name.upper() if answer.setup.dim is None else name}"
-    if reach is None:
-        why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
-        return [fact(label, f"unknown: {why}")]
-    if reach.number is None:
-        return [fact(label, f"no limit: it fits up to {LARGEST_BATCH:,}")]
-    lines = [fact(label, f"{reach.number:,}")]
-    if reach.number:
-        lines.append(figure(f"  at {reach.number:,}", reach.num_bytes, "fits"))
-    beyond = "the model cannot be worked out there" if reach.is_stopped else "does not fit"
-    lines.append(figure(f"  at {reach.number + 1:,}", reach.over_bytes, beyond))
-    if not reach.is_stopped:
+    name = shortened(answer.setup.dim or "batch")
+    lines = [f"LARGEST {name.upper() if answer.setup.dim is None else name}", *reach_lines(answer)]
+    reach = answer.reach
+    if reach is not None and reach.number is not None and not reach.is_stopped:
         lines += _limits(answer.limiting)
-    lines += _power(answer)
-    proof = "in full" if reach.number == 0 else "and both evaluated in full"
-    lines.append(fact("  found by", f"{reach.method}, {proof}"))
-    return lines
+    return [*lines, *_power(answer)]
 
 
 def _limits(limiting: Held | None) -> Iterator[str]:
@@ -224,9 +214,8 @@ def _table_section(answer: Answer) -> list[str]:
     limit_bytes = answer.setup.limit_bytes
     lines = [f"EACH {shortened(answer.setup.dim or 'batch')}"]
     for row in answer.table:
-        fits = _SAYS[row.fits(limit_bytes)]
         free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
-        lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{fits:<7}{free}"))
+        lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{row.verdict.value:<13}{free}"))
     return lines
 
 
@@ -250,4 +239,5 @@ def _remarks(answer: Answer, place: Place) -> list[str]:
         remarks.append("a bare size is taken for a GPU's memory")
     if answer.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
-    return [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
+    told = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
+    return [*told, *doubts_prose(answer.standing)]

@@ -1,0 +1,123 @@
+"""The verdict on memory in words: the same lines in every report."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from onnxmem.capacity import LARGEST_BATCH
+from onnxmem.escaping import shortened
+from onnxmem.fitting import BASES, Answer, Reach, Standing, Verdict
+from onnxmem.report.lines import fact, figure, prose
+from onnxmem.runtimes.assumed import Assumed
+from onnxmem.units import format_bytes
+
+_FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
+_RETRIES: Final = "only by the allocator's retries"
+_IN_RANGE: Final = "within what is assumed or the error"
+
+
+def fits_row(verdict: Verdict) -> bool | None:
+    """A verdict as JSON's ``fits``: null is unknown."""
+    return _FITS.get(verdict)
+
+
+def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> str:
+    """A verdict and by how much.
+
+    >>> verdict_text(Verdict.FITS, 3 * 2**30, 4 * 2**30)
+    'fits: 1.00 GiB free'
+    """
+    if num_bytes is None:
+        return "unknown: nothing is known of it"
+    free_bytes = limit_bytes - num_bytes
+    margin = format_bytes(abs(free_bytes))
+    if verdict is Verdict.TIGHT:
+        return f"tight: {f'{margin} free, {_IN_RANGE}' if free_bytes >= 0 else _RETRIES}"
+    if verdict is Verdict.UNKNOWN:
+        return f"unknown: {'at most ' if free_bytes >= 0 else ''}{margin} " + (
+            "free" if free_bytes >= 0 else "over"
+        )
+    # Bytes over the limit on an empty device may run all the same, and bytes within it may not.
+    return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
+
+
+def terms_lines(standing: Standing) -> Iterator[str]:
+    """What is compared: its bytes, what of them is assumed, its error and its doubts."""
+    held = standing.held
+    yield figure("  takes", held.total_bytes, BASES[standing.basis], wraps=True)
+    yield from _assumed("context", held.context, "--cuda-context")
+    yield from _assumed("workspace", held.workspace, "--cuda-workspace")
+    accuracy = standing.accuracy
+    error = "" if not accuracy.percent else f"+-{accuracy.percent:g} %: "
+    yield fact("  error", f"{error}{accuracy.source}", wraps=True)
+    for doubt in standing.doubts:
+        yield fact("  in doubt", f"{doubt.message} ({doubt.settled_by})", wraps=True)
+
+
+def _assumed(label: str, term: Assumed, flag: str) -> Iterator[str]:
+    if not term.high_bytes:
+        return
+    if term.low_bytes == term.high_bytes:
+        yield figure(f"    {label}", term.size_bytes, term.source)
+        return
+    to = f"{format_bytes(term.low_bytes)} to {format_bytes(term.high_bytes)}"
+    yield figure(f"    {label}", term.size_bytes, f"assumed of {to}; {flag}", wraps=True)
+
+
+def reach_lines(answer: Answer) -> Iterator[str]:
+    """How far it goes: the largest number, where tight begins, and what fits again above."""
+    reach, name = answer.reach, shortened(answer.setup.dim or "batch")
+    label = f"  largest {name}"
+    if reach is None:
+        why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
+        yield fact(label, f"unknown: {why}")
+        return
+    if reach.number is None:
+        yield fact(label, f"no limit: it fits up to {LARGEST_BATCH:,}")
+        return
+    yield fact(label, f"{reach.number:,}{_tight(reach)}")
+    if reach.above:
+        yield fact("  fits again", _stretches(reach), wraps=True)
+    if reach.number:
+        yield figure(f"    at {reach.number:,}", reach.num_bytes, _row_text(answer, reach.number))
+    over = "the model cannot be worked out there"
+    if not reach.is_stopped:
+        phase = answer.limiting.phase if answer.limiting else None
+        over = "does not fit" + (f" ({phase})" if phase else "")
+    yield figure(f"    at {reach.number + 1:,}", reach.over_bytes, over)
+    yield fact("  found by", found_by(reach))
+
+
+def found_by(reach: Reach) -> str:
+    """How the largest number was found, and what proves it."""
+    if reach.method == "every number":
+        return f"every one of {reach.num_replayed:,} replayed; above them live bytes alone are more"
+    if reach.method == "replays":
+        return f"{reach.num_replayed:,} replayed, not every one: the allocator's bytes may fall"
+    proof = "in full" if reach.number == 0 else "and both evaluated in full"
+    return f"{reach.method}, {proof}; live bytes do not fall"
+
+
+def _tight(reach: Reach) -> str:
+    if reach.comfortable is None or reach.comfortable >= (reach.number or 0):
+        return ""
+    return f", tight from {reach.comfortable + 1:,}"
+
+
+def _stretches(reach: Reach) -> str:
+    return ", ".join(
+        f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in reach.above
+    )
+
+
+def _row_text(answer: Answer, number: int) -> str:
+    row = next((row for row in answer.table if row.number == number), None)
+    return "" if row is None else row.verdict.value
+
+
+def doubts_prose(standing: Standing) -> list[str]:
+    """The warnings of the models, one after another."""
+    return [
+        line
+        for finding in standing.findings
+        for line in prose("note: ", f"{finding.code}: {shortened(finding.message, 2000)}")
+    ]
