@@ -141,9 +141,7 @@ class Question:
         """What cuDNN takes for the model's convolutions."""
         return assumed.workspace(terms.graph, self.settings.cuda_workspace_bytes)
 
-    def torch_memory(
-        self, terms: Terms, capacity_bytes: int | None = None
-    ) -> "TorchMemory | None":
+    def torch_memory(self, terms: Terms, capacity_bytes: int | None = None) -> "TorchMemory | None":
         """Replay the step's allocations; ``None`` where no training is asked for.
 
         ``capacity_bytes`` is what the device has for the allocator, beside the context.

@@ -14,7 +14,8 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.checking import Budget, Checkup, Growth, Outcome, read_growth, read_percent
+from onnxmem.checking import Budget, Checkup, Growth, read_growth, read_percent
+from onnxmem.fitting import Verdict
 from onnxmem.checking.checking import Gate
 from onnxmem.checking.patterns import matches
 from onnxmem.commands import main
@@ -148,11 +149,11 @@ def test_two_budgets_of_one_setting_ask_once(folder: Path) -> None:
         ("three", "growth of peak"),
         ("three", "growth of training"),
     ]
-    assert {check.outcome for check in model.checks} == {Outcome.UNKNOWN}
+    assert {check.outcome for check in model.checks} == {Verdict.UNKNOWN}
 
 
 def test_nothing_checked_is_nothing_known() -> None:
-    assert Checkup((), (Budget(name="edge", peak_bytes=1),)).outcome is Outcome.UNKNOWN
+    assert Checkup((), (Budget(name="edge", peak_bytes=1),)).outcome is Verdict.UNKNOWN
 
 
 # Which models a budget is of.
@@ -325,7 +326,7 @@ def test_a_figure_of_which_nothing_is_known_is_unknown(folder: Path) -> None:
     unknown = replace(analysis, total_bytes=None)
     gate = Gate((Budget(name="b", peak_bytes=1),), folder, lambda *_: unknown)
     ((check,),) = (model.checks for model in gate.check(["dark.onnx"]))
-    assert (check.outcome, check.over_bytes) == (Outcome.UNKNOWN, None)
+    assert (check.outcome, check.over_bytes) == (Verdict.UNKNOWN, None)
 
 
 def test_a_budget_without_a_model_is_unknown(folder: Path, capsys: Capture) -> None:

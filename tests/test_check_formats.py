@@ -14,7 +14,8 @@ from golden_text import assert_golden
 from jsonschema import Draft4Validator, Draft202012Validator
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.checking import Budget, Check, CheckedModel, Checkup, Figure, Growth, Held, Outcome
+from onnxmem.checking import Budget, Check, CheckedModel, Checkup, Figure, Growth, Held
+from onnxmem.fitting import Verdict
 from onnxmem.commands import main
 from onnxmem.commands.check_options import FORMATS as OFFERED
 from onnxmem.report.check import FORMATS
@@ -35,7 +36,7 @@ MARKUP = "a`b|c*d_e<img src=x onerror=alert(1)>[l](javascript:x)@user#1 $x$ ]]> 
 OVER = Check(
     budget="edge",
     figure=Figure.PEAK,
-    outcome=Outcome.OVER,
+    outcome=Verdict.OVER,
     batch=8,
     size_bytes=3_000_017,
     limit_bytes=2_000_003,
@@ -45,7 +46,7 @@ OVER = Check(
 GREW = Check(
     budget="edge",
     figure=Figure.PEAK_GROWTH,
-    outcome=Outcome.OVER,
+    outcome=Verdict.OVER,
     batch=8,
     size_bytes=3_000_017,
     limit_bytes=2_100_003,
@@ -57,7 +58,7 @@ GREW = Check(
 FITS = Check(
     budget="edge",
     figure=Figure.WEIGHTS,
-    outcome=Outcome.FITS,
+    outcome=Verdict.FITS,
     batch=8,
     size_bytes=1_009,
     limit_bytes=2_003,
@@ -65,7 +66,7 @@ FITS = Check(
 SHRANK = Check(
     budget="small",
     figure=Figure.TRAINING_GROWTH,
-    outcome=Outcome.FITS,
+    outcome=Verdict.FITS,
     size_bytes=907,
     limit_bytes=1_009,
     baseline_bytes=1_009,
@@ -74,7 +75,7 @@ SHRANK = Check(
 UNKNOWN = Check(
     budget="small",
     figure=Figure.TRAINING,
-    outcome=Outcome.UNKNOWN,
+    outcome=Verdict.UNKNOWN,
     reason="tensors of unknown size: 'y'; the figure is a lower bound",
     size_bytes=907,
     limit_bytes=1_009,
@@ -105,7 +106,7 @@ def hostile(name: str) -> Checkup:
             node=name,
             largest=held,
         )
-        for outcome in Outcome
+        for outcome in Verdict
     )
     models = (CheckedModel(f"{name}.onnx", checks), CheckedModel(name))
     return Checkup(models, (Budget(name=name, path=name),))
@@ -169,7 +170,7 @@ def test_sarif_knows_a_result_again_whatever_its_bytes() -> None:
         return re.findall(r'"onnxmemCheck/v1": "(\w+)"', FORMATS["sarif"](checkup))
 
     moved = Check(
-        budget="edge", figure=Figure.PEAK, outcome=Outcome.OVER, size_bytes=9, limit_bytes=7
+        budget="edge", figure=Figure.PEAK, outcome=Verdict.OVER, size_bytes=9, limit_bytes=7
     )
     first = prints(CHECKUP)
     assert len(set(first)) == len(first) == 3

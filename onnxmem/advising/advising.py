@@ -18,6 +18,7 @@ from onnxmem.measure.options import LEVELS, SessionOptions
 from onnxmem.question import Question
 from onnxmem.runtimes import Advice
 
+_OF_STEPS = frozenset({Figure.STEP, Figure.TORCH})
 _OF_RUNTIMES = {"ort-cpu": Figure.PROCESS, "ort-cuda": Figure.DEVICE}
 
 
@@ -52,7 +53,7 @@ def advised(question: Question, budget: Budget, session: Advice | None = None) -
     """
     subject = Subject(question, _options(question))
     subject.terms()
-    figure = _figure(question, budget.runtime)
+    figure = _figure(question, budget)
     before_bytes = bytes_of(figure, subject)
     found: list[Proposal] = []
     if before_bytes is not None:
@@ -72,9 +73,11 @@ def _options(question: Question) -> SessionOptions:
     return SessionOptions(level=level, fixed_dims=settings.fixed_dims)
 
 
-def _figure(question: Question, runtime: str | None) -> Figure:
+def _figure(question: Question, budget: Budget) -> Figure:
+    runtime = budget.runtime
     if question.settings.train:
-        return Figure.STEP
+        is_compared = budget.budget_bytes is not None and question.settings.basis != "tensors"
+        return Figure.TORCH if is_compared else Figure.STEP
     return Figure.TOTAL if runtime is None else _OF_RUNTIMES[runtime]
 
 
@@ -82,7 +85,7 @@ def _ideas(subject: Subject, figure: Figure, budget: Budget) -> Iterator[Idea]:
     """Those of the figure that is lowered."""
     yield from batch_ideas(subject, figure, budget.budget_bytes)
     yield from resolution_ideas(subject)
-    if figure is Figure.STEP:
+    if figure in _OF_STEPS:
         yield from accumulation_ideas(subject)
         yield from training_ideas(subject)
         return
@@ -97,7 +100,7 @@ def _ideas(subject: Subject, figure: Figure, budget: Budget) -> Iterator[Idea]:
 
 def _beside(subject: Subject, figure: Figure, session: Advice | None) -> Iterator[Proposal]:
     """Those of other figures."""
-    if figure is not Figure.STEP:
+    if figure not in _OF_STEPS:
         yield from in_place_proposal(subject)
         yield from weight_estimates(subject)
     yield from unread_weights(subject)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from onnxmem.advising.changes import with_recipe
 from onnxmem.advising.figures import Change, Figure, Subject, bytes_of
 from onnxmem.advising.proposals import Idea, Price
-from onnxmem.fitting import largest_fitting
+from onnxmem.fitting.searching import crossing
 
 _GROUP = "batch"
 _PASSES = (2, 4, 8)
@@ -20,9 +20,7 @@ def batch_ideas(subject: Subject, figure: Figure, budget_bytes: int | None) -> I
     yield _of(batch, batch // 2, "batch")
     if budget_bytes is None:
         return
-    reach = largest_fitting(
-        lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes
-    )
+    reach = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
     if reach is not None and reach.number and reach.number < batch and reach.number != batch // 2:
         yield _of(batch, reach.number, "largest_batch")
 

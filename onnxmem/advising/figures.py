@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.fitting import BASES, Basis
+from onnxmem.fitting import BASES, Basis, Setup, Verdict, standing_of
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.question import Question
@@ -28,6 +28,7 @@ class Figure(StrEnum):
 
     TOTAL = "total_bytes"
     STEP = "training_peak_bytes"
+    TORCH = "training_process_bytes"
     PROCESS = "process_bytes"
     DEVICE = "device_bytes"
     RESIDENT = "resident_bytes"
@@ -40,6 +41,7 @@ FIGURES: Final[Mapping[Figure, str]] = MappingProxyType(
     {
         Figure.TOTAL: "weights + inputs + in-place peak",
         Figure.STEP: "peak of the training step",
+        Figure.TORCH: BASES[Basis.TORCH],
         Figure.PROCESS: "whole process of onnxruntime on CPU",
         Figure.DEVICE: BASES[Basis.ORT_CUDA],
         Figure.RESIDENT: "resident in onnxruntime's arena, weights aside",
@@ -84,6 +86,21 @@ def bytes_of(figure: Figure, subject: Subject) -> int | None:
         return None
 
 
+def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
+    """The verdict on a subject, that of every command where the figure has one."""
+    basis, asked = _BASES.get(figure), subject.question.settings
+    if basis is None or subject.has_half_floats:
+        num_bytes = bytes_of(figure, subject)
+        if num_bytes is None:
+            return Verdict.UNKNOWN
+        return Verdict.FITS if num_bytes <= limit_bytes else Verdict.OVER
+    setup = Setup(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
+    try:
+        return standing_of((subject.question,), setup).verdict(limit_bytes)
+    except OnnxmemError:
+        return Verdict.UNKNOWN
+
+
 def _whole(terms: Terms, num_bytes: int | None) -> int | None:
     return num_bytes if terms.is_whole else None
 
@@ -96,6 +113,12 @@ def _total(subject: Subject) -> int | None:
 def _step(subject: Subject) -> int | None:
     terms = subject.terms()
     return _whole(terms, terms.training_peak_bytes)
+
+
+def _torch(subject: Subject) -> int | None:
+    terms = subject.terms()
+    memory = subject.question.torch_memory(terms)
+    return None if memory is None else _whole(terms, memory.total_bytes)
 
 
 def _process(subject: Subject) -> int | None:
@@ -158,10 +181,14 @@ def _inputs_bytes(graph: Graph) -> int | None:
     return sum_known(graph.tensors[name].size_bytes for name in graph.inputs)
 
 
+_BASES: Final[Mapping[Figure, Basis]] = MappingProxyType(
+    {Figure.TOTAL: Basis.TOTAL, Figure.STEP: Basis.STEP, Figure.TORCH: Basis.TORCH}
+)
 _READERS: Final[Mapping[Figure, Callable[[Subject], int | None]]] = MappingProxyType(
     {
         Figure.TOTAL: _total,
         Figure.STEP: _step,
+        Figure.TORCH: _torch,
         Figure.PROCESS: _process,
         Figure.DEVICE: _device,
     }

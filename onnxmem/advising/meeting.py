@@ -8,8 +8,9 @@ it is asked anew together, for savings do not add up.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.advising.figures import Figure, Subject, bytes_of
+from onnxmem.advising.figures import Figure, Subject, bytes_of, verdict_of
 from onnxmem.advising.proposals import Price, Proposal
+from onnxmem.fitting import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +26,16 @@ class Meeting:
     """None where the budget is met already, or cannot be: then the best that was found."""
     singles: tuple[Proposal, ...]
     """Each meets it alone, of the lightest price first."""
+    before: Verdict
+    after: Verdict
+    """With all that is chosen."""
     estimates: tuple[Proposal, ...] = ()
     """Fewer bits or features for weights: each would meet it alone, by its estimate."""
 
     @property
     def is_met(self) -> bool | None:
         """Whether it is, with what is chosen; ``None`` is unknown."""
-        return None if self.after_bytes is None else self.after_bytes <= self.budget_bytes
+        return None if self.after is Verdict.UNKNOWN else self.after.is_met
 
 
 def meet(
@@ -39,19 +43,23 @@ def meet(
 ) -> Meeting:
     """Find what meets a budget."""
     before_bytes = bytes_of(figure, subject)
+    before = verdict_of(figure, subject, budget_bytes)
     usable = [each for each in proposals if each.figure is figure and each.idea.change is not None]
     singles = sorted(
         (each for each in usable if each.after_bytes <= budget_bytes),
         key=lambda each: (each.idea.price, each.saved_bytes),
     )
     chosen: tuple[Proposal, ...] = ()
-    if before_bytes is not None and before_bytes > budget_bytes:
+    if before_bytes is not None and before is Verdict.OVER:
         chosen = tuple(singles[:1]) or _combination(subject, figure, usable, budget_bytes)
+    after = followed(subject, chosen)
     return Meeting(
         budget_bytes=budget_bytes,
         figure=figure,
         before_bytes=before_bytes,
-        after_bytes=bytes_of(figure, followed(subject, chosen)),
+        after_bytes=bytes_of(figure, after),
+        before=before,
+        after=verdict_of(figure, after, budget_bytes) if chosen else before,
         chosen=chosen,
         singles=tuple(singles) if chosen else (),
         estimates=tuple(_estimates(proposals, before_bytes, budget_bytes)) if chosen else (),

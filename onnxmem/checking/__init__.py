@@ -9,7 +9,7 @@ from onnxmem.checking.configuration import (
     read_configuration,
 )
 from onnxmem.checking.paths import model_paths, models_below, relative_path
-from onnxmem.checking.verdicts import Check, CheckedModel, Checkup, Figure, Held, Outcome
+from onnxmem.checking.verdicts import Check, CheckedModel, Checkup, Figure, Held
 
 __all__ = [
     "Analyse",
@@ -23,7 +23,6 @@ __all__ = [
     "Gate",
     "Growth",
     "Held",
-    "Outcome",
     "find_configuration",
     "model_paths",
     "models_below",

@@ -48,11 +48,15 @@ class Budget:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     train: bool = False
     recipe: Recipe = field(default_factory=Recipe)
+    basis: str | None = None
+    """What of a training step is compared: ``tensors`` or ``process``; ``None``: the process."""
+    accepted: tuple[str, ...] = ()
+    """Codes of findings that leave no verdict in doubt."""
     peak_bytes: int | None = None
     """Of weights, inputs and in-place peak."""
     weight_bytes: int | None = None
     training_bytes: int | None = None
-    """Of the peak of a training step."""
+    """Of a training step."""
     growth: Growth | None = None
     """Of the peak, and of the training peak where a step is worked out."""
     baseline: Path | None = None

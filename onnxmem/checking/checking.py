@@ -61,10 +61,10 @@ class Gate:
             yield from (unknown(budget, figure, reason) for figure in _asked(budget))
             return
         for figure, limit_bytes in _limits(budget):
-            check = held(budget, figure, _known(found, figure), limit_bytes)
+            check = held(budget, figure, _compared(found, figure, budget), limit_bytes)
             yield replace(check, batch=found.settings.batch)
         for figure in _growths(budget):
-            known = _known(found, figure)
+            known = _grown(found, figure)
             check = held_growth(budget, figure, known, self._before(budget, found, figure))
             yield replace(check, batch=found.settings.batch)
 
@@ -112,8 +112,15 @@ def _asked(budget: Budget) -> Iterator[Figure]:
     yield from _growths(budget)
 
 
-def _known(analysis: Analysis, figure: Figure) -> Known:
+def _compared(analysis: Analysis, figure: Figure, budget: Budget) -> Known:
+    """A figure that is compared with memory."""
     if figure is Figure.WEIGHTS:
         return figures.weights(analysis)
-    is_of_running = figure in {Figure.PEAK, Figure.PEAK_GROWTH}
-    return figures.peak(analysis) if is_of_running else figures.training(analysis)
+    read = figures.peak if figure is Figure.PEAK else figures.training
+    return read(analysis, budget)
+
+
+def _grown(analysis: Analysis, figure: Figure) -> Known:
+    """A figure that is compared with what it was."""
+    is_peak = figure is Figure.PEAK_GROWTH
+    return (figures.peak_of_tensors if is_peak else figures.training_of_tensors)(analysis)

@@ -4,8 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from onnxmem.analysis import Analysis
+from onnxmem.checking.budgets import Budget
 from onnxmem.checking.verdicts import Held, Known
 from onnxmem.findings import listed
+from onnxmem.fitting import Basis, NoFigureError, Setup, basis_for, standing_of
 
 _MOST_HELD: Final = 5
 """Blocks named at a peak."""
@@ -13,10 +15,9 @@ _GUESSED: Final = ("unbound_dims", "overridden_batch")
 """Findings on dims that nobody chose: the figure is of another question than the budget's."""
 
 
-def peak(analysis: Analysis) -> Known:
+def peak(analysis: Analysis, budget: Budget) -> Known:
     """Weights, inputs and in-place peak."""
-    live = ((each.tensor, each.size_bytes) for each in analysis.activations.live_at_peak)
-    return _known(analysis, analysis.total_bytes, analysis.activations.peak_node, live)
+    return _compared(analysis, budget, Basis.TOTAL)
 
 
 def weights(analysis: Analysis) -> Known:
@@ -26,13 +27,45 @@ def weights(analysis: Analysis) -> Known:
     return Known(analysis.weight_bytes, is_lower_bound=bool(left_out), doubt=doubt)
 
 
-def training(analysis: Analysis) -> Known:
-    """The peak of a training step."""
+def training(analysis: Analysis, budget: Budget) -> Known:
+    """A training step: the process that runs it, or its tensors alone."""
+    if analysis.training is None:
+        return Known(None, doubt="no training step was worked out")
+    basis = basis_for(None, train=True, runtime=None, basis=budget.basis)
+    return _compared(analysis, budget, basis)
+
+
+def peak_of_tensors(analysis: Analysis) -> Known:
+    """Weights, inputs and in-place peak, to be compared with what they were."""
+    live = ((each.tensor, each.size_bytes) for each in analysis.activations.live_at_peak)
+    return _known(analysis, analysis.total_bytes, analysis.activations.peak_node, live)
+
+
+def training_of_tensors(analysis: Analysis) -> Known:
+    """The peak of a training step, likewise."""
     step = analysis.training
     if step is None:
         return Known(None, doubt="no training step was worked out")
     live = ((block.label, block.size_bytes) for block in step.live_at_peak()[:_MOST_HELD])
     return _known(analysis, step.peak_bytes, step.peak_node, live)
+
+
+def _compared(analysis: Analysis, budget: Budget, basis: Basis) -> Known:
+    """A figure as every verdict compares it."""
+    setup = Setup(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
+    try:
+        standing = standing_of((analysis.question,), setup)
+    except NoFigureError as fault:
+        return Known(None, doubt=str(fault))
+    told = "; ".join(each.message for each in standing.doubts)
+    return Known(
+        standing.held.total_bytes,
+        is_lower_bound=all(each.is_lower_bound for each in standing.doubts) and bool(told),
+        doubt=told,
+        node=standing.held.node,
+        largest=tuple(Held(*each) for each in standing.held.tensors),
+        standing=standing,
+    )
 
 
 def _known(

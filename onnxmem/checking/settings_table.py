@@ -9,10 +9,14 @@ from onnxmem.checking.budgets import Budget, Growth, read_growth, read_size
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
 from onnxmem.recipe import Recipe
+from onnxmem.settings import BASES
 
 TOP: Final = "tool.onnxmem"
 _LIMITS: Final = ("peak", "weights", "training", "growth")
-_KEYS: Final = ("name", "path", "batch", "dims", "shapes", "train", "recipe", "baseline", *_LIMITS)
+_KEYS: Final = (
+    *("name", "path", "batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
+    *("baseline", *_LIMITS),
+)
 _Read = TypeVar("_Read")
 
 
@@ -60,6 +64,14 @@ class Table:
             fault = self.fault(key, "is no text; write it in quotes")
             raise fault
         return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; empty where there is none."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            fault = self.fault(key, 'is no list of texts; write ["unbound_dims"]')
+            raise fault
+        return tuple(value)
 
     def path(self, key: str) -> Path | None:
         """A path, told from the file's folder; ``None`` where there is none."""
@@ -142,6 +154,8 @@ def budget_of(table: Table, defaults: Table, name: str) -> Budget:
         shapes=_shapes(defaults) | _shapes(table),
         train=_first(table.switch("train"), defaults.switch("train")),
         recipe=_recipe(table, defaults),
+        basis=_basis(table) or _basis(defaults),
+        accepted=(*defaults.texts("accept"), *table.texts("accept")),
         peak_bytes=table.size_bytes("peak"),
         weight_bytes=table.size_bytes("weights"),
         training_bytes=table.size_bytes("training"),
@@ -177,6 +191,14 @@ def _shape(table: Table, name: str) -> tuple[int, ...]:
         fault = table.fault(name, "is no list of dims; write [1, 3, 224, 224]")
         raise fault
     return tuple(value)
+
+
+def _basis(table: Table) -> str | None:
+    name = table.text("basis")
+    if name is not None and name not in BASES:
+        fault = table.fault("basis", f"is not known; choose one of {', '.join(BASES)}")
+        raise fault
+    return name
 
 
 def _recipe(table: Table, defaults: Table) -> Recipe:

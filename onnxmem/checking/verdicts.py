@@ -10,14 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from onnxmem.checking.budgets import Budget, Growth
-
-
-class Outcome(StrEnum):
-    """Of one limit."""
-
-    FITS = "fits"
-    OVER = "does not fit"
-    UNKNOWN = "unknown"
+from onnxmem.fitting import Standing, Verdict
 
 
 class Figure(StrEnum):
@@ -54,6 +47,8 @@ class Known:
     """Where the peak is."""
     largest: tuple[Held, ...] = ()
     """What takes most there."""
+    standing: Standing | None = None
+    """What is compared with memory; ``None`` where the figure is no memory of a device's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +57,9 @@ class Check:
 
     budget: str
     figure: Figure
-    outcome: Outcome
+    outcome: Verdict
+    basis: str | None = None
+    """What was compared, of a limit on memory."""
     batch: int | None = None
     """In effect; ``None`` where the model has none, or could not be analysed."""
     size_bytes: int | None = None
@@ -109,21 +106,20 @@ class Checkup:
     """Whether a model without a budget is let pass."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> Verdict:
         """Of all together; what does not fit is worse to know than what is unknown."""
         counts = self.counts()
-        if counts[Outcome.UNKNOWN]:
-            return Outcome.UNKNOWN
-        return Outcome.OVER if counts[Outcome.OVER] else Outcome.FITS
+        order = (Verdict.UNKNOWN, Verdict.OVER, Verdict.TIGHT)
+        return next((each for each in order if counts[each]), Verdict.FITS)
 
-    def counts(self) -> dict[Outcome, int]:
+    def counts(self) -> dict[Verdict, int]:
         """Checks by outcome; a model without a budget and a budget without one are unknown."""
-        found = dict.fromkeys(Outcome, 0)
+        found = dict.fromkeys(Verdict, 0)
         for check in self.checks():
             found[check.outcome] += 1
-        found[Outcome.UNKNOWN] += len(self.unmatched)
+        found[Verdict.UNKNOWN] += len(self.unmatched)
         if not self.allows_uncovered:
-            found[Outcome.UNKNOWN] += len(self.uncovered())
+            found[Verdict.UNKNOWN] += len(self.uncovered())
         return found
 
     def checks(self) -> Iterable[Check]:
@@ -147,7 +143,7 @@ def held_growth(budget: Budget, figure: Figure, known: Known, before: int | str)
         return Check(
             budget=budget.name,
             figure=figure,
-            outcome=Outcome.UNKNOWN,
+            outcome=Verdict.UNKNOWN,
             size_bytes=known.size_bytes,
             growth=growth,
             is_lower_bound=known.is_lower_bound,
@@ -162,7 +158,7 @@ def unknown(budget: Budget, figure: Figure, reason: str) -> Check:
     return Check(
         budget=budget.name,
         figure=figure,
-        outcome=Outcome.UNKNOWN,
+        outcome=Verdict.UNKNOWN,
         batch=budget.batch,
         reason=reason,
     )
@@ -176,21 +172,24 @@ def _check(
         budget=budget.name,
         figure=figure,
         outcome=outcome,
+        basis=None if known.standing is None else known.standing.basis.value,
         size_bytes=known.size_bytes,
         limit_bytes=limit_bytes,
         baseline_bytes=before,
         growth=None if before is None else budget.growth,
         is_lower_bound=known.is_lower_bound,
-        reason=known.doubt if outcome is Outcome.UNKNOWN else "",
+        reason=known.doubt if outcome is Verdict.UNKNOWN else "",
         node=known.node,
         largest=known.largest,
     )
 
 
-def _outcome(known: Known, limit_bytes: int) -> Outcome:
+def _outcome(known: Known, limit_bytes: int) -> Verdict:
+    if known.standing is not None:
+        return known.standing.verdict(limit_bytes)
     is_sure_above = not known.doubt or known.is_lower_bound
     if known.size_bytes is None:
-        return Outcome.UNKNOWN
+        return Verdict.UNKNOWN
     if known.size_bytes > limit_bytes:
-        return Outcome.OVER if is_sure_above else Outcome.UNKNOWN
-    return Outcome.UNKNOWN if known.doubt else Outcome.FITS
+        return Verdict.OVER if is_sure_above else Verdict.UNKNOWN
+    return Verdict.UNKNOWN if known.doubt else Verdict.FITS

@@ -15,7 +15,6 @@ from onnxmem.checking import (
     Checkup,
     Configuration,
     Gate,
-    Outcome,
     find_configuration,
     model_paths,
     models_below,
@@ -24,6 +23,7 @@ from onnxmem.checking import (
     read_growth,
     relative_path,
 )
+from onnxmem.fitting import Verdict
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
@@ -46,9 +46,10 @@ from onnxmem.report.check import FORMATS
 from onnxmem.rows import Failure
 
 _EXIT_CODES: Final = {
-    Outcome.FITS: EXIT_OK,
-    Outcome.OVER: EXIT_GATE_FAILED,
-    Outcome.UNKNOWN: EXIT_UNANALYSED,
+    Verdict.FITS: EXIT_OK,
+    Verdict.TIGHT: EXIT_OK,
+    Verdict.OVER: EXIT_GATE_FAILED,
+    Verdict.UNKNOWN: EXIT_UNANALYSED,
 }
 
 
@@ -132,6 +133,8 @@ def _budget_of_flags(arguments: Namespace) -> Budget | None:
         shapes=dict(arguments.shapes),
         train=arguments.train,
         recipe=Recipe(**named_fields(arguments)),
+        basis=arguments.basis,
+        accepted=tuple(arguments.accepted),
         peak_bytes=arguments.budget_peak,
         weight_bytes=arguments.budget_weights,
         training_bytes=arguments.budget_training,
@@ -148,6 +151,8 @@ def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
         shapes={**budget.shapes, **dict(arguments.shapes)},
         train=arguments.train or budget.train,
         recipe=replace(budget.recipe, **named_fields(arguments)),
+        basis=arguments.basis or budget.basis,
+        accepted=(*budget.accepted, *arguments.accepted),
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 from onnxmem.commands.model_options import add_dims, add_shapes, dim, size
 from onnxmem.commands.result_options import add_result_options
 from onnxmem.commands.training_options import add_training_options
+from onnxmem.commands.verdict_options import add_verdict_options
 
 FORMATS: Final = ("text", "json", "markdown", "github", "sarif", "junit")
 
@@ -66,7 +67,7 @@ def _add_budgets(parser: ArgumentParser) -> None:
     for name, what in (
         ("peak", "weights, inputs and activations"),
         ("weights", "weights alone"),
-        ("training", "the peak of a training step"),
+        ("training", "a training step, as --basis says"),
     ):
         budget.add_argument(
             f"--budget-{name}",
@@ -74,6 +75,7 @@ def _add_budgets(parser: ArgumentParser) -> None:
             metavar="SIZE",
             help=f"for {what}, in place of the configuration's budgets",
         )
+    add_verdict_options(budget)
     budget.add_argument(
         "--max-growth", metavar="5%|SIZE", help="what peaks may grow by against the baseline"
     )

@@ -11,7 +11,8 @@ from typing import Final
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.explaining.messages import OutOfMemory, Sizes
-from onnxmem.fitting import Basis, Reach, largest_fitting
+from onnxmem.fitting import Basis, Reach, Setup
+from onnxmem.fitting.answering import Holdings, reach_of
 from onnxmem.fitting.holding import held_by
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Tensor
@@ -132,7 +133,8 @@ def _bytes_at(question: Question, basis: Basis, batch: int | None) -> int | None
 def _reach(question: Question, basis: Basis, capacity_bytes: int | None) -> Reach | None:
     if capacity_bytes is None or question.terms().bound.binding.batch is None:
         return None
-    return largest_fitting(lambda batch: _bytes_at(question, basis, batch), capacity_bytes)
+    setup = Setup(memory_bytes=capacity_bytes, basis=basis)
+    return reach_of(Holdings((question,), setup).search(), basis)
 
 
 def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:

@@ -55,9 +55,11 @@ class TorchReplay:
             return
         rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
         watched = self.small if rounded <= SMALL_BYTES else self.large
-        before = watched.pool.reserved_bytes
-        block = watched.pool.take(rounded)
-        if watched.pool.reserved_bytes > before:
+        before = watched.pool.device.reserved_bytes
+        block = watched.pool.cached(rounded) or watched.pool.reserved(rounded)
+        if block is None:  # no capacity is set, so that nothing fails
+            return
+        if watched.pool.device.reserved_bytes > before:
             self._grown(watched, before)
         self._out[number] = (watched, block)
         self.state.allocate(watched.base + block.address, size_bytes, frames, block.size_bytes)
@@ -71,7 +73,7 @@ class TorchReplay:
     def _grown(self, watched: _Watched, before: int) -> None:
         """A pool has taken bytes of the device: a segment, or pages at the end of its only one."""
         address = watched.base + before
-        added = watched.pool.reserved_bytes - before
+        added = watched.pool.device.reserved_bytes - before
         if not watched.is_expandable:
             self.state.take(Segment(address, added, watched is self.small))
             return

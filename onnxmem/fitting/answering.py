@@ -142,8 +142,10 @@ class Answer:
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
         reach, held, limit_bytes = self.reach, self.held, self.setup.limit_bytes
-        is_tight = reach is not None and reach.comfortable is not None and (
-            reach.comfortable < (reach.number or 0)
+        is_tight = (
+            reach is not None
+            and reach.comfortable is not None
+            and (reach.comfortable < (reach.number or 0))
         )
         return {
             "verdict": self.verdict.value,

@@ -6,10 +6,10 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from onnxmem.errors import OnnxmemError
+from onnxmem.findings import Finding
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.sessions import SessionMemory, Sessions
 from onnxmem.fitting.verdicts import Demand
-from onnxmem.findings import Finding
 from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError

@@ -165,9 +165,7 @@ def _with_comfort(search: Search, reach: Reach) -> Reach:
         return reach
     comfortable = 0
     if number and search.verdict(1) is Verdict.FITS:
-        comfortable = _bisected(
-            lambda each: search.verdict(each) is Verdict.FITS, 1, number + 1
-        )
+        comfortable = _bisected(lambda each: search.verdict(each) is Verdict.FITS, 1, number + 1)
     return replace(reach, comfortable=comfortable)
 
 

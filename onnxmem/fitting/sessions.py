@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.findings import Finding
+from onnxmem.fitting.verdicts import Demand
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.question import Question
-from onnxmem.fitting.verdicts import Demand
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Replay, replayed_figures

@@ -3,14 +3,14 @@
 Of each model only a few numbers are kept, so a summary of 100,000 takes some 40 MB.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, cast
 
-from onnxmem import fitting
-from onnxmem.fitting import Basis
+from onnxmem.fitting import Basis, Verdict
 from onnxmem.registry.places import Place
 from onnxmem.rows import Row, bytes_at
 
@@ -26,7 +26,6 @@ _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What is summed up, and where it stands in a row."""
-_RESERVED: Final = ("training", "cuda", "total_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +49,7 @@ class Fitting:
     place: Place
     basis: Basis
     fits: int
+    tight: int
     does_not_fit: int
     unknown: int
     """Failed, or known in part alone."""
@@ -77,7 +77,8 @@ class _Model:
     status: str
     figures: tuple[int | None, ...]
     """In the order of ``_FIGURES``."""
-    reserved_bytes: int | None
+    verdicts: Mapping[str, Verdict]
+    """By the name of a device."""
 
     def bytes_of(self, name: str) -> int | None:
         return self.figures[_NAMES.index(name)]
@@ -105,7 +106,7 @@ class Tally:
                 path=cast("str", row["path"]),
                 status=status,
                 figures=tuple(bytes_at(row, keys) for keys in _FIGURES.values()),
-                reserved_bytes=bytes_at(row, _RESERVED),
+                verdicts=_verdicts(row),
             )
         )
 
@@ -127,6 +128,11 @@ class Tally:
                 _fitting(place, place.basis(train=self._train), self._models) for place in places
             ),
         )
+
+
+def _verdicts(row: Row) -> dict[str, Verdict]:
+    found = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
+    return {sys.intern(each["name"]): Verdict(each["verdict"]) for each in found}
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
@@ -152,25 +158,12 @@ def _figure(name: str, models: Sequence[_Model]) -> Figure:
 
 
 def _fitting(place: Place, basis: Basis, models: Sequence[_Model]) -> Fitting:
-    verdicts = Counter(_verdict(model, place, basis) for model in models)
-    return Fitting(place, basis, verdicts[True], verdicts[False], verdicts[None])
-
-
-def _verdict(model: _Model, place: Place, basis: Basis) -> bool | None:
-    """As ``onnxmem fit`` decides; on a microcontroller weights are in flash."""
-    is_whole = model.status == "ok"
-    verdicts = {fitting.Row(1, _held_bytes(model, basis), is_whole).fits(place.limit_bytes)}
-    if place.flash_bytes is not None:
-        verdicts.add(fitting.Row(1, model.bytes_of("weights"), is_whole).fits(place.flash_bytes))
-    return False if False in verdicts else None if None in verdicts else True
-
-
-def _held_bytes(model: _Model, basis: Basis) -> int | None:
-    total_bytes, weight_bytes = model.bytes_of("total"), model.bytes_of("weights")
-    if basis is Basis.TORCH:
-        return model.reserved_bytes
-    if basis is Basis.STEP:
-        return model.bytes_of("training")
-    if basis is Basis.MCU and total_bytes is not None:
-        return total_bytes - (weight_bytes or 0)
-    return total_bytes
+    verdicts = Counter(model.verdicts.get(place.name, Verdict.UNKNOWN) for model in models)
+    return Fitting(
+        place,
+        basis,
+        verdicts[Verdict.FITS],
+        verdicts[Verdict.TIGHT],
+        verdicts[Verdict.OVER],
+        verdicts[Verdict.UNKNOWN],
+    )

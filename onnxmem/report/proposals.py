@@ -6,6 +6,7 @@ from typing import Final
 from onnxmem.advising import FIGURES, Advised, Meeting, Proposal
 from onnxmem.escaping import printable, shortened
 from onnxmem.report.lines import figure, paragraph, prose
+from onnxmem.report.verdict import verdict_text
 from onnxmem.rows import Row
 from onnxmem.units import format_bytes
 
@@ -55,8 +56,9 @@ def _proposal(proposal: Proposal) -> Iterator[str]:
 
 
 def _meeting(meeting: Meeting) -> Iterator[str]:
-    yield figure("BUDGET", meeting.budget_bytes, f"that {meeting.figure.value} is held against")
-    yield figure("  now", meeting.before_bytes, _verdict(meeting.before_bytes, meeting))
+    budget_bytes = meeting.budget_bytes
+    yield figure("BUDGET", budget_bytes, f"compared with {meeting.figure.value}")
+    yield figure("  now", meeting.before_bytes, verdict_text(meeting.before, meeting.before_bytes, budget_bytes))
     if not meeting.chosen:
         return
     alone = [each.idea.id for each in meeting.singles]
@@ -68,16 +70,7 @@ def _meeting(meeting: Meeting) -> Iterator[str]:
         yield from prose(f"{'  by estimate':<26}", f"{names} would alone")
     for place, proposal in enumerate(meeting.chosen, start=1):
         yield from prose(f"{f'  {place}.':<26}", shortened(proposal.idea.what, 2000))
-    yield figure("  then", meeting.after_bytes, _verdict(meeting.after_bytes, meeting))
-
-
-def _verdict(num_bytes: int | None, meeting: Meeting) -> str:
-    if num_bytes is None:
-        return ""
-    margin_bytes = meeting.budget_bytes - num_bytes
-    if margin_bytes < 0:
-        return f"does not fit: {format_bytes(-margin_bytes)} over"
-    return f"fits: {format_bytes(margin_bytes)} free"
+    yield figure("  then", meeting.after_bytes, verdict_text(meeting.after, meeting.after_bytes, budget_bytes))
 
 
 def _proposal_row(proposal: Proposal) -> Row:
@@ -99,6 +92,7 @@ def _meeting_row(meeting: Meeting) -> Row:
         "budget_bytes": meeting.budget_bytes,
         "figure": meeting.figure.value,
         "is_met": meeting.is_met,
+        "verdict": meeting.after.value,
         "before_bytes": meeting.before_bytes,
         "after_bytes": meeting.after_bytes,
         "follow": [proposal.idea.id for proposal in meeting.chosen],

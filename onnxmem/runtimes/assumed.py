@@ -73,7 +73,7 @@ def context(usual: Assumed, given_bytes: int | None) -> Assumed:
 
 
 def workspace(graph: Graph, given_bytes: int | None) -> Assumed:
-    """cuDNN's workspace of the convolutions of a graph, of which one runs at a time.
+    """CuDNN's workspace of the convolutions of a graph, of which one runs at a time.
 
     An algorithm that multiplies in place needs none; one that brings all operands to another layout
     first, as tensor cores want them, needs a copy of each (cuDNN developer guide, "Tensor

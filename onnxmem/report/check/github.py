@@ -7,7 +7,8 @@ How values are escaped is the runner's rule (actions/toolkit, packages/core/src/
 import os
 from collections.abc import Iterator
 
-from onnxmem.checking import Checkup, Outcome
+from onnxmem.checking import Checkup
+from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, summary
 
@@ -20,7 +21,7 @@ def render(checkup: Checkup) -> str:
 def _annotations(checkup: Checkup) -> Iterator[str]:
     for model in checkup.models:
         for check in model.checks:
-            if check.outcome is not Outcome.FITS:
+            if not check.outcome.is_met:
                 yield _annotation("error", model.path, rule_of(check), sentence(check))
         if not model.is_covered:
             level = "notice" if checkup.allows_uncovered else "error"

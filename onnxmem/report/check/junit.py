@@ -3,11 +3,12 @@
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from onnxmem.checking import Check, CheckedModel, Checkup, Outcome
+from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
 
-_TAGS: Final = {Outcome.OVER: "failure", Outcome.UNKNOWN: "error"}
+_TAGS: Final = {Verdict.OVER: "failure", Verdict.UNKNOWN: "error"}
 
 
 def render(checkup: Checkup) -> str:
@@ -38,7 +39,7 @@ def _suite(suites: ET.Element, name: str) -> ET.Element:
 
 def _case(suite: ET.Element, model: CheckedModel, check: Check) -> None:
     case = _bare_case(suite, model.path, f"{check.figure} [{setting(check)}]")
-    if check.outcome is not Outcome.FITS:
+    if not check.outcome.is_met:
         _told(case, _TAGS[check.outcome], rule_of(check), sentence(check))
 
 

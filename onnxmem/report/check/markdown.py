@@ -8,7 +8,8 @@ is wrong stands before what fits.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.checking import Check, Checkup, Outcome
+from onnxmem.checking import Check, Checkup
+from onnxmem.fitting import Verdict
 from onnxmem.escaping import shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.units import format_bytes
@@ -19,8 +20,8 @@ MOST_BYTES: Final = 60_000
 _RESERVED_BYTES: Final = 1_000
 """For what stands after the rows."""
 _MOST_DETAILS_BYTES: Final = 15_000
-_SIGNS: Final = {Outcome.OVER: "❌", Outcome.UNKNOWN: "❔", Outcome.FITS: "✅"}
-_ORDER: Final = (Outcome.OVER, Outcome.UNKNOWN, Outcome.FITS)
+_SIGNS: Final = {Verdict.OVER: "❌", Verdict.UNKNOWN: "❔", Verdict.TIGHT: "⚠️", Verdict.FITS: "✅"}
+_ORDER: Final = (Verdict.OVER, Verdict.UNKNOWN, Verdict.TIGHT, Verdict.FITS)
 _HEAD: Final = ("| | model | budget | figure | bytes | |", "|---|---|---|---|---:|---|")
 _LONGEST_NAME: Final = 120
 
@@ -55,7 +56,7 @@ def code(name: str, longest: int = _LONGEST_NAME) -> str:
 def _rows(checkup: Checkup) -> Iterator[str]:
     found = [(model.path, check) for model in checkup.models for check in model.checks]
     for outcome in _ORDER:
-        if outcome is Outcome.UNKNOWN:
+        if outcome is Verdict.UNKNOWN:
             yield from _rows_without(checkup)
         for path, check in found:
             if check.outcome is outcome:
@@ -64,12 +65,12 @@ def _rows(checkup: Checkup) -> Iterator[str]:
 
 def _rows_without(checkup: Checkup) -> Iterator[str]:
     """Models without a budget, and budgets without a model."""
-    sign = _SIGNS[Outcome.FITS if checkup.allows_uncovered else Outcome.UNKNOWN]
+    sign = _SIGNS[Verdict.FITS if checkup.allows_uncovered else Verdict.UNKNOWN]
     what = "no budget is of this model" if checkup.allows_uncovered else UNCOVERED
     for model in checkup.uncovered():
         yield f"| {sign} | {code(model.path)} | | | | {what} |"
     for budget in checkup.unmatched:
-        sign = _SIGNS[Outcome.UNKNOWN]
+        sign = _SIGNS[Verdict.UNKNOWN]
         yield f"| {sign} | {code(budget.path)} | {code(budget.name)} | | | {UNMATCHED} |"
 
 
@@ -78,7 +79,7 @@ def _row(path: str, check: Check) -> str:
     size = "" if check.size_bytes is None else format_bytes(check.size_bytes)
     # A reason quotes names of the model; the other verdicts hold numbers alone.
     words = verdict(check)
-    told = code(check.reason, 300) if check.outcome is Outcome.UNKNOWN else words
+    told = code(check.reason, 300) if check.outcome is Verdict.UNKNOWN else words
     budget = f"{code(check.budget)}{batch}"
     sign = _SIGNS[check.outcome]
     return f"| {sign} | {code(path)} | {budget} | {check.figure} | {size} | {told} |"
@@ -87,7 +88,7 @@ def _row(path: str, check: Check) -> str:
 def _details(checkup: Checkup) -> Iterator[str]:
     for model in checkup.models:
         for check in model.checks:
-            if check.outcome is Outcome.OVER and check.largest:
+            if check.outcome is Verdict.OVER and check.largest:
                 node = "" if check.node is None else f" at {code(check.node)}"
                 yield f"- {code(model.path)}, {check.figure}{node}"
                 for held in check.largest:

@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import quote
 
 from onnxmem import __version__
-from onnxmem.checking import Check, CheckedModel, Checkup, Outcome
+from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable, shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
 from onnxmem.rows import Row
@@ -26,7 +27,7 @@ _RULES: Final = {
     "uncovered": "No budget is of a model.",
     "unmatched": "No model is of a budget.",
 }
-_LEVELS: Final = {Outcome.OVER: "error", Outcome.UNKNOWN: "warning"}
+_LEVELS: Final = {Verdict.OVER: "error", Verdict.UNKNOWN: "warning"}
 _ESCAPED: Final = str.maketrans({"[": r"\[", "]": r"\]", "\\": r"\\", "{": "{{", "}": "}}"})
 
 
@@ -36,7 +37,7 @@ def render(checkup: Checkup) -> str:
         _result(model, check)
         for model in checkup.models
         for check in model.checks
-        if check.outcome is not Outcome.FITS
+        if not check.outcome.is_met
     ]
     if not checkup.allows_uncovered:
         results += [

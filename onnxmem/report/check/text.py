@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from onnxmem.checking import Check, CheckedModel, Checkup, Outcome
+from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.fitting import Verdict
 from onnxmem.escaping import shortened
 from onnxmem.report.check.wording import (
     UNCOVERED,
@@ -41,6 +42,6 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
 
 def _check_lines(check: Check) -> Iterator[str]:
     yield figure(f"    {check.figure}", check.size_bytes, verdict(check), wraps=True)
-    where = place(check) if check.outcome is Outcome.OVER else ""
+    where = place(check) if check.outcome is Verdict.OVER else ""
     if where:
         yield from prose("      ", where)

@@ -1,7 +1,8 @@
 """What a check comes to, in words: one sentence that every format says."""
 
-from onnxmem.checking import Check, CheckedModel, Checkup, Outcome
+from onnxmem.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.escaping import shortened
+from onnxmem.fitting import Verdict
 from onnxmem.units import format_bytes, plural
 
 LONGEST_REASON = 600
@@ -10,20 +11,21 @@ UNCOVERED = "no budget is of this model: give its path in one, or pass --allow-u
 UNMATCHED = "no model matches the budget's path"
 
 _RULES = {
-    Outcome.OVER: "over-budget",
-    Outcome.UNKNOWN: "unknown",
+    Verdict.OVER: "over-budget",
+    Verdict.UNKNOWN: "unknown",
 }
 _GREW = "grew"
 _SEVERAL = {
-    Outcome.FITS: "fit",
-    Outcome.OVER: "do not fit",
-    Outcome.UNKNOWN: "unknown",
+    Verdict.FITS: "fit",
+    Verdict.TIGHT: "tight",
+    Verdict.OVER: "do not fit",
+    Verdict.UNKNOWN: "unknown",
 }
 
 
 def rule_of(check: Check) -> str:
     """The stable word for what is wrong."""
-    if check.outcome is Outcome.OVER and check.growth is not None:
+    if check.outcome is Verdict.OVER and check.growth is not None:
         return _GREW
     return _RULES.get(check.outcome, "fits")
 
@@ -36,15 +38,20 @@ def setting(check: Check) -> str:
 
 def verdict(check: Check) -> str:
     """What the limit came to, without the figure: ``does not fit: 28 MiB over 128 MiB``."""
-    if check.outcome is Outcome.UNKNOWN:
+    if check.outcome is Verdict.UNKNOWN:
         return f"unknown: {shortened(check.reason, LONGEST_REASON)}"
     bound = " (a lower bound)" if check.is_lower_bound else ""
     if check.growth is not None:
         return f"{check.outcome}: {_grown(check)}, {check.growth} allowed{bound}"
     over_bytes = check.over_bytes or 0
-    side = "over" if check.outcome is Outcome.OVER else "below"
+    side = "over" if over_bytes > 0 else "below"
     limit = format_bytes(check.limit_bytes)
-    return f"{check.outcome}: {format_bytes(abs(over_bytes))} {side} {limit}{bound}"
+    return f"{check.outcome}: {format_bytes(abs(over_bytes))} {side} {limit}{bound}{_basis(check)}"
+
+
+def _basis(check: Check) -> str:
+    """What was compared, where a limit on memory does not say so itself."""
+    return f", by {check.basis}" if check.basis and check.figure is Figure.TRAINING else ""
 
 
 def sentence(check: Check) -> str:
@@ -53,7 +60,7 @@ def sentence(check: Check) -> str:
     if check.size_bytes is not None:
         size = f" {format_bytes(check.size_bytes)} ({check.size_bytes:,} B)"
     told = f"{check.figure}{size} {verdict(check)} [{setting(check)}]"
-    where = place(check) if check.outcome is Outcome.OVER else ""
+    where = place(check) if check.outcome is Verdict.OVER else ""
     return f"{told}; {where}" if where else told
 
 

@@ -29,6 +29,7 @@ VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
 
+
 @dataclass(frozen=True, slots=True)
 class CudaTerms:
     """What no file tells of a GPU: assumptions that can be set."""

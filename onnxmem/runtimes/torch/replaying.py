@@ -114,9 +114,7 @@ def _set_up(allocator: CachingAllocator, setup: Sequence[Event]) -> None:
     allocator.allocate(next(numbers), settings.cudnn_workspace_bytes)
 
 
-def _run_steps(
-    allocator: CachingAllocator, step: _Step, steps: int, reserved: list[int]
-) -> None:
+def _run_steps(allocator: CachingAllocator, step: _Step, steps: int, reserved: list[int]) -> None:
     """Run a step again and again until it is steady: the bytes reserved after each."""
     layout: tuple[tuple[int, ...], ...] = ()
     for index in range(steps):

@@ -13,6 +13,7 @@ Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
 HOPPER_WORKSPACE_BYTES = 33_554_432
 """The same where the compute capability is 9.x, and in some releases 10.x and 12.x."""
 
+
 @dataclass(frozen=True, slots=True)
 class TorchSettings:
     """PYTORCH_CUDA_ALLOC_CONF, and the terms that no list of tensors holds; sizes in bytes."""
