@@ -12,7 +12,8 @@ from onnxmem.coverage import coverage, model_findings
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.limits import Limits
-from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.model import ModelFile, Prepared, Request, prepare
+from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.row_finding import free_dims, symbolic_terms
@@ -195,10 +196,17 @@ class Question:
             rule_max_batch=_rule_max_batch(size, settings.budget_bytes),
             coverage=covered,
             findings=self._findings(terms, (*refused, *_findings_of(measured))),
+            guessed_dims=self._guessed_dims(),
             follows_batch=terms.bound.follows_batch,
             symbolic=symbolic,
             question=self,
         )
+
+    def _guessed_dims(self) -> tuple[str, ...]:
+        """Of the file itself: a graph that is optimised for its dims has numbers in their place."""
+        asked = self.settings
+        request = Request(asked.batch, asked.dims, asked.shapes)
+        return guessed_dims(given_inputs(self.source.proto.graph), request)
 
     def _findings(self, terms: Terms, of_runs: Iterable[Finding]) -> tuple[Finding, ...]:
         """What is worth telling of the file, of the question and of runs, each once."""

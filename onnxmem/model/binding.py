@@ -55,6 +55,8 @@ class Binding:
     old_batch: int | None
     """The number that the file fixes the batch at, where ``batch`` takes its place."""
     findings: tuple[Finding, ...]
+    unbound: tuple[str, ...] = field(default=(), compare=False)
+    """Symbols that nothing binds: they count as 1."""
 
     @property
     def shapes_at_old_batch(self) -> dict[str, tuple[int, ...]]:
@@ -89,7 +91,7 @@ def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
         *_dim_findings(request, symbols, unbound),
         *_batch_findings(request, batch, in_effect),
     )
-    return Binding(shapes, dims, in_effect, old_batch, findings)
+    return Binding(shapes, dims, in_effect, old_batch, findings, tuple(unbound))
 
 
 def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
@@ -97,6 +99,15 @@ def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
     declared = {value.name: input_dims(value) for value in given}
     batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
     return frozenset(batch.symbols if batch else ())
+
+
+def guessed_dims(given: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
+    """The symbols that count as 1 because nothing binds them, less the batch, which may be 1.
+
+    :raises ShapeError: as ``bind`` does.
+    """
+    exempt = batch_symbols(given)
+    return tuple(name for name in bind(given, request).unbound if name not in exempt)
 
 
 def given_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:

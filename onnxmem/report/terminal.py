@@ -65,7 +65,7 @@ def _head(analysis: "Analysis") -> list[str]:
     lines = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
     lines += paragraph("assumes: ", assumptions(analysis))
     if analysis.status == "partial":
-        lines.append("PARTIAL: figures leave tensors of unknown size out and are lower bounds")
+        lines += prose("PARTIAL: ", shortened("; ".join(analysis.doubts), 2000))
     return lines
 
 

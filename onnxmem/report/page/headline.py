@@ -23,8 +23,7 @@ def head_section(analysis: Analysis, stops: Stops) -> str:
     facts = escape(", ".join(model_facts(analysis)))
     assumed = escape(", ".join(assumptions(analysis)))
     partial = (
-        '<p class="warning">PARTIAL: figures leave tensors of unknown size out and are lower bounds'
-        "</p>"
+        f'<p class="warning">PARTIAL: {escape("; ".join(analysis.doubts))}</p>'
         if analysis.status == "partial"
         else ""
     )
