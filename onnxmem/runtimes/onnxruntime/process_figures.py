@@ -10,7 +10,7 @@ from onnxmem.runtimes.onnxruntime.process import (
     load_peak_bytes,
     load_terms,
     mapped_bytes,
-    process_bytes,
+    process_parts,
 )
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
 
@@ -21,8 +21,13 @@ class ProcessFigures:
 
     load_peak_bytes: int
     """The most that it grows while the session is made."""
-    process_bytes: int
-    """All of it after the third run."""
+    process_parts: tuple[tuple[str, int], ...]
+    """All of it after the third run, part by part."""
+
+    @property
+    def process_bytes(self) -> int:
+        """All of it together."""
+        return sum(size_bytes for _, size_bytes in self.process_parts)
 
 
 def process_figures(
@@ -39,4 +44,4 @@ def process_figures(
         mapped_bytes=mapped_bytes(graph, session.graph, packed),
         feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
     )
-    return ProcessFigures(load_peak_bytes(load), process_bytes(terms))
+    return ProcessFigures(load_peak_bytes(load), process_parts(terms))

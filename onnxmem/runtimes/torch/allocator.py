@@ -23,8 +23,6 @@ class CachingAllocator:
     allocated_bytes: int = 0
     """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
     allocated_peak_bytes: int = 0
-    idle_bytes: int = 0
-    """Reserved and not allocated, when the reserved bytes last grew."""
     _small: Pool = field(init=False)
     _large: Pool = field(init=False)
     _blocks: dict[int, Block] = field(default_factory=dict)
@@ -65,15 +63,12 @@ class CachingAllocator:
             rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
             self._rounded[size_bytes] = rounded, self._pool(rounded)
         rounded, pool = self._rounded[size_bytes]
-        reserved_before_bytes = pool.reserved_bytes
         block = self._blocks[number] = pool.take(rounded)
         block.asked_bytes = size_bytes
         self.asked_bytes = asked_bytes = self.asked_bytes + size_bytes
         self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
         self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
-        if pool.reserved_bytes > reserved_before_bytes:
-            self.idle_bytes = self.reserved_bytes - allocated_bytes
 
     def free(self, number: int) -> None:
         """Give the block called `number` back to its pool (free).

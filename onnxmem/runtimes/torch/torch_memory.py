@@ -13,8 +13,6 @@ class TorchMemory:
     """The most in use at once in whole blocks: `torch.cuda.max_memory_allocated`."""
     reserved_peak_bytes: int
     """Taken from the device by the allocator: `torch.cuda.max_memory_reserved`."""
-    fragmentation_bytes: int
-    """Reserved and not in use at the moment when the reserved bytes reached their peak."""
     allocated_end_bytes: int
     """In use after the last step, before the next one frees what this one leaves."""
     inactive_split_end_bytes: int
@@ -29,6 +27,11 @@ class TorchMemory:
     """In the allocated bytes."""
     context_bytes: int
     """The CUDA context and loaded kernels: an assumption, in no figure but the total."""
+
+    @property
+    def fragmentation_bytes(self) -> int:
+        """Reserved at its peak, less allocated at its own."""
+        return self.reserved_peak_bytes - self.allocated_peak_bytes
 
     @property
     def total_bytes(self) -> int:

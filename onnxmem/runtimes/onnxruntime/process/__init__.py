@@ -3,7 +3,7 @@
 from onnxmem.runtimes.onnxruntime.process.baseline import MEASURED, Baseline
 from onnxmem.runtimes.onnxruntime.process.describing import arena_regions, load_terms, mapped_bytes
 from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
-from onnxmem.runtimes.onnxruntime.process.resident import process_bytes
+from onnxmem.runtimes.onnxruntime.process.resident import process_bytes, process_parts
 from onnxmem.runtimes.onnxruntime.process.terms import (
     LoadTerms,
     MadeWeight,
@@ -29,4 +29,5 @@ __all__ = [
     "load_terms",
     "mapped_bytes",
     "process_bytes",
+    "process_parts",
 ]
