@@ -1,12 +1,13 @@
 """The answer: everything that is known of one model under one setting."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
 from onnxmem import rows
 from onnxmem.capacity import BatchLimit
-from onnxmem.findings import Finding
+from onnxmem.findings import Finding, listed
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
@@ -27,6 +28,21 @@ if TYPE_CHECKING:
     from onnxmem.symbolic_terms import NoRows, SymbolicTerms
     from onnxmem.training import TrainingMemory
     from onnxmem.training.rules_of_thumb import RulesOfThumb
+
+
+_EXAMPLE: Final = 512
+"""Of a dim that is to be named: a usual sequence, and a usual side of a picture."""
+
+
+def guess_told(dims: Sequence[str]) -> str:
+    """Dims that count as 1, and the flags to type: ``--dim sequence=512``."""
+    verb = "counts" if len(dims) == 1 else "count"
+    return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"
+
+
+def dims_line(dims: Sequence[str]) -> str:
+    """The flags that give dims a value, as they are typed: ``--dim sequence=512``."""
+    return " ".join(f"--dim {quote(f'{name}={_EXAMPLE}')}" for name in dims)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +83,8 @@ class Analysis:
     """``None``: the model has no cache that is recognised."""
     coverage: "Coverage"
     findings: tuple["Finding", ...]
+    guessed_dims: tuple[str, ...]
+    """Dynamic dims without a value, which count as 1; the batch is none of them."""
     follows_batch: bool
     """False: the batch asked for is not, or not everywhere, the batch of the graph."""
     symbolic: "SymbolicTerms | NoRows"
@@ -95,8 +113,8 @@ class Analysis:
 
     @property
     def status(self) -> str:
-        """``ok``, or ``partial``: a figure leaves something out, or is of another batch."""
-        return "ok" if self.is_whole and not self.partial_runtimes else "partial"
+        """``ok``, or ``partial``: a figure leaves something out, or is of dims nobody asked for."""
+        return "partial" if self.doubts or self.partial_runtimes else "ok"
 
     @property
     def is_whole(self) -> bool:
@@ -108,6 +126,23 @@ class Analysis:
         """Runtimes whose figures are lower bounds, or unknown."""
         whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
         return tuple(name for name in self.settings.runtimes if name not in whole)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why the figures are partial, a clause each; none where they are not."""
+        clauses = (
+            ("the graph does not follow the batch", not self.follows_batch),
+            (
+                "tensors of unknown size are left out, figures are lower bounds",
+                bool(self.coverage.unknown_tensors),
+            ),
+            (guess_told(self.guessed_dims), bool(self.guessed_dims)),
+        )
+        return tuple(clause for clause, holds in clauses if holds)
+
+    def dims_to_give(self) -> tuple[tuple[str, ...], str]:
+        """The dims that count as 1, and the flags to type; no verdict may hang on such a figure."""
+        return self.guessed_dims, dims_line(self.guessed_dims)
 
     @property
     def measurement(self) -> "Measurement | None":

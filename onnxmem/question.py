@@ -12,7 +12,8 @@ from onnxmem.coverage import coverage, model_findings
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.limits import Limits
-from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.model import ModelFile, Prepared, Request, prepare
+from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.row_finding import free_dims, symbolic_terms
@@ -213,11 +214,18 @@ class Question:
             rule_max_batch=_rule_max_batch(size, settings.budget_bytes),
             coverage=covered,
             findings=self.findings(terms, (*refused, *_findings_of(measured))),
+            guessed_dims=self.guessed_dims(),
             follows_batch=terms.bound.follows_batch,
             symbolic=symbolic,
             question=self,
             again=again,
         )
+
+    def guessed_dims(self) -> tuple[str, ...]:
+        """Of the file itself: a graph that is optimised for its dims has numbers in their place."""
+        asked = self.settings
+        request = Request(asked.batch, asked.dims, asked.shapes)
+        return guessed_dims(given_inputs(self.source.proto.graph), request)
 
     def findings(self, terms: Terms, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
         """What is worth telling of the file, of the question and of runs, each once."""

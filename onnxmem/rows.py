@@ -73,6 +73,13 @@ def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def guessed_dims(row: Row) -> Sequence[str]:
+    """The dims of a row that count as 1 because nothing gives them a value."""
+    settings: Any = row["settings"]
+    names: Sequence[str] = (settings or {}).get("guessed_dims") or ()
+    return names
+
+
 def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool = True) -> Row:
     """One analysis as a row; ``layers`` and ``peak_rows`` are null where they are left out."""
     nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
@@ -80,7 +87,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool
         "path": printable(analysis.path),
         "status": analysis.status,
         "error": None,
-        "settings": _settings(analysis.settings),
+        "settings": _settings(analysis.settings) | {"guessed_dims": list(analysis.guessed_dims)},
         "file_bytes": analysis.file_bytes,
         "weights": {"bytes": analysis.weight_bytes, "parameters": analysis.num_parameters},
         "inputs_bytes": analysis.inputs_bytes,

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from golden_text import assert_golden
 from graphs import model_of
+from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
@@ -19,6 +20,7 @@ from onnxmem.commands import main
 from onnxmem.errors import ShapeError
 from onnxmem.explaining import (
     Inquest,
+    Metric,
     OutOfMemory,
     Sizes,
     asking,
@@ -33,6 +35,7 @@ from onnxmem.explaining import (
 from onnxmem.fitting import Reach, question_of
 from onnxmem.question import Question
 from onnxmem.report.explain import render_message
+from onnxmem.rows import Row
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]
@@ -176,6 +179,73 @@ def test_a_figure_on_a_model_is_the_sum_of_its_parts() -> None:
     assert value_of(weights, run).parts[0] == ("weight", 20_480)
     (held,) = metrics_named("held")
     assert value_of(held, run).number is None
+
+
+BLOCKS = """agraph (float[N,7,31] x) => (float[N,5] y)
+    <float[7,13] a, float[13,17] b, float[403,5] c> {
+    t = Transpose <perm = [0, 2, 1]> (x) h1 = MatMul (t, a) r1 = Relu (h1)
+    s = Sigmoid (r1) p = Mul (r1, s) f = Flatten (p) y = MatMul (f, c) }"""
+ASKED = (
+    (CONVNET, "--batch 3 --train --optimizer momentum"),
+    (CONVNET, "--batch 3 --runtime ort-cpu --emulate-optimiser --order best"),
+    (BLOCKS, "--batch 20011 --train"),
+    (growing(7), "--batch 3 --context 13"),
+    (growing(7), "--batch 3 --context 13 --runtime ort-cuda --emulate-optimiser"),
+)
+
+
+@pytest.mark.parametrize("metric", metrics(), ids=lambda metric: str(metric.key))
+@pytest.mark.parametrize("number", range(len(ASKED)))
+def test_what_is_explained_of_a_figure_is_what_the_report_says(
+    number: int, metric: Metric, reports: list[Row], capsys: Capture
+) -> None:
+    """And its parts add up to it, to the byte."""
+    _, line = ASKED[number]
+    words = ["explain", metric.key, f"m{number}.onnx", *line.split(), "--json", "--cpu", "avx2"]
+    if "--runtime" not in line:
+        words = words[:-2]
+    if metric.needs_training and ("--order" in line or "--context" in line):
+        assert main(words) == 2
+        return
+    assert main(words) == 0
+    explained = json.loads(capsys.readouterr().out)["explained"]
+    (found,) = (each for each in explained if each["key"] == metric.key)
+    row: Any = reports[number]
+    for word in metric.key.split("."):
+        row = (row or {}).get(word)
+    if metric.key == "activations.peak_rows" and row is not None:
+        row = len(row["in_place_peak"])
+    asked_for = metric.key.partition(".")[0] in {"training", "runtime"}
+    if row is not None or not asked_for:
+        assert found["value"] == row
+    if found["parts"]:
+        assert found["value"] == sum(part["bytes"] for part in found["parts"])
+        assert all(part["bytes"] >= 0 for part in found["parts"])
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Row]]:
+    """What the report says of each model."""
+    folder = tmp_path_factory.mktemp("explained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        rows = []
+        for number, (text, line) in enumerate(ASKED):
+            write_model(folder / f"m{number}.onnx", text)
+            words = [f"m{number}.onnx", *line.split(), "--json", "-q", "-o", f"{number}.json"]
+            assert main(words + ["--cpu", "avx2"] * ("--runtime" in line)) == 0
+            rows += json.loads((folder / f"{number}.json").read_text())["models"]
+        yield rows
+
+
+def test_the_parts_of_a_process_are_named() -> None:
+    run = onnxmem.analyze(
+        model_of(CONVNET), runtimes=("ort-cpu",), asks_onnxruntime=False, cpu="avx2"
+    )
+    (process,) = metrics_named("process")
+    value = value_of(process, run)
+    assert [name for name, _ in value.parts][:2] == ["Python and onnxruntime", "inputs"]
+    assert value.number == sum(size or 0 for _, size in value.parts)
 
 
 # Messages and models.

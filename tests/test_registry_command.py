@@ -1,5 +1,7 @@
 """``onnxmem MODEL...`` of many models: forms, flags, streams and ends."""
 
+import csv
+import io
 import json
 import os
 import signal
@@ -14,6 +16,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from models_on_disk import MYSTERY, write_model
 
+import onnxmem
 from onnxmem.commands import main, progress
 from onnxmem.commands.progress import Counter, counter
 
@@ -270,3 +273,42 @@ def _group(number: int) -> list[str]:
         if int(fields[2]) == number:
             found.append(stat.parent.name)
     return found
+
+
+def test_a_dim_without_a_value_makes_a_row_partial(tmp_path: Path, capsys: Capture) -> None:
+    """The batch is exempt; a dim that counts as 1 is named with the flags to type."""
+    folder = tmp_path / "dims"
+    folder.mkdir()
+    text = "agraph (float[N,{}] x) => (float[N,{}] y) {{ y = Exp(x) }}"
+    for name, dims in (("whole", "7"), ("free", "sequence, odd")):
+        write_model(folder / f"{name}.onnx", text.format(dims, dims))
+    line = f"{folder} --summary"
+    table = output_of(capsys, line, 0)
+    told = "partial: 'sequence', 'odd' count as 1, give --dim sequence=512 --dim odd=512"
+    assert told in table
+    assert "TOTAL of 2 models: 1 ok, 1 partial" in table
+    assert "1 of 2 fit, 0 too large, 1 unknown" in table
+    rows = list(csv.DictReader(io.StringIO(output_of(capsys, f"{folder} --format csv", 0))))
+    assert [row["status"] for row in rows] == ["partial", "ok"]
+    strict = f"{folder} --summary --strict"
+    assert main(strict.split()) == 3
+    assert "free.onnx: partial: 'sequence', 'odd' count as 1" in capsys.readouterr().err
+    named = "--dim sequence=512 --dim odd=512"
+    assert "TOTAL of 2 models: 2 ok" in output_of(capsys, f"{folder} --summary {named}", 0)
+
+
+def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) -> None:
+    text = "agraph (float[N,sequence] x) => (float[N,sequence] y) { y = Exp(x) }"
+    path = write_model(tmp_path / "free.onnx", text)
+    free = onnxmem.analyze(path)
+    assert free.dims_to_give() == (("sequence",), "--dim sequence=512")
+    assert (free.status, free.doubts) == (
+        "partial",
+        ("'sequence' counts as 1, give --dim sequence=512",),
+    )
+    for asked in ({"dims": {"sequence": 512}}, {"shapes": {"x": (1, 512)}}):
+        whole = onnxmem.analyze(path, **asked)
+        assert (whole.status, whole.dims_to_give()) == ("ok", ((), ""))
+    assert free.at(dims={"sequence": 5}).status == "ok"
+    optimized = onnxmem.analyze(path, graph="ort-all", fixed_dims=True, asks_onnxruntime=False)
+    assert optimized.guessed_dims == ("sequence",)

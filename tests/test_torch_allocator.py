@@ -210,7 +210,6 @@ def test_a_run_allocates_the_setup_once_and_frees_what_a_step_leaves() -> None:
         asked_peak_bytes=(11 + 23 + 5) * MIB,
         allocated_peak_bytes=(12 + 24 + 5) * MIB,
         reserved_peak_bytes=(12 + 24 + 20) * MIB,
-        fragmentation_bytes=15 * MIB,
         allocated_end_bytes=(12 + 5) * MIB,
         inactive_split_end_bytes=15 * MIB,
         num_segments=3,
@@ -219,7 +218,16 @@ def test_a_run_allocates_the_setup_once_and_frees_what_a_step_leaves() -> None:
         cudnn_workspace_bytes=0,
         context_bytes=0,
     )
+    assert found.fragmentation_bytes == 15 * MIB
     assert found.is_steady
+
+
+def test_fragmentation_is_what_was_reserved_and_never_given_out_at_once() -> None:
+    # The small block's segment comes last, when the large one is free again.
+    step = [(1, 23 * MIB), (1, -23 * MIB), (2, MIB // 2)]
+    found = replay([], step, settings=BARE)
+    assert (found.reserved_peak_bytes, found.allocated_peak_bytes) == (26 * MIB, 24 * MIB)
+    assert found.fragmentation_bytes == 2 * MIB
 
 
 def test_later_steps_can_need_more_than_the_first() -> None:

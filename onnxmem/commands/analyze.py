@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import devices, registry, report
+from onnxmem.analysed import guess_told
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
@@ -30,7 +31,7 @@ from onnxmem.fitting.verdicts import Verdict
 from onnxmem.registry.many import outcomes
 from onnxmem.registry.task import FaultRow, Outcome, Render, Task
 from onnxmem.report.colour import coloured
-from onnxmem.rows import Row, bytes_at
+from onnxmem.rows import Row, bytes_at, guessed_dims
 from onnxmem.settings import Settings
 from onnxmem.sources import STDIN, model_names, staged_stdin
 from onnxmem.units import format_bytes, plural
@@ -217,9 +218,14 @@ def _left_out(row: Row) -> Iterator[FaultRow]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
-    num_unknown = bytes_at(row, ("coverage", "unknown_tensors")) or 0
-    message = f"{plural(num_unknown, 'tensor')} of unknown size: figures are lower bounds"
-    message += "; see COVERAGE" if num_unknown else ", or those of a runtime; see FINDINGS"
+    unknown = bytes_at(row, ("coverage", "unknown_tensors"))
+    guessed = guessed_dims(row)
+    if unknown or not guessed:
+        tensors = plural(unknown or 0, "tensor")
+        message = f"{tensors} of unknown size: figures are lower bounds"
+        message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
+    else:
+        message = guess_told(guessed)
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
 
 

@@ -23,7 +23,6 @@ from onnxmem.checking import (
     read_growth,
     relative_path,
 )
-from onnxmem.fitting import Verdict
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
@@ -39,6 +38,7 @@ from onnxmem.errors import (
 )
 from onnxmem.escaping import shortened
 from onnxmem.faults import fault_of
+from onnxmem.fitting import Verdict
 from onnxmem.model import load
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.recipe import Recipe

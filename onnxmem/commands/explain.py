@@ -133,8 +133,8 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
         "fixed_dims": arguments.fixed_dims,
         "asks_onnxruntime": not arguments.emulate_optimiser,
     }
-    refuse_unused_options(arguments, Settings(**asked))
-    return analyze(arguments.model, **asked)
+    refuse_unused_options(arguments, Settings(**asked, order=arguments.order))
+    return analyze(arguments.model, **asked, order=arguments.order, context=arguments.context)
 
 
 def _message(message: OutOfMemory, arguments: Namespace) -> Told:

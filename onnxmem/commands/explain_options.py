@@ -2,7 +2,8 @@
 
 from argparse import ArgumentParser
 
-from onnxmem.commands.model_options import add_dims, add_shapes, add_values, dim
+from onnxmem.commands.model_options import add_context_option, add_dims, add_shapes, add_values, dim
+from onnxmem.commands.reorder_options import add_order_option
 from onnxmem.commands.result_options import add_json_option, add_result_options
 from onnxmem.commands.runtime_options import add_runtime_options
 from onnxmem.commands.training_options import add_training_options
@@ -32,5 +33,7 @@ def explain_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
     add_values(model)
     add_training_options(parser)
     add_runtime_options(parser)
+    add_order_option(parser)
+    add_context_option(parser)
     add_json_option(add_result_options(parser))
     return parser

@@ -76,6 +76,17 @@ def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
+def add_context_option(parser: ArgumentParser) -> None:
+    """Add the length of a language model's cache."""
+    cache = parser.add_argument_group("language models")
+    cache.add_argument(
+        "--context",
+        type=dim,
+        metavar="N",
+        help="tokens that the cache holds: a decode step after N - 1, and a prefill of N",
+    )
+
+
 def seconds(text: str) -> float:
     """Read a time in seconds, of at most a week."""
     try:

@@ -7,7 +7,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Final, NoReturn
 
-from onnxmem.commands.model_options import add_model_options, dim, size
+from onnxmem.commands.model_options import add_context_option, add_model_options, size
 from onnxmem.commands.registry_options import add_registry_options
 from onnxmem.commands.reorder_options import add_order_option
 from onnxmem.commands.result_options import (
@@ -74,7 +74,7 @@ def _add_analyze_options(parser: ArgumentParser) -> None:
     add_runtime_options(parser)
     add_order_option(parser)
     _add_measuring_option(parser)
-    _add_context_option(parser)
+    add_context_option(parser)
     _add_budget_options(parser)
     add_report_options(parser)
     add_registry_options(parser)
@@ -85,16 +85,6 @@ def _add_measuring_option(parser: ArgumentParser) -> None:
     measurement = parser.add_argument_group("measurement")
     measurement.add_argument(
         "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
-    )
-
-
-def _add_context_option(parser: ArgumentParser) -> None:
-    cache = parser.add_argument_group("language models")
-    cache.add_argument(
-        "--context",
-        type=dim,
-        metavar="N",
-        help="tokens that the cache holds: a decode step after N - 1, and a prefill of N",
     )
 
 

@@ -8,9 +8,7 @@ from onnxmem import __version__
 def add_result_options(parser: ArgumentParser) -> _ArgumentGroup:
     """Add the file that a result goes to; returns the group, for what one command alone writes."""
     output = parser.add_argument_group("output")
-    output.add_argument(
-        "-o", "--output", metavar="FILE", help="write to a file, in the form that its ending says"
-    )
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
     output.add_argument("--force", action="store_true", help="overwrite a file that exists")
     output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
     output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
@@ -19,7 +17,9 @@ def add_result_options(parser: ArgumentParser) -> _ArgumentGroup:
 
 def add_json_option(output: _ArgumentGroup) -> None:
     """Add JSON as the other form of a result."""
-    output.add_argument("--json", action="store_true", help="write JSON instead of text")
+    output.add_argument(
+        "--json", action="store_true", help="write JSON instead of text, as -o FILE.json does"
+    )
 
 
 def add_colour_option(output: ArgumentParser | _ArgumentGroup) -> None:

@@ -12,6 +12,7 @@ from onnxmem.analysis import Analysis
 from onnxmem.rows import Row
 
 _MOST_PARTS: Final = 8
+_REST: Final = "the rest"
 _ROWS: Final = "activations.peak_rows"
 """Whose number is how many there are."""
 Parts = tuple[tuple[str, int | None], ...]
@@ -53,8 +54,8 @@ class Value:
     number: int | None
     """``None`` is unknown, or does not apply."""
     parts: Parts
-    """What it is made of, the largest first where it is a sum of tensors; none where that is not
-    told."""
+    """What it is made of, which adds up to it, the largest first where it is a sum of tensors; none
+    where that is not told."""
 
 
 @cache
@@ -95,7 +96,16 @@ def value_of(metric: Metric, analysis: Analysis) -> Value:
         row = len(row["in_place_peak"])
     number = row if isinstance(row, int) else None
     reader = _PARTS.get(metric.key)
-    return Value(number, () if number is None or reader is None else reader(analysis))
+    return Value(
+        number, () if number is None or reader is None else _whole(reader(analysis), number)
+    )
+
+
+def _whole(parts: Parts, number: int) -> Parts:
+    """The first of the parts, and the rest in one, so that they add up to the figure."""
+    shown = parts if len(parts) <= _MOST_PARTS else parts[: _MOST_PARTS - 1]
+    rest_bytes = number - sum(size_bytes or 0 for _, size_bytes in shown)
+    return (*shown, (_REST, rest_bytes)) if rest_bytes else shown
 
 
 def _plain(name: str) -> str:
@@ -126,12 +136,12 @@ def _total(analysis: Analysis) -> Parts:
 
 def _live(analysis: Analysis) -> Parts:
     live = analysis.activations.live_at_peak
-    return tuple((each.tensor, each.size_bytes) for each in live[:_MOST_PARTS])
+    return tuple((each.tensor, each.size_bytes) for each in live)
 
 
 def _weights(analysis: Analysis) -> Parts:
     sizes = ((weight.name, weight.size_bytes) for weight in analysis.graph.weights)
-    return tuple(sorted(sizes, key=lambda each: -(each[1] or 0))[:_MOST_PARTS])
+    return tuple(sorted(sizes, key=lambda each: -(each[1] or 0)))
 
 
 def _step(analysis: Analysis) -> Parts:
@@ -148,15 +158,20 @@ def _cuda(analysis: Analysis) -> Parts:
 
 
 def _process(analysis: Analysis) -> Parts:
-    arena = analysis.runtimes[0].arena
-    return (("arena, of which parts are never touched", arena.held_steady_bytes),)
+    return tuple(part for part in analysis.runtimes[0].process_parts if part[1])
+
+
+def _arena(analysis: Analysis) -> Parts:
+    """The buffers of the peak and the gap over it."""
+    peak_bytes = analysis.activations.in_place_peak_bytes
+    return (("in-place peak", peak_bytes), ("gap", analysis.activations.arena.gap_bytes))
 
 
 _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(
     {
         "total_bytes": _total,
         "activations.in_place_peak_bytes": _live,
-        "activations.arena_bytes": _live,
+        "activations.arena_bytes": _arena,
         "weights.bytes": _weights,
         "training.peak_bytes": _step,
         "training.cuda.total_bytes": _cuda,

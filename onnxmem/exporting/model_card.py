@@ -24,7 +24,7 @@ def model_card(analysis: Analysis) -> Iterator[str]:
             yield f"| {name} | {format_bytes(size_bytes)} | {size_bytes:,} |\n"
     yield "\n"
     if analysis.status == "partial":
-        yield "Some tensors are of unknown size: these figures are lower bounds.\n\n"
+        yield f"Partial: {'; '.join(code(each) for each in analysis.doubts)}.\n\n"
     yield f"Parameters: {analysis.num_parameters:,}. "
     yield f"Assumed: {', '.join(code(each) for each in assumptions(analysis))}.\n\n"
     yield f"Worked out from the file by onnxmem {__version__}, without a run:\n\n"

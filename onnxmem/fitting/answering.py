@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from onnxmem.analysed import dims_line, guess_told
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import printable, shortened
@@ -30,7 +31,6 @@ from onnxmem.fitting.verdicts import (
     with_doubts,
 )
 from onnxmem.question import Question
-from onnxmem.terms import Terms
 
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
@@ -307,18 +307,17 @@ def _doubts(
         findings = (*question.findings(terms), *held.findings)
         found += findings
         told = tuple(each for each in findings if each.code != UNBOUND)
-        doubts += (*doubts_of(told, setup.accepted), *_unbound(terms, setup))
+        doubts += (*doubts_of(told, setup.accepted), *_unbound(question, setup))
         if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
             doubts.append(Doubt(PARTIAL, "tensors of unknown size count as nothing"))
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 
-def _unbound(terms: Terms, setup: Setup) -> Iterator[Doubt]:
+def _unbound(question: Question, setup: Setup) -> Iterator[Doubt]:
     """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
-    names = [name for name in terms.bound.binding.unbound if name != setup.dim]
+    names = [name for name in question.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
-        flags = " ".join(f"--dim {shortened(name)}=N" for name in names)
-        yield Doubt(UNBOUND, f"the verdict hangs on dims that count as 1: {flags}")
+        yield Doubt(UNBOUND, guess_told(names), flags=dims_line(names))
 
 
 def _with_dim(question: Question, name: str, number: int) -> Question:

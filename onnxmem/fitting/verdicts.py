@@ -61,7 +61,6 @@ ACCURACIES: Final = MappingProxyType(
 
 SETTLED_BY: Final = MappingProxyType(
     {
-        "unbound_dims": "a number for each dim: --dim NAME=N",
         "overridden_batch": "one batch, by --batch or by --dim",
         "batch_fixed": "an export with a dynamic batch",
         "folded_batchnorm": "--assume-batchnorm or --no-assume-batchnorm",
@@ -84,11 +83,14 @@ class Doubt:
     message: str
     is_lower_bound: bool = True
     """Whether the figure is at least too low: then what is too large is too large for certain."""
+    flags: str = ""
+    """The flags to type, where they are known."""
 
     @property
     def settled_by(self) -> str:
         """What removes the doubt."""
-        return f"{SETTLED_BY.get(self.code, 'see analyze')}; or --accept {self.code}"
+        settling = self.flags or SETTLED_BY.get(self.code, "see analyze")
+        return f"{settling}; or --accept {self.code}"
 
 
 _OTHER_QUESTION: Final = frozenset({"overridden_batch", "batch_fixed"})

@@ -55,7 +55,7 @@ class Binding:
     old_batch: int | None
     """The number that the file fixes the batch at, where ``batch`` takes its place."""
     findings: tuple[Finding, ...]
-    unbound: tuple[str, ...] = ()
+    unbound: tuple[str, ...] = field(default=(), compare=False)
     """Symbols, the batch's aside, that count as 1 because nothing binds them."""
 
     @property
@@ -100,6 +100,14 @@ def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
     declared = {value.name: input_dims(value) for value in given}
     batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
     return frozenset(batch.symbols if batch else ())
+
+
+def guessed_dims(given: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
+    """The symbols that count as 1 because nothing binds them, less the batch, which may be 1.
+
+    :raises ShapeError: as ``bind`` does.
+    """
+    return bind(given, request).unbound
 
 
 def given_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:

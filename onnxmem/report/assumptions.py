@@ -46,8 +46,8 @@ def assumptions(analysis: "Analysis") -> list[str]:
 
 def partial_texts(analysis: "Analysis") -> Iterator[str]:
     """Which figures are known in part alone; nothing where the status is ``ok``."""
-    if not analysis.is_whole:
-        yield "PARTIAL: figures leave tensors of unknown size out and are lower bounds"
+    if analysis.doubts:
+        yield f"PARTIAL: {shortened('; '.join(analysis.doubts), 2000)}"
     for name in analysis.partial_runtimes:
         is_known = any(runtime.name == name for runtime in analysis.runtimes)
         left_out = "lower bounds: tensors or scratch of unknown size are left out"

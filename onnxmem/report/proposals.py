@@ -58,7 +58,11 @@ def _proposal(proposal: Proposal) -> Iterator[str]:
 def _meeting(meeting: Meeting) -> Iterator[str]:
     budget_bytes = meeting.budget_bytes
     yield figure("BUDGET", budget_bytes, f"compared with {meeting.figure.value}")
-    yield figure("  now", meeting.before_bytes, verdict_text(meeting.before, meeting.before_bytes, budget_bytes))
+    yield figure(
+        "  now",
+        meeting.before_bytes,
+        verdict_text(meeting.before, meeting.before_bytes, budget_bytes),
+    )
     if not meeting.chosen:
         return
     alone = [each.idea.id for each in meeting.singles]
@@ -70,7 +74,11 @@ def _meeting(meeting: Meeting) -> Iterator[str]:
         yield from prose(f"{'  by estimate':<26}", f"{names} would alone")
     for place, proposal in enumerate(meeting.chosen, start=1):
         yield from prose(f"{f'  {place}.':<26}", shortened(proposal.idea.what, 2000))
-    yield figure("  then", meeting.after_bytes, verdict_text(meeting.after, meeting.after_bytes, budget_bytes))
+    yield figure(
+        "  then",
+        meeting.after_bytes,
+        verdict_text(meeting.after, meeting.after_bytes, budget_bytes),
+    )
 
 
 def _proposal_row(proposal: Proposal) -> Row:

@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem import __version__
+from onnxmem.analysed import guess_told
+from onnxmem.escaping import shortened
 from onnxmem.fitting import BASES
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
-from onnxmem.rows import Row, bytes_at
+from onnxmem.rows import Row, bytes_at, guessed_dims
 from onnxmem.units import format_bytes, plural
 
 _COLUMNS: Final = (
@@ -114,7 +116,12 @@ def _remark(row: Row) -> str:
     if row["status"] not in _UNDONE:
         return ""
     error = row["error"]
-    return f"   error: {error['code']}" if isinstance(error, dict) else "   partial: lower bounds"
+    if isinstance(error, dict):
+        return f"   error: {error['code']}"
+    guessed = guessed_dims(row)
+    if guessed:
+        return f"   partial: {shortened(guess_told(guessed))}"
+    return "   partial: lower bounds"
 
 
 def _totals_section(summary: Summary) -> list[str]:

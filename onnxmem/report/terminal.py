@@ -64,7 +64,9 @@ def _head(analysis: "Analysis") -> list[str]:
     """Name the model and say what was assumed, before any figure."""
     lines = paragraph(f"{shortened(analysis.path)}  ", model_facts(analysis))
     lines += paragraph("assumes: ", assumptions(analysis))
-    return [*lines, *partial_texts(analysis)]
+    for text in partial_texts(analysis):
+        lines += prose("", text)
+    return lines
 
 
 def _run_section(analysis: "Analysis") -> list[str]:

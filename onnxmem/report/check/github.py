@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator
 
 from onnxmem.checking import Checkup
-from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, summary
 

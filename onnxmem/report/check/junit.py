@@ -4,8 +4,8 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from onnxmem.checking import Check, CheckedModel, Checkup
-from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable
+from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
 
 _TAGS: Final = {Verdict.OVER: "failure", Verdict.UNKNOWN: "error"}

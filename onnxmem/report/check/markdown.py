@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem.checking import Check, Checkup
-from onnxmem.fitting import Verdict
 from onnxmem.escaping import shortened
+from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.units import format_bytes
 

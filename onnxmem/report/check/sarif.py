@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 from onnxmem import __version__
 from onnxmem.checking import Check, CheckedModel, Checkup
-from onnxmem.fitting import Verdict
 from onnxmem.escaping import printable, shortened
+from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
 from onnxmem.rows import Row
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from onnxmem.checking import Check, CheckedModel, Checkup
-from onnxmem.fitting import Verdict
 from onnxmem.escaping import shortened
+from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import (
     UNCOVERED,
     UNMATCHED,

@@ -54,6 +54,8 @@ class RuntimeMemory:
     arena: ArenaFigures
     load_peak_bytes: int | None
     process_bytes: int | None
+    process_parts: tuple[tuple[str, int], ...] = ()
+    """What the process is made of; the parts add up to it."""
     context_bytes: int | None
     """Of the CUDA context: an assumption that can be set."""
     workspace_bytes: int | None
@@ -145,6 +147,7 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         arena=figures,
         load_peak_bytes=None if process is None else process.load_peak_bytes,
         process_bytes=None if process is None else process.process_bytes,
+        process_parts=() if process is None else process.process_parts,
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,

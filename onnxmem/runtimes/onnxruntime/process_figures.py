@@ -11,7 +11,7 @@ from onnxmem.runtimes.onnxruntime.process import (
     load_terms,
     mapped_bytes,
     mapped_pages,
-    process_bytes,
+    process_parts,
 )
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
 
@@ -22,8 +22,13 @@ class ProcessFigures:
 
     load_peak_bytes: int
     """The most that it grows while the session is made."""
-    process_bytes: int
-    """All of it after the third run."""
+    process_parts: tuple[tuple[str, int], ...]
+    """All of it after the third run, part by part."""
+
+    @property
+    def process_bytes(self) -> int:
+        """All of it together."""
+        return sum(size_bytes for _, size_bytes in self.process_parts)
 
 
 def process_figures(
@@ -31,7 +36,7 @@ def process_figures(
 ) -> ProcessFigures:
     """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
     terms = process_terms(model, session, options, arena)
-    return ProcessFigures(load_peak_bytes(terms.load), process_bytes(terms))
+    return ProcessFigures(load_peak_bytes(terms.load), process_parts(terms))
 
 
 def process_terms(

@@ -33,8 +33,6 @@ class CachingAllocator:
     allocated_bytes: int = 0
     """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
     allocated_peak_bytes: int = 0
-    idle_bytes: int = 0
-    """Reserved and not allocated, when the reserved bytes last reached a new peak."""
     num_retries: int = 0
     """num_alloc_retries: requests that were served only after caches were released, or failed."""
     _device: DeviceMemory = field(init=False)
@@ -90,7 +88,6 @@ class CachingAllocator:
             rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
             self._rounded[size_bytes] = rounded, self._pool(rounded)
         rounded, pool = self._rounded[size_bytes]
-        peak_before_bytes = self._device.reserved_peak_bytes
         block = pool.cached(rounded) or pool.reserved(rounded) or self._retried(pool, rounded)
         self._blocks[number] = block
         block.asked_bytes = size_bytes
@@ -98,8 +95,6 @@ class CachingAllocator:
         self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
         self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
-        if self._device.reserved_peak_bytes > peak_before_bytes:
-            self.idle_bytes = self.reserved_bytes - allocated_bytes
 
     def free(self, number: int) -> None:
         """Give the block called `number` back to its pool (free).

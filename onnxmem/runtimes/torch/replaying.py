@@ -56,7 +56,6 @@ def replay(
         asked_peak_bytes=allocator.asked_peak_bytes,
         allocated_peak_bytes=allocator.allocated_peak_bytes,
         reserved_peak_bytes=allocator.reserved_peak_bytes,
-        fragmentation_bytes=allocator.idle_bytes,
         allocated_end_bytes=allocator.allocated_bytes,
         inactive_split_end_bytes=allocator.inactive_split_bytes,
         num_segments=allocator.num_segments,

@@ -13,8 +13,6 @@ class TorchMemory:
     """The most in use at once in whole blocks: `torch.cuda.max_memory_allocated`."""
     reserved_peak_bytes: int
     """Taken from the device by the allocator: `torch.cuda.max_memory_reserved`."""
-    fragmentation_bytes: int
-    """Reserved and not in use at the moment when the reserved bytes reached their peak."""
     allocated_end_bytes: int
     """In use after the last step, before the next one frees what this one leaves."""
     inactive_split_end_bytes: int
@@ -33,6 +31,11 @@ class TorchMemory:
     """Requests for which cached segments had to be given back to a device that was full."""
     is_out_of_memory: bool = False
     """Whether a request failed: then all figures are of the time until then."""
+
+    @property
+    def fragmentation_bytes(self) -> int:
+        """Reserved at its peak, less allocated at its own."""
+        return self.reserved_peak_bytes - self.allocated_peak_bytes
 
     @property
     def total_bytes(self) -> int:

@@ -9,7 +9,7 @@ from onnxmem.runtimes.onnxruntime.process.describing import (
 )
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
-from onnxmem.runtimes.onnxruntime.process.resident import process_bytes
+from onnxmem.runtimes.onnxruntime.process.resident import process_bytes, process_parts
 from onnxmem.runtimes.onnxruntime.process.terms import (
     LoadTerms,
     MadeWeight,
@@ -37,4 +37,5 @@ __all__ = [
     "mapped_bytes",
     "mapped_pages",
     "process_bytes",
+    "process_parts",
 ]

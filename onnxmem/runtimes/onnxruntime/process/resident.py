@@ -5,7 +5,12 @@ from onnxmem.runtimes.onnxruntime.process.terms import ProcessTerms
 
 
 def process_bytes(terms: ProcessTerms) -> int:
-    """Resident bytes of the whole process when its session has run with its own settings.
+    """Resident bytes of the whole process when its session has run with its own settings."""
+    return sum(size_bytes for _, size_bytes in process_parts(terms))
+
+
+def process_parts(terms: ProcessTerms) -> tuple[tuple[str, int], ...]:
+    """The same part by part, each with what it is of.
 
     The process before, the caller's inputs, what the load has left, the arena's later regions as
     far as they were touched, and the pages of external weights that kernels read where they are
@@ -18,5 +23,9 @@ def process_bytes(terms: ProcessTerms) -> int:
     for region in terms.regions[len(terms.load.regions) :]:
         loading.add_region(region)
     known = terms.load.baseline
-    before = known.process_bytes + terms.feed_bytes
-    return before + known.running_bytes + terms.mapped_bytes + loading.resident_bytes
+    return (
+        ("Python and onnxruntime", known.process_bytes + known.running_bytes),
+        ("inputs", terms.feed_bytes),
+        ("weights, their packed copies and the arena, pages touched", loading.resident_bytes),
+        ("weights read from mapped files", terms.mapped_bytes),
+    )
