@@ -14,6 +14,7 @@ from onnxmem.findings import Finding
 from onnxmem.limits import Limits
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.given_values import unused_values
+from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.row_finding import free_dims, symbolic_terms
 from onnxmem.runtimes import torch
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
@@ -204,6 +205,7 @@ class Question:
         found = (
             *(*terms.bound.findings, *self.remarks),
             *unused_values(terms.graph, self.settings.values),
+            *conflict_findings(terms.type_conflicts),
             *(terms.training.findings if terms.training else ()),
             *model_findings(terms.graph, terms.parameters, train=self.settings.train),
             *of_runs,

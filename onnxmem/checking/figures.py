@@ -9,8 +9,9 @@ from onnxmem.findings import listed
 
 _MOST_HELD: Final = 5
 """Blocks named at a peak."""
-_GUESSED: Final = ("unbound_dims", "overridden_batch")
-"""Findings on dims that nobody chose: the figure is of another question than the budget's."""
+_GUESSED: Final = ("unbound_dims", "overridden_batch", "contradictory_types")
+"""Findings on dims that nobody chose, or on a model that nothing runs: the figure is of another
+question than the budget's."""
 
 
 def peak(analysis: Analysis) -> Known:
