@@ -66,7 +66,7 @@ def test_a_kernel_that_takes_nothing_says_so() -> None:
 
 def test_where_selects_before_its_output_is_there() -> None:
     taken = scratch("Where", "", call("7", "5x7", "7", output="5x7"))
-    assert taken == Scratch((4 * 35, 4 * 7), before_outputs=True)
+    assert taken == Scratch((4 * 35, 4 * 7), num_before_outputs=2)
 
 
 def test_lrn_keeps_a_scale_and_the_padded_squares_of_one_image() -> None:
@@ -79,7 +79,7 @@ def test_a_sum_of_four_holds_two_partial_sums_at_once() -> None:
     assert taken is not None
     assert taken.blocks == (4 * 35, 4 * 105)
     assert taken.peak_bytes == 4 * (35 + 105)
-    assert taken.before_outputs
+    assert taken.num_before_outputs == 2
 
 
 def test_blocks_that_are_freed_early_do_not_add_up() -> None:
