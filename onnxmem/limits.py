@@ -40,7 +40,8 @@ class Limits:
         self, terms: "Terms", at: Callable[[int], "Terms"], symbolic: SymbolicTerms | NoRows
     ) -> None:
         self._terms = terms
-        self._batch = terms.bound.binding.batch
+        # Where types do not agree there is no run, and so no law that other batches would show.
+        self._batch = None if terms.type_conflicts else terms.bound.binding.batch
         self._at = at
         self._growth = _Growth(symbolic) if terms.training is None else None
         self._tried: dict[int, _Figures] = {}

@@ -16,6 +16,7 @@ from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
+from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.row_finding import free_dims, symbolic_terms
 from onnxmem.runtimes import assumed, torch
 from onnxmem.runtimes.assumed import Assumed
@@ -232,6 +233,7 @@ class Question:
         found = (
             *(*terms.bound.findings, *self.remarks),
             *unused_values(terms.graph, self.settings.values),
+            *conflict_findings(terms.type_conflicts),
             *(terms.training.findings if terms.training else ()),
             *model_findings(terms.graph, terms.parameters, train=self.settings.train),
             *of_runs,

@@ -73,6 +73,8 @@ def _refused(terms: Terms) -> str:
         return "in the order asked for, steps may change places with the dims"
     if not terms.bound.follows_batch:
         return "the model does not follow the batch"
+    if terms.type_conflicts:
+        return "the types of some tensors do not agree"
     if any(node.subgraphs for node in terms.bound.graph.nodes):
         return "what a subgraph takes depends on the run"
     return "the sizes of some tensors are unknown" if terms.activations.unknown_tensors else ""

@@ -9,9 +9,10 @@ from onnxmem import training as step
 from onnxmem.collecting import without_collection
 from onnxmem.memory import ActivationMemory, activation_memory, in_place_peak_bytes
 from onnxmem.memory import schedule as orders
-from onnxmem.model import BoundModel, Graph, ModelFile, Prepared, Request, Tensor, build
+from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
+from onnxmem.model.type_conflicts import type_conflicts
 from onnxmem.sums import sum_known
 from onnxmem.training.rules_of_thumb import ModelSize, per_sample
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 class Terms:
     """The figures of the stages; bytes, ``None`` is unknown."""
 
+    prepared: Prepared
     bound: BoundModel
     weight_bytes: int | None
     inputs_bytes: int | None
@@ -70,6 +72,11 @@ class Terms:
         with without_collection():
             return activation_memory(self.graph)
 
+    @cached_property
+    def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
+        """The nodes that no runtime takes, found when first asked for: no batch changes them."""
+        return tuple(type_conflicts(self.prepared.proto, self.bound.graph))
+
     @property
     def total_bytes(self) -> int | None:
         """Weights, inputs and in-place peak."""
@@ -102,6 +109,7 @@ def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     bound = with_given_values(prepared, bound, asked.values)
     graph = bound.graph
     return Terms(
+        prepared=prepared,
         bound=bound,
         weight_bytes=sum_bytes(graph.weights),
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),

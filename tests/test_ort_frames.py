@@ -188,9 +188,15 @@ def test_scratch_is_taken_after_the_outputs_and_gone_at_the_end() -> None:
 
 
 def test_or_before_them() -> None:
-    taken = {"Exp": Scratch((7 * K, 5 * K), before_outputs=True)}
+    taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=2)}
     session = opened(CHAIN, taken=taken, options=APART)
     assert regions(session)[:3] == [7 * K, 5 * K, ROUNDED]
+
+
+def test_or_between_them() -> None:
+    taken = {"Exp": Scratch((7 * K, 5 * K), num_before_outputs=1)}
+    session = opened(CHAIN, taken=taken, options=APART)
+    assert regions(session)[:3] == [7 * K, ROUNDED, 5 * K]
 
 
 def test_blocks_may_go_before_others_are_taken() -> None:

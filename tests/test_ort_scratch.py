@@ -66,7 +66,7 @@ def test_a_kernel_that_takes_nothing_says_so() -> None:
 
 def test_where_selects_before_its_output_is_there() -> None:
     taken = scratch("Where", "", call("7", "5x7", "7", output="5x7"))
-    assert taken == Scratch((4 * 35, 4 * 7), before_outputs=True)
+    assert taken == Scratch((4 * 35, 4 * 7), num_before_outputs=2)
 
 
 def test_lrn_keeps_a_scale_and_the_padded_squares_of_one_image() -> None:
@@ -79,7 +79,7 @@ def test_a_sum_of_four_holds_two_partial_sums_at_once() -> None:
     assert taken is not None
     assert taken.blocks == (4 * 35, 4 * 105)
     assert taken.peak_bytes == 4 * (35 + 105)
-    assert taken.before_outputs
+    assert taken.num_before_outputs == 2
 
 
 def test_blocks_that_are_freed_early_do_not_add_up() -> None:
@@ -136,6 +136,21 @@ def test_flash_attention_takes_tiles_a_thread_by_the_level_2_cache() -> None:
     tiled = scratch("MultiHeadAttention", "com.microsoft", use, small)
     assert tiled is not None
     assert tiled.blocks[-1] < 30_976 - 3 * 4 * 2 * 32 * 32
+
+
+# Measured: 137 queries of 14 heads without a cache, their heads apart and all of their scores.
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_attention_that_puts_no_keys_out_holds_all_scores(*, is_packed: bool) -> None:
+    query, key = Operand((3, 137, 14 * 16), 32), Operand((3, 137, 2 * 16), 32)
+    packed = Operand((3, 137, 18 * 16), 32)
+    inputs = (packed, None, None) if is_packed else (query, key, key)
+    lengths = (Operand((3,), 32, (136,) * 3), Operand((), 32, (137,)))
+    attributes = {"num_heads": 14, "kv_num_heads": 2}
+    use = Call((*inputs, None, None, *lengths), (query,), attributes)
+    taken = scratch("GroupQueryAttention", "com.microsoft", use, Site())
+    heads = 4 * 3 * 137 * 18 * 16
+    assert taken is not None
+    assert taken.size_bytes == heads + 4 * 3 * 14 * 137 * 137
 
 
 # Measured: one query, 4901 keys in a buffer of 5000, with 1, 4 and 8 threads.

@@ -784,3 +784,35 @@ def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
     assert asked.runtimes[0].unknown.tensors == ()
     assert asked.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)
     assert emulated.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)
+
+
+SUMMED = """agraph (float[3,37,5,53] x, float[3,71,5,53] w) => (float[3,5,37,71] y) {
+    a = Neg(x)  b = Neg(w)  c = Einsum <equation = "bihd,bjhd->bhij"> (a, b)  y = Relu(c)
+}"""
+BROADCAST = """agraph (float[3,37,41,53] x, float[37,43,53] w) => (float[3,37,41,43] y) {
+    y = Einsum <equation = "bhwc,hkc->bhwk"> (x, w)
+}"""
+NO_PRESENT = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+agraph (float[3,137,224] q, float[3,137,32] k, float[3,137,32] v) => (float[3,137,224] y)
+<int32[3] n = {136, 136, 136}, int32 total = {137}, float[256,8] c, float[256,8] s> {
+    a = Neg(q)  b = Neg(k)  d = Neg(v)
+    y = com.microsoft.GroupQueryAttention <num_heads = 14, kv_num_heads = 2, do_rotary = DO> (
+        a, b, d, , , n, total, c, s)
+}"""
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize(
+    "text",
+    [SUMMED, BROADCAST, NO_PRESENT.replace("DO", "1"), NO_PRESENT.replace("DO", "0")],
+    ids=["einsum", "einsum_batched", "rotated", "plain"],
+)
+def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
+    """Scratch before and behind the output of an Einsum; attention without a cache."""
+    pytest.importorskip("onnxruntime")
+    found = analyze(model_of(text), runtimes=("ort-cpu",), graph="raw", measure="cpu")
+    assert isinstance(found.measured, Measurement)
+    predicted, measured = found.runtimes[0].arena, found.measured
+    assert predicted.with_scratch_peak_bytes == measured.with_scratch_peak_bytes
+    assert predicted.in_use_peak_bytes == measured.in_use_peak_bytes
+    assert predicted.held_bytes == measured.held_bytes

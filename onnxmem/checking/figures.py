@@ -11,8 +11,9 @@ from onnxmem.fitting import Basis, NoFigureError, Setup, basis_for, standing_of
 
 _MOST_HELD: Final = 5
 """Blocks named at a peak."""
-_GUESSED: Final = ("unbound_dims", "overridden_batch")
-"""Findings on dims that nobody chose: the figure is of another question than the budget's."""
+_GUESSED: Final = ("unbound_dims", "overridden_batch", "contradictory_types")
+"""Findings on dims that nobody chose, or on a model that nothing runs: the figure is of another
+question than the budget's."""
 
 
 def peak(analysis: Analysis, budget: Budget) -> Known:

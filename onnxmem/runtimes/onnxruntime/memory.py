@@ -8,6 +8,7 @@ from typing import Final
 from onnxmem.findings import Finding
 from onnxmem.measure.options import LEVELS, Level, SessionOptions
 from onnxmem.model.given_values import unused_values
+from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
@@ -131,8 +132,14 @@ def runtime_memory(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory:
 
 
 def session_memory(sessions: Sessions) -> RuntimeMemory:
-    """The same, for a model whose other sessions may be asked for too."""
+    """The same, for a model whose other sessions may be asked for too.
+
+    :raises TypeConflictError: onnxruntime would refuse the model.
+    """
     model, question = sessions.model, sessions.question
+    for _, reason in type_conflicts(model.prepared.proto, model.bound.graph):
+        message = f"onnxruntime refuses the model, for types do not agree: {reason}"
+        raise TypeConflictError(message)
     options = question.session_options()
     session = sessions.graph(options)
     optimised, kernels = session.optimised, KERNELS[question.name]

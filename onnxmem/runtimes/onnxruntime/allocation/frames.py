@@ -152,7 +152,7 @@ class _Frame:
     def _step(self, step: Step) -> Iterator[Sample]:
         arena = self.session.arena
         scratch = self.session.scratch(self.opened.graph, step.node)
-        kept = self._taken(scratch) if scratch.before_outputs else []
+        kept: Chunks = []
         operator = step.node.op_type if step.bodies else None
         if operator == "If":
             yield from self._branch(step)
@@ -160,9 +160,10 @@ class _Frame:
             yield from self._scan(step, scratch, kept)
         elif operator:
             yield from self._loop(step, kept)
-        self._allocate(step)
-        if not scratch.before_outputs and not step.bodies:
-            kept += self._taken(scratch)
+        if step.bodies:
+            self._allocate(step)
+        else:
+            kept += self._taken(scratch, partial(self._allocate, step))
         for chunk in kept:
             arena.free(chunk)
         yield Sample(
@@ -179,18 +180,22 @@ class _Frame:
         for name in step.allocates:
             self.buffers.allocate(name)
 
-    def _taken(self, scratch: Scratch) -> Chunks:
-        """Take a kernel's scratch; what it holds to its end."""
+    def _taken(self, scratch: Scratch, allocate_outputs: Asking) -> Chunks:
+        """Take a kernel's scratch, and the outputs in between; what it holds to its end."""
         arena = self.session.arena
         gone_after: dict[int | None, list[int]] = {}
         for place, stop in enumerate(scratch.freed_after):
             gone_after.setdefault(stop, []).append(place)
         held: Chunks = []
         for place, size in enumerate(scratch.blocks):
+            if place == scratch.num_before_outputs:
+                allocate_outputs()
             held.append(arena.allocate(size))
             for gone in gone_after.get(place + 1, ()):
                 arena.free(held[gone])
                 held[gone] = None
+        if scratch.num_before_outputs == len(scratch.blocks):
+            allocate_outputs()
         for _ in range(min(scratch.passes, _MAX_PASSES)):
             for chunk in [arena.allocate(size) for size in scratch.per_pass]:
                 arena.free(chunk)
@@ -231,7 +236,7 @@ class _Frame:
         num_states = len(step.bodies[0].graph.inputs)
         num_states -= scanned if isinstance(scanned, int) else 0
         provided = self._provided(step, step.bodies[0], num_states)
-        kept += self._taken(scratch)
+        kept += self._taken(scratch, _nothing)
         trips = self._trips(step)
         for place in range(self._num_replayed(trips)):
             body = self.opened.inside(step, 0, trips.course(place))

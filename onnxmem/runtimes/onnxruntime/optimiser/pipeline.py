@@ -30,6 +30,9 @@ from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_add import (
     fuse_left_matmul_add,
     fuse_matmul_add,
 )
+from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_nbits_bias import (
+    fuse_matmul_nbits_bias,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_scale import fuse_matmul_scale
 from onnxmem.runtimes.onnxruntime.optimiser.passes.matmul_transpose import fuse_matmul_transpose
 from onnxmem.runtimes.onnxruntime.optimiser.passes.quick_gelu import fuse_quick_gelu
@@ -130,6 +133,7 @@ EXTENDED: Final[Sequence[Pass]] = (
     Pass(fuse_fast_gelu),
     Pass(fuse_quick_gelu),
     Pass(fuse_matmul_scale),
+    Pass(fuse_matmul_nbits_bias),
     Pass(drop_pairs),
 )
 

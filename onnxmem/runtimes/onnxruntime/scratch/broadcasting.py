@@ -23,7 +23,7 @@ def _variadic(use: Use) -> Scratch:
     partial = tuple(accumulate((use.dims(place) for place in places), broadcast))[1:-1]
     blocks = tuple(product(dims) * use.element_bytes() for dims in partial)
     stops = (*range(2, len(blocks) + 1), *(None,) * (len(blocks) > 0))
-    return Scratch(blocks, before_outputs=True, freed_after=stops)
+    return Scratch(blocks, len(blocks), stops)
 
 
 def _where(use: Use) -> Scratch:
@@ -33,7 +33,8 @@ def _where(use: Use) -> Scratch:
     """
     if use.call.inputs[1] is None:
         raise UnknownError
-    return Scratch(tuple(_selections(use, 1, 2)), before_outputs=True)
+    blocks = tuple(_selections(use, 1, 2))
+    return Scratch(blocks, len(blocks))
 
 
 def _quantised_where(use: Use) -> tuple[int, ...]:

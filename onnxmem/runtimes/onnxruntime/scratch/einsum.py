@@ -35,9 +35,9 @@ class _Allocations:
         if operand is not None and operand.block is not None:
             self.freed_after[operand.block] = len(self.blocks)
 
-    def scratch(self) -> Scratch:
+    def scratch(self, num_before_outputs: int) -> Scratch:
         stops = (self.freed_after.get(place) for place in range(len(self.blocks)))
-        return Scratch(tuple(self.blocks), freed_after=tuple(stops))
+        return Scratch(tuple(self.blocks), num_before_outputs, tuple(stops))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,9 @@ def _einsum(use: Use) -> Scratch:
             result = _in_label_order(taken, result, order)
             for used in pair:
                 taken.free(used)
+    num_before_outputs = len(taken.blocks)
     _finish(taken, equation, result, order)
-    return taken.scratch()
+    return taken.scratch(num_before_outputs)
 
 
 def _parse(text: str, ranks: Sequence[int]) -> _Equation:
@@ -185,7 +186,7 @@ def _in_label_order(taken: _Allocations, result: _Operand, order: _Axes) -> _Ope
 
 
 def _finish(taken: _Allocations, equation: _Equation, result: _Operand, order: _Axes) -> None:
-    """FinalizeOutput: into the output's order, from which it is copied."""
+    """FinalizeOutput: the output is allocated, then what is copied into it is brought in order."""
     if [axis for axis in order if axis in equation.output] != list(equation.output):
         taken.take(result.dims)
 

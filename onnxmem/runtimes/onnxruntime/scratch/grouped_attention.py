@@ -18,10 +18,11 @@ def _group_query(use: Use) -> Scratch:
     another; Q goes head by head too, before the output comes.
     """
     heads, groups = use.integer("num_heads", 0), use.integer("kv_num_heads", 0)
-    size, buffer = use.out_dims(1)[3], use.out_dims(1)[2]
-    batch, queries, _ = use.dims(0)
+    batch, queries, hidden = use.dims(0)
     width = use.element_bytes()
     parts = (heads, groups, groups) if use.has(1) else (heads + 2 * groups,)
+    size = hidden // parts[0]
+    buffer = use.out_dims(1)[2] if use.has_output(1) else _total_keys(use, queries)
     rotated = parts[:2] if use.integer("do_rotary", 0) else ()
     split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
     keys = _total_keys(use, buffer)
@@ -47,9 +48,10 @@ def _total_keys(use: Use, buffer: int) -> int:
 
 
 def _is_flash(use: Use, keys: int) -> bool:
-    """Floats, more than one key, and nothing that needs all the scores of a row at once."""
+    """Floats, more than one key in a buffer, and nothing that needs all scores of a row at once."""
     needs_rows = (
-        use.has(11)
+        not use.has_output(1)
+        or use.has(11)
         or use.has_output(3)
         or use.integer("smooth_softmax", 0) == 1
         or use.call.attributes.get("softcap", 0.0) != 0

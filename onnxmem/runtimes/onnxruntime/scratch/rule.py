@@ -12,8 +12,8 @@ class Scratch:
 
     blocks: tuple[int, ...] = ()
     """Bytes of each allocation in the order taken; freed at the kernel's end at the latest."""
-    before_outputs: bool = False
-    """The blocks are taken before the outputs are allocated, so they lie below them."""
+    num_before_outputs: int = 0
+    """Blocks that are taken before the outputs are allocated, so that they lie below them."""
     freed_after: tuple[int | None, ...] = ()
     """For each block, how many have been taken when it is freed; ``None``: at the kernel's end.
 
@@ -44,7 +44,8 @@ class Scratch:
         """The same, and more blocks that are held to the end."""
         more = tuple(blocks)
         stops = self.freed_after or (None,) * len(self.blocks)
-        return Scratch((*self.blocks, *more), freed_after=(*stops, *(None,) * len(more)))
+        stops = (*stops, *(None,) * len(more))
+        return Scratch((*self.blocks, *more), self.num_before_outputs, stops)
 
 
 Blocks = Callable[[Use], Iterable[int] | Scratch]

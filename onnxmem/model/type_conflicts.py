@@ -1,0 +1,104 @@
+"""Nodes whose types do not agree with their operators: models that onnxruntime refuses.
+
+A careless conversion to float16 leaves such: an operand of another type than the one beside it, one
+of a type that the operator does not take, an output declared as it was before.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import repeat
+from typing import ClassVar, Final
+
+import onnx
+import onnx.defs
+
+from onnxmem.errors import OnnxmemError
+from onnxmem.findings import Finding
+from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.graph import Graph, Node
+from onnxmem.units import plural
+
+_Types = tuple[DType | None, ...]
+_ONNX_NAMES: Final = {DType.FLOAT32: "float", DType.FLOAT64: "double"}
+"""Where ONNX names a type otherwise than numpy."""
+
+
+class TypeConflictError(OnnxmemError):
+    """onnxruntime refuses a model for its types."""
+
+    code: ClassVar[str] = "type_conflict"
+
+
+def type_conflicts(model: onnx.ModelProto, graph: Graph) -> Iterator[tuple[Node, str]]:
+    """The nodes that onnxruntime refuses for the types of their operands, and the reasons.
+
+    ``graph`` are the records of the model at any dims. Operators without a schema, such as those of
+    ``com.microsoft``, and operands of unknown type are taken to agree.
+
+    core/graph/graph.cc: ``Graph::InferAndVerifyTypeMatch``.
+    """
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    declared = {
+        value.name: dtype_of(value.type.tensor_type.elem_type)
+        for value in (*model.graph.value_info, *model.graph.output)
+    }
+    tensors = graph.tensors
+    for node in graph.all_nodes():
+        inputs = tuple([tensors[name].dtype if name else None for name in node.inputs])
+        outputs = tuple([tensors[name].dtype if name else None for name in node.outputs])
+        reason = _declared_otherwise(node, outputs, declared)
+        if node.domain in opsets:
+            operator = (node.op_type, opsets[node.domain], node.domain)
+            reason = _conflict(operator, inputs, outputs) or reason
+        if reason:
+            yield node, reason
+
+
+def conflict_findings(conflicts: Sequence[tuple[Node, str]]) -> Iterator[Finding]:
+    """One finding, which names the first node; none where all types agree."""
+    if conflicts:
+        node, reason = conflicts[0]
+        num_others = len(conflicts) - 1
+        more = f", and {plural(num_others, 'node')} more" if num_others else ""
+        text = f"onnxruntime refuses the model, for types do not agree: {reason}{more}"
+        yield Finding("contradictory_types", text, node.name)
+
+
+def _declared_otherwise(node: Node, outputs: _Types, declared: Mapping[str, DType | None]) -> str:
+    """Where the file declares another type of an output than the node makes; empty: nowhere."""
+    target = node.attributes.get("to") if node.onnx_op == "Cast" else None
+    made = (dtype_of(target),) if isinstance(target, int) else outputs
+    for name, dtype in zip(node.outputs, made, strict=False):
+        word = declared.get(name)
+        if word is not None and dtype is not None and word is not dtype:
+            return f"{node.op_type} makes {dtype}, and its output is declared as {word}"
+    return ""
+
+
+@cache
+def _conflict(operator: tuple[str, int, str], inputs: _Types, outputs: _Types) -> str:
+    """What does not agree in one use of an operator; empty where all does."""
+    try:
+        schema = onnx.defs.get_schema(*operator)
+    except onnx.defs.SchemaError:
+        return ""
+    bound: dict[str, DType] = {}
+    for slots, types in ((schema.inputs, inputs), (schema.outputs, outputs)):
+        for slot, dtype in zip(_repeated(slots), types, strict=False):
+            if dtype is None:
+                continue
+            if f"tensor({_ONNX_NAMES.get(dtype, dtype)})" not in slot.types:
+                return f"{schema.name} takes no {dtype} as {slot.name}"
+            if slot.is_homogeneous and bound.setdefault(slot.type_str, dtype) is not dtype:
+                both = f"{bound[slot.type_str]} and {dtype}"
+                return f"{schema.name} has operands of one type {slot.type_str}, here {both}"
+    return ""
+
+
+def _repeated(
+    slots: Sequence[onnx.defs.OpSchema.FormalParameter],
+) -> Iterator[onnx.defs.OpSchema.FormalParameter]:
+    """The operands that an operator names, the last without end where it is variadic."""
+    yield from slots
+    if slots and slots[-1].option == onnx.defs.OpSchema.FormalParameterOption.Variadic:
+        yield from repeat(slots[-1])
