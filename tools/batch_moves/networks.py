@@ -187,7 +187,6 @@ HELD_OUT: Mapping[str, Network] = {
         image(3, 64, 64),
     ),
     "levit": Network(timm_model("levit_128s", img_size=64), image(3, 64, 64)),
-    "mixer": Network(timm_model("mixer_s32_224", img_size=64, num_blocks=2), image(3, 64, 64)),
     "maxvit": Network(timm_model("maxvit_rmlp_pico_rw_256", img_size=64), image(3, 64, 64)),
     "fcn": Network(
         lambda: (

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.shapes.old_shapes import FIRST_WITH_INFERENCE, first_version_types
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of, is_complete, shape_of
 
@@ -35,6 +36,8 @@ def own_types(
         return _if(node, values)
     if onnx_op(node) == "Loop":
         return _loop(node, types, values)
+    if opsets.get("", 1) < FIRST_WITH_INFERENCE:
+        return first_version_types(node, types)
     return {}
 
 
