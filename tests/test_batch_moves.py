@@ -304,3 +304,14 @@ def test_no_figure_of_a_real_export_is_wrong_without_a_warning() -> None:
     assert all(figures.keys() == {"total_bytes"} for figures in silent)
     assert all(abs(a - b) <= 64 for figures in silent for a, b in figures.values())
     assert sum(row["result"] == "equal" for row in rows) >= 0.7 * len(rows)
+
+
+def test_a_constant_node_that_grows_is_a_weight_of_the_new_size() -> None:
+    text = """agraph (float[{b},3] x) => (y) {{
+        m = Constant <value = float[{b},1] {{{ones}}}> ()
+        y = Mul(x, m) }}"""
+    moved, fresh = (
+        network(text.replace("{ones}", ", ".join(["1"] * old)), old, 7) for old in (2, 7)
+    )
+    assert weight_bytes(moved) == weight_bytes(fresh) == {"m": 7 * 4}
+    assert codes(moved) == ["batch_in_constants"]
