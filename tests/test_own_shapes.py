@@ -151,6 +151,17 @@ def test_what_is_stacked_has_the_trips_before_its_own_dims() -> None:
     assert shapes(text, "stacked") == [(5, 2, 3)]
 
 
+@pytest.mark.parametrize("go_out", ["Not(go_in)", "Constant <value = bool {0}> ()"])
+def test_a_loop_that_its_body_ends_stacks_one(go_out: str) -> None:
+    assert shapes(loop(trips=FIVE, go_out=f"go_out = {go_out}"), "y stacked") == [(2, 3), (1,)]
+
+
+def test_a_loop_that_counts_to_a_limit_stacks_as_many() -> None:
+    go_out = """one = Constant <value = int64 {1}> ()  three = Constant <value = int64 {3}> ()
+        next = Add(i, one)  go_out = Less(next, three)"""
+    assert shapes(loop(trips=FIVE, go_out=go_out), "y stacked") == [(2, 3), (3,)]
+
+
 @pytest.mark.parametrize("number", [0, -3])
 def test_a_loop_that_never_runs_stacks_nothing(number: int) -> None:
     assert shapes(loop(trips=f"int64 n = {{{number}}}"), "y stacked") == [(2, 3), (0,)]
@@ -161,8 +172,6 @@ def test_a_loop_that_never_runs_stacks_nothing(number: int) -> None:
     [
         loop(),
         loop(go=YES),
-        loop(trips=FIVE, go_out="go_out = Not(go_in)"),
-        loop(trips=FIVE, go_out="go_out = Constant <value = bool {0}> ()"),
         loop(trips="int64[2] n = {5, 5}"),
     ],
 )

@@ -1,31 +1,35 @@
 """Shapes that follow from what small inputs hold: a Reshape's target, the k of a TopK.
 
 Without the values such shapes are open. They are inferred anew with them, and only where there is
-something open to find.
+something open to find. A condition that follows from them tells which branch of an If runs.
 """
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from onnxmem.findings import Finding
+from onnxmem.model.branches import without_idle_branches
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.constants import Array
 from onnxmem.model.given_values import GivenValueError, fitted
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes
+from onnxmem.model.shapes.propagation import propagate
 from onnxmem.values import Values
 
 
 def with_given_values(
     prepared: Prepared, bound: BoundModel, values: Mapping[str, Values]
 ) -> BoundModel:
-    """Infer the open shapes of a model with the values of its inputs; else the model as it is.
+    """Infer the open shapes of a model with the values of its inputs, and leave idle branches out.
 
     A value that does not fit its input, as at another batch, is left out with a finding; and all
     are where a Reshape would make more elements of fewer, or the reverse: a target is of one batch.
     """
-    if not values or not _has_open_shapes(bound.graph):
+    has_branches = any(node.onnx_op == "If" for node in bound.graph.all_nodes())
+    is_open = _has_open_shapes(bound.graph)
+    if not values or not (is_open or has_branches):
         return bound
     known: dict[str, Array] = {}
     findings = tuple(_fit(bound.graph, values, known))
@@ -34,6 +38,8 @@ def with_given_values(
     unfit = next(_unfit(bound.graph, graph), None)
     if unfit is not None:
         return replace(bound, findings=(*bound.findings, *findings, unfit))
+    if has_branches:
+        graph = without_idle_branches(graph, propagate(shaped.proto, known).values)
     return replace(
         bound,
         graph=graph,

@@ -1,6 +1,9 @@
 """How often the body of a Loop or a Scan runs, where the file says so."""
 
+from collections.abc import Mapping
+
 from onnxmem.model.graph import Graph, Node
+from onnxmem.model.loop_conditions import SCALAR_OPERATORS, LoopBody, Scalar, computed
 
 
 def trip_count(graph: Graph, node: Node) -> int | None:
@@ -13,20 +16,33 @@ def trip_count(graph: Graph, node: Node) -> int | None:
 
 
 def _loop_trips(graph: Graph, node: Node) -> int | None:
-    """The constant limit of a Loop whose condition never ends it before."""
+    """A Loop's iterations by its limit and its counter, where these are constant."""
     limit, condition = (*node.inputs, "", "")[:2]
-    trips = graph.values.get(limit, ())
-    if len(trips) != 1 or (condition and not all(graph.values.get(condition, (0,)))):
+    producers = {name: each for each in graph.nodes for name in each.writes}
+    most = _scalar(graph, limit, producers)
+    going = _scalar(graph, condition, producers) if condition else True
+    if (limit and most is None) or going is None:
         return None
     body = node.subgraphs[0][1]
-    source = {
-        inner.outputs[0]: inner.inputs[0] for inner in body.nodes if inner.onnx_op == "Identity"
-    }
-    last = body.outputs[0]
-    while last in source:
-        last = source[last]
-    stays_true = last in {condition, *body.inputs[1:2]} or all(graph.values.get(last, (0,)))
-    return max(trips[0], 0) if stays_true and isinstance(trips[0], int) else None
+    scalars = LoopBody(
+        body.inputs,
+        body.outputs,
+        [(n.onnx_op, n.inputs, n.outputs[0]) for n in body.nodes if n.onnx_op != "Constant"],
+        lambda name: _scalar(graph, name, producers),
+    )
+    initial = [_scalar(graph, name, producers) for name in node.inputs[2:]]
+    return scalars.trips(None if most is None else max(most, 0), going, initial)
+
+
+def _scalar(graph: Graph, name: str, producers: Mapping[str, Node]) -> Scalar | None:
+    """The only element of a whole number or a condition that follows from constants."""
+    value = graph.values.get(name)
+    if value is not None:
+        return value[0] if len(value) == 1 and isinstance(value[0], int) else None
+    producer = producers.get(name)
+    if producer is None or producer.onnx_op not in SCALAR_OPERATORS:
+        return None
+    return computed(producer.onnx_op, [_scalar(graph, each, producers) for each in producer.inputs])
 
 
 def _scan_trips(graph: Graph, node: Node) -> int | None:

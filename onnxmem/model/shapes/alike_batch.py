@@ -13,6 +13,7 @@ import onnx
 from onnxmem.model.shapes.alike import LEFT_OUT, Alike, Numbers, UnlikeError
 from onnxmem.model.shapes.batch_indices import indices_of_samples
 from onnxmem.model.shapes.batch_mixing import operands_with_batch
+from onnxmem.model.shapes.batch_origins import may_be_of_a_sample
 from onnxmem.model.shapes.batch_place import Place
 from onnxmem.model.shapes.rebatching import Rebatching
 from onnxmem.model.value_types import Known, dims_of
@@ -123,10 +124,16 @@ class AlikeInBatch:
         ]
 
     def _refuse_growth_elsewhere(self, node: onnx.NodeProto, walk: Rebatching) -> None:
-        """An operand that must be as long as the batch grows where it comes from."""
+        """An operand that must be as long as the batch grows where it comes from.
+
+        :raises UnlikeError: there is one, or one that may have to be.
+        """
         old = {name: dims_of(walk.old_types[name]) or () for name in node.input if name}
-        for index, _ in operands_with_batch(node, walk.places, old):
-            if node.input[index] not in self.alike.stored:
+        for meeting in operands_with_batch(node, walk.places, old, self.old):
+            name = node.input[meeting.index]
+            if meeting.is_certain or name not in self.alike.stored:
+                raise UnlikeError
+            if may_be_of_a_sample(old[name], walk.values.get(name)):
                 raise UnlikeError
 
     def _refuse_left_behind(self, outputs: Iterable[int]) -> None:

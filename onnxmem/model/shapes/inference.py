@@ -18,10 +18,11 @@ from onnxmem.findings import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
+from onnxmem.model.shapes.batch_constants import without_stand_ins
 from onnxmem.model.shapes.declared import Declared, use_declared
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.propagation import Walked, propagate
-from onnxmem.model.shapes.rebatching import rebatch, without_stand_ins
+from onnxmem.model.shapes.rebatching import Rebatched, rebatch
 from onnxmem.model.shapes.symbolic import infer_symbolically
 from onnxmem.model.traversal import graphs_in
 from onnxmem.model.value_types import Known, forget_shapes, known_types
@@ -75,14 +76,19 @@ def with_shapes(
         at_new = _inferred_whole(bound)
     walked = completed(at_new, values)
     failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
-    without_stand_ins(at_new, rebatched.stand_ins)
-    findings = (*_batch_findings(binding, failures), *_walk_findings(at_new, walked))
+    constants = _constant_findings(binding, rebatched)
+    without_stand_ins(at_new.graph, rebatched.stand_ins, rebatched.grown)
+    findings = (
+        *_batch_findings(binding, failures),
+        *constants,
+        *_walk_findings(at_new, walked),
+    )
     return Shaped(
         at_new,
         frozenset(failures),
         not failures,
         findings,
-        has_new_constants=rebatched.counts_on,
+        has_new_constants=rebatched.counts_on or bool(rebatched.grown),
     )
 
 
@@ -176,6 +182,23 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
         f"brings to {binding.batch} at {listed(failures)}; export with a symbolic batch"
     )
     return (Finding("batch_fixed", text),)
+
+
+def _constant_findings(binding: Binding, rebatched: Rebatched) -> Iterator[Finding]:
+    old, new = binding.old_batch, binding.batch
+    grown = list(dict.fromkeys(rebatched.stand_ins[name] for name in sorted(rebatched.grown)))
+    if grown:
+        text = (
+            f"constants as long as the batch are counted at {new} in place of {old}: "
+            f"{listed(grown)}; exported at {new}, others may be folded"
+        )
+        yield Finding("batch_in_constants", text)
+    if rebatched.guessed:
+        text = f"tensors of one sample are taken to be {new} long: {listed(rebatched.guessed)}"
+        yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
+    if rebatched.shared:
+        text = f"tensors of one sample are taken to serve all {new}: {listed(rebatched.shared)}"
+        yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
 
 
 def inferred(

@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.loop_conditions import LoopBody, Scalar
+from onnxmem.model.shapes.old_shapes import FIRST_WITH_INFERENCE, first_version_types
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of, is_complete, shape_of
 
@@ -35,6 +37,8 @@ def own_types(
         return _if(node, values)
     if onnx_op(node) == "Loop":
         return _loop(node, types, values)
+    if opsets.get("", 1) < FIRST_WITH_INFERENCE:
+        return first_version_types(node, types)
     return {}
 
 
@@ -107,22 +111,29 @@ def _trip_count(
 ) -> int | None:
     """How often a Loop runs: its constant limit, where its condition never ends it before."""
     limit, condition = (*node.input, "", "")[:2]
-    if limit not in values or values[limit].size != 1 or values[limit].dtype.kind not in "iu":
+    most = _scalar(values.get(limit))
+    going = _scalar(values.get(condition)) if condition else True
+    if (limit and not isinstance(most, int)) or going is None:
         return None
-    if condition and not (condition in values and values[condition].all()):
-        return None
-    source = {n.output[0]: n.input[0] for n in body.node if onnx_op(n) == "Identity"}
-    last = body.output[0].name
-    while last in source:
-        last = source[last]
-    constants = {n.output[0]: constant_tensor(n) for n in body.node if onnx_op(n) == "Constant"}
-    stays_true = last == body.input[1].name or _is_true(constants.get(last))
-    return max(int(values[limit].item()), 0) if stays_true else None
+    constants = [(each.name, each) for each in body.initializer]
+    constants += [(n.output[0], t) for n in body.node if (t := constant_tensor(n)) is not None]
+    inside = {name: constant_value(tensor) for name, tensor in constants}
+    scalars = LoopBody(
+        [value.name for value in body.input],
+        [value.name for value in body.output],
+        [(onnx_op(n), n.input, n.output[0]) for n in body.node if n.output[0] not in inside],
+        lambda name: _scalar(inside[name] if name in inside else values.get(name)),
+    )
+    first = [_scalar(values.get(name)) for name in node.input[2:]]
+    return scalars.trips(max(int(most), 0) if most is not None else None, going, first)
 
 
-def _is_true(tensor: onnx.TensorProto | None) -> bool:
-    value = None if tensor is None else constant_value(tensor)
-    return value is not None and bool(value.all())
+def _scalar(value: Array | None) -> Scalar | None:
+    """The only element of a whole number or a condition."""
+    if value is None or value.size != 1 or value.dtype.kind not in "iub":
+        return None
+    element: Scalar = value.item()
+    return element
 
 
 def _body(node: onnx.NodeProto) -> onnx.GraphProto | None:

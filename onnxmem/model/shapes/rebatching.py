@@ -5,24 +5,33 @@ class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are wal
 with their shapes at the old batch at hand, and each tensor's place of the batch (``batch_place``).
 
 A Reshape's target grows along the dim that the batch lands in, a Resize's sizes where the data has
-the batch. An Expand's target grows in its
-leading place, unless it follows already. A constant that meets a batch along the batch's own axis,
-in elementwise arithmetic, in a Concat along another axis or as a recurrent layer's state, is as
-long as the batch and grows with it. A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2...
-indexes the samples, and counts on.
+the batch. An Expand's target grows in its leading place, unless it follows already; one of an old
+batch of 1 only where it meets the batch. An operand that meets a batch along the batch's own axis,
+in elementwise arithmetic, in a matrix product, in a Concat along another axis or as a recurrent
+layer's state, is as long as the batch and grows with it, where its length comes from
+(``batch_origins``). A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the
+samples, and counts on.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 import onnx
 import onnx.helper
 import onnx.numpy_helper
 
-from onnxmem.model.constants import Array
+from onnxmem.model.constants import Array, constant_tensor
 from onnxmem.model.shapes.batch_indices import count_on
-from onnxmem.model.shapes.batch_mixing import operands_with_batch
+from onnxmem.model.shapes.batch_mixing import RECURRENT, Meeting, operands_with_batch
+from onnxmem.model.shapes.batch_origins import (
+    Origin,
+    OriginSearch,
+    computing_nodes,
+    is_state,
+    may_be_of_a_sample,
+)
 from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
 from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
 from onnxmem.model.shapes.folding import Folder, type_with_value
@@ -34,6 +43,8 @@ from onnxmem.ops.spec import Dims
 
 _ROW_MAJOR = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that keep the order of the elements and change the dims alone."""
+_MAX_TRIED = 20_000
+"""Nodes walked again in all; operands past these stay as they are, and are reported."""
 _LARGEST_DIM = 2**63 - 1
 _TARGETS = {"Reshape": 1, "Expand": 1, "Resize": 3}
 """The input that says how long the output's dims are to be."""
@@ -51,6 +62,12 @@ class Rebatched:
     """Whether any constant was."""
     counts_on: bool
     """Whether constants that index the samples were, for good."""
+    grown: frozenset[str] = frozenset()
+    """Of the stand-ins, those that are as long as the batch, in place of data."""
+    guessed: tuple[str, ...] = ()
+    """Tensors of one sample that were taken to be as long as the batch, where nothing says so."""
+    shared: tuple[str, ...] = ()
+    """Tensors of one sample that were taken to serve all, though each may have one of its own."""
 
 
 def rebatch(
@@ -74,18 +91,29 @@ def rebatch(
     engines = NodeInference(model), Folder(model.opset_import)
     walk = Rebatching(model, old_types, old, new, engines, told)
     failures = tuple(walk.failures())
-    return Rebatched(failures, walk.stand_ins, counted or bool(walk.stand_ins), counted)
+    return Rebatched(
+        failures,
+        walk.stand_ins,
+        counted or bool(walk.stand_ins),
+        counted,
+        frozenset(walk.grown & walk.stand_ins.keys()),
+        tuple(walk.guessed),
+        tuple(walk.shared),
+    )
 
 
-def without_stand_ins(model: onnx.ModelProto, stand_ins: Mapping[str, str]) -> None:
-    """Put the file's own constants back, in place: their bytes are the model's."""
-    for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            if name in stand_ins:
-                node.input[place] = stand_ins[name]
-    kept = [tensor for tensor in model.graph.initializer if tensor.name not in stand_ins]
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(kept)
+def _hollow(name: str, data_type: int, dims: Sequence[int]) -> onnx.TensorProto:
+    """A tensor whose elements lie elsewhere."""
+    return onnx.TensorProto(
+        name=name, data_type=data_type, dims=dims, data_location=onnx.TensorProto.EXTERNAL
+    )
+
+
+def _constant_dims(graph: onnx.GraphProto) -> dict[str, Dims]:
+    made = ((node.output[0], constant_tensor(node)) for node in graph.node)
+    stored = [(tensor.name, tensor) for tensor in graph.initializer]
+    stored += [(name, tensor) for name, tensor in made if tensor is not None]
+    return {name: tuple(tensor.dims) for name, tensor in stored}
 
 
 @dataclass(slots=True)
@@ -106,24 +134,37 @@ class Rebatching:
     old_dims: dict[str, Dims] = field(default_factory=dict)
     """Of ``old_types``, as far as they were asked for."""
     places: dict[str, Place] = field(default_factory=dict)
-    producers: dict[str, onnx.NodeProto] = field(default_factory=dict)
+    producers: dict[str, tuple[int, onnx.NodeProto]] = field(default_factory=dict)
+    """The nodes that were walked, numbered in running order, by their outputs."""
+    constants: dict[str, Dims] = field(default_factory=dict)
+    guessed: dict[str, None] = field(default_factory=dict)
+    """Tensors of one sample that were taken to be as long as the batch."""
+    shared: dict[str, None] = field(default_factory=dict)
+    """Tensors of one sample that were taken to serve all."""
+    num_tried: int = 0
+    """Nodes walked again to find the origin of an operand's length."""
     stand_ins: dict[str, str] = field(default_factory=dict)
+    grown: set[str] = field(default_factory=set)
+    """Of the stand-ins, those for data."""
 
     def failures(self) -> Iterator[str]:
         """Walk and rewrite; yields the outputs of nodes that cannot follow the batch."""
         graph = self.model.graph
         add_known(graph, self.types, self.values)
+        self.constants = _constant_dims(graph)
         for value in graph.input:
             self.place(value.name, ())
         for node in graph.node:
             if not self.takes(node):
                 yield node.output[0]
-            self.producers.update(dict.fromkeys(node.output, node))
+            self.producers.update(dict.fromkeys(node.output, (len(self.producers), node)))
         yield from self._left_behind(graph)
 
     def takes(self, node: onnx.NodeProto) -> bool:
         """Rewrite a node's constants and infer what it makes; false where it cannot follow."""
         follows = self._grow_operands(node) and self._follows(node)
+        if self.old == 1 and onnx_op(node) in RECURRENT:
+            self._grow_first_states(node)
         self._infer(node)
         return follows
 
@@ -174,8 +215,12 @@ class Rebatching:
         dims = tuple(int(dim) for dim in asked.ravel())
         target: Dims | None
         if onnx_op(node) == "Expand":
+            if self.old == 1 and node.input[0] not in self.places:
+                # Whether it spreads to the batch or to a 1 of its own shows where it meets one.
+                return True
             target = expanded(dims, before, data, self.old, self.new)
-            self._grow_expanded(node, dims, data)
+            if target and not self._grow_expanded(node, target):
+                return False
         else:
             source = Source(self._old(node.input[0]), data, self.places.get(node.input[0]))
             rule = resized if onnx_op(node) == "Resize" else reshaped
@@ -190,59 +235,132 @@ class Rebatching:
         value = np.array(target, np.int64)
         self._stand_in(node, index, onnx.numpy_helper.from_array(value), value)
 
-    def _grow_expanded(self, node: onnx.NodeProto, dims: Dims, data: Dims) -> None:
-        """Let data as long as the old batch meet a target that has the new one there, once."""
-        shift = len(dims) - len(data)
+    def _grow_expanded(self, node: onnx.NodeProto, target: Dims) -> bool:
+        """Let data as long as the old batch meet a target that has the new one there."""
+        data = self._old(node.input[0])
+        shift = len(target) - len(data)
         for axis, dim in enumerate(data):
-            if shift >= 0 and dim == self.old != 1 and dims[axis + shift] == self.new:
-                self._grow(node, 0, Place(axis))
-                return
+            if dim == self.old != 1 and shift >= 0 and target[axis + shift] == self.new:
+                is_with_batch = node.input[0] in self.places
+                return is_with_batch or self._grow_at_origin(
+                    node, Meeting(0, Place(axis), is_certain=True)
+                )
+        return True
 
     def _grow_operands(self, node: onnx.NodeProto) -> bool:
-        """Let the operands that are as long as the old batch be as long as the new one."""
+        """Let the operands grow that must be as long as the batch; false where one cannot."""
         old = {name: self._old(name) for name in node.input if name}
-        found = list(operands_with_batch(node, self.places, old))
-        followed = [self._grow_at_source(node, index, place) for index, place in found]
-        return all(followed)
+        follows = True
+        for meeting in list(operands_with_batch(node, self.places, old, self.old)):
+            name = node.input[meeting.index]
+            has_grown = self._grow_at_origin(node, meeting)
+            if meeting.is_certain:
+                follows &= has_grown
+            elif has_grown:
+                self.guessed[name] = None
+            elif self._may_be_of_a_sample(name):
+                self.shared[name] = None
+        return follows
 
-    def _grow_at_source(self, node: onnx.NodeProto, index: int, place: Place) -> bool:
-        """Grow an operand where it comes from: a constant, or an Expand that made it long.
+    def _grow_first_states(self, node: onnx.NodeProto) -> None:
+        """Let constants be as long as the batch that an Expand makes so all the same.
 
-        Between the two stand only nodes that keep its shape. False: there is no such source, and
-        the operand alone has grown.
+        The default state of a recurrent layer of torch is ``zeros(layers, batch, hidden)``, which
+        the TorchScript exporter folds, and then it writes an Expand to the batch that it computes.
         """
-        chain, source = [(node, index)], node.input[index]
-        while source in self.producers and onnx_op(self.producers[source]) != "Constant":
-            producer = self.producers[source]
-            asked = self.values.get(producer.input[1]) if len(producer.input) > 1 else None
-            if onnx_op(producer) == "Expand" and asked is not None:
-                dims = self._old(source)
-                self._set_target(producer, 1, grown(dims, place, self.old, self.new))
-                chain.append((producer, 0))
-                break
-            if not producer.input or self._old(producer.input[0]) != self._old(source):
-                self._grow(node, index, place)
+        for index in RECURRENT[onnx_op(node)]:
+            name = node.input[index] if index < len(node.input) else ""
+            _, producer = self.producers.get(name, (0, None))
+            if producer is None or onnx_op(producer) != "Expand" or name not in self.places:
+                continue
+            place, dims = self.places[name], self.constants.get(producer.input[0], ())
+            if len(dims) == len(self._old(name)) and dims[place.axis] == 1:
+                self._grow(producer, 0, place)
+
+    def _may_be_of_a_sample(self, name: str) -> bool:
+        if name in self.constants:
+            return may_be_of_a_sample(self.constants[name], self.values.get(name))
+        nodes = computing_nodes(name, self.producers, self.places)
+        return bool(nodes) and prod(self._old(name)) > 1
+
+    def _grow_at_origin(self, node: onnx.NodeProto, meeting: Meeting) -> bool:
+        """Grow an operand where its length comes from; false where no such origin is found."""
+        index, name = meeting.index, node.input[meeting.index]
+        search = self._search(
+            is_certain=meeting.is_certain, constants_first=onnx_op(node) in RECURRENT
+        )
+        if name in self.constants:
+            if not meeting.is_certain and not is_state(self.constants[name], self.values.get(name)):
                 return False
-            chain.append((producer, 0))
-            source = producer.input[0]
+            self._grow(node, index, meeting.place)
+            return True
+        wanted = grown(self._old(name), meeting.place, self.old, self.new)
+        if self._grow_to(name, wanted, search):
+            return True
+        if meeting.is_certain:
+            # What follows is of the new batch all the same.
+            self._grow(node, index, meeting.place)
+        return False
+
+    def _search(self, *, is_certain: bool, constants_first: bool = False) -> OriginSearch:
+        return OriginSearch(
+            constants=self.constants,
+            old_dims=self._old,
+            values=self.values,
+            old=self.old,
+            new=self.new,
+            is_certain=is_certain,
+            constants_first=constants_first,
+        )
+
+    def _grow_to(self, name: str, wanted: Dims, search: OriginSearch) -> bool:
+        """Rewrite the one origin that brings a tensor to these dims, with all that follows it."""
+        nodes = computing_nodes(name, self.producers, self.places)
+        for origin in search.origins(nodes):
+            if self.num_tried >= _MAX_TRIED:
+                return False
+            trial = _Trial.of(self, nodes)
+            if self._follows_from(origin, nodes) and dims_of(self.types.get(name)) == wanted:
+                return True
+            trial.undo()
+        return False
+
+    def _follows_from(self, origin: Origin, nodes: Sequence[onnx.NodeProto]) -> bool:
+        """Rewrite an origin and walk the nodes after it again."""
+        if origin.target is None:
+            self._grow(origin.node, origin.index, origin.place)
         else:
-            self._grow(*chain[-1], place)
-        for producer, _ in reversed(chain[1:]):
-            self._infer(producer)
+            self._set_target(origin.node, origin.index, origin.target)
+        changed: set[str] = set()
+        for node in nodes:
+            if node is not origin.node and changed.isdisjoint(node.input):
+                continue
+            self.num_tried += 1
+            changed.update(node.output)
+            self.forget(node)
+            if not self.takes(node) or any(name not in self.types for name in node.output if name):
+                return False
         return True
 
     def _grow(self, node: onnx.NodeProto, index: int, place: Place) -> None:
         name = node.input[index]
-        tensor = onnx.TensorProto(
-            data_type=self.old_types[name].tensor_type.elem_type,
-            dims=grown(self._old(name), place, self.old, self.new),
-            data_location=onnx.TensorProto.EXTERNAL,
-        )
-        self._stand_in(node, index, tensor, None)
+        dims = grown(self._old(name), place, self.old, self.new)
+        value = self.values.get(name)
+        if value is not None and place.outer == 1 and value.shape[place.axis] == self.old:
+            # Elements count where they are indices; those of the first samples serve the others.
+            value = np.take(value, np.arange(self.new) % self.old, place.axis)
+            tensor = onnx.numpy_helper.from_array(value)
+        else:
+            value = None
+            tensor = _hollow("", self.old_types[name].tensor_type.elem_type, dims)
+        stand_in = self._stand_in(node, index, tensor, value)
+        if name in self.constants:
+            self.grown.add(stand_in)
+        self.places[stand_in], self.old_dims[stand_in] = place, self._old(name)
 
     def _stand_in(
         self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
-    ) -> None:
+    ) -> str:
         """Give a node an operand of its own: the old constant may serve other nodes too."""
         tensor.name = f"{node.output[0]}/stand_in_{len(self.stand_ins)}"
         self.model.graph.initializer.append(tensor)
@@ -253,10 +371,61 @@ class Rebatching:
         self.types[tensor.name] = dense_type(tensor.data_type, tensor.dims)
         if value is not None:
             self.values[tensor.name] = value
+        return tensor.name
+
+    def forget(self, node: onnx.NodeProto) -> None:
+        """Forget what is known of a node's outputs at the new batch."""
+        for name in node.output:
+            self.types.pop(name, None)
+            self.values.pop(name, None)
+            self.places.pop(name, None)
 
     def _left_behind(self, graph: onnx.GraphProto) -> Iterator[str]:
         """Outputs that led with the old batch and have not grown anywhere."""
         for value in graph.output:
             old, new = self._old(value.name), dims_of(self.types.get(value.name))
             if old and old == new and old[0] == self.old:
-                yield value.name
+                wanted = grown(old, Place(0), self.old, self.new)
+                search = self._search(is_certain=self.old > 1)
+                if not self._grow_to(value.name, wanted, search):
+                    yield value.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What was known before some nodes are walked again, to go back to."""
+
+    walk: Rebatching
+    nodes: Sequence[onnx.NodeProto]
+    inputs: Sequence[Sequence[str]]
+    types: Mapping[str, onnx.TypeProto]
+    values: Mapping[str, Array]
+    places: Mapping[str, Place]
+    num_stand_ins: int
+
+    @classmethod
+    def of(cls, walk: Rebatching, nodes: Sequence[onnx.NodeProto]) -> "_Trial":
+        """Keep what walking these nodes again may change."""
+        made = {name for node in nodes for name in node.output}
+        return cls(
+            walk,
+            nodes,
+            [tuple(node.input) for node in nodes],
+            {name: walk.types[name] for name in made & walk.types.keys()},
+            {name: walk.values[name] for name in made & walk.values.keys()},
+            {name: walk.places[name] for name in made & walk.places.keys()},
+            len(walk.stand_ins),
+        )
+
+    def undo(self) -> None:
+        """Forget what was learnt and rewritten since."""
+        walk = self.walk
+        for node, names in zip(self.nodes, self.inputs, strict=True):
+            walk.forget(node)
+            node.input[:] = names
+        walk.types.update(self.types)
+        walk.values.update(self.values)
+        walk.places.update(self.places)
+        for name in [*walk.stand_ins][self.num_stand_ins :]:
+            del walk.stand_ins[name]
+            del walk.model.graph.initializer[-1]
