@@ -184,6 +184,7 @@ def test_a_convolution_of_unknown_shape_is_left_alone() -> None:
             y = Conv(r, w, w_bias)
         }"""
     assert run_as(text) == ["Reshape", "Conv"]
+    assert network(text).batchnorms == BatchNorms()
 
 
 DROPPED = """

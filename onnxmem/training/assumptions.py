@@ -7,7 +7,6 @@ where, is said here; which layers had a BatchNormalization is read in ``folded``
 from collections.abc import Iterable
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import known_dims
 from onnxmem.training.folded import has_own_bias
 from onnxmem.training.insertion import Insertion, Part
 
@@ -20,16 +19,13 @@ _DROPOUT_MODULE = "torch.nn.modules.dropout."
 def with_batchnorm(graph: Graph, layers: Iterable[Node]) -> Graph:
     """Put a BatchNormalization behind each of some layers, in place of the bias that it gave them.
 
-    A layer of unknown shape is left as it is: how many channels it has is unknown too.
+    Their shapes are known.
     """
     insertion = Insertion(graph)
     for node in layers:
         output = node.outputs[0]
         shape = graph.tensors[output].shape
-        dims = known_dims(shape)
-        if dims is None:
-            continue
-        channels = (dims[1],)
+        channels = (shape or ())[1:2]
         names = ("scale", "bias", "running_mean", "running_var")
         operands = [insertion.weight(f"{node.name}/{n}", output, channels) for n in names]
         part = Part("BatchNormalization", (output, *operands))

@@ -32,6 +32,7 @@ from typing import Final
 
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.tables import Readers, readers_of
+from onnxmem.ops.spec import known_dims
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})
 _BIAS: Final = 2
@@ -98,11 +99,13 @@ class BatchNorms:
 def folded_layers(graph: Graph) -> FoldedLayers:
     """Sort the layers that had, or may have had, a BatchNormalization behind them.
 
-    A tool that folds leaves a trace on each layer: where some bear one, the others are plain.
+    A tool that folds leaves a trace on each layer: where some bear one, the others are plain. A
+    layer of unknown shape is left out: what is unknown is not made known by a normalization.
     """
     traces = _Traces(graph)
-    layers = [n for n in graph.nodes if n.onnx_op in _CONVOLUTIONS or n.onnx_op == "Gemm"]
-    origins = [(node, traces.origin(node)) for node in layers]
+    layers = (n for n in graph.nodes if n.onnx_op in _CONVOLUTIONS or n.onnx_op == "Gemm")
+    known = (n for n in layers if known_dims(graph.tensors[n.outputs[0]].shape) is not None)
+    origins = [(node, traces.origin(node)) for node in known]
     certain = tuple(node for node, origin in origins if origin is Origin.FOLDED)
     possible = tuple(node for node, origin in origins if origin is Origin.UNKNOWN)
     return FoldedLayers(certain, () if certain else possible)
@@ -250,9 +253,12 @@ def _without(word: re.Pattern[str], name: str) -> str | None:
 
 def _keeps_bias(weight: str, bias: str) -> bool:
     """Whether a bias has the name that its layer gave it, which every fold in a file changes."""
-    if _is_pair(weight, bias) or "BiasAdd" in bias:
-        return True
-    return bool(_MADE_UP.search(weight)) and _without(_BIAS_WORD, bias) is not None
+    layer, word, _ = (_without(_BIAS_WORD, bias) or "").partition("*")
+    if not word:
+        return "BiasAdd" in bias
+    return (
+        _is_pair(weight, bias) or bool(_MADE_UP.search(weight)) or weight.startswith(layer or "*")
+    )
 
 
 def _module(node: Node) -> str:
