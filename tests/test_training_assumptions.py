@@ -1,5 +1,6 @@
 """What an export leaves out and a reader says was there: BatchNormalization and Dropout."""
 
+from argparse import ArgumentParser
 from typing import Any
 
 import onnx
@@ -8,6 +9,7 @@ from graphs import model_of
 from training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
+from onnxmem.commands.training_options import add_training_options, recipe_from
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.report.terminal import render
 from onnxmem.training import PeakRange, TrainingMemory, training_memory
@@ -152,6 +154,23 @@ def test_a_peak_without_what_the_file_shows_says_what_it_lacks() -> None:
     lines = render(full).split("RUN")[0]
     assert "1 BatchNormalization put back that the export folded" in " ".join(lines.split())
     assert "left out that the export folded" in " ".join(render(found).split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "assumed", "said"),
+    [
+        ([], None, ""),
+        (["--assume-batchnorm"], True, "assume batchnorm"),
+        (["--no-assume-batchnorm"], False, "no assume batchnorm"),
+    ],
+)
+def test_a_flag_says_which_are_put_back(flags: list[str], assumed: object, said: str) -> None:
+    parser = ArgumentParser()
+    add_training_options(parser)
+    recipe = recipe_from(parser.parse_args(flags))
+    assert recipe.assume_batchnorm is assumed
+    text = render(onnxmem.analyze(with_names(CONV, {}), train=True, recipe=recipe))
+    assert said in " ".join(text.split("RUN")[0].split())
 
 
 def test_a_network_of_settled_layers_has_no_range() -> None:

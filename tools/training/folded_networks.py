@@ -147,7 +147,12 @@ _IMAGE = (3, 64, 64)
 CASES = (
     Case("resnet18", _vision("resnet18"), _IMAGE, has_batchnorm=True),
     Case("mobilenet_v2", _vision("mobilenet_v2", width_mult=0.25), _IMAGE, has_batchnorm=True),
-    Case("densenet", _timm("densenet121", growth_rate=8, block_config=(2, 3)), _IMAGE, True),  # noqa: FBT003
+    Case(
+        "densenet",
+        _timm("densenet121", growth_rate=8, block_config=(2, 3)),
+        _IMAGE,
+        has_batchnorm=True,
+    ),
     Case("regnet_y", _timm("regnety_002"), _IMAGE, has_batchnorm=True),
     Case("shufflenet", _vision("shufflenet_v2_x0_5"), _IMAGE, has_batchnorm=True),
     Case("unet", UNet, (3, 32, 32), has_batchnorm=True),
@@ -171,6 +176,6 @@ HELD_OUT = (
     Case("encoder", Encoder, (17, 32), has_batchnorm=False),
     Case("upscaler", _upscaler, (1, 32, 32), has_batchnorm=False),
     Case("squeezenet", _vision("squeezenet1_1"), _IMAGE, has_batchnorm=False),
-    Case("nfnet", _timm("resnetv2_50x1_bit", layers=(1, 1), width_factor=1), _IMAGE, False),  # noqa: FBT003
+    Case("norm_free", _timm("nf_regnet_b0"), _IMAGE, has_batchnorm=False),
     Case("mixer", _timm("mixer_s32_224", img_size=64, num_blocks=2), _IMAGE, has_batchnorm=False),
 )
