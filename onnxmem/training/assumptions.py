@@ -49,10 +49,13 @@ def with_dropout(graph: Graph, layers: Iterable[Node]) -> Graph:
 def dropped_nodes(graph: Graph) -> tuple[Node, ...]:
     """The nodes behind which there was a Dropout, if there was any.
 
-    Where torch.export has left a Dropout module's node (an Identity), it is those. Else it is where
-    networks have them: behind each softmax of an attention, behind each linear layer before a sum,
-    and before each linear layer but the first of a classifier.
+    None where the file runs Dropout itself. Where torch.export has left a Dropout module's node (an
+    Identity), it is those. Else it is where networks have them: behind each softmax of an
+    attention, behind each linear layer before a sum, and before each linear layer but the first of
+    a classifier.
     """
+    if any(node.onnx_op == "Dropout" for node in graph.nodes):
+        return ()
     modules = tuple(node for node in graph.nodes if _is_dropout_module(node))
     if modules:
         return modules

@@ -95,7 +95,10 @@ def _assumed_finding(names: tuple[str, ...]) -> Finding:
 
 def _dropout_finding(names: tuple[str, ...]) -> Finding:
     if not names:
-        text = "--assume-dropout has no effect: the network has no place where Dropout is usual"
+        text = (
+            "--assume-dropout has no effect: the network has Dropout already, or no place where it "
+            "is usual"
+        )
         return Finding("no_dropout", text)
     text = (
         f"{len(names):,} Dropout assumed, as asked, behind {listed(names)}: an inference export "

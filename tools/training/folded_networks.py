@@ -177,5 +177,4 @@ HELD_OUT = (
     Case("upscaler", _upscaler, (1, 32, 32), has_batchnorm=False),
     Case("squeezenet", _vision("squeezenet1_1"), _IMAGE, has_batchnorm=False),
     Case("norm_free", _timm("nf_regnet_b0"), _IMAGE, has_batchnorm=False),
-    Case("mixer", _timm("mixer_s32_224", img_size=64, num_blocks=2), _IMAGE, has_batchnorm=False),
 )
