@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch import TorchMemory
     from onnxmem.settings import Settings
     from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-    from onnxmem.training import TrainingMemory
+    from onnxmem.training import PeakRange, TrainingMemory
     from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 
@@ -65,6 +65,9 @@ class Analysis:
     """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
     overhead."""
     training: "TrainingMemory | None"
+    training_range: "PeakRange | None"
+    """The training peak if no BatchNormalization was folded where the file doesn't tell, and if one
+    was in each such layer; ``None``: the file tells, or the recipe says."""
     torch: "TorchMemory | None"
     """What PyTorch's allocator on CUDA makes of the training step."""
     rules_of_thumb: "RulesOfThumb"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onnxmem import kv_cache, measure, runtimes
+from onnxmem import kv_cache, measure, runtimes, training
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
 from onnxmem.compute import compute
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
+    from onnxmem.training import PeakRange
     from onnxmem.values import Values
 
 
@@ -191,6 +192,7 @@ class Question:
         fed = measured.fed if measured is not None and not isinstance(measured, Finding) else {}
         asked = self.runtime_memories(terms, fed)
         refused = tuple(each for each in asked if isinstance(each, Finding))
+        peaks = batchnorm_range(terms)
         return Analysis(
             path=self.model.path,
             file_bytes=self.model.file_bytes,
@@ -204,6 +206,7 @@ class Question:
             schedule=terms.schedule,
             total_bytes=terms.total_bytes,
             training=terms.training,
+            training_range=peaks if terms.training and terms.training.batchnorms.unknown else None,
             torch=self.torch_memory(terms),
             rules_of_thumb=rules_of_thumb(size),
             compute=arithmetic,
@@ -235,6 +238,7 @@ class Question:
             *unused_values(terms.graph, self.settings.values),
             *conflict_findings(terms.type_conflicts),
             *(terms.training.findings if terms.training else ()),
+            *_range_findings(terms, batchnorm_range(terms)),
             *model_findings(terms.graph, terms.parameters, train=self.settings.train),
             *of_runs,
         )
@@ -253,6 +257,19 @@ def ask(
     prepared = prepare(model)
     found = kv_cache.find_cache(prepared)
     return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+
+
+def batchnorm_range(terms: Terms) -> "PeakRange | None":
+    """What BatchNormalizations that the step leaves out would add; ``None``: it leaves none out."""
+    if terms.training is None:
+        return None
+    return training.batchnorm_range(terms.bound.graph, terms.training)
+
+
+def _range_findings(terms: Terms, peaks: "PeakRange | None") -> tuple[Finding, ...]:
+    if terms.training is None or peaks is None:
+        return ()
+    return (training.range_finding(terms.training, peaks),)
 
 
 def _rule_max_batch(size: ModelSize, budget_bytes: int | None) -> int | None:

@@ -50,8 +50,9 @@ class Recipe:
     """Whether activations write over their input where autograd allows it."""
     attention: str = "fused"
     """How ``scaled_dot_product_attention`` runs: in one kernel, or as products and a softmax."""
-    assume_batchnorm: bool = False
-    """Whether convolutions had a BatchNormalization that the export folded into them."""
+    assume_batchnorm: bool | None = None
+    """Of BatchNormalization that the export folded into the layer before: put back where the file
+    shows it (``None``), also where the file doesn't tell (true), or nowhere (false)."""
     assume_dropout: bool = False
     """Whether there was Dropout that the export left out."""
     checkpoint: str = "none"

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.torch import TorchMemory
     from onnxmem.settings import Settings
-    from onnxmem.training import TrainingMemory
+    from onnxmem.training import PeakRange
+    from onnxmem.training.folded import BatchNorms
     from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 Row = dict[str, object]
@@ -96,7 +97,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool
         "activations": _activations(analysis.activations, analysis.schedule)
         | (analysis.symbolic.to_dict() if with_peak_rows else _NO_PEAK_ROWS),
         "total_bytes": analysis.total_bytes,
-        "training": _training(analysis.training, analysis.torch),
+        "training": _training(analysis),
         "training_law": _law(analysis.training_law),
         "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
         "runtime": next(map(_runtime, analysis.runtimes), None),
@@ -181,7 +182,8 @@ def _order(schedule: "Schedule") -> Row:
     }
 
 
-def _training(training: "TrainingMemory | None", torch: "TorchMemory | None") -> Row | None:
+def _training(analysis: "Analysis") -> Row | None:
+    training, torch = analysis.training, analysis.torch
     if training is None:
         return None
     return {
@@ -213,6 +215,18 @@ def _training(training: "TrainingMemory | None", torch: "TorchMemory | None") ->
             for option in training.checkpoints
         ],
         "cuda": torch and _torch(torch),
+        "batchnorm": _batchnorm(training.batchnorms, analysis.training_range),
+    }
+
+
+def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> Row:
+    """What became of BatchNormalizations that the export folded; the range is that of a peak."""
+    return {
+        "put_back": len(found.put_back),
+        "left_out": len(found.left_out),
+        "unknown": len(found.unknown),
+        "low_bytes": peaks and peaks.low_bytes,
+        "high_bytes": peaks and peaks.high_bytes,
     }
 
 

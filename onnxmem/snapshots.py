@@ -234,7 +234,7 @@ def _recipe(row: Saved) -> dict[str, Any]:
     given: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     for name, value in given.items():
-        if not _is_like(value, getattr(Recipe(), name)):
+        if not _is_like(name, value):
             fault = row.fault(name, "is not of a recipe")
             raise fault
     try:
@@ -245,8 +245,11 @@ def _recipe(row: Saved) -> dict[str, Any]:
     return given
 
 
-def _is_like(value: object, default: object) -> bool:
-    """Whether a value is of the kind of a field's default; a rank may be left out."""
+def _is_like(name: str, value: object) -> bool:
+    """Whether a value is of the kind that a field's default is of; two fields may be left out."""
+    default = getattr(Recipe(), name)
+    if name == "assume_batchnorm":
+        return value is None or isinstance(value, bool)
     if isinstance(value, tuple):
         return isinstance(default, tuple) and all(isinstance(each, str) for each in value)
     return type(value) is type(default) or (default is None and type(value) is int)

@@ -309,7 +309,7 @@ def test_settings_of_a_file(folder: Path) -> None:
     path = "net.onnx"
     shapes = { image = [5, 3, 16, 16] }
     train = true
-    recipe = { weight_decay = true, lora_rank = 2 }
+    recipe = { weight_decay = true, lora_rank = 2, assume_batchnorm = false }
     peak = %d
     """
     configure(folder, text % (WEIGHTS + 5 * PER_SAMPLE))

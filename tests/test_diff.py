@@ -280,6 +280,7 @@ def test_exit_codes(folder: Path, line: str, code: int) -> None:
         ("training", {"peak_bytes": 5, "recipe": {"freeze": [3]}}),
         ("training", {"peak_bytes": 5, "recipe": {"freeze": "all"}}),
         ("training", {"peak_bytes": 5, "recipe": {"lora_rank": 2.5}}),
+        ("training", {"peak_bytes": 5, "recipe": {"assume_batchnorm": 1}}),
         ("training", {"peak_bytes": 5, "live_at_peak": [{"bytes": True}]}),
         ("settings", {"shapes": {"x": 3}}),
         ("settings", {"dims": {"N": "two"}}),

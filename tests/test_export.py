@@ -134,6 +134,10 @@ def test_a_card_names_what_is_not_the_default_of_a_step() -> None:
     assert "--weight-decay" in card
     assert "`weight decay on`" in card
     assert "--graph raw" in card
+    recipe = Recipe(assume_batchnorm=False)
+    card = exported(analysis_of(batch=2, train=True, recipe=recipe), "model-card")
+    assert "--no-assume-batchnorm" in card
+    assert "`assume batchnorm off`" in card
 
 
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:

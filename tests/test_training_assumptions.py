@@ -1,11 +1,19 @@
 """What an export leaves out and a reader says was there: BatchNormalization and Dropout."""
 
+from argparse import ArgumentParser
+from typing import Any
+
+import onnx
 import pytest
 from graphs import model_of
 from training_steps import network, operators, recipe_of, run_as, step
 
+import onnxmem
+from onnxmem.commands.training_options import add_training_options, recipe_from
 from onnxmem.model import ModelFile, Request, build, prepare
-from onnxmem.training import TrainingMemory, training_memory
+from onnxmem.report.terminal import render
+from onnxmem.training import PeakRange, TrainingMemory, training_memory
+from onnxmem.training.folded import BatchNorms
 from onnxmem.training.network import Network, network_of
 
 CONV = """
@@ -17,91 +25,185 @@ CONV = """
     }"""
 
 
-def renamed(text: str, names: dict[str, str], **given: object) -> tuple[Network, TrainingMemory]:
-    """A graph with some tensors called otherwise, and its step."""
+def with_names(text: str, names: dict[str, str]) -> onnx.ModelProto:
+    """A model with some tensors called otherwise."""
     model = model_of(text)
     for weight in model.graph.initializer:
         weight.name = names.get(weight.name, weight.name)
     for node in model.graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names.get(name, name) for name in node.output]
+    return model
+
+
+def renamed(text: str, names: dict[str, str], **given: object) -> tuple[Network, TrainingMemory]:
+    """A graph with some tensors called otherwise, and its step."""
+    model = with_names(text, names)
     graph = build(prepare(ModelFile("<text>", model, 0)), Request()).graph
     recipe = recipe_of(**given)
     return network_of(graph, recipe), training_memory(graph, recipe)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        {"c": "getitem"},
-        {"c": "getitem_12"},
-        {"c": "stem/getitem_3"},
-        {"w": "onnx::Conv_123"},
-        {"w": "stem/onnx::Conv_7"},
-    ],
-)
-def test_a_folded_normalisation_leaves_a_trace(names: dict[str, str]) -> None:
-    (finding,) = renamed(CONV, names)[0].findings
-    assert finding.code == "folded_batchnorm"
-    assert finding.node == "Conv_0"
-    assert finding.message.startswith("1 layer with the trace of a BatchNormalization")
-    assert "optimize=False" in finding.message
-    assert "--assume-batchnorm" in finding.message
-
-
-@pytest.mark.parametrize(
-    "names", [{}, {"c": "getitems"}, {"r": "getitem"}, {"w": "conv.weight"}, {"b": "onnx::Conv_1"}]
-)
-def test_other_names_are_no_trace(names: dict[str, str]) -> None:
-    assert renamed(CONV, names)[0].findings == ()
-
-
-def test_a_normalisation_is_put_back_where_its_trace_is() -> None:
+def test_a_normalization_is_put_back_where_its_trace_is() -> None:
     """Behind the convolution, whose bias was its shift; readers read what it makes."""
-    found, taken = renamed(CONV, {"c": "getitem"}, assume_batchnorm=True)
+    found, taken = renamed(CONV, {"c": "getitem", "b": "w_bias"})
     assert operators(found.graph) == ["Conv", "BatchNormalization", "Relu", "Conv"]
     assert found.graph.nodes[0].inputs == ("x", "w")
     assert found.graph.nodes[2].inputs == found.graph.nodes[1].outputs
-    assert found.findings == ()
+    assert found.batchnorms == BatchNorms(put_back=("Conv_0",))
+    (finding,) = found.findings
+    assert (finding.code, finding.node) == ("batchnorm_put_back", "Conv_0")
+    assert finding.message.startswith("1 BatchNormalization put back")
     scale_and_bias = ("Conv_0/scale", "Conv_0/bias")
     assert found.parameters.trained == ("w", *scale_and_bias, "v")
-    assert "b" not in found.graph.tensors
+    assert "w_bias" not in found.graph.tensors
     assert taken.weight_bytes == 4 * (7 * 27 + 2 * 7 + 77)
     assert taken.buffer_bytes == 4 * 2 * 7 + 8  # running statistics, and the batches counted
 
 
-def test_the_normalisation_keeps_its_input_and_statistics() -> None:
+def test_a_bias_that_the_layer_had_stays() -> None:
+    """The exporter keeps its name; the normalization has a shift of its own."""
+    found, taken = renamed(CONV, {"c": "getitem", "w": "conv.weight", "b": "conv.bias"})
+    assert found.graph.nodes[0].inputs == ("x", "conv.weight", "conv.bias")
+    assert taken.weight_bytes == 4 * (7 * 27 + 7 + 2 * 7 + 77)
+
+
+def test_a_bias_that_a_plain_layer_shares_stays_with_it() -> None:
+    text = """
+        agraph (float[2,3,5,5] x) => (float[2,7,3,3] y)
+        <float[7,3,3,3] w, float[7] w_bias, float[7,7,1,1] v> {
+            getitem = Conv(x, w, w_bias)
+            r = Relu(getitem)
+            y = Conv(r, v, w_bias)
+        }"""
+    found = network(text)
+    assert [node.inputs[1:] for node in found.graph.nodes if node.op_type == "Conv"] == [
+        ("w",),
+        ("v", "w_bias"),
+    ]
+    assert "w_bias" in found.graph.tensors
+
+
+def test_what_the_file_shows_is_left_out_as_asked() -> None:
+    found, _ = renamed(CONV, {"c": "getitem"}, assume_batchnorm=False)
+    assert operators(found.graph) == ["Conv", "Relu", "Conv"]
+    assert found.batchnorms == BatchNorms(left_out=("Conv_0",))
+    assert found.findings == ()
+
+
+def test_what_the_file_does_not_tell_is_as_asked() -> None:
+    """Names that say nothing: of the file's own figures, with one, and without."""
+    names = {"w": "v353", "b": "v354"}
+    found, _ = renamed(CONV, names)
+    assert operators(found.graph) == ["Conv", "Relu", "Conv"]
+    assert found.batchnorms == BatchNorms(unknown=("Conv_0",))
+    assert found.findings == ()
+    found, _ = renamed(CONV, names, assume_batchnorm=True)
+    assert operators(found.graph) == ["Conv", "BatchNormalization", "Relu", "Conv"]
+    assert found.batchnorms == BatchNorms(put_back=("Conv_0",))
+    assert [finding.code for finding in found.findings] == ["batchnorm_assumed"]
+    found, _ = renamed(CONV, names, assume_batchnorm=False)
+    assert (found.batchnorms, found.findings) == (BatchNorms(), ())
+
+
+def test_a_network_that_never_had_one_gets_none_when_asked() -> None:
+    found, _ = renamed(CONV, {}, assume_batchnorm=True)
+    assert operators(found.graph) == ["Conv", "Relu", "Conv"]
+    assert [finding.code for finding in found.findings] == ["no_batchnorm"]
+
+
+def analyzed(names: dict[str, str], **given: object) -> onnxmem.Analysis:
+    model = with_names(CONV, names)
+    return onnxmem.analyze(model, train=True, recipe=recipe_of(**given))
+
+
+def test_a_range_is_the_peak_without_and_with_what_the_file_does_not_tell() -> None:
+    names = {"w": "v353", "b": "v354"}
+    found = analyzed(names)
+    assert found.training is not None
+    without, full = (analyzed(names, assume_batchnorm=given).training for given in (False, True))
+    assert without is not None
+    assert full is not None
+    assert found.training.peak_bytes == without.peak_bytes < full.peak_bytes
+    assert found.training_range == PeakRange(without.peak_bytes, full.peak_bytes)
+    (finding,) = (each for each in found.findings if each.code == "batchnorm_unknown")
+    assert f"{full.peak_bytes / without.peak_bytes:.2f} times" in finding.message
+    row: Any = found.to_dict()["training"]
+    assert row["batchnorm"] == {
+        "put_back": 0,
+        "left_out": 0,
+        "unknown": 1,
+        "low_bytes": without.peak_bytes,
+        "high_bytes": full.peak_bytes,
+    }
+    text = render(found)
+    assert "1 BatchNormalization possibly folded, not put back" in text
+    assert "or up to" in text
+
+
+def test_a_peak_without_what_the_file_shows_says_what_it_lacks() -> None:
+    """The factor is that of this model; nothing is open, so there is no range."""
+    names = {"c": "getitem"}
+    found, full = analyzed(names, assume_batchnorm=False), analyzed(names)
+    assert found.training is not None
+    assert full.training is not None
+    assert (found.training_range, full.training_range) == (None, None)
+    factor = full.training.peak_bytes / found.training.peak_bytes
+    (finding,) = (each for each in found.findings if each.code == "folded_batchnorm")
+    assert f"{factor:.2f} times" in finding.message
+    lines = render(full).split("RUN")[0]
+    assert "1 BatchNormalization put back that the export folded" in " ".join(lines.split())
+    assert "left out that the export folded" in " ".join(render(found).split())
+
+
+@pytest.mark.parametrize(
+    ("flags", "assumed", "said"),
+    [
+        ([], None, ""),
+        (["--assume-batchnorm"], True, "assume batchnorm"),
+        (["--no-assume-batchnorm"], False, "no assume batchnorm"),
+    ],
+)
+def test_a_flag_says_which_are_put_back(flags: list[str], assumed: object, said: str) -> None:
+    parser = ArgumentParser()
+    add_training_options(parser)
+    recipe = recipe_from(parser.parse_args(flags))
+    assert recipe.assume_batchnorm is assumed
+    text = render(onnxmem.analyze(with_names(CONV, {}), train=True, recipe=recipe))
+    assert said in " ".join(text.split("RUN")[0].split())
+
+
+def test_a_network_of_settled_layers_has_no_range() -> None:
+    found = analyzed({})
+    assert found.training_range is None
+    assert not {"batchnorm_unknown", "folded_batchnorm"} & {each.code for each in found.findings}
+
+
+def test_the_normalization_keeps_its_input_and_statistics() -> None:
     """Its input is the convolution's output, 2 x 7 x 3 x 3, beside the ReLU's."""
-    _, without = renamed(CONV, {"c": "getitem"})
-    _, with_norm = renamed(CONV, {"c": "getitem"}, assume_batchnorm=True)
+    _, without = renamed(CONV, {"c": "getitem"}, assume_batchnorm=False)
+    _, with_norm = renamed(CONV, {"c": "getitem"})
     assert without.saved_activation_bytes is not None
     more = 4 * 2 * 7 * 9 + 2 * 4 * 7
     assert with_norm.saved_activation_bytes == without.saved_activation_bytes + more
 
 
-def test_without_traces_every_convolution_with_a_bias_is_normalised() -> None:
-    assert run_as(CONV, assume_batchnorm=True) == ["Conv", "BatchNormalization", "Relu", "Conv"]
-    plain = CONV.replace("Conv(x, w, b)", "Conv(x, w)").replace(", float[7] b", "")
-    assert run_as(plain, assume_batchnorm=True) == ["Conv", "Relu", "Conv"]
-
-
-def test_an_output_that_is_normalised_is_that_of_the_normalisation() -> None:
+def test_an_output_that_is_normalized_is_that_of_the_normalization() -> None:
     text = """
-        agraph (float[2,3,5,5] x) => (float[2,7,7,7] y) <float[3,7,3,3] w, float[7] b> {
-            y = ConvTranspose(x, w, b)
-        }"""
-    found = network(text, assume_batchnorm=True).graph
-    assert found.outputs == ("ConvTranspose_0/BatchNormalization_0_output",)
-    assert step(text, assume_batchnorm=True, loss="mse").input_bytes == 4 * (150 + 2 * 7 * 49)
+        agraph (float[2,3,5,5] x) => (float[2,7,7,7] getitem)
+        <float[3,7,3,3] w, float[7] w_bias> { getitem = ConvTranspose(x, w, w_bias) }"""
+    assert network(text).graph.outputs == ("ConvTranspose_0/BatchNormalization_0_output",)
+    assert step(text, loss="mse").input_bytes == 4 * (150 + 2 * 7 * 49)
 
 
 def test_a_convolution_of_unknown_shape_is_left_alone() -> None:
     text = """
-        agraph (float[2,3,5,5] x, int64[4] s) => (float y) <float[7,3,3,3] w, float[7] b> {
+        agraph (float[2,3,5,5] x, int64[4] s) => (float y) <float[7,3,3,3] w, float[7] w_bias> {
             r = Reshape(x, s)
-            y = Conv(r, w, b)
+            y = Conv(r, w, w_bias)
         }"""
-    assert run_as(text, assume_batchnorm=True) == ["Reshape", "Conv"]
+    assert run_as(text) == ["Reshape", "Conv"]
+    assert network(text).batchnorms == BatchNorms()
 
 
 DROPPED = """
@@ -158,10 +260,34 @@ def test_a_supposed_dropout_keeps_a_byte_an_element_and_its_result() -> None:
 def test_both_may_be_supposed() -> None:
     text = """
         agraph (float[2,3,5,5] x) => (float[2,11] y)
-        <float[7,3,3,3] w, float[7] b, float[63,11] v, float[11] c> {
-            h = Conv(x, w, b)
+        <float[7,3,3,3] w, float[7] w_bias, float[63,11] v, float[11] c> {
+            h = Conv(x, w, w_bias)
             f = Flatten(h)
             y = Gemm(f, v, c)
         }"""
-    found = run_as(text, assume_batchnorm=True, assume_dropout=True)
+    found = run_as(text, assume_dropout=True)
     assert found == ["Conv", "BatchNormalization", "Flatten", "Dropout", "Gemm"]
+
+
+def test_an_assumed_dropout_is_said_and_so_is_one_that_fits_nowhere() -> None:
+    found = network(
+        DROPPED.format(body="p = Softmax(scores)  y = MatMul(p, x)"), assume_dropout=True
+    )
+    (finding,) = found.findings
+    assert (finding.code, finding.node) == ("dropout_assumed", "Softmax_0")
+    assert finding.message.startswith("1 Dropout assumed")
+    for body in ("y = Exp(x)", "d = Dropout(scores)  p = Softmax(d)  y = MatMul(p, x)"):
+        (finding,) = network(DROPPED.format(body=body), assume_dropout=True).findings
+        assert (finding.code, finding.node) == ("no_dropout", None)
+
+
+def test_dropout_stands_where_torch_export_left_its_module() -> None:
+    """The Identity of a Dropout module is its place; a softmax beside it is then none."""
+    model = model_of(
+        DROPPED.format(body="p = Softmax(scores)  m = MatMul(p, x)  i = Identity(m)  y = Exp(i)")
+    )
+    module = "['Net', 'torch.nn.modules.dropout.Dropout', 'aten.clone.default']"
+    model.graph.node[2].metadata_props.add(key="pkg.torch.onnx.class_hierarchy", value=module)
+    graph = build(prepare(ModelFile("<text>", model, 0)), Request()).graph
+    found = operators(network_of(graph, recipe_of(assume_dropout=True)).graph)
+    assert found == ["Softmax", "MatMul", "Identity", "Dropout", "Exp"]

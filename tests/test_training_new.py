@@ -46,17 +46,14 @@ def network(file: str, batch: int) -> Graph:
 
 
 def step(row: dict[str, Any], exporter: str, optimizer: str = "sgd") -> TrainingMemory:
-    """A step; normalisations that the file bears the trace of are put back."""
+    """A step, with the normalizations that the file bears the trace of."""
     graph = network(row["files"][exporter], row["batch"])
     given: dict[str, Any] = {
         "optimizer": optimizer,
         "loss": row["loss"],
         "in_place_activations": row["model"] in IN_PLACE,
     }
-    found = training_memory(graph, Recipe(**given))
-    if "folded_batchnorm" not in {finding.code for finding in found.findings}:
-        return found
-    return training_memory(graph, Recipe(assume_batchnorm=True, **given))
+    return training_memory(graph, Recipe(**given))
 
 
 def error_percent(found_bytes: int | None, measured_bytes: int) -> float:
@@ -114,7 +111,7 @@ def test_folded_normalisations_are_found_where_the_exporter_folds_them() -> None
     folded = {
         (row["model"], exporter)
         for row, exporter in FIRST
-        if "folded_batchnorm" in network_findings(row, exporter)
+        if "batchnorm_put_back" in network_findings(row, exporter)
     }
     normalised = {"shufflenet", "resnext", "dcgan_generator", "se_net", "inception", "segmenter"}
     assert folded == {(model, "dynamo") for model in normalised}

@@ -39,10 +39,8 @@ class Miss:
 
 
 HELD = "the network's own variables hold tensors longer in the forward pass than readers do"
-IN_BIAS = "the convolution had a bias that the export folded away; without a word there is none"
 PACKED = "gates and states are kept in other blocks than PyTorch's cell has them in"
 MASKED = "the network makes its mask in the forward pass; the file folds it or hands on constants"
-OF_GEMM = "a normalisation folded into a Gemm leaves no trace, and nothing can be supposed of it"
 
 EXPORTERS = ("legacy", "dynamo", "dynamo_plain")
 MISSES: dict[tuple[str, str], Miss] = {
@@ -57,29 +55,17 @@ MISSES: dict[tuple[str, str], Miss] = {
             EXPORTERS,
             Miss(cause=MASKED, saved_bytes=-168, backward_percent=1.2, peak_percent=1.2),
         ),
-        (
-            "batch_norm",
-            ("dynamo",),
-            Miss(cause=IN_BIAS, backward_percent=0.1, peak_percent=0.1),
-        ),
-        (
-            "batch_norm_of_vectors",
-            ("dynamo",),
-            Miss(cause=OF_GEMM, saved_bytes=-672, backward_percent=14, peak_percent=14),
-        ),
     )
     for exporter in exporters
 }
 NONE = Miss(cause="")
-FOLDED = {("batch_norm", "dynamo"), ("conv_batch_norm_relu", "dynamo")}
-"""Cases of which the new exporter folds the normalisation into the layer before it."""
 
 
 @cache
 def step(case: str, exporter: str) -> TrainingMemory:
     row = ROWS[case]
     model = prepare(load(base64.b64decode(row["files"][exporter])))
-    recipe = Recipe(optimizer="sgd", loss="mse", assume_batchnorm=(case, exporter) in FOLDED)
+    recipe = Recipe(optimizer="sgd", loss="mse")
     return training_memory(build(model, Request(batch=row["batch"])).graph, recipe)
 
 

@@ -10,7 +10,7 @@ beside them.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ TERMS = {
 EXPORTERS = {
     "legacy": "`dynamo=False`, `training=TRAINING`",
     "dynamo_plain": "`dynamo=True`, `optimize=False`",
-    "dynamo": "`dynamo=True`, with `--assume-batchnorm` where the finding says so",
+    "dynamo": "`dynamo=True`",
 }
 
 
@@ -88,9 +88,6 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
 
 def _analysed(row: dict[str, Any], path: Path, exporter: str, recipe: Recipe) -> Row:
     analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
-    if any(finding.code == "folded_batchnorm" for finding in analysis.findings):
-        recipe = replace(recipe, assume_batchnorm=True)
-        analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
     measured = {**row, **row[recipe.optimizer]}
     return Row(row["model"], exporter, measured, analysis)
 

@@ -218,7 +218,7 @@ def _recipe(table: Table, defaults: Table) -> Recipe:
 def _recipe_value(table: Table, key: str) -> object:
     """A value of the kind that the field's default is of."""
     default = getattr(Recipe(), key)
-    if isinstance(default, bool):
+    if isinstance(default, bool) or key == "assume_batchnorm":
         return table.switch(key)
     if isinstance(default, str):
         return table.text(key)

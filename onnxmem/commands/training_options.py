@@ -1,6 +1,6 @@
 """The flags that say how a model is trained."""
 
-from argparse import ArgumentParser, Namespace, _ArgumentGroup
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace, _ArgumentGroup
 from dataclasses import fields
 from typing import Any
 
@@ -77,10 +77,15 @@ def _add_switches(group: _ArgumentGroup) -> None:
     for name, what in (
         ("first_step", "the first step, before the optimizer has state"),
         ("in_place_activations", "activations write over their input where autograd allows it"),
-        ("assume_batchnorm", "put back the BatchNormalization that an export folded away"),
         ("assume_dropout", "put back the Dropout that an export left out"),
     ):
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
+    group.add_argument(
+        "--assume-batchnorm",
+        action=BooleanOptionalAction,
+        help="of BatchNormalization that an export folded away: put it back also where the file "
+        "doesn't tell, or nowhere (default: where the file shows it)",
+    )
 
 
 def named_fields(arguments: Namespace) -> dict[str, Any]:

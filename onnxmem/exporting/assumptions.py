@@ -64,16 +64,16 @@ def _recipe(analysis: Analysis) -> Iterator[tuple[str, object]]:
 
 def _flags(name: str, value: object) -> list[str]:
     flag = f"--{'loss-output' if name == 'outputs' else name.replace('_', '-')}"
-    if value is True:
-        return [flag]
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
     if isinstance(value, tuple):
         return [word for each in value for word in (flag, str(each))]
     return [flag, str(value)]
 
 
 def _said(value: object) -> str:
-    if value is True:
-        return "on"
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return shortened(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
 
 

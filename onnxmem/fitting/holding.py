@@ -13,7 +13,7 @@ from onnxmem.fitting.verdicts import Demand
 from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
-from onnxmem.question import Question, ask
+from onnxmem.question import Question, ask, batchnorm_range
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 from onnxmem.settings import Settings
@@ -41,6 +41,8 @@ class Held:
     """Of that: CUDA itself."""
     workspace: Assumed = NO_TERM
     """Of that: cuDNN's convolutions."""
+    range_bytes: int = 0
+    """Beyond that: with the BatchNormalizations of which the file does not tell."""
     common_bytes: int = 0
     """Of that: once, however many instances one process serves: the process, or its context."""
     shared_bytes: int = 0
@@ -71,6 +73,7 @@ class Held:
         return Demand(
             size_bytes=self.total_bytes,
             more_bytes=self.context.more_bytes + self.workspace.more_bytes,
+            range_bytes=self.range_bytes,
             least_bytes=self.least_bytes,
             runs_in=self.runs_in,
         )
@@ -175,12 +178,21 @@ def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of se
     live = training.live_at_peak()[:_LISTED]
     return Held(
         total_bytes=training.peak_bytes,
+        range_bytes=_range_bytes(terms),
         least_bytes=training.peak_bytes,
         is_whole=terms.is_whole,
         phase=training.peak_phase.value,
         node=training.peak_node,
         tensors=tuple((block.label, block.size_bytes) for block in live),
     )
+
+
+def _range_bytes(terms: Terms) -> int:
+    """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
+    if terms.training is None or not terms.training.batchnorms.unknown:
+        return 0
+    peaks = batchnorm_range(terms)
+    return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
 
 
 def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers

@@ -58,7 +58,11 @@ class StepDemands:
     @classmethod
     def _through(cls, question: "Question", walked: Sequence[_Walked]) -> Self | None:
         steps = [(batch, terms.training) for batch, terms in walked if terms.is_whole]
-        traces = [(batch, step.trace) for batch, step in steps if step and not step.checkpoints]
+        traces = [
+            (batch, step.trace)
+            for batch, step in steps
+            if step and not step.checkpoints and not step.batchnorms.unknown
+        ]
         if len(traces) < len(walked):
             return None
         first, middle, last = traces

@@ -63,8 +63,6 @@ SETTLED_BY: Final = MappingProxyType(
     {
         "overridden_batch": "one batch, by --batch or by --dim",
         "batch_fixed": "an export with a dynamic batch",
-        "folded_batchnorm": "--assume-batchnorm or --no-assume-batchnorm",
-        "batchnorm_unknown": "--assume-batchnorm or --no-assume-batchnorm",
         "control_flow_training": "an export with the loop unrolled",
         "quantised_training": "the float model",
         "unknown_runtime_tensors": "shapes for what is left open",
@@ -113,6 +111,8 @@ class Demand:
     """On a device that is large enough."""
     more_bytes: int = 0
     """What assumed terms may take beyond what counts of them."""
+    range_bytes: int = 0
+    """What it may take beyond that, by what the file leaves open."""
     least_bytes: int = 0
     """Below this it fails for certain; it does not fall as the batch grows."""
     runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
@@ -121,7 +121,13 @@ class Demand:
 
     def verdict(self, limit_bytes: int, accuracy: Accuracy) -> Verdict:
         """Compare with what there is; the bytes are taken as whole."""
-        if accuracy.high_bytes(self.size_bytes + self.more_bytes) <= limit_bytes:
+        high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
+        if self.range_bytes and self.size_bytes <= limit_bytes:
+            # Nobody knows which end of the range it is: only with both in it does it run.
+            return (
+                Verdict.TIGHT if high_bytes + self.range_bytes <= limit_bytes else Verdict.UNKNOWN
+            )
+        if high_bytes <= limit_bytes:
             return Verdict.FITS
         if self.size_bytes <= limit_bytes:
             return Verdict.TIGHT

@@ -111,6 +111,8 @@ class Node:
     """Attribute name and graph: then_branch, else_branch, body."""
     outer_reads: tuple[str, ...] = ()
     """Tensors of enclosing graphs that the subgraphs read."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The node's ``metadata_props``: torch.export writes the module and operator it comes from."""
 
     @property
     def onnx_op(self) -> str:
@@ -142,6 +144,8 @@ class Graph:
     """Every tensor of the model by its scoped name; subgraphs share this mapping."""
     values: Mapping[str, tuple[int | float, ...]] = field(default_factory=dict)
     """Elements of the small constants, row-major."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """The model's ``metadata_props``; empty for a subgraph."""
 
     def all_nodes(self) -> Iterator[Node]:
         """Each node and, after it, the nodes of its subgraphs."""

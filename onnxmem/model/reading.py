@@ -55,7 +55,11 @@ def read_graph(
     reader.tensors.update(weight_roles(graph))
     for name in assumed & reader.tensors.keys():
         reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
-    return graph
+    return replace(graph, metadata=_metadata(model.metadata_props))
+
+
+def _metadata(entries: Iterable[onnx.StringStringEntryProto]) -> Mapping[str, str]:
+    return {entry.key: entry.value for entry in entries}
 
 
 @dataclass(slots=True)
@@ -146,6 +150,7 @@ class _Reader:
                     self._attributes(node.attribute),
                     inner,
                     outer_reads(inner, offered) if inner else (),
+                    _metadata(node.metadata_props),
                 )
             )
         return tuple(nodes)

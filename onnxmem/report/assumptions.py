@@ -31,6 +31,7 @@ def assumptions(analysis: "Analysis") -> list[str]:
     stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
     return [
         *(training if settings.train else ("inference",)),
+        *_batchnorms(analysis),
         "no batch" if settings.batch is None else f"batch {settings.batch:,}{stands_in}",
         *(
             f"{shortened(name)} = {number:,}"
@@ -54,6 +55,22 @@ def partial_texts(analysis: "Analysis") -> Iterator[str]:
         yield f"PARTIAL: the figures of {name} are {left_out if is_known else 'unknown'}"
 
 
+def _batchnorms(analysis: "Analysis") -> list[str]:
+    """What became of BatchNormalizations that the export folded away."""
+    if analysis.training is None:
+        return []
+    found = analysis.training.batchnorms
+    return [
+        f"{len(names):,} BatchNormalization {what}"
+        for names, what in (
+            (found.put_back, "put back that the export folded"),
+            (found.left_out, "left out that the export folded"),
+            (found.unknown, "possibly folded, not put back"),
+        )
+        if names
+    ]
+
+
 def _recipe(recipe: Recipe) -> list[str]:
     """The three that every step has, and what else is not the default."""
     defaults = Recipe()
@@ -65,8 +82,8 @@ def _recipe(recipe: Recipe) -> list[str]:
 
 def _said(name: str, value: object) -> str:
     words = name.replace("_", " ")
-    if value is True:
-        return words
+    if isinstance(value, bool):
+        return words if value else f"no {words}"
     text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return f"{words} {shortened(text)}"
 

@@ -47,6 +47,9 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> list[str]:
     """The peak of a step as the sum of what is live then."""
     remark = f"peak of one step, in its {training.peak_phase.value} phase"
     lines = [figure("TRAIN", training.peak_bytes, remark)]
+    if analysis.training_range is not None:
+        high = analysis.training_range.high_bytes
+        lines.append(figure("  or up to", high, "if BatchNormalization was folded: see FINDINGS"))
     by_kind = training.live_by_kind()
     lines += [figure(f"  {kind.value}", size, REMARKS[kind]) for kind, size in by_kind.items()]
     if training.peak_node is not None:

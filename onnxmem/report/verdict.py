@@ -46,6 +46,9 @@ def terms_lines(standing: Standing) -> Iterator[str]:
     yield figure("  takes", held.total_bytes, BASES[standing.basis], wraps=True)
     yield from _assumed("context", held.context, "--cuda-context")
     yield from _assumed("workspace", held.workspace, "--cuda-workspace")
+    if held.range_bytes:
+        high_bytes = held.total_bytes + held.range_bytes
+        yield figure("    or", high_bytes, "with the BatchNormalization that may be folded")
     accuracy = standing.accuracy
     error = "" if not accuracy.percent else f"+-{accuracy.percent:g} %: "
     yield fact("  error", f"{error}{accuracy.source}", wraps=True)

@@ -1,75 +1,79 @@
 """What an inference export leaves out and a training run has: BatchNormalization and Dropout.
 
-Exporters fold a BatchNormalization into the layer before it, even in training mode, and drop
-Dropout. Where a reader says that they were there, they are put back where networks have them.
+Exporters fold a BatchNormalization into the layer before it and drop Dropout. What is put back, and
+where, is said here; which layers had a BatchNormalization is read in ``folded``.
 """
 
-import re
+from collections.abc import Iterable
 
 from onnxmem.model import Graph, Node
-from onnxmem.ops.spec import known_dims
+from onnxmem.training.folded import has_own_bias
 from onnxmem.training.insertion import Insertion, Part
 
-_FOLDED_OUTPUT = re.compile(r"(^|/)getitem(_\d+)?$")
-"""How torch.export names the output of a normalisation, which the folded convolution inherits."""
-_FOLDED_WEIGHT = re.compile(r"(^|/)onnx::(Conv|ConvTranspose)_\d+$")
-"""How the older exporter names a weight that it has changed."""
-_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
-_FOLDED_INTO = _CONVOLUTIONS | {"Gemm"}
 _RATIO = 0.5
 """Any but 0: the mask is as large whatever the ratio."""
+_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+_DROPOUT_MODULE = "torch.nn.modules.dropout."
 
 
-def folded_layers(graph: Graph) -> tuple[Node, ...]:
-    """The layers that bear the trace of a BatchNormalization folded into them."""
-    return tuple(
-        node
-        for node in graph.nodes
-        if node.onnx_op in _FOLDED_INTO
-        and (_FOLDED_OUTPUT.search(node.outputs[0]) or _FOLDED_WEIGHT.search(node.inputs[1]))
-    )
+def with_batchnorm(graph: Graph, layers: Iterable[Node]) -> Graph:
+    """Put a BatchNormalization behind each of some layers, in place of the bias that it gave them.
 
-
-def with_batchnorm(graph: Graph) -> Graph:
-    """Put a BatchNormalization behind each folded layer; without traces, behind convolutions."""
+    Their shapes are known.
+    """
     insertion = Insertion(graph)
-    all_with_bias = (
-        node
-        for node in graph.nodes
-        if node.onnx_op in _CONVOLUTIONS and len(node.inputs) > 2  # noqa: PLR2004
-    )
-    for node in folded_layers(graph) or all_with_bias:
+    for node in layers:
         output = node.outputs[0]
-        dims = known_dims(graph.tensors[output].shape)
-        if dims is None:
-            continue
-        channels = (dims[1],)
+        shape = graph.tensors[output].shape
+        channels = (shape or ())[1:2]
         names = ("scale", "bias", "running_mean", "running_var")
         operands = [insertion.weight(f"{node.name}/{n}", output, channels) for n in names]
-        shape = graph.tensors[output].shape
         part = Part("BatchNormalization", (output, *operands))
         insertion.take_over(output, insertion.node(node, part, output, shape))
-        insertion.drop_input(node, 2)
+        if not has_own_bias(node):
+            insertion.drop_input(node, 2)
     return insertion.done()
 
 
-def with_dropout(graph: Graph) -> Graph:
-    """Put a Dropout behind each softmax of an attention and each linear layer before a sum.
-
-    That is where transformers have it; and before each linear layer but the first of a classifier.
-    """
+def with_dropout(graph: Graph, layers: Iterable[Node]) -> Graph:
+    """Put a Dropout behind each of some nodes."""
     insertion = Insertion(graph)
+    for node in layers:
+        output = node.outputs[0]
+        shape = graph.tensors[output].shape
+        part = Part("Dropout", (output,), {"ratio": _RATIO, "is_test": 0}, opset=1)
+        insertion.take_over(output, insertion.node(node, part, output, shape))
+    return insertion.done()
+
+
+def dropped_nodes(graph: Graph) -> tuple[Node, ...]:
+    """The nodes behind which there was a Dropout, if there was any.
+
+    None where the file runs Dropout itself. Where torch.export has left a Dropout module's node (an
+    Identity), it is those. Else it is where networks have them: behind each softmax of an
+    attention, behind each linear layer before a sum, and before each linear layer but the first of
+    a classifier.
+    """
+    if any(node.onnx_op == "Dropout" for node in graph.nodes):
+        return ()
+    modules = tuple(node for node in graph.nodes if _is_dropout_module(node))
+    if modules:
+        return modules
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in node.reads:
             readers.setdefault(name, []).append(node)
-    for node in graph.nodes:
-        if any(_is_dropped(graph, node, reader) for reader in readers.get(node.outputs[0], ())):
-            output = node.outputs[0]
-            shape = graph.tensors[output].shape
-            part = Part("Dropout", (output,), {"ratio": _RATIO, "is_test": 0}, opset=1)
-            insertion.take_over(output, insertion.node(node, part, output, shape))
-    return insertion.done()
+    return tuple(
+        node
+        for node in graph.nodes
+        if any(_is_dropped(graph, node, reader) for reader in readers.get(node.outputs[0], ()))
+    )
+
+
+def _is_dropout_module(node: Node) -> bool:
+    """Whether the innermost module of a node is a Dropout that does nothing in inference."""
+    is_identity = node.onnx_op == "Identity"
+    return is_identity and _DROPOUT_MODULE in node.metadata.get(_HIERARCHY, "")
 
 
 def _is_dropped(graph: Graph, node: Node, reader: Node) -> bool:

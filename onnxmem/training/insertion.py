@@ -1,6 +1,6 @@
 """Nodes and weights put into a graph: what a file leaves out, or what is only supposed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from onnxmem.model import Graph, Node, Role, Tensor
@@ -48,10 +48,7 @@ class Insertion:
         return output
 
     def drop_input(self, node: Node, place: int) -> None:
-        """Leave a node's inputs from a place on out, and the weights that they are."""
-        for name in node.inputs[place:]:
-            if name and self.tensors[name].role is Role.WEIGHT:
-                self.tensors.pop(name, None)
+        """Leave a node's inputs from a place on out, and the weights that no node reads then."""
         self.shortened[node.name] = place
 
     def take_over(self, name: str, by: str) -> None:
@@ -66,8 +63,17 @@ class Insertion:
             inputs = inputs[: self.shortened.get(node.name)]
             nodes.append(replace(node, inputs=inputs) if inputs != node.inputs else node)
             nodes += self.behind.get(node.name, ())
+        self._remove_unread_weights(nodes)
         outputs = tuple(self.renamed.get(name, name) for name in self.graph.outputs)
         return replace(self.graph, nodes=tuple(nodes), outputs=outputs, tensors=self.tensors)
+
+    def _remove_unread_weights(self, nodes: Iterable[Node]) -> None:
+        """Remove the weights that only dropped inputs read: layers may share a bias."""
+        read = {name for node in nodes for name in node.reads}
+        for node in self.graph.nodes:
+            for name in node.inputs[self.shortened.get(node.name, len(node.inputs)) :]:
+                if name in self.tensors.keys() - read and self.tensors[name].role is Role.WEIGHT:
+                    del self.tensors[name]
 
     def _tensor(self, name: str, like: str, shape: Shape | None, role: Role) -> str:
         self.tensors[name] = Tensor(name, self.tensors[like].dtype, shape, role)

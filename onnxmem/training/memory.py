@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from onnxmem.findings import Finding
 from onnxmem.recipe import Recipe
+from onnxmem.training.folded import BatchNorms
 from onnxmem.training.heap import Block, Kind, Phase, StepTrace
 
 
@@ -15,6 +16,14 @@ class CheckpointOption:
     peak_bytes: int
     extra_flops: int
     """Forward FLOPs computed again in the backward pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakRange:
+    """The training peak without and with what a file leaves open."""
+
+    low_bytes: int
+    high_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +52,8 @@ class TrainingMemory:
     unknown: tuple[str, ...] = ()
     """Tensors and nodes that the figures leave out: they are lower bounds."""
     findings: tuple[Finding, ...] = ()
+    batchnorms: BatchNorms
+    """Those that the export folded away, and what became of them here."""
 
     @property
     def forward_peak_bytes(self) -> int:

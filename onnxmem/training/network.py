@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from onnxmem.findings import Finding, listed
-from onnxmem.model import Graph
+from onnxmem.model import Graph, Node
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.recipe import Recipe
 from onnxmem.training.adapters import with_adapters
-from onnxmem.training.assumptions import folded_layers, with_batchnorm, with_dropout
+from onnxmem.training.assumptions import dropped_nodes, with_batchnorm, with_dropout
 from onnxmem.training.composites import as_run
+from onnxmem.training.folded import BatchNorms, folded_layers
 from onnxmem.training.in_place import inputs_kept_in_vain
 from onnxmem.units import plural
 
@@ -21,18 +22,16 @@ class Network:
     graph: Graph
     parameters: Parameters
     findings: tuple[Finding, ...]
+    batchnorms: BatchNorms
 
 
 def network_of(graph: Graph, recipe: Recipe) -> Network:
     """Read a graph as the framework trains it by a recipe."""
-    findings: list[Finding] = []
-    folded = folded_layers(graph)
-    if folded and not recipe.assume_batchnorm:
-        findings.append(_folded_finding([node.name for node in folded]))
-    if recipe.assume_batchnorm:
-        graph = with_batchnorm(graph)
+    graph, batchnorms, findings = _with_batchnorms(graph, recipe)
     if recipe.assume_dropout:
-        graph = with_dropout(graph)
+        dropped = dropped_nodes(graph)
+        findings.append(_dropout_finding(tuple(node.name for node in dropped)))
+        graph = with_dropout(graph, dropped)
     graph = as_run(graph, fused_attention=recipe.attention == "fused")
     if not recipe.in_place_activations and (kept := inputs_kept_in_vain(graph)):
         findings.append(_in_place_finding(kept))
@@ -42,16 +41,70 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
         findings += (Finding("freeze_matches_nothing", _no_match(each)) for each in missed)
     if recipe.lora_rank is not None:
         graph, found = with_adapters(graph, found, recipe.lora_rank)
-    return Network(graph, found, tuple(findings))
+    return Network(graph, found, tuple(findings), batchnorms)
 
 
-def _folded_finding(names: list[str]) -> Finding:
+def _with_batchnorms(graph: Graph, recipe: Recipe) -> tuple[Graph, BatchNorms, list[Finding]]:
+    """Put back what the file shows; where it doesn't tell, what the recipe assumes."""
+    assumed = recipe.assume_batchnorm
+    layers = folded_layers(graph)
+    certain, possible = _names(layers.certain), _names(layers.possible)
+    if assumed is None:
+        put_back, found = layers.certain, BatchNorms(certain, unknown=possible)
+    elif assumed:
+        put_back = (*layers.certain, *layers.possible)
+        found = BatchNorms(_names(put_back))
+    else:
+        put_back, found = (), BatchNorms(left_out=certain)
+    findings = []
+    if assumed is not False and certain:
+        findings.append(_put_back_finding(certain))
+    if assumed and possible:
+        findings.append(_assumed_finding(possible))
+    if assumed and not put_back:
+        findings.append(_NO_BATCHNORM)
+    return with_batchnorm(graph, put_back), found, findings
+
+
+def _names(nodes: tuple[Node, ...]) -> tuple[str, ...]:
+    return tuple(node.name for node in nodes)
+
+
+_NO_BATCHNORM = Finding(
+    "no_batchnorm",
+    "--assume-batchnorm has no effect: no layer has the trace of a folded BatchNormalization, and "
+    "none could have had one",
+)
+
+
+def _put_back_finding(names: tuple[str, ...]) -> Finding:
     text = (
-        f"{plural(len(names), 'layer')} with the trace of a BatchNormalization that the "
-        f"export folded away: {listed(names)}; training it keeps 15 to 50 % more: export with "
-        "optimize=False, or say --assume-batchnorm"
+        f"{len(names):,} BatchNormalization put back that the export folded into the layer before: "
+        f"{listed(names)}; --no-assume-batchnorm leaves them out"
     )
-    return Finding("folded_batchnorm", text, names[0])
+    return Finding("batchnorm_put_back", text, names[0])
+
+
+def _assumed_finding(names: tuple[str, ...]) -> Finding:
+    text = (
+        f"{len(names):,} BatchNormalization assumed, as asked, behind convolutions with a bias of "
+        f"which the file doesn't tell whether they had one: {listed(names)}"
+    )
+    return Finding("batchnorm_assumed", text, names[0])
+
+
+def _dropout_finding(names: tuple[str, ...]) -> Finding:
+    if not names:
+        text = (
+            "--assume-dropout has no effect: the network has Dropout already, or no place where it "
+            "is usual"
+        )
+        return Finding("no_dropout", text)
+    text = (
+        f"{len(names):,} Dropout assumed, as asked, behind {listed(names)}: an inference export "
+        "doesn't tell where Dropout was"
+    )
+    return Finding("dropout_assumed", text, names[0])
 
 
 def _in_place_finding(names: tuple[str, ...]) -> Finding:

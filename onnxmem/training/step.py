@@ -138,6 +138,7 @@ class _Step:
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
             findings=self.network.findings,
+            batchnorms=self.network.batchnorms,
         )
 
     def _held(self, losses: OutputLosses) -> tuple[Block, ...]:

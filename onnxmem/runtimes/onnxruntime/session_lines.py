@@ -143,7 +143,10 @@ def _is_alike(one: Replay, other: Replay) -> bool:
 def _is_same_form(one: _Figures, other: _Figures) -> bool:
     """Whether two sessions have the same tensors and scratch of the same form."""
     forms = [
-        [(len(s.blocks), len(s.per_pass), s.num_before_outputs, s.freed_after) for s in each.scratches]
+        [
+            (len(s.blocks), len(s.per_pass), s.num_before_outputs, s.freed_after)
+            for s in each.scratches
+        ]
         for each in (one, other)
     ]
     return [*one.tensors] == [*other.tensors] and forms[0] == forms[1]

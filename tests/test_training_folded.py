@@ -1,0 +1,256 @@
+"""What tells a layer that a BatchNormalization was folded into from one that has a bias."""
+
+from collections.abc import Mapping
+
+import pytest
+from graphs import model_of
+
+from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.training.folded import folded_layers, has_own_bias
+
+NET = """
+    agraph (float[2,3,11,11] x) => (float y)
+    <float[7,3,3,3] w, float[7] b, float[13,7,3,3] v, float[13] c {more}> {{
+        h = {layer}(x, w, b)
+        a = Relu(h)
+        n = {norm}
+        o = Conv(n, v, c)
+        y = Relu(o)
+    }}"""
+PLAIN = {"w": "stem.weight", "b": "stem.bias", "v": "head.weight", "c": "head.bias"}
+UNTOLD = {"w": "v1", "b": "v2", "v": "head.weight", "c": "head.bias"}
+
+
+def graph_of_net(
+    names: Mapping[str, str],
+    *,
+    layer: str = "Conv",
+    norm: str = "Identity(a)",
+    more: str = "",
+    nodes: Mapping[int, str] | None = None,
+    metadata: Mapping[str, str] | None = None,
+) -> Graph:
+    """Two convolutions, the first of them `h`; `pkg.` metadata is that node's."""
+    text = NET.format(layer=layer, norm=norm, more=more)
+    if layer == "ConvTranspose":
+        text = text.replace("float[7,3,3,3] w", "float[3,7,3,3] w")
+    model = model_of(text)
+    for weight in model.graph.initializer:
+        weight.name = names.get(weight.name, weight.name)
+    for index, node in enumerate(model.graph.node):
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        node.name = (nodes or {}).get(index, "")
+    for key, value in (metadata or {}).items():
+        owner = model.graph.node[0] if key.startswith("pkg.") else model
+        owner.metadata_props.add(key=key, value=value)
+    return build(prepare(ModelFile("<text>", model, 0)), Request()).graph
+
+
+def found(graph: Graph) -> tuple[list[str], list[str]]:
+    """The outputs of the layers that are certain, and of those that are possible."""
+    layers = folded_layers(graph)
+    return (
+        [node.outputs[0] for node in layers.certain],
+        [node.outputs[0] for node in layers.possible],
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"w": "onnx::Conv_66", "b": "onnx::Conv_67"},
+        {"w": "stem/onnx::Conv_66", "b": "stem/onnx::Conv_67"},
+        {"h": "65", "w": "66", "b": "67"},
+        {"w": "stem.weight", "b": "stem.weight_bias"},
+        {"h": "getitem", "w": "stem.weight", "b": "stem.bias"},
+        {"h": "stem/getitem_12", "w": "stem.weight", "b": "stem.bias"},
+        {"h": "_native_batch_norm_legit_no_training_3"},
+        {"h": "batch_norm_1"},
+        {"w": "ConvBnFusion_W_stem.weight", "b": "ConvBnFusion_BN_B_bn.bias"},
+        {"w": "m/Conv2D_weights_fused_bn:0", "b": "m/Conv2D_bias_fused_bn:0"},
+        {"w": "m/kernel", "b": "m/Conv2D_bn_offset"},
+        {"w": "conv2d_W_new", "b": "conv2d_B_new"},
+        {"h": "/bn1/BatchNormalization_output_0"},
+        {"h": "model/bn/FusedBatchNormV3:0"},
+        {"h": "resnetv17_batchnorm0_fwd"},
+        {"h": "m/re_lu/Relu;m/bn/FusedBatchNormV3;m/conv2d/Conv2D"},
+    ],
+)
+def test_each_tool_that_folds_leaves_its_names(names: dict[str, str]) -> None:
+    graph = graph_of_net({**PLAIN, **names})
+    assert found(graph) == ([names.get("h", "h")], [])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        PLAIN,
+        {"w": "onnx::Conv_66"},
+        {"w": "stem.parametrizations.weight.original1"},
+        {"h": "getitems"},
+        {"a": "getitem"},
+        {"w": "427", "b": "stem.bias"},
+        {"w": "conv1_w_0", "b": "conv1_b_0"},
+        {"w": "conv2d/kernel:0", "b": "conv2d/bias:0"},
+        {"w": "const_fold_opt__664", "b": "m/conv2d/BiasAdd/ReadVariableOp"},
+        {"h": "/batchnorm_block/conv/Conv_output_0"},
+    ],
+)
+def test_a_bias_that_keeps_its_name_is_the_layers_own(names: dict[str, str]) -> None:
+    """A weight that is worked out (weight_norm) has a tool's name, and its bias has not."""
+    assert found(graph_of_net({**PLAIN, **names})) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"w": "v353", "b": "v354"},
+        {"w": "427", "b": "428", "h": "785"},
+        {"w": "onnx::Conv_66", "b": "onnx::Conv_68"},
+        {"w": "66", "b": "onnx::Conv_67"},
+        {"w": "_v_81", "b": "_v_82"},
+        {"w": "stem.weight", "b": "norm.bias"},
+    ],
+)
+def test_names_that_say_nothing_leave_it_open(names: dict[str, str]) -> None:
+    assert found(graph_of_net({**PLAIN, **names})) == ([], ["h" if "h" not in names else "785"])
+
+
+def test_numbers_in_a_row_over_all_weights_are_those_of_a_frozen_module() -> None:
+    """The script exporter counts the output that a fold makes: a number is left out before each."""
+    names = {"w": "onnx::Conv_5", "b": "onnx::Conv_6", "v": "onnx::Conv_7", "c": "onnx::Conv_8"}
+    certain, _ = found(graph_of_net(names))
+    assert certain == ["h"]
+    certain, _ = found(graph_of_net({**names, "w": "onnx::Conv_4", "b": "onnx::Conv_5"}))
+    assert certain == ["h", "o"]
+
+
+def test_the_script_exporter_folds_into_conv_alone() -> None:
+    names = {"w": "onnx::Conv_66", "b": "onnx::Conv_67"}
+    assert found(graph_of_net({**PLAIN, **names}, layer="ConvTranspose")) == ([], ["h"])
+
+
+TARGET = (
+    "%{0} : [num_users=1] = call_function[target=torch.ops.aten.{1}](args = (%x,), kwargs = {{}})"
+)
+
+
+def test_metadata_says_what_a_layer_was_made_of() -> None:
+    """Whatever its names are."""
+    for target, certain in (
+        ("_native_batch_norm_legit_no_training.default", ["h"]),
+        ("batch_norm.default", ["h"]),
+        ("conv2d.default", []),
+    ):
+        text = TARGET.format("batch_norm", target)
+        assert found(graph_of_net(UNTOLD, metadata={"pkg.torch.onnx.fx_node": text})) == (
+            certain,
+            [],
+        )
+    rules = {"pkg.onnxscript.rewriter.rule_name": "RemoveOptionalBias, FuseBatchNormIntoConv"}
+    assert found(graph_of_net(PLAIN, metadata=rules)) == (["h"], [])
+
+
+def test_a_linear_layer_is_told_by_its_output() -> None:
+    text = """
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,7] w, float[7,5] v, float[5] c> {
+            getitem = Gemm(x, w)
+            a = Relu(getitem)
+            y = Gemm(a, v, c)
+        }"""
+    graph = build(prepare(ModelFile("<text>", model_of(text), 0)), Request()).graph
+    assert found(graph) == (["getitem"], [])
+
+
+def test_onnxsim_lists_what_it_removed() -> None:
+    names = {**PLAIN, "w": "_v_81", "b": "_v_82"}
+    removed = {"onnxsim.removed_nodes": "Identity (i), BatchNormalization (bn1)"}
+    assert found(graph_of_net(names, metadata=removed)) == (["h"], [])
+    other = {"onnxsim.removed_nodes": "Identity (BatchNormalization)"}
+    assert found(graph_of_net(names, metadata=other)) == ([], ["h"])
+
+
+def test_ultralytics_fuses_its_blocks_before_the_export() -> None:
+    names = {**PLAIN, "w": "model.0.conv.weight", "b": "model.0.conv.bias"}
+    assert found(graph_of_net(names, metadata={"author": "Ultralytics"})) == (["h"], [])
+    assert found(graph_of_net(names)) == ([], [])
+
+
+def test_a_module_missing_before_the_activation_leaves_it_open() -> None:
+    """Fused in Python: names stay, and the Identity in place of the normalization is no node."""
+    for layer, activation in (
+        ("/model.0/conv/Conv", "/model.0/act/Relu"),
+        ("/features/features.0/Conv", "/features/features.2/Relu"),
+    ):
+        graph = graph_of_net(PLAIN, nodes={0: layer, 1: activation})
+        assert found(graph) == ([], ["h"])
+    for activation in ("/features/features.1/Relu", "/features/features.3/Relu", "/other.2/Relu"):
+        graph = graph_of_net(PLAIN, nodes={0: "/features/features.0/Conv", 1: activation})
+        assert found(graph) == ([], [])
+
+
+def test_statistics_that_nothing_reads_belong_to_layers_of_their_size() -> None:
+    """Where they are as many; else it is open which layers they were of."""
+    one = ", float[7] bn.running_mean, float[7] bn.running_var"
+    assert found(graph_of_net(PLAIN, more=_quoted(one))) == (["h"], [])
+    two = one + ", float[7] other.running_mean"
+    assert found(graph_of_net(PLAIN, more=_quoted(two))) == ([], ["h"])
+    assert found(graph_of_net(PLAIN, more=", float[5] running_mean")) == ([], [])
+
+
+def _quoted(text: str) -> str:
+    return text.replace("bn.running", "bn_running").replace("other.running", "other_running")
+
+
+@pytest.mark.parametrize(
+    ("norm", "more"),
+    [
+        ("InstanceNormalization(a, s, t)", ", float[7] s, float[7] t"),
+        ("LayerNormalization(a, s, t)", ", float[9] s, float[9] t"),
+    ],
+)
+def test_a_network_with_another_normalization_has_no_second(norm: str, more: str) -> None:
+    assert found(graph_of_net(UNTOLD)) == ([], ["h"])
+    assert found(graph_of_net(UNTOLD, norm=norm, more=more)) == ([], [])
+
+
+def test_a_normalization_left_behind_a_convolution_says_that_nothing_folds() -> None:
+    text = """
+        agraph (float[2,3,11,11] x) => (float y)
+        <float[7,3,3,3] v1, float[7] v2, float[7,7,3,3] w, float[7] s> {
+            h = Conv(x, v1, v2)
+            a = Relu(h)
+            o = Conv(a, w)
+            y = BatchNormalization(o, s, s, s, s)
+        }"""
+    graph = build(prepare(ModelFile("<text>", model_of(text), 0)), Request()).graph
+    assert found(graph) == ([], [])
+
+
+def test_a_layer_of_computed_weights_or_one_that_cuts_patches_had_none() -> None:
+    computed = NET.format(layer="Conv", norm="Identity(a)", more="").replace(
+        "h = Conv(x, w, b)", "u = Neg(w)  h = Conv(x, u, b)"
+    )
+    computed = computed.replace("Conv(n, v, c)", "Conv(n, v)")
+    graph = build(prepare(ModelFile("<text>", model_of(computed), 0)), Request()).graph
+    assert found(graph) == ([], [])
+    patches = """
+        agraph (float[2,3,4,4] x) => (float y) <float[7,3,2,2] v1, float[7] v2> {
+            h = Conv <strides = [2, 2]> (x, v1, v2)
+            y = Flatten(h)
+        }"""
+    graph = build(prepare(ModelFile("<text>", model_of(patches), 0)), Request()).graph
+    assert found(graph) == ([], [])
+
+
+def test_where_some_layers_bear_a_trace_the_others_are_plain() -> None:
+    """The tool that folds names each layer anew that it folds into."""
+    names = {"w": "v1", "b": "v2", "v": "onnx::Conv_66", "c": "onnx::Conv_67"}
+    assert found(graph_of_net(names)) == (["o"], [])
+
+
+def test_a_folded_layer_keeps_a_bias_of_its_own() -> None:
+    layers = graph_of_net({**PLAIN, "c": "head.weight_bias"}).nodes
+    assert has_own_bias(layers[0])
+    assert not has_own_bias(layers[3])
