@@ -33,7 +33,7 @@ KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
     *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
-    *("layers", "findings", "kv_cache", "verdict"),
+    *("layers", "findings", "kv_cache", "verdict", "devices"),
 )
 """Of every row, in order."""
 VERDICT_KEYS: Final = (
@@ -113,6 +113,7 @@ def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool
         ],
         "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
         "verdict": _verdict(analysis),
+        "devices": None,
     }
 
 

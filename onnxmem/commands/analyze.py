@@ -108,7 +108,7 @@ def run(arguments: Namespace) -> int:
     summed = None if tally is None else partial(tally.summary, held)
     state = _Run(arguments.strict, progress, tally)
     with ExitStack() as stack:
-        tasks = _tasks(names, arguments, form, shown, stack)
+        tasks = _tasks(names, arguments, form, held, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
         look = Look(
             paint=coloured if _is_coloured(arguments) else str,
@@ -162,7 +162,12 @@ def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
 
 
 def _tasks(
-    names: Sequence[str], arguments: Namespace, form: str, shown: Pages, stack: ExitStack
+    names: Sequence[str],
+    arguments: Namespace,
+    form: str,
+    held: "tuple[Place, ...]",
+    shown: Pages,
+    stack: ExitStack,
 ) -> Iterator[Task]:
     """One task at a time: what is asked is the same of all."""
     task = Task(
@@ -171,6 +176,7 @@ def _tasks(
         questions=_questions(arguments) | {"one_of_several": len(names) > 1},
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or arguments.cache is not None,
+        places=held,
         render=_render(arguments) if form == "text" else None,
         render_page=shown.render,
         cache=None if arguments.cache is None else registry.open_cache(arguments.cache),

@@ -1,13 +1,16 @@
-"""What a registry is held against: devices by name, sizes, or the sizes that GPUs come in."""
+"""What models are compared with: devices by name, sizes, or the sizes that GPUs come in."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from onnxmem.devices import Catalogue, Device
+from onnxmem.errors import OnnxmemError
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Basis, basis_for
+from onnxmem.fitting import Basis, Setup, Standing, Verdict, basis_for, standing_of
+from onnxmem.question import Question
+from onnxmem.settings import Settings
 
 _NUM_COMMON: Final = 8
 """Sizes of GPUs, those that the most devices of the catalogue have."""
@@ -15,7 +18,7 @@ _NUM_COMMON: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Memory that models are held against one by one."""
+    """Memory that models are compared with one by one."""
 
     name: str
     limit_bytes: int
@@ -23,13 +26,41 @@ class Place:
     """``None``: a bare size."""
     flash_bytes: int | None = None
 
-    def basis(self, *, train: bool) -> Basis:
-        """The figure that is held against it: the one of ``onnxmem fit`` where a row has it.
+    def basis(self, settings: Settings) -> Basis:
+        """The figure that is compared with it: the one of ``onnxmem fit``."""
+        runtime = next(iter(settings.runtimes), None)
+        return basis_for(self.kind, train=settings.train, runtime=runtime, basis=settings.basis)
 
-        A run is held as weights + inputs + in-place peak: no runtime is asked of a registry.
-        """
-        runtime = None if self.kind == "mcu" else "none"
-        return basis_for(self.kind, train=train, runtime=runtime)
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A model on a device."""
+
+    place: Place
+    basis: Basis
+    verdict: Verdict
+    num_bytes: int | None
+    """What is compared; ``None`` where it cannot be had."""
+
+
+def verdicts_on(question: Question, places: Iterable[Place]) -> Iterator[Placed]:
+    """What becomes of a model on each of some devices, as ``onnxmem fit`` says."""
+    accepted = frozenset(question.settings.accepted)
+    found: dict[Basis, Standing | None] = {}
+    for place in places:
+        basis = place.basis(question.settings)
+        if basis not in found:
+            setup = Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
+            try:
+                found[basis] = standing_of((question,), setup)
+            except OnnxmemError:
+                found[basis] = None
+        standing = found[basis]
+        if standing is None:
+            yield Placed(place, basis, Verdict.UNKNOWN, None)
+            continue
+        verdict = standing.verdict(place.limit_bytes, place.flash_bytes)
+        yield Placed(place, basis, verdict, standing.held.total_bytes)
 
 
 def places_of(names: Iterable[str], devices: Catalogue) -> tuple[Place, ...]:
@@ -44,17 +75,15 @@ def places_of(names: Iterable[str], devices: Catalogue) -> tuple[Place, ...]:
 def common_sizes(devices: Catalogue) -> tuple[Place, ...]:
     """The memory sizes that most NVIDIA GPUs of a catalogue have, the smallest first.
 
-    What counts is the least that is usable of such a GPU: it holds on every one of that size.
+    A size is what a program may have, as everywhere; a card may offer less of what it is sold with.
     """
     gpus = sorted(
         (device for device in devices.devices if device.kind == "cuda"), key=_memory_bytes
     )
-    groups = [(size, list(group)) for size, group in groupby(gpus, key=_memory_bytes)]
-    groups.sort(key=lambda each: (-len(each[1]), each[0]))
-    return tuple(
-        Place(f"{size / 2**30:g} GiB GPU", min(each.limit_bytes for each in group), "cuda")
-        for size, group in sorted(groups[:_NUM_COMMON], key=lambda each: each[0])
-    )
+    groups = [(size, len(list(group))) for size, group in groupby(gpus, key=_memory_bytes)]
+    groups.sort(key=lambda each: (-each[1], each[0]))
+    sizes = sorted(size for size, _ in groups[:_NUM_COMMON])
+    return tuple(Place(f"{size / 2**30:g} GiB", size) for size in sizes)
 
 
 def _memory_bytes(device: Device) -> int:

@@ -47,7 +47,8 @@ class Fitting:
     """How many models one place holds, one at a time."""
 
     place: Place
-    basis: Basis
+    basis: Basis | None
+    """What is compared; ``None`` where no model came so far."""
     fits: int
     tight: int
     does_not_fit: int
@@ -94,6 +95,8 @@ class Tally:
     _models: list[_Model] = field(default_factory=list)
     _faults: Counter[str] = field(default_factory=Counter)
     _train: bool = False
+    _bases: dict[str, Basis] = field(default_factory=dict)
+    """What is compared with each device."""
 
     def add(self, row: Row) -> None:
         """Count a row in."""
@@ -101,12 +104,14 @@ class Tally:
         if status == "error":
             self._faults[cast("Mapping[str, str]", row["error"])["code"]] += 1
         self._train = self._train or row["training"] is not None
+        devices = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
+        self._bases |= {each["name"]: Basis(each["basis"]) for each in devices}
         self._models.append(
             _Model(
                 path=cast("str", row["path"]),
                 status=status,
                 figures=tuple(bytes_at(row, keys) for keys in _FIGURES.values()),
-                verdicts=_verdicts(row),
+                verdicts={sys.intern(e["name"]): Verdict(e["verdict"]) for e in devices},
             )
         )
 
@@ -125,14 +130,9 @@ class Tally:
             heaviest_by=by,
             heaviest=tuple(heaviest[:NUM_HEAVIEST]),
             fittings=tuple(
-                _fitting(place, place.basis(train=self._train), self._models) for place in places
+                _fitting(place, self._bases.get(place.name), self._models) for place in places
             ),
         )
-
-
-def _verdicts(row: Row) -> dict[str, Verdict]:
-    found = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
-    return {sys.intern(each["name"]): Verdict(each["verdict"]) for each in found}
 
 
 def percentile(ordered: Sequence[int], percent: int) -> int:
@@ -157,7 +157,7 @@ def _figure(name: str, models: Sequence[_Model]) -> Figure:
     )
 
 
-def _fitting(place: Place, basis: Basis, models: Sequence[_Model]) -> Fitting:
+def _fitting(place: Place, basis: Basis | None, models: Sequence[_Model]) -> Fitting:
     verdicts = Counter(model.verdicts.get(place.name, Verdict.UNKNOWN) for model in models)
     return Fitting(
         place,

@@ -13,6 +13,7 @@ from onnxmem.collecting import without_collection
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
+from onnxmem.registry.places import Place, verdicts_on
 from onnxmem.rows import Failure, Row
 from onnxmem.sources import is_remote, local_file
 
@@ -62,6 +63,8 @@ class Task:
     with_layers: bool = False
     with_peak_rows: bool = True
     """Left out where nobody reads them: to work them out takes as long as an arena."""
+    places: tuple[Place, ...] = ()
+    """What the model is compared with."""
     render: Render | None = None
     render_page: Render | None = None
     cache: "Cache | None" = None
@@ -104,7 +107,7 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
     if task.cache is None:
         return _answered(task, path, analyse)
     before = registry.stamp_of(path)
-    key = task.cache.key(path, {**task.questions, "layers": task.with_layers})
+    key = task.cache.key(path, {**task.questions, **_of_row(task)})
     entry = None if task.render_page else task.cache.get(key)
     # The text names the model and breaks its lines by the name.
     if entry is not None and (task.render is None or entry["text_of"] == task.name):
@@ -122,10 +125,20 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
     analysis = analyse(path, **task.questions)
     if path != task.name:
         analysis = replace(analysis, path=task.name)
+    row = rows.row(analysis, with_layers=task.with_layers, with_peak_rows=task.with_peak_rows)
+    if task.places:
+        row["devices"] = [
+            {
+                "name": printable(each.place.name),
+                "limit_bytes": each.place.limit_bytes,
+                "basis": each.basis.value,
+                "bytes": each.num_bytes,
+                "verdict": each.verdict.value,
+            }
+            for each in verdicts_on(analysis.question, task.places)
+        ]
     return Outcome(
-        row=_plain(
-            rows.row(analysis, with_layers=task.with_layers, with_peak_rows=task.with_peak_rows)
-        ),
+        row=_plain(row),
         text=None if task.render is None else task.render(analysis),
         page=None if task.render_page is None else task.render_page(analysis),
         faults=[
@@ -135,6 +148,12 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
             if finding.code == "runtime_failed" or finding == analysis.measured
         ],
     )
+
+
+def _of_row(task: Task) -> dict[str, object]:
+    """What a row depends on beside the question."""
+    places = [(each.name, each.limit_bytes, each.kind, each.flash_bytes) for each in task.places]
+    return {"layers": task.with_layers, "places": places}
 
 
 def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:

@@ -1,7 +1,6 @@
 """The faces of a registry: a table of one row a model, its summary, and one JSON document."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -70,8 +69,9 @@ def summary_row(summary: Summary) -> Row:
             {
                 "name": each.place.name,
                 "limit_bytes": each.place.limit_bytes,
-                "basis": each.basis.value,
+                "basis": each.basis and each.basis.value,
                 "fits": each.fits,
+                "tight": each.tight,
                 "does_not_fit": each.does_not_fit,
                 "unknown": each.unknown,
             }
@@ -165,11 +165,11 @@ def _fitting_section(summary: Summary) -> list[str]:
     for each in summary.fittings:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
-        remark = f"{limit} fit, {each.does_not_fit:,} too large{unknown}"
+        tight = f", {each.tight:,} tight" if each.tight else ""
+        remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}"
         lines.append(figure(f"  {each.place.name}", each.place.limit_bytes, remark))
-    bases = Counter(each.basis for each in summary.fittings)
-    for basis in bases:
-        lines += prose("  held: ", BASES[basis])
+    for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
+        lines += prose("  compared: ", BASES[basis])
     return lines
 
 

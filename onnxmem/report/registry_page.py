@@ -155,21 +155,21 @@ def _fits(summary: Summary) -> Iterator[str]:
     """How many models each place holds, one at a time."""
     if not summary.fittings:
         return
-    heads = [("place", False), ("memory", True)]
-    heads += [(each, True) for each in ("fit", "too large", "unknown")]
+    heads = [("device", False), ("memory", True)]
+    heads += [(each, True) for each in ("fit", "tight", "too large", "unknown")]
     rows = [
         (
             Cell(name(each.place.name)),
             _bytes_cell(each.place.limit_bytes),
             *(
                 Cell(f"{count:,}", count, is_number=True)
-                for count in (each.fits, each.does_not_fit, each.unknown)
+                for count in (each.fits, each.tight, each.does_not_fit, each.unknown)
             ),
         )
         for each in summary.fittings
     ]
-    bases = dict.fromkeys(BASES[each.basis] for each in summary.fittings)
-    remark = f"Each model alone. Held: {'; '.join(bases)}."
+    bases = dict.fromkeys(BASES[each.basis] for each in summary.fittings if each.basis)
+    remark = f"Each model alone. Compared: {'; '.join(bases)}."
     yield section("fits", "What fits", table("fits-table", heads, rows), remark)
 
 

@@ -6,7 +6,7 @@ from html import escape
 
 from onnxmem.report.page import markup
 from onnxmem.report.page.figures import Figures
-from onnxmem.units import format_bytes, format_count
+from onnxmem.units import format_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,25 +37,15 @@ def text(key: str, figures: Figures) -> str:
     return f'<span class="name" data-text="{escape(key)}">{said}</span>'
 
 
-def verdict(key: str, figures: Figures, limit_bytes: int) -> str:
-    """Whether a figure is within a limit."""
-    value = figures.numbers.get(key)
-    said = verdict_text(value, limit_bytes)
-    state = "unknown" if value is None else "fits" if value <= limit_bytes else "over"
+def verdict(name: str, figures: Figures) -> str:
+    """The verdict on one size of memory."""
+    key = f"verdict.{name}"
+    said = figures.texts.get(key, "")
+    state = said.partition(":")[0].replace("does not fit", "over")
     return (
-        f'<span class="verdict" data-state="{state}" data-verdict="{escape(key)}"'
-        f' data-limit="{limit_bytes}">{said}</span>'
+        f'<span class="verdict" data-state="{escape(state)}" data-verdict'
+        f' data-text="{escape(key)}">{escape(said)}</span>'
     )
-
-
-def verdict_text(num_bytes: int | None, limit_bytes: int) -> str:
-    """The words of the text report."""
-    if num_bytes is None:
-        return "nothing is known of it"
-    free_bytes = limit_bytes - num_bytes
-    if free_bytes < 0:
-        return f"does not fit: {format_bytes(-free_bytes)} over"
-    return f"fits: {format_bytes(free_bytes)} free"
 
 
 def ratio(key: str, to: str, figures: Figures) -> str:

@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from html import escape
 
 from onnxmem.analysis import Analysis
-from onnxmem.capacity import LARGEST_BATCH
-from onnxmem.devices import catalogue
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Basis
-from onnxmem.registry.places import common_sizes
+from onnxmem.fitting import BASES, basis_for
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.page import markup
-from onnxmem.report.page.figure import figure, verdict, verdict_text
+from onnxmem.report.page.figure import figure, verdict
 from onnxmem.report.page.markup import Cell, section
-from onnxmem.report.page.stops import Stops
+from onnxmem.report.page.stops import BUDGET, Stops, places_shown
 from onnxmem.report.page.terms import NAMES
+from onnxmem.report.verdict import reach_lines, terms_lines
 from onnxmem.units import format_bytes
 
 
@@ -75,61 +73,46 @@ def fits_section(analysis: Analysis, stops: Stops) -> str:
     """What it fits: the budget, or the sizes that GPUs come in."""
     if analysis.settings.budget_bytes is not None:
         return _budget_section(analysis, stops, analysis.settings.budget_bytes)
-    rows = []
-    for place in common_sizes(catalogue(None)):
-        is_torch = place.basis(train=analysis.settings.train) is Basis.TORCH
-        key = "training.cuda.total_bytes" if is_torch else "total_bytes"
-        rows.append(
-            (
-                Cell(escape(place.name)),
-                Cell(markup.size(place.limit_bytes), place.limit_bytes, is_number=True),
-                Cell(verdict(key, stops.asked.figures, place.limit_bytes)),
-            )
+    rows = [
+        (
+            Cell(escape(place.name)),
+            Cell(markup.size(place.limit_bytes), place.limit_bytes, is_number=True),
+            Cell(verdict(place.name, stops.asked.figures)),
         )
-    what = "ON CUDA" if analysis.settings.train else "RUN, without a runtime's overhead,"
-    remark = f"{what} is held against the memory that the catalogue's GPUs let a process have."
-    heads = (("memory", False), ("usable", True), ("verdict", False))
+        for place in places_shown(None)
+    ]
+    asked = analysis.settings
+    runtime = next(iter(asked.runtimes), None)
+    basis = basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis)
+    remark = f"Compared: {BASES[basis]}. A card may offer a program less than it is sold with."
+    heads = (("memory", False), ("size", True), ("verdict", False))
     return section("fits", "What it fits", markup.table("fits-table", heads, rows), remark)
 
 
 def _budget_section(analysis: Analysis, stops: Stops, budget_bytes: int) -> str:
-    key = "total_bytes" if analysis.training is None else "training.peak_bytes"
-    answer = "RUN" if analysis.training is None else "TRAIN"
     batch = analysis.settings.batch
     this = "this model" if batch is None else f"batch <span data-batch-number>{batch:,}</span>"
-    lines = [
-        ("budget", markup.size(budget_bytes), f"that {answer} is held against"),
-        (this, figure(key, stops.asked.figures), verdict(key, stops.asked.figures, budget_bytes)),
-        *_limit_lines(analysis, budget_bytes),
-    ]
+    said = verdict(BUDGET, stops.asked.figures)
+    lines = [("budget", markup.size(budget_bytes), f"{this} {said}")]
+    if analysis.fit is not None:
+        # The lines of the text report, at the batch that was asked for.
+        told = (*terms_lines(analysis.fit.standing), *reach_lines(analysis.fit))
+        words = escape("\n".join(told))
+        after = f'<pre class="verdict-terms">{words}</pre>'
+    else:
+        after = ""
     if analysis.rule_max_batch is not None:
         rule = "= budget / 4 / (tensor elements + parameters)"
-        lines.append(("usual formula", f"batch {analysis.rule_max_batch:,}", rule))
+        lines.append(("rule of thumb", f"batch {analysis.rule_max_batch:,}", rule))
     rows = "".join(
         f'<tr><th scope="row">{label}</th><td class="num">{size}</td><td>{remark}</td></tr>'
         for label, size, remark in lines
     )
     table = (
         '<div class="scroll" tabindex="0" role="region" aria-label="What it fits">'
-        f'<table class="terms"><tbody>{rows}</tbody></table></div>'
+        f'<table class="terms"><tbody>{rows}</tbody></table>{after}</div>'
     )
     return section("fits", "What it fits", table)
-
-
-def _limit_lines(analysis: Analysis, budget_bytes: int) -> Iterator[tuple[str, str, str]]:
-    limit = analysis.max_batch
-    if limit is None:
-        yield "largest batch", "unknown", "the model has no batch, or bytes are unknown"
-    elif limit.batch is None:
-        yield "largest batch", "no limit", f"the budget is not reached at batch {LARGEST_BATCH:,}"
-    else:
-        yield "largest batch", f"{limit.batch:,}", ""
-        if limit.peak_bytes is not None:
-            said = verdict_text(limit.peak_bytes, budget_bytes)
-            yield f"at {limit.batch:,}", markup.size(limit.peak_bytes), said
-        phase = f" ({limit.limiting_phase})" if limit.limiting_phase else ""
-        said = verdict_text(limit.over_bytes, budget_bytes) + phase
-        yield f"at {limit.batch + 1:,}", markup.size(limit.over_bytes), said
 
 
 def coverage_section(analysis: Analysis) -> str:

@@ -13,7 +13,7 @@ from onnxmem.report.page.live import live_data, live_sections
 from onnxmem.report.page.moving import moving_of
 from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
-from onnxmem.report.page.stops import Stops, evaluated, moves
+from onnxmem.report.page.stops import VERDICT, Stops, evaluated, moves
 from onnxmem.report.page.strips import arena_section
 from onnxmem.report.page.terms import (
     cache_section,
@@ -26,13 +26,14 @@ from onnxmem.report.page.terms import (
 )
 from onnxmem.report.page.timeline import timeline_data, timeline_section
 
-_SHOWN: Final = re.compile(r'data-(?:figure|ratio|to|verdict)="([^"]+)"')
+_SHOWN: Final = re.compile(r'data-(?:figure|ratio|to)="([^"]+)"')
 _TEXTS: Final = re.compile(r'data-text="([^"]+)"')
 _RULES: Final = ("elements.activations", "elements.inputs", "weights.parameters")
 """What a script works the rules out from that round up the elements of a sample."""
 _TEXT_OF: Final[Mapping[str, str]] = {
     "activations.": "activations.in_place_peak_bytes",
     "training.": "training.peak_bytes",
+    VERDICT: "total_bytes",
 }
 """A text says where a peak is: between two stops at which it is the same it holds as long as the
 peak is one line."""

@@ -10,10 +10,16 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis import Analysis
+from onnxmem.devices import catalogue
 from onnxmem.errors import OnnxmemError
+from onnxmem.registry.places import Place, common_sizes, verdicts_on
 from onnxmem.report.page.figures import Figures, figures_of
 from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
+from onnxmem.report.verdict import verdict_text
 
+VERDICT: Final = "verdict"
+"""Verdicts, by the name of what is compared with."""
+BUDGET: Final = "budget"
 _MOST: Final = 9
 """Stops, the batch asked for among them."""
 _SECONDS: Final = 5.0
@@ -120,7 +126,7 @@ def evaluated(analysis: Analysis) -> Stops:
     The model is not run again, and a budget's largest batch does not change.
     """
     batch = analysis.settings.batch
-    asked = Stop(batch or 0, analysis, figures_of(analysis))
+    asked = Stop(batch or 0, analysis, _figures(analysis, analysis.settings.budget_bytes))
     if batch is None or not analysis.follows_batch:
         return Stops(asked, (asked,), is_free=False)
     if len(analysis.graph.nodes) > _MOST_NODES:
@@ -162,7 +168,26 @@ def _stop(analysis: Analysis, batch: int) -> Stop | None:
         return None
     if not found.follows_batch or found.settings.batch != batch:
         return None
-    return Stop(batch, found, figures_of(found))
+    return Stop(batch, found, _figures(found, analysis.settings.budget_bytes))
+
+
+def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
+    """The figures of the page, and the verdicts on the budget or on the sizes of GPUs."""
+    found = figures_of(analysis)
+    words = {
+        f"{VERDICT}.{placed.place.name}": verdict_text(
+            placed.verdict, placed.num_bytes, placed.place.limit_bytes
+        )
+        for placed in verdicts_on(analysis.question, places_shown(budget_bytes))
+    }
+    return replace(found, texts={**found.texts, **words})
+
+
+def places_shown(budget_bytes: int | None) -> tuple[Place, ...]:
+    """What a page compares a model with: a budget, or else the sizes of GPUs."""
+    if budget_bytes is not None:
+        return (Place(BUDGET, budget_bytes),)
+    return common_sizes(catalogue(None))
 
 
 def moves(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:

@@ -165,12 +165,8 @@
     if (value === null) { element.replaceChildren(size); return; }
     element.replaceChildren(size, " ", make("span", "exact", grouped(value) + (unit === "bytes" ? " B" : "")));
   }
-  function verdict(element, value, limit) {
-    if (value === undefined) { element.dataset.state = "unknown"; element.textContent = UNKNOWN; return; }
-    const free = value === null ? null : limit - value;
-    element.dataset.state = free === null ? "unknown" : free < 0n ? "over" : "fits";
-    element.textContent = free === null ? "nothing is known of it"
-      : free < 0n ? `does not fit: ${bytesText(-free)} over` : `fits: ${bytesText(free)} free`;
+  function verdict(element) {
+    element.dataset.state = element.textContent.split(":")[0].replace("does not fit", "over");
   }
   function moveFigures(batch) {
     let missing = 0;
@@ -180,7 +176,7 @@
       put(element, value, element.dataset.as);
     }
     for (const element of all("[data-text]")) element.textContent = textAt(element.dataset.text, batch);
-    for (const element of all("[data-verdict]")) verdict(element, known(element.dataset.verdict, batch), BigInt(element.dataset.limit));
+    for (const element of all("[data-verdict]")) verdict(element);
     for (const element of all("[data-ratio]")) {
       const one = known(element.dataset.ratio, batch), other = known(element.dataset.to, batch);
       element.textContent = one === undefined || other === undefined ? UNKNOWN
