@@ -11,7 +11,7 @@ from onnxmem.advising import EMITTERS, Advised, Budget, advised, settled
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, settle_json, write_file, write_stdout
-from onnxmem.commands.questions import step_questions
+from onnxmem.commands.questions import step_questions, verdict_questions
 from onnxmem.commands.unused import refuse_unused_options
 from onnxmem.errors import UsageError, worst_exit_code
 from onnxmem.escaping import printable
@@ -121,6 +121,7 @@ def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: s
 def _settings(arguments: Namespace, runtime: str | None) -> Settings:
     return Settings(
         **step_questions(arguments),
+        **verdict_questions(arguments),
         runtimes=() if runtime is None else (runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,

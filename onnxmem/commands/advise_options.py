@@ -7,6 +7,7 @@ from onnxmem.commands.model_options import add_model_options, size
 from onnxmem.commands.result_options import add_json_option, add_result_options
 from onnxmem.commands.runtime_options import add_runtime_options
 from onnxmem.commands.training_options import add_training_options
+from onnxmem.commands.verdict_options import add_verdict_options
 
 EMITTED: Final = ("python", "json", "triton")
 
@@ -28,6 +29,7 @@ def advise_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:
         metavar="SIZE",
         help="find what meets it, alone or together, as in 24GiB or 512MiB",
     )
+    add_verdict_options(advice)
     advice.add_argument(
         "--emit",
         choices=EMITTED,

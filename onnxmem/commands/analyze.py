@@ -20,7 +20,7 @@ from onnxmem.commands.output import check_output, form_of, wants_colour
 from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter as Progress
 from onnxmem.commands.progress import counter
-from onnxmem.commands.questions import questions_of
+from onnxmem.commands.questions import questions_of, verdict_questions
 from onnxmem.commands.registry_options import FORMATS
 from onnxmem.commands.streaming import write_pieces
 from onnxmem.commands.unused import refuse_unused_options
@@ -188,7 +188,8 @@ def _tasks(
 
 
 def _questions(arguments: Namespace) -> dict[str, Any]:
-    return questions_of(arguments) | {"order": arguments.order, "measure": arguments.measure}
+    own = {"order": arguments.order, "measure": arguments.measure}
+    return questions_of(arguments) | verdict_questions(arguments) | own
 
 
 def _refuse_unused(arguments: Namespace) -> None:

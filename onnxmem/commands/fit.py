@@ -14,7 +14,7 @@ from onnxmem.commands.output import (
     write_file,
     write_stdout,
 )
-from onnxmem.commands.questions import step_questions
+from onnxmem.commands.questions import step_questions, verdict_questions
 from onnxmem.commands.unused import refuse_unused_of_fit
 from onnxmem.devices import Catalogue, Device, catalogue
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
@@ -167,6 +167,7 @@ def _fleet(arguments: Namespace) -> Fleet:
 def _settings(arguments: Namespace) -> Settings:
     return Settings(
         **step_questions(arguments),
+        **verdict_questions(arguments),
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=arguments.ask_onnxruntime,
         one_of_several=len(arguments.models) > 1,

@@ -19,9 +19,12 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
         "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
         "expandable_segments": arguments.expandable_segments,
         "cpu": arguments.cpu,
-        "basis": arguments.basis,
-        "accepted": tuple(arguments.accepted),
     }
+
+
+def verdict_questions(arguments: Namespace) -> dict[str, Any]:
+    """What the flags of a command that gives a verdict ask of it: keywords of ``Settings``."""
+    return {"basis": arguments.basis, "accepted": tuple(arguments.accepted)}
 
 
 def questions_of(arguments: Namespace) -> dict[str, Any]:
