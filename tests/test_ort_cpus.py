@@ -211,6 +211,41 @@ def test_blocks_of_channels_are_the_cpu_s_where_no_filter_tells(
     assert graph.activations.peak_bytes == 4 * peak_floats
 
 
+WEIGHTS = "float[20,16,3,3] v, float[20,16,3,3] w"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "body", "named"),
+    [
+        ("y", "a = Conv(x, v) b = Conv(x, w) y = Concat <axis = 1> (a, b)", 2),
+        ("a, b", "a = Conv(x, v) b = Conv(x, w)", 2),
+        (
+            "y",
+            "a = Conv(x, v) b = Conv(x, w) d = Erf(a) e = Erf(b) y = Concat <axis = 1> (d, e)",
+            0,
+        ),
+        ("y, a", "a = Conv(x, v) y = Erf(a)", 0),
+        ("y", "a = Conv(x, v) y = Mul(a, a)", 0),
+    ],
+    ids=["parents", "outputs", "apart", "read", "one"],
+)
+@pytest.mark.parametrize("asks", [False, pytest.param(True, marks=pytest.mark.measure)])
+def test_an_order_that_follows_addresses_is_said(
+    outputs: str, body: str, named: int, *, asks: bool
+) -> None:
+    if asks:
+        pytest.importorskip("onnxruntime")
+    typed = ", ".join(f"float[] {name}" for name in outputs.split(", "))
+    model = parsed(f"agraph (float[1,16,13,17] x) => ({typed}) <{WEIGHTS}> {{ {body} }}", 21)
+    cpu = "native" if asks else "avx512"
+    found = onnxmem.analyze(model, runtimes=("ort-cpu", "ort-cuda"), cpu=cpu, asks_onnxruntime=asks)
+    ours, cuda = found.runtimes
+    told = [each.message for each in ours.findings if each.code == "order_varies"]
+    assert len(told) == (named > 0 and ours.cpu != "arm64")
+    assert all(message.count("'") == 2 * named for message in told)
+    assert "order_varies" not in {each.code for each in cuda.findings}
+
+
 def test_a_cpu_that_cannot_be_told_is_assumed_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     on(monkeypatch, "riscv64", {})
     found = onnxmem.analyze(parsed(CONV, 21), runtimes=("ort-cpu",), asks_onnxruntime=False)

@@ -75,6 +75,28 @@ def test_shapes_at_load_are_by_the_names_of_the_records() -> None:
     assert found.graph.tensors["x"].shape == (2, 7)
 
 
+def test_what_no_constant_tells_has_the_shape_at_load() -> None:
+    """Symbols as bound; what is open at load too stays unknown."""
+    text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[N,7] x, bool b) => (float[] y) {
+        a = acme.Part(x)  s = acme.Number(x)  o = acme.Riddle(x)  n = acme.Nothing(x)
+        [choose] y = If(b) <
+            then_branch = one () => (float[] t) { p = acme.Part(x)  t = Exp(x) },
+            else_branch = two () => (float[] e) { e = Abs(x) }
+        >
+    }"""
+    shapes = {
+        "": {"a": ("N", 3), "s": (), "o": ("N", None), "n": None},
+        "y/then_branch": {"p": ("N", 5)},
+    }
+    found = session_graph(optimised_of(text, shapes), {"x": (2, 7), "b": ()})
+    tensors = found.graph.tensors
+    assert [tensors[name].shape for name in "ason"] == [(2, 3), (), None, None]
+    assert tensors["choose/then_branch/p"].shape == (2, 5)
+    branch = next(body for node in found.graph.nodes for _, body in node.subgraphs)
+    assert branch.tensors["choose/then_branch/p"].shape == (2, 5)
+
+
 def test_scopes_that_were_taken_are_numbered() -> None:
     text = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) {
         [same] y = If(b) <

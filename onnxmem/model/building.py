@@ -12,7 +12,7 @@ from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_i
 from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.model.inlining import with_functions_inlined
+from onnxmem.model.inlining import can_be_inlined_as_they_are, with_functions_inlined
 from onnxmem.model.normalising import normalised, refuse_partial_nodes
 from onnxmem.model.order import sort_columns
 from onnxmem.model.reading import read_graph
@@ -32,6 +32,8 @@ class Prepared:
     findings: tuple[Finding, ...]
     columns: Columns = field(repr=False, compare=False)
     """The nodes of the graph."""
+    with_calls: onnx.ModelProto | None = field(default=None, repr=False, compare=False)
+    """The model with its local functions, where they can be written out as they are."""
     at_olds: dict[Shapes, onnx.ModelProto] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -93,8 +95,9 @@ def prepare(model: ModelFile) -> Prepared:
     proto.CopyFrom(model.proto)
     columns = columns_of(proto.graph)
     findings = [*normalised(proto, columns)]
-    inlined = with_functions_inlined(proto)
+    inlined, with_calls = with_functions_inlined(proto), None
     if inlined is not proto:
+        with_calls = proto if can_be_inlined_as_they_are(proto) else None
         proto, columns = inlined, columns_of(inlined.graph)
     version = next(entry.version for entry in proto.opset_import if not entry.domain)
     refuse_partial_nodes(columns, version)
@@ -103,7 +106,7 @@ def prepare(model: ModelFile) -> Prepared:
         findings.append(Finding("unsorted_nodes", text))
         columns = columns_of(proto.graph)
     symbols = batch_symbols(given_inputs(proto.graph))
-    return Prepared(proto, symbols, tuple(findings), columns)
+    return Prepared(proto, symbols, tuple(findings), columns, with_calls)
 
 
 @without_collection()

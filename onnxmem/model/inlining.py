@@ -61,6 +61,21 @@ def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
         return _inlined_as_they_are(model)
 
 
+def can_be_inlined_as_they_are(model: onnx.ModelProto) -> bool:
+    """Whether the nodes stand in running order, and functions are of the model's versions.
+
+    ``model`` is one of which ``with_functions_inlined`` was asked: its functions and calls are in
+    order, and no call leaves an attribute to its default.
+    """
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    imports = (entry for function in model.functions for entry in function.opset_import)
+    return (
+        not any(function.overload for function in model.functions)
+        and all(versions.get(entry.domain) == entry.version for entry in imports)
+        and not sort_nodes(model.graph)
+    )
+
+
 def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
     for bound, most in (
         ("nodes", BOUNDS.nodes),

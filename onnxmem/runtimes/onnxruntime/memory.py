@@ -22,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
+from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
 from onnxmem.values import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
@@ -163,6 +164,7 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
             *optimised.findings,
             *unused_values(model.bound.graph, question.values),
             *unknown.findings(),
+            *(varying_order(session.graph) if optimised.level == "all" else ()),
             *_version_findings(optimised.optimiser, ruled_operators(session.graph, kernels)),
         ),
     )

@@ -29,8 +29,9 @@ def optimised(
 ) -> onnx.ModelProto:
     """The graph that a session on the CPU would run, in the order in which it runs it.
 
-    :param model: as ``prepare`` leaves it: the functions inlined, the payloads of large tensors
-        absent. A constant that is computed from absent ones is written with dims and type alone.
+    :param model: as ``prepare`` leaves it: the functions inlined, or as its ``with_calls`` holds
+        them, the payloads of large tensors absent. A constant that is computed from absent ones is
+        written with dims and type alone.
     :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
     :param dims: numbers for symbolic dims of the inputs, as free-dimension overrides give them.
     :param cpu: the CPU that the session runs on: passes and the blocks of images follow it.
@@ -38,7 +39,8 @@ def optimised(
         hold operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
     """
     graph = read_model(model)
-    optimise(graph, level, dims or {}, cpu)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    optimise(graph, level, dims or {}, cpu, functions)
     return write_model(graph, model)
 
 

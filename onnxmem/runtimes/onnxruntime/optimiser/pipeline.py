@@ -20,7 +20,11 @@ from onnxmem.runtimes.onnxruntime.optimiser.passes.constant_sharing import share
 from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_activation import fuse_conv_activation
 from onnxmem.runtimes.onnxruntime.optimiser.passes.conv_add_activation import fuse_conv_add
 from onnxmem.runtimes.onnxruntime.optimiser.passes.fast_gelu import fuse_fast_gelu
-from onnxmem.runtimes.onnxruntime.optimiser.passes.function_inlining import inline_functions
+from onnxmem.runtimes.onnxruntime.optimiser.passes.function_inlining import (
+    Functions,
+    inline_ahead,
+    inline_functions,
+)
 from onnxmem.runtimes.onnxruntime.optimiser.passes.fused_casts import widen_constants
 from onnxmem.runtimes.onnxruntime.optimiser.passes.gather_split import slice_ranges, split_gathers
 from onnxmem.runtimes.onnxruntime.optimiser.passes.gelu import fuse_gelu
@@ -155,11 +159,14 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
     return is_changed
 
 
-def optimise(graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu) -> None:
+def optimise(
+    graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu, functions: Functions
+) -> None:
     """Bring a graph to a level: off, basic, extended or all."""
     for inner in graph.graphs():
         inner.cpu = cpu
     resolve(graph)
+    inline_ahead(graph, functions)
     if separate_units(graph):
         resolve(graph)
     override = Pass(bound_dims(dims))

@@ -68,7 +68,7 @@ def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
     )
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
-            inner = Graph(attribute.g.name, graph.opsets, graph.ir_version, graph)
+            inner = Graph(attribute.g.name, graph.opsets, graph.ir_version, graph, graph.cpu)
             made.bodies[attribute.name] = read_graph(attribute.g, inner)
             made.implicit.extend(
                 name for name in sorted(outer_reads(attribute.g)) if name not in made.implicit

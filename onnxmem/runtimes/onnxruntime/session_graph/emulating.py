@@ -24,7 +24,8 @@ def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) 
 
     ``dims`` are numbers for symbols, as free-dimension overrides give them.
     """
-    model = optimised(prepared.proto, level, dims=dims, cpu=cpu)
+    given = prepared.with_calls or prepared.proto
+    model = optimised(given, level, dims=dims, cpu=cpu)
     return OptimisedModel(
         proto=model,
         shapes=_placed_shapes(model.graph),

@@ -1,11 +1,13 @@
 """Operators without a kernel give way to the nodes of their function body.
 
-Source: onnxruntime/core/framework/graph_partitioner.cc (``InlineNodes``) and
-``Graph::InlineFunctionProto`` in graph.cc. It happens at every level, between the basic and the
-extended one, when nodes are given to providers.
+Source: onnxruntime/core/framework/graph_partitioner.cc (``InlineNodes``, ``InlineFunctionsAOT``)
+and ``Graph::InlineFunctionProto`` in graph.cc. It happens at every level: between the basic and
+the extended one, when nodes are given to providers, and in a model with local functions before the
+basic one too.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, cast
 
 import onnx
@@ -20,6 +22,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.reading import read_node, write_node
 from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import write_type
 
+Functions = Mapping[tuple[str, str], onnx.FunctionProto]
+"""Local functions by domain and name."""
 _MAX_DEPTH = 10
 """A function's body may hold functions again."""
 
@@ -50,9 +54,25 @@ def inline_functions(graph: Graph) -> bool:
     return changed
 
 
-def _inline_all(graph: Graph) -> bool:
-    wanted = [node for node in graph.nodes.values() if not has_kernel(graph, node)]
-    bodies = [(node, _body(graph, node)) for node in wanted]
+def inline_ahead(graph: Graph, functions: Functions) -> None:
+    """Write local functions out before any pass, and with them what else no kernel runs.
+
+    One round takes the calls of all graphs: the nodes of a body come behind all that were there,
+    those of the calls in it behind these.
+    """
+    while functions:
+        changed = [_inline_all(inner, functions) for inner in list(graph.graphs())]
+        if not any(changed):
+            break
+        resolve(graph)
+
+
+def _inline_all(graph: Graph, functions: Functions = MappingProxyType({})) -> bool:
+    bodies = [
+        (node, functions.get((node.domain, node.op_type)) or _body(graph, node))
+        for node in graph.nodes.values()
+        if (node.domain, node.op_type) in functions or not has_kernel(graph, node)
+    ]
     for node, body in bodies:
         if body is not None:
             _inline(graph, node, body)
