@@ -106,11 +106,12 @@ def session_graph(
 
 def _with_external(graph: Graph, names: Container[str]) -> Graph:
     """The graph with some of its weights in a file of their own."""
-    tensors = {
-        name: replace(tensor, is_external=True) if name in names else tensor
+    found = {
+        name: replace(tensor, is_external=True)
         for name, tensor in graph.tensors.items()
+        if name in names and not tensor.is_external
     }
-    return replace(graph, tensors=tensors)
+    return replace(graph, tensors={**graph.tensors, **found}) if found else graph
 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
