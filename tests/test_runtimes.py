@@ -641,10 +641,10 @@ def test_the_file_is_run_as_the_session_that_is_predicted(
 
 def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(EXP)
-    own = analyze(model, dims={"S": 3}).findings
+    own = analyze(model, dims={"S": 3}, one_of_several=True).findings
     run = replace(MEASUREMENT, findings=(*own, *MEASUREMENT.findings))
     monkeypatch.setattr(asking_room, "measure", lambda *_: run)
-    found = analyze(model, dims={"S": 3}, measure="cpu")
+    found = analyze(model, dims={"S": 3}, measure="cpu", one_of_several=True)
     assert own
     assert found.findings == (*own, *MEASUREMENT.findings)
 

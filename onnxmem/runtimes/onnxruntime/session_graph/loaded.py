@@ -54,6 +54,9 @@ class OptimisedModel:
     """Places of the graphs that stand in the order of the file where others do not."""
     contents: PlacedContents = field(default_factory=dict)
     indices: PlacedIndices = field(default_factory=dict)
+    external: frozenset[str] = frozenset()
+    """Weights beside the file that the saved model holds inline because they are small: a session
+    reads them from their own file all the same, and copies none into its arena."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ def session_graph(
     binding = bind(prepared.given, _request(optimised.proto, inputs))
     shaped = with_shapes(prepared.proto, binding)
     graph = read_graph(shaped.proto, shaped.assumed)
+    graph = _with_external(graph, optimised.external)
     graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
     shapes = dict(_scoped(graph, optimised.shapes, "", ""))
     graph = with_load_shapes(graph, shapes, binding.dims)
@@ -99,6 +103,16 @@ def session_graph(
     course = rehearsed(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
     return SessionGraph(graph, shapes, optimised, course, deciding, facts)
+
+
+def _with_external(graph: Graph, names: Container[str]) -> Graph:
+    """The graph with some of its weights in a file of their own."""
+    found = {
+        name: replace(tensor, is_external=True)
+        for name, tensor in graph.tensors.items()
+        if name in names and not tensor.is_external
+    }
+    return _with_tensors(graph, {**graph.tensors, **found}) if found else graph
 
 
 def with_load_shapes(graph: Graph, shapes: LoadShapes, dims: Mapping[str, int]) -> Graph:

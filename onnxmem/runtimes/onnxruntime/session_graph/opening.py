@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
+import onnx
+
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
 from onnxmem.measure.machine import available_bytes
@@ -159,6 +161,15 @@ def _saved(
         frozenset(map(str, cast("list[JSON]", reply["in_file_order"]))),
         contents,
         indices,
+        _external_names(given.file.proto),
+    )
+
+
+def _external_names(model: onnx.ModelProto) -> frozenset[str]:
+    return frozenset(
+        tensor.name
+        for tensor in model.graph.initializer
+        if tensor.data_location == onnx.TensorProto.EXTERNAL
     )
 
 
