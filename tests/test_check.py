@@ -15,11 +15,11 @@ from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
 from onnxmem.checking import Budget, Checkup, Growth, read_growth, read_percent
-from onnxmem.fitting import Verdict
 from onnxmem.checking.checking import Gate
 from onnxmem.checking.patterns import matches
 from onnxmem.commands import main
 from onnxmem.errors import UsageError
+from onnxmem.fitting import Verdict
 from onnxmem.rows import Failure
 
 Capture = pytest.CaptureFixture[str]

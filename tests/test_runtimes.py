@@ -38,9 +38,9 @@ from onnxmem.runtimes import (
     predict,
     runtime_memories,
 )
+from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime import memory, packing
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
-from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, CudaTerms
 from onnxmem.runtimes.onnxruntime.packing import Packing
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
