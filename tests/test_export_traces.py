@@ -200,7 +200,8 @@ def test_the_snapshot_of_a_step_is_that_of_the_allocator(expandable_segments: bo
     training, torch = analysis.training, analysis.torch
     assert training is not None
     assert torch is not None
-    assert peak_bytes(snapshot) == training.peak_bytes + torch.cublas_workspace_bytes
+    workspace_bytes = torch.cublas_workspace_bytes + torch.cudnn_workspace_bytes
+    assert peak_bytes(snapshot) == training.peak_bytes + workspace_bytes
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
     assert reserved == torch.reserved_by_step_bytes[0]
 

@@ -22,10 +22,10 @@ from onnxmem.fitting import (
     Setup,
     contexts_of,
     fit_at,
-    largest_fitting,
     question_of,
 )
 from onnxmem.fitting.holding import held_by
+from onnxmem.fitting.searching import crossing
 from onnxmem.kv_cache import Step
 from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section
@@ -275,7 +275,7 @@ def test_a_shipped_model(capsys: Capture) -> None:
         for step, reach in row.reaches.items():
             at = evaluated(question, step, setup.basis)
             context = row.context
-            by_halves = largest_fitting(
+            by_halves = crossing(
                 lambda batch, at=at, context=context: at(context, batch),  # type: ignore[misc]
                 setup.limit_bytes,
                 by_formula=False,

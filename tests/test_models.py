@@ -17,7 +17,7 @@ FIXED_BY_THE_FILE = {"runtime", "measured", "error", "layers", "max_batch", "kv_
 NOT_ASKED_FOR = {
     *("activations.order", "activations.peak_rows", "settings.runtime"),
     *("training.recipe.lora_rank", "training.recipe.assume_batchnorm"),
-    *("training.batchnorm.low_bytes", "training.batchnorm.high_bytes"),
+    *("training.batchnorm.low_bytes", "training.batchnorm.high_bytes", "verdict", "devices"),
 }
 MAY_BE_NULL = {"training.peak_node", "batch_law", "training_law"}
 """Null where the figure is not affine in the batch."""

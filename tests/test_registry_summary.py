@@ -9,7 +9,7 @@ import pytest
 from models_on_disk import MYSTERY, write_model
 
 from onnxmem.devices import DeviceError, catalogue
-from onnxmem.fitting import Basis
+from onnxmem.fitting import Basis, Verdict
 from onnxmem.registry.many import analyze_many
 from onnxmem.registry.places import Place, common_sizes, places_of
 from onnxmem.registry.summary import Summary, Tally, percentile
@@ -18,7 +18,14 @@ from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
 from onnxmem.rows import Failure, Row
 
 
-def row_of(path: str, weights: int, peak: int, status: str = "ok", train: int | None = None) -> Row:
+def row_of(
+    path: str,
+    weights: int,
+    peak: int,
+    status: str = "ok",
+    train: int | None = None,
+    verdict: Verdict | None = None,
+) -> Row:
     """As much of a row as a summary reads."""
     row = Failure(path, "model_file", "-").to_dict()
     row |= {
@@ -28,6 +35,8 @@ def row_of(path: str, weights: int, peak: int, status: str = "ok", train: int | 
         "total_bytes": weights + peak + 7,
     }
     row["activations"] = {"in_place_peak_bytes": peak}
+    if verdict is not None:
+        row["devices"] = [{"name": "it", "basis": Basis.TOTAL.value, "verdict": verdict.value}]
     if train is not None:
         row["training"] = {"peak_bytes": train, "cuda": {"total_bytes": train + 11}}
     return row
@@ -96,36 +105,29 @@ def test_nothing_known_is_unknown_and_not_nothing() -> None:
     assert "PERCENTILES" not in text
 
 
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
-        (Place("size", 222), (1, 2, 3)),
-        (Place("size", 223), (1, 1, 4)),
-        (Place("gpu", 327, "cuda"), (2, 0, 4)),
-        (Place("chip", 10, "mcu", flash_bytes=101), (1, 2, 3)),
-        (Place("chip", 10, "mcu", flash_bytes=1000), (1, 2, 3)),
-        (Place("chip", 9, "mcu"), (0, 3, 3)),
-    ],
-)
-def test_what_is_too_large_in_part_is_too_large_and_else_unknown(
-    place: Place, expected: tuple[int, int, int]
-) -> None:
-    (fitting,) = summed(*ROWS, held=(place,)).fittings
-    assert (fitting.fits, fitting.does_not_fit, fitting.unknown) == expected
+def test_verdicts_are_counted_and_what_has_none_is_unknown() -> None:
+    rows = [row_of(f"m{n}", 1, 1, verdict=each) for n, each in enumerate([*Verdict, Verdict.FITS])]
+    (fitting,) = summed(*rows, ROWS[2], held=(Place("it", 222),)).fittings
+    assert fitting.basis is Basis.TOTAL
+    counts = (fitting.fits, fitting.tight, fitting.does_not_fit, fitting.unknown)
+    assert counts == (2, 1, 1, 2)
 
 
-@pytest.mark.parametrize(
-    ("kind", "limit_bytes", "basis"),
-    [("cuda", 1011, Basis.TORCH), (None, 1011, Basis.TORCH), ("cpu", 1000, Basis.STEP)],
-)
-def test_a_training_is_held_as_fit_holds_it(
-    kind: str | None, limit_bytes: int, basis: Basis
+@pytest.mark.parametrize("train", [False, True])
+def test_a_device_of_a_collection_has_the_verdict_of_fit(
+    train: bool,  # noqa: FBT001 - parametrised
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    row = row_of("m", 1, 1, train=1000)
-    held = (Place("it", limit_bytes, kind), Place("less", limit_bytes - 1, kind))
-    fits, fails = summed(row, held=held).fittings
-    assert fits.basis == fails.basis == basis
-    assert (fits.fits, fails.does_not_fit) == (1, 1)
+    path = write_model(tmp_path / "net.onnx")
+    model = str(tmp_path / path)
+    flags = ["--batch", "64", *(["--train"] if train else [])]
+    for size in ("1MiB", "540MiB", "600MiB", "24GiB"):
+        main(["fit", model, "--device", size, *flags, "--json"])
+        one = json.loads(capsys.readouterr().out)["verdict"]
+        main([model, model, "--device", size, *flags, "--json"])
+        (row, _) = json.loads(capsys.readouterr().out)["models"]
+        assert row["devices"][0]["verdict"] == one
 
 
 def test_places_by_name_by_size_and_none() -> None:
@@ -139,7 +141,7 @@ def test_places_by_name_by_size_and_none() -> None:
     common = places_of([], devices)
     assert common == common_sizes(devices)
     assert [place.limit_bytes for place in common] == sorted(each.limit_bytes for each in common)
-    assert all(place.kind == "cuda" for place in common)
+    assert all(place.kind is None for place in common)
 
 
 def test_the_same_as_plain_values() -> None:
@@ -149,10 +151,11 @@ def test_the_same_as_plain_values() -> None:
         {
             "name": "size",
             "limit_bytes": 222,
-            "basis": "total",
-            "fits": 1,
-            "does_not_fit": 2,
-            "unknown": 3,
+            "basis": None,
+            "fits": 0,
+            "tight": 0,
+            "does_not_fit": 0,
+            "unknown": 6,
         }
     ]
     assert row["errors"] == {"model_file": 2, "worker_died": 1}
@@ -164,8 +167,7 @@ def test_the_words() -> None:
         "TOTAL of 6 models: 2 ok, 1 partial, 3 failed\n",
         "619 B   at least: 1 model in part\n",
         "HEAVIEST by RUN\n",
-        "222 B   1 of 6 fit, 2 too large, 3 unknown\n",
-        "held: weights + inputs + in-place peak",
+        "222 B   0 of 6 fit, 0 too large, 6 unknown\n",
         "FAILED, by code\n  model_file              2\n",
     ):
         assert words in text

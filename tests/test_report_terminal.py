@@ -10,8 +10,8 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write_model
 
 from onnxmem import analyze
-from onnxmem.capacity import BatchLimit
 from onnxmem.coverage import Coverage
+from onnxmem.fitting import Reach
 from onnxmem.recipe import Recipe
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
@@ -72,16 +72,18 @@ def test_a_model_without_a_batch(folder: Path) -> None:
     text = "agraph (float[5] a, float[7] b) => (float[5] y, float[7] z) { y = Exp(a) z = Exp(b) }"
     report = render(analyze(write_model(folder / "net.onnx", text), budget_bytes=100))
     assert "assumes: inference, no batch, graph raw" in report
-    assert re.search(r"this model +96 B +96 B   fits: 4 B free", report)
+    assert re.search(r"FITS +100 B +100 B   fits: 4 B free", report)
     assert "largest batch           unknown: the model has no batch" in report
 
 
 def test_a_budget_without_a_limit_and_a_figure_that_is_unknown(folder: Path) -> None:
     analysis = analyze(write_model(folder / "net.onnx"), budget_bytes=2**20)
-    endless = render(replace(analysis, max_batch=BatchLimit(None, 2**20, 2**20)))
-    assert "no limit: bytes do not reach the budget up to batch 2,147,483,648" in endless
-    unknown = render(replace(analysis, total_bytes=None))
-    assert re.search(r"(?m)^  batch 1 +unknown +nothing is known of it$", unknown)
+    assert analysis.fit is not None
+    reach = Reach(None, 2**20, None, "bisection")
+    endless = render(replace(analysis, fit=replace(analysis.fit, reach=reach)))
+    assert "no limit: it fits up to 2,147,483,648" in endless
+    unknown = render(replace(analysis, total_bytes=None, fit=None))
+    assert "unknown: the figure cannot be had; see FINDINGS" in unknown
     assert re.search(r"(?m)^  unknown +42.8 KiB", unknown)
 
 

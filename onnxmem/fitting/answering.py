@@ -9,7 +9,7 @@ from onnxmem.analysed import dims_line, guess_told
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding
+from onnxmem.findings import Finding, listed
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.fitting.lines import StepDemands
@@ -31,6 +31,7 @@ from onnxmem.fitting.verdicts import (
     with_doubts,
 )
 from onnxmem.question import Question
+from onnxmem.terms import Terms
 
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
@@ -309,8 +310,16 @@ def _doubts(
         told = tuple(each for each in findings if each.code != UNBOUND)
         doubts += (*doubts_of(told, setup.accepted), *_unbound(question, setup))
         if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
-            doubts.append(Doubt(PARTIAL, "tensors of unknown size count as nothing"))
+            doubts.append(Doubt(PARTIAL, _left_out(terms)))
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
+
+
+def _left_out(terms: Terms) -> str:
+    """Which tensors a lower bound leaves out."""
+    unknown = terms.activations.unknown_tensors
+    if not unknown:
+        return "the graph does not follow the batch"
+    return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
 
 
 def _unbound(question: Question, setup: Setup) -> Iterator[Doubt]:

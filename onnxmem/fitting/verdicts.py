@@ -68,6 +68,7 @@ SETTLED_BY: Final = MappingProxyType(
         "unknown_runtime_tensors": "shapes for what is left open",
         "unknown_trips": "--value NAME=VALUE for the input that decides",
         "runtime_failed": "another --runtime",
+        "contradictory_types": "a model whose types agree",
     }
 )
 """Findings that say of themselves that a figure is too low or of another question; what helps."""
@@ -91,7 +92,7 @@ class Doubt:
         return f"{settling}; or --accept {self.code}"
 
 
-_OTHER_QUESTION: Final = frozenset({"overridden_batch", "batch_fixed"})
+_OTHER_QUESTION: Final = frozenset({"overridden_batch", "batch_fixed", "contradictory_types"})
 
 
 def doubts_of(findings: tuple[Finding, ...], accepted: frozenset[str]) -> tuple[Doubt, ...]:

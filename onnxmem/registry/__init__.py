@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from onnxmem.registry.cache import Cache, open_cache, stamp_of
     from onnxmem.registry.cluster import dask_executor
     from onnxmem.registry.order import run_on
-    from onnxmem.registry.places import Place, places_of
+    from onnxmem.registry.places import Place, places_of, verdicts_on
     from onnxmem.registry.summary import Figure, Summary, Tally
     from onnxmem.registry.workers import run_in_workers
 
@@ -30,6 +30,7 @@ __all__ = [
     "run_in_workers",
     "run_on",
     "stamp_of",
+    "verdicts_on",
 ]
 
 __getattr__ = late(
@@ -39,7 +40,7 @@ __getattr__ = late(
         "onnxmem.registry.cache": ("Cache", "open_cache", "stamp_of"),
         "onnxmem.registry.cluster": ("dask_executor",),
         "onnxmem.registry.order": ("run_on",),
-        "onnxmem.registry.places": ("Place", "places_of"),
+        "onnxmem.registry.places": ("Place", "places_of", "verdicts_on"),
         "onnxmem.registry.summary": ("Figure", "Summary", "Tally"),
         "onnxmem.registry.workers": ("run_in_workers",),
     },

@@ -13,12 +13,11 @@ from onnxmem.collecting import without_collection
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
-from onnxmem.registry.places import Place, verdicts_on
 from onnxmem.rows import Failure, Row
 from onnxmem.sources import is_remote, local_file
 
 if TYPE_CHECKING:
-    from onnxmem.registry import Cache
+    from onnxmem.registry import Cache, Place
 
 Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
@@ -63,7 +62,7 @@ class Task:
     with_layers: bool = False
     with_peak_rows: bool = True
     """Left out where nobody reads them: to work them out takes as long as an arena."""
-    places: tuple[Place, ...] = ()
+    places: "tuple[Place, ...]" = ()
     """What the model is compared with."""
     render: Render | None = None
     render_page: Render | None = None
@@ -135,7 +134,7 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
                 "bytes": each.num_bytes,
                 "verdict": each.verdict.value,
             }
-            for each in verdicts_on(analysis.question, task.places)
+            for each in registry.verdicts_on(analysis.question, task.places)
         ]
     return Outcome(
         row=_plain(row),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxmem.late import late
 
 if TYPE_CHECKING:
-    from onnxmem.training.batchnorm_range import batchnorm_range, range_finding
+    from onnxmem.training.batchnorm_peaks import batchnorm_range, range_finding
     from onnxmem.training.lines import StepLines
     from onnxmem.training.losses import LOSSES
     from onnxmem.training.memory import PeakRange, TrainingMemory
@@ -31,7 +31,7 @@ __all__ = [
 __getattr__ = late(
     __name__,
     {
-        "onnxmem.training.batchnorm_range": ("batchnorm_range", "range_finding"),
+        "onnxmem.training.batchnorm_peaks": ("batchnorm_range", "range_finding"),
         "onnxmem.training.lines": ("StepLines",),
         "onnxmem.training.losses": ("LOSSES",),
         "onnxmem.training.memory": ("PeakRange", "TrainingMemory"),
