@@ -258,7 +258,8 @@ def test_the_recipe_of_flags_wins_field_by_field(folder: Path) -> None:
     limit = analysis.training.peak_bytes
     configure(
         folder,
-        f'recipe = {{ precision = "bf16" }}\n[[budgets]]\npath = "net.onnx"\ntraining = {limit}\nbasis = "tensors"',
+        'recipe = { precision = "bf16" }\nbasis = "tensors"\n'
+        f'[[budgets]]\npath = "net.onnx"\ntraining = {limit}',
     )
     assert main(["check"]) == 1
     assert main(["check", "--optimizer", "sgd"]) == 0

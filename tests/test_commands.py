@@ -547,7 +547,7 @@ def test_a_form_that_contradicts_the_ending_of_its_file_is_refused(
         ("fit net.onnx --device 1GiB --cpu avx2", "--cpu: no effect on the figure"),
         ("fit net.onnx --device 1GiB --ask-onnxruntime", "--ask-onnxruntime: no effect"),
         ("fit net.onnx --device 1GiB --cuda-context 1GiB", "is compared (total); see --runtime"),
-        ("fit net.onnx --device T4 --expandable-segments", "is compared (ort-cuda); see --runt"),
+        ("fit net.onnx --device T4 --expandable-segments", "is compared (total); see --runt"),
         ("fit net.onnx --device T4 --train --runtime ort-cuda", "--runtime ort-cuda: no effect"),
         ("fit net.onnx --which-device --expandable-segments", "--expandable-segments: no effect"),
     ],

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
+from onnxmem.commands import main
 from onnxmem.devices import DeviceError, catalogue
 from onnxmem.fitting import Basis, Verdict
 from onnxmem.registry.many import analyze_many

@@ -235,7 +235,7 @@ def test_later_steps_can_need_more_than_the_first() -> None:
     # the 3 MiB are cut from the 18 as the better fit, and the 18 take the 20.
     step = [(1, 3 * MIB), (2, 18 * MIB), (3, 17 * MIB)]
     found = replay([], step, steps=4, settings=BARE)
-    assert found.reserved_by_step_bytes == (38 * MIB, 56 * MIB, 56 * MIB)
+    assert found.reserved_by_step_bytes == (38 * MIB, 56 * MIB, 56 * MIB, 56 * MIB)
     assert found.is_steady
     assert replay([], step, settings=EXPANDABLE).reserved_by_step_bytes == (40 * MIB,) * 2
 

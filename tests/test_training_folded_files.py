@@ -25,9 +25,9 @@ that training runs both. In percent."""
 
 
 @cache
-def trained(file: str, **asked: bool) -> onnxmem.Analysis:
+def trained(file: str, *, assume_batchnorm: bool | None = None) -> onnxmem.Analysis:
     data = gzip.decompress((DATA / file).read_bytes())
-    batch, recipe = TABLE["versions"]["batch"], onnxmem.Recipe(**asked)
+    batch, recipe = TABLE["versions"]["batch"], onnxmem.Recipe(assume_batchnorm=assume_batchnorm)
     return onnxmem.analyze(data, batch=batch, train=True, recipe=recipe)
 
 

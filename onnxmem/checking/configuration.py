@@ -18,7 +18,10 @@ from onnxmem.escaping import shortened
 
 _OWN_FILE: Final = "onnxmem.toml"
 _PROJECT_FILE: Final = "pyproject.toml"
-_TOP_KEYS: Final = ("batch", "dims", "shapes", "train", "recipe", "baseline", "budgets")
+_TOP_KEYS: Final = (
+    *("batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
+    *("baseline", "budgets"),
+)
 
 
 @dataclass(frozen=True, slots=True)

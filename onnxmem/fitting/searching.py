@@ -58,8 +58,8 @@ class Reach:
     over_bytes: int | None
     """At ``number + 1``; ``None`` where there is no limit, or nothing is known of it there."""
     method: str
-    """``closed form``, ``bisection``, ``every number``, or ``replays`` where not every one is; where
-    not even 1 fits ``one evaluation``."""
+    """``closed form``, ``bisection``, ``every number``, ``one evaluation`` where not even 1 fits,
+    or ``replays`` where not every number is replayed."""
     is_stopped: bool = False
     """Whether the model cannot be worked out beyond ``number``, rather than be too large."""
     comfortable: int | None = None

@@ -3,14 +3,19 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from onnxmem import fitting
 from onnxmem.devices import Catalogue, Device
 from onnxmem.errors import OnnxmemError
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Basis, Setup, Standing, Verdict, basis_for, standing_of
-from onnxmem.question import Question
+from onnxmem.fitting import Basis, basis_for
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxmem.fitting import Standing
+    from onnxmem.question import Question
 
 _NUM_COMMON: Final = 8
 """Sizes of GPUs, those that the most devices of the catalogue have."""
@@ -43,16 +48,16 @@ class Placed:
     """What is compared; ``None`` where it cannot be had."""
 
 
-def verdicts_on(question: Question, places: Iterable[Place]) -> Iterator[Placed]:
+def verdicts_on(question: "Question", places: Iterable[Place]) -> Iterator[Placed]:
     """What becomes of a model on each of some devices, as ``onnxmem fit`` says."""
     accepted = frozenset(question.settings.accepted)
     found: dict[Basis, Standing | None] = {}
     for place in places:
         basis = place.basis(question.settings)
         if basis not in found:
-            setup = Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
+            setup = fitting.Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
             try:
-                found[basis] = standing_of((question,), setup)
+                found[basis] = fitting.standing_of((question,), setup)
             except OnnxmemError:
                 found[basis] = None
         standing = found[basis]

@@ -1,14 +1,18 @@
 """The verdict on memory in words: the same lines in every report."""
 
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.escaping import shortened
-from onnxmem.fitting import BASES, Answer, Reach, Standing, Verdict
+from onnxmem.fitting import BASES
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.fitting import Answer, Reach, Standing
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _RETRIES: Final = "only by the allocator's retries"
@@ -40,7 +44,7 @@ def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> s
     return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
 
 
-def terms_lines(standing: Standing) -> Iterator[str]:
+def terms_lines(standing: "Standing") -> Iterator[str]:
     """What is compared: its bytes, what of them is assumed, its error and its doubts."""
     held = standing.held
     yield figure("  takes", held.total_bytes, BASES[standing.basis], wraps=True)
@@ -66,7 +70,7 @@ def _assumed(label: str, term: Assumed, flag: str) -> Iterator[str]:
     yield figure(f"    {label}", term.size_bytes, f"assumed of {to}; {flag}", wraps=True)
 
 
-def reach_lines(answer: Answer) -> Iterator[str]:
+def reach_lines(answer: "Answer") -> Iterator[str]:
     """How far it goes: the largest number, where tight begins, and what fits again above."""
     reach, name = answer.reach, shortened(answer.setup.dim or "batch")
     label = f"  largest {name}"
@@ -90,7 +94,7 @@ def reach_lines(answer: Answer) -> Iterator[str]:
     yield fact("  found by", found_by(reach))
 
 
-def found_by(reach: Reach) -> str:
+def found_by(reach: "Reach") -> str:
     """How the largest number was found, and what proves it."""
     if reach.method == "every number":
         return f"every one of {reach.num_replayed:,} replayed; above them live bytes alone are more"
@@ -100,24 +104,24 @@ def found_by(reach: Reach) -> str:
     return f"{reach.method}, {proof}; live bytes do not fall"
 
 
-def _tight(reach: Reach) -> str:
+def _tight(reach: "Reach") -> str:
     if reach.comfortable is None or reach.comfortable >= (reach.number or 0):
         return ""
     return f", tight from {reach.comfortable + 1:,}"
 
 
-def _stretches(reach: Reach) -> str:
+def _stretches(reach: "Reach") -> str:
     return ", ".join(
         f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in reach.above
     )
 
 
-def _row_text(answer: Answer, number: int) -> str:
+def _row_text(answer: "Answer", number: int) -> str:
     row = next((row for row in answer.table if row.number == number), None)
     return "" if row is None else row.verdict.value
 
 
-def doubts_prose(standing: Standing) -> list[str]:
+def doubts_prose(standing: "Standing") -> list[str]:
     """The warnings of the models, one after another."""
     return [
         line
