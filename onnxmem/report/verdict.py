@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onnxmem.fitting import Answer, Reach, Standing
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
+_MOST_STRETCHES: Final = 5
 _RETRIES: Final = "only by the allocator's retries"
 _IN_RANGE: Final = "within what is assumed or the error"
 
@@ -81,7 +82,8 @@ def reach_lines(answer: "Answer") -> Iterator[str]:
     if reach.number is None:
         yield fact(label, f"no limit: it fits up to {LARGEST_BATCH:,}")
         return
-    yield fact(label, f"{reach.number:,}{_tight(reach)}")
+    doubt = ", in doubt as the figures are" if answer.doubts else ""
+    yield fact(label, f"{reach.number:,}{_tight(reach)}{doubt}")
     if reach.above:
         yield fact("  fits again", _stretches(reach), wraps=True)
     if reach.number:
@@ -111,9 +113,13 @@ def _tight(reach: "Reach") -> str:
 
 
 def _stretches(reach: "Reach") -> str:
-    return ", ".join(
-        f"{first:,}" if first == last else f"{first:,} to {last:,}" for first, last in reach.above
-    )
+    told = [
+        f"{first:,}" if first == last else f"{first:,} to {last:,}"
+        for first, last in reach.above[:_MOST_STRETCHES]
+    ]
+    left = len(reach.above) - len(told)
+    more = f" and {left:,} more, the last up to {reach.above[-1][1]:,}" if left else ""
+    return ", ".join(told) + more
 
 
 def _row_text(answer: "Answer", number: int) -> str:

@@ -1,0 +1,209 @@
+"""Allocators on a device that is nearly full: what they give back, and when they give up."""
+
+from functools import cache
+
+import pytest
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
+from models_on_disk import CONVNET
+
+from onnxmem.fitting import ACCURACIES, Basis, Setup, Verdict, fit, question_of
+from onnxmem.fitting.answering import Holdings
+from onnxmem.runtimes import assumed
+from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
+from onnxmem.runtimes.torch import CachingAllocator, TorchSettings, replay
+from onnxmem.runtimes.torch.allocator import OutOfMemoryError
+from onnxmem.settings import Settings
+
+MIB = 2**20
+BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
+EXPANDABLE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, expandable_segments=True)
+
+
+def test_cached_segments_go_back_where_the_device_is_full() -> None:
+    """A free segment of 24 MiB is too small for 30, and both are more than there is."""
+    allocator = CachingAllocator(BARE, capacity_bytes=50 * MIB)
+    allocator.allocate(0, 23 * MIB)
+    allocator.free(0)
+    allocator.allocate(1, 29 * MIB)
+    assert (allocator.reserved_bytes, allocator.num_retries) == (30 * MIB, 1)
+    assert allocator.reserved_peak_bytes == 30 * MIB
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(2, 21 * MIB)
+
+
+def test_a_segment_that_is_in_use_in_part_stays() -> None:
+    allocator = CachingAllocator(BARE, capacity_bytes=70 * MIB)
+    for number, size in enumerate((37, 3, 5)):
+        allocator.allocate(number, size * MIB)
+    allocator.free(0)
+    allocator.free(1)
+    # 38 MiB go back; 20 MiB hold the 5, and 15 of them are free but no segment of their own.
+    allocator.allocate(3, 49 * MIB)
+    assert allocator.reserved_bytes == (20 + 50) * MIB
+
+
+def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed() -> None:
+    settings = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, max_split_bytes=30 * MIB)
+    allocator = CachingAllocator(settings, capacity_bytes=200 * MIB)
+    for number, size in enumerate((40, 50, 60)):
+        allocator.allocate(number, size * MIB)
+    for number in range(3):
+        allocator.free(number)
+    # 60 and 50 are enough for 110; the 40 stay.
+    allocator.allocate(3, 110 * MIB)
+    assert (allocator.reserved_bytes, allocator.num_retries) == (150 * MIB, 0)
+    allocator.allocate(4, 50 * MIB)
+    assert (allocator.reserved_bytes, allocator.num_retries) == (200 * MIB, 0)
+
+
+def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
+    settings = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, max_split_bytes=30 * MIB)
+    allocator = CachingAllocator(settings, capacity_bytes=130 * MIB)
+    for number, size in enumerate((40, 90)):
+        allocator.allocate(number, size * MIB)
+    for number in range(2):
+        allocator.free(number)
+    # 90 are 50 more than 40 and more: too large to be taken, so that they are given back.
+    allocator.allocate(2, 60 * MIB)
+    assert allocator.reserved_bytes == (40 + 60) * MIB
+
+
+def test_pages_of_an_expandable_segment_go_back_and_leave_a_gap() -> None:
+    allocator = CachingAllocator(EXPANDABLE, capacity_bytes=120 * MIB)
+    for number, size in enumerate((40, 40, 20)):
+        allocator.allocate(number, size * MIB)
+    allocator.free(1)
+    # 40 MiB between two blocks are unmapped; 60 do not fit there, so they lie above.
+    allocator.allocate(3, 60 * MIB)
+    assert (allocator.reserved_bytes, allocator.num_retries) == (120 * MIB, 1)
+    allocator.free(0)
+    allocator.free(3)
+    # The gap and what is free below it have room for 80: all free pages go back, and 80 are mapped.
+    allocator.allocate(4, 80 * MIB)
+    assert (allocator.reserved_bytes, allocator.num_retries) == ((20 + 80) * MIB, 2)
+    with pytest.raises(OutOfMemoryError):
+        allocator.allocate(5, 41 * MIB)
+
+
+SIZES = st.integers(1, 60 * MIB)
+
+
+@given(st.lists(st.tuples(SIZES, st.booleans()), max_size=40), st.booleans(), st.integers(0, 400))
+def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
+    requests: list[tuple[int, bool]],
+    expands: bool,  # noqa: FBT001 - drawn
+    capacity_mib: int,
+) -> None:
+    settings = EXPANDABLE if expands else BARE
+    allocator = CachingAllocator(settings, capacity_bytes=capacity_mib * MIB)
+    alive: list[int] = []
+    for number, (size, frees) in enumerate(requests):
+        try:
+            allocator.allocate(number, size)
+        except OutOfMemoryError:
+            # It gives up only where what is in use leaves no room, after all has gone back.
+            assert allocator.num_retries
+            break
+        alive.append(number)
+        if frees:
+            allocator.free(alive.pop(0))
+    assert allocator.allocated_bytes <= allocator.reserved_bytes <= capacity_mib * MIB
+    held = sum(abs(size) for segment in allocator.layout() for size in segment)
+    if not expands:
+        assert held == allocator.reserved_bytes
+
+
+@given(st.lists(st.tuples(SIZES, st.booleans()), max_size=30))
+def test_a_device_that_is_large_enough_makes_no_difference(
+    requests: list[tuple[int, bool]],
+) -> None:
+    events, alive = [], []
+    for number, (size, frees) in enumerate(requests):
+        events.append((number, size))
+        alive.append((number, -size))
+        if frees:
+            events.append(alive.pop(0))
+    free = replay([], events, settings=BARE)
+    tight = replay([], events, settings=BARE, capacity_bytes=free.reserved_peak_bytes)
+    assert tight == free
+    assert not tight.is_out_of_memory
+
+
+def test_a_step_that_fails_says_so() -> None:
+    found = replay([(0, 23 * MIB)], [(1, 31 * MIB)], settings=BARE, capacity_bytes=50 * MIB)
+    assert found.is_out_of_memory
+    assert found.reserved_by_step_bytes == ()
+    assert replay([(0, 61 * MIB)], [], settings=BARE, capacity_bytes=50 * MIB).is_out_of_memory
+
+
+def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> None:
+    arena = Arena(ArenaOptions(initial_bytes=64 * MIB, capacity_bytes=50 * MIB))
+    chunk = arena.allocate(13 * MIB)
+    assert chunk is not None
+    # 64 MiB times 0.9 as a float of 32 bits, three times, each rounded up to 256 bytes.
+    assert arena.regions[0] == 48_922_624
+    assert arena.num_retries == 1
+    with pytest.raises(ArenaExhaustedError):
+        arena.allocate(40 * MIB)
+    with pytest.raises(ArenaExhaustedError):
+        Arena(ArenaOptions(capacity_bytes=7)).reserve(8)
+
+
+def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
+    conv = """agraph (float[N,3,8,8] x) => (float[N,5,8,8] y) <float[5,3,1,1] w>
+        { y = Conv(x, w) }"""
+    question = question_of(model_of(conv), Settings(batch=7))
+    term = question.workspace(question.terms())
+    assert term.low_bytes == 0
+    assert term.high_bytes == 4 * (7 * 3 * 64 + 7 * 5 * 64 + 15)
+    assert term.size_bytes == term.high_bytes  # less than what usually counts
+    assert assumed.workspace_of(2**40, None).size_bytes == 32 * MIB
+    assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.given(1009)
+    linear = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
+    question = question_of(model_of(linear), Settings())
+    assert question.workspace(question.terms()) is assumed.NO_TERM
+
+
+@pytest.mark.parametrize(
+    ("basis", "memory_bytes"),
+    [
+        (Basis.TORCH, 700 * MIB),
+        (Basis.ORT_CUDA, 540 * MIB),
+        (Basis.ORT_CPU, 80 * MIB),
+    ],
+)
+def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
+    basis: Basis, memory_bytes: int
+) -> None:
+    settings = Settings(train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
+    question = question_of(model_of(CONVNET), settings)
+    setup = Setup(memory_bytes=memory_bytes, basis=basis)
+    reach = fit([question], setup).reach
+    assert reach is not None
+    assert reach.number
+    again = {n for first, last in reach.above for n in range(first, last + 1)}
+
+    @cache
+    def is_met(batch: int) -> bool:
+        held = Holdings((question,), setup).at(batch)
+        assert held is not None
+        return held.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
+
+    step = max(1, reach.number // 40)
+    near = range(max(1, reach.number - 5), reach.number + 6)
+    for batch in sorted({*near, *range(1, 2 * reach.number, step)}):
+        if reach.method != "replays" or batch <= reach.number + 1:
+            assert is_met(batch) == (batch <= reach.number or batch in again), batch
+
+
+def test_what_fits_by_retries_alone_is_tight() -> None:
+    question = question_of(model_of(CONVNET), Settings(train=True, batch=300))
+    setup = Setup(memory_bytes=0, basis=Basis.TORCH)
+    held = Holdings((question,), setup).at(300)
+    assert held is not None
+    accuracy = ACCURACIES[Basis.TORCH]
+    assert held.demand.verdict(held.total_bytes + held.demand.more_bytes, accuracy) is Verdict.FITS
+    assert held.demand.verdict(held.total_bytes, accuracy) is Verdict.TIGHT
+    assert held.demand.verdict(held.least_bytes - 1, accuracy) is Verdict.OVER
