@@ -14,6 +14,7 @@ from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.fitting.lines import StepDemands
 from onnxmem.fitting.searching import (
+    EVENTS,
     FEW_REPLAYS,
     MOST_REPLAYS,
     Reach,
@@ -217,7 +218,9 @@ class Holdings:
         elif basis in FALLING:
             with suppress(OnnxmemError):
                 self._lines = self.sessions.demands(question, basis.value, last)
-        return FEW_REPLAYS if self._lines is None else MOST_REPLAYS
+        if self._lines is None:
+            return FEW_REPLAYS
+        return max(MOST_REPLAYS, EVENTS // max(self._lines.num_events, 1))
 
     def search(self) -> Search:
         """A search of the largest number."""

@@ -84,6 +84,11 @@ class StepDemands:
             slope,
         )
 
+    @property
+    def num_events(self) -> int:
+        """Allocations and releases of one replay: most are steady after two or three steps."""
+        return 3 * len(self.lines.trace.log)
+
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""
         return self.lines.first <= batch <= self.last

@@ -36,6 +36,10 @@ MOST_REPLAYS: Final = 1024
 """Numbers that one search replays, where that is cheap."""
 FEW_REPLAYS: Final = 128
 """The same where each is a walk of the whole model."""
+EVENTS: Final = 4_000_000
+"""Allocations and releases that one search replays: numbers of small models are cheaper."""
+_NEAR: Final = 128
+"""Numbers right below the first that fails, which are replayed in any case."""
 _SAMPLES: Final = 48
 """Numbers, evenly apart, that tell how far an allocator is above the live bytes."""
 _SPREAD: Final = Fraction(11, 10)
@@ -172,7 +176,7 @@ def _with_comfort(search: Search, reach: Reach) -> Reach:
 def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
     """Replay numbers up to ``top``, above which none fits: all, or those near the limit."""
     most = search.prepare(top + 1)
-    numbers = range(1, top + 1) if top <= most else _chosen(search, top, most)
+    numbers = range(1, top + 1) if top <= most else _chosen(search, top, min(most, MOST_REPLAYS))
     met = {number: search.verdict(number) for number in numbers}
     failed = next((number for number in numbers if not met[number].is_met), top + 1)
     if top > most:
@@ -218,14 +222,16 @@ def _apart(first: int, last: int, count: int) -> list[int]:
 
 
 def _first_failing(search: Search, met: dict[int, Verdict], failed: int) -> int:
-    """Replay what lies between the last number that fits and the first found not to."""
+    """Replay what lies right below the first number found to fail, until none of it fails."""
     while True:
         below = max((number for number in met if number < failed), default=0)
-        between = _apart(below + 1, failed - 1, _SAMPLES)
-        if not between:
+        near = range(max(1, failed - _NEAR), failed)
+        between = [*_apart(below + 1, failed - 1, _SAMPLES), *near]
+        new = sorted({number for number in between if number not in met})
+        if not new:
             return failed
-        met |= {number: search.verdict(number) for number in between}
-        failed = next((number for number in between if not met[number].is_met), failed)
+        met |= {number: search.verdict(number) for number in new}
+        failed = next((number for number in new if not met[number].is_met), failed)
 
 
 def _stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -164,6 +164,11 @@ class SessionDemands:
     process: ProcessTerms | None
     """On CPU: the process at one batch."""
 
+    @property
+    def num_events(self) -> int:
+        """Allocations and releases of one replay, of which the process has its own."""
+        return 20 * len(self.lines.replay.plan.steps)
+
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""
         return self.lines.holds_at(batch)
