@@ -22,10 +22,11 @@ def without_stand_ins(
     read = {name for each in graph.node for name in each.input} | {o.name for o in graph.output}
     read |= {name for each in graph.node for _, g in subgraphs(each) for name in outer_reads(g)}
     names: dict[tuple[str, Dims], str] = {}
+    taken: set[str] = set()
     for stand_in, dims in grown_as.items():
         source = stand_ins[stand_in]
-        is_only = source not in read and all(name != source for name in names.values())
-        names.setdefault((source, dims), source if is_only else stand_in)
+        is_only = source not in read and source not in taken
+        taken.add(names.setdefault((source, dims), source if is_only else stand_in))
     new = {**stand_ins, **{s: names[stand_ins[s], dims] for s, dims in grown_as.items()}}
     for node in graph.node:
         for index, name in enumerate(node.input):
