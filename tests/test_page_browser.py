@@ -266,7 +266,9 @@ def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
             assert f" {rounded} " in line
             assert f" {exact} B" in line
         verdict = browser.run("return document.querySelector('#fits [data-verdict]').textContent")
+        # By how much is known at a stop alone; whether it fits, of every batch.
         assert verdict in report
+        assert (": " in verdict) == (batch == 64)
         place_of_peak = browser.run("return document.querySelector('#run [data-text]').textContent")
         assert place_of_peak in report
 

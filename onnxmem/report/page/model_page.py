@@ -85,6 +85,7 @@ def _texts(stops: Stops, sections: Sequence[str]) -> Mapping[str, object]:
     return {
         key: {
             "at": stops.texts(key),
+            "told": stops.told(key),
             "of": next(peak for start, peak in _TEXT_OF.items() if key.startswith(start)),
         }
         for key in found

@@ -10,8 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis import Analysis
+from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.devices import catalogue
 from onnxmem.errors import OnnxmemError
+from onnxmem.fitting import Reach
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.registry.places import Place, common_sizes, verdicts_on
 from onnxmem.report.page.figures import Figures, figures_of
 from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
@@ -76,6 +79,13 @@ class Stops:
         """A text at each stop."""
         return [stop.figures.texts.get(key, "") for stop in self.all]
 
+    def told(self, key: str) -> tuple[tuple[int, int, str], ...]:
+        """What holds of a text from one batch to another, whether worked out there or not."""
+        answer = self.asked.analysis.fit
+        if key != f"{VERDICT}.{BUDGET}" or answer is None or answer.doubts or not self.is_free:
+            return ()
+        return tuple(_verdicts_known(answer.reach)) if answer.reach is not None else ()
+
     def laws(self, key: str) -> tuple[Law, ...]:
         """How a figure moves between stops, where that is proven."""
         parent = parent_of(key)
@@ -118,6 +128,20 @@ class Stops:
     def keys(self) -> tuple[str, ...]:
         """The keys of all numbers."""
         return tuple(dict.fromkeys(key for stop in self.all for key in stop.figures.numbers))
+
+
+def _verdicts_known(reach: Reach) -> Iterator[tuple[int, int, str]]:
+    """The words for the batches between two stops: by how much is known at a stop alone."""
+    largest = reach.number
+    if largest is None or reach.method == "replays":
+        return
+    comfortable = largest if reach.comfortable is None else reach.comfortable
+    if comfortable:
+        yield 1, comfortable, Verdict.FITS.value
+    if comfortable < largest:
+        yield comfortable + 1, largest, f"{Verdict.FITS.value} or {Verdict.TIGHT.value}"
+    if not reach.is_stopped and not reach.above:
+        yield largest + 1, LARGEST_BATCH, Verdict.OVER.value
 
 
 def evaluated(analysis: Analysis) -> Stops:

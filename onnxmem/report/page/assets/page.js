@@ -155,6 +155,8 @@
   function textAt(key, batch) {
     const text = data.texts[key], at = stops.indexOf(batch);
     if (at >= 0) return text.at[at];
+    const told = (text.told || []).find(([first, last]) => first <= batch && batch <= last);
+    if (told) return told[2];
     const two = neighbours(batch);
     if (!two || !isLine(text.of, two) || text.at[two[0]] !== text.at[two[1]]) return UNKNOWN;
     return text.at[two[0]];
