@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.escaping import printable
+from onnxmem.findings import Finding
 from onnxmem.layers import Layer, layers
 from onnxmem.measured import measured_row, predicted_by
 
@@ -72,6 +73,12 @@ def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
             return None
         value = value.get(key)
     return value if isinstance(value, int) else None
+
+
+def findings_of(row: Row) -> tuple[Finding, ...]:
+    """The findings of a row."""
+    found: Any = row["findings"]
+    return tuple(Finding(each["code"], each["message"], each["node"]) for each in found or ())
 
 
 def guessed_dims(row: Row) -> Sequence[str]:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.errors import UsageError
+from onnxmem.findings import Finding
 from onnxmem.layers import layers as node_layers
 from onnxmem.recipe import Recipe
 from onnxmem.rows import recipe_row
@@ -80,6 +81,7 @@ class Snapshot:
     """``None``: the saved report has none."""
     step: str = ""
     """How it is trained: ``adam fp32``; ``""`` where no step is worked out."""
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +122,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
             LayerSize(row.node, row.op_type, row.output_bytes, row.weight_bytes) for row in rows
         ),
         step="" if step is None else _step(recipe_row(step.recipe)),
+        findings=analysis.findings,
     )
 
 
@@ -143,6 +146,7 @@ def saved_snapshot(row: Saved) -> Snapshot:
         training=_saved_peak(row.part("training"), "peak_bytes"),
         layers=None if rows is None else tuple(map(_saved_layer, rows)),
         step=_saved_step(row.part("training")),
+        findings=tuple(map(_saved_finding, row.parts("findings") or ())),
     )
 
 
@@ -218,6 +222,10 @@ def _saved_layer(row: Saved) -> LayerSize:
         row.size_bytes("output_bytes"),
         row.size_bytes("weight_bytes"),
     )
+
+
+def _saved_finding(row: Saved) -> Finding:
+    return Finding(row.text("code") or "", row.text("message") or "", row.text("node"))
 
 
 def _dims(row: Saved, name: str) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from onnxmem.advising.resolution import resolution_ideas
 from onnxmem.advising.session import resident_proposals, session_ideas
 from onnxmem.advising.training import training_ideas
 from onnxmem.advising.weights import unread_weights, weight_estimates
+from onnxmem.findings import Finding
 from onnxmem.measure.options import LEVELS, SessionOptions
 from onnxmem.question import Question
 from onnxmem.runtimes import Advice
@@ -44,6 +45,11 @@ class Advised:
     meeting: Meeting | None
     """``None`` without a budget."""
     subject: Subject
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Of the model as it is."""
+        return self.subject.question.findings(self.subject.terms())
 
 
 def advised(question: Question, budget: Budget, session: Advice | None = None) -> Advised:

@@ -38,22 +38,26 @@ class Gate:
         for path in paths:
             place = relative_path(path, self.folder)
             budgets = [budget for budget in self.budgets if budget.covers(place)]
-            yield CheckedModel(path, tuple(self._checks(path, budgets)))
+            yield self._checked(path, budgets)
 
     def unmatched(self, paths: Iterable[str]) -> tuple[Budget, ...]:
         """The budgets that are of none of the models."""
         places = [relative_path(path, self.folder) for path in paths]
         return tuple(b for b in self.budgets if not any(map(b.covers, places)))
 
-    def _checks(self, path: str, budgets: Iterable[Budget]) -> Iterator[Check]:
+    def _checked(self, path: str, budgets: Iterable[Budget]) -> CheckedModel:
         analyses: list[tuple[Budget, Analysis | Failure]] = []
+        checks: list[Check] = []
         for budget in budgets:
             question = _question(budget)
             found = next((a for asked, a in analyses if asked == question), None)
             if found is None:
                 found = self.analyse(path, budget)
                 analyses.append((question, found))
-            yield from self._held(budget, found)
+            checks += self._held(budget, found)
+        whole = (found for _, found in analyses if isinstance(found, Analysis))
+        findings = dict.fromkeys(finding for each in whole for finding in each.findings)
+        return CheckedModel(path, tuple(checks), tuple(findings))
 
     def _held(self, budget: Budget, found: Analysis | Failure) -> Iterator[Check]:
         if isinstance(found, Failure):

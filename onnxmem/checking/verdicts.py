@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from onnxmem.checking.budgets import Budget, Growth
+from onnxmem.findings import Finding
 from onnxmem.fitting import Standing, Verdict
 
 
@@ -88,6 +89,8 @@ class CheckedModel:
 
     path: str
     checks: tuple[Check, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    """Of the model at the budgets' settings, each once."""
 
     @property
     def is_covered(self) -> bool:

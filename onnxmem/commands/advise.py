@@ -20,6 +20,7 @@ from onnxmem.model import ModelFile, load, prepare
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.question import Question
 from onnxmem.report.advice import render_advice
+from onnxmem.report.notes import note_rows
 from onnxmem.report.proposals import advice_row, render_proposals
 from onnxmem.rows import Row
 from onnxmem.runtimes import Advice, Choice, advise
@@ -176,19 +177,17 @@ def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:
         error = {"code": found.code, "message": printable(found.message)}
         nothing: Row = {"figure": None, "before_bytes": None, "advice": [], "budget": None}
         return row | {"status": "error", "error": error} | empty | nothing
-    return row | _session_row(found.session, empty) | advice_row(found.advice)
+    return row | _session_row(found, empty) | advice_row(found.advice)
 
 
-def _session_row(session: Advice | None, empty: Row) -> Row:
+def _session_row(found: Found, empty: Row) -> Row:
+    session, findings = found.session, found.advice.findings
     if session is None:
-        return empty
+        return empty | {"findings": note_rows(findings)}
     return {
         "combinations": [_choice(choice) for choice in session.runtime.advice],
         "single_changes": [_choice(choice) for choice in session.singles],
-        "findings": [
-            {"code": finding.code, "message": printable(finding.message)}
-            for finding in session.runtime.findings
-        ],
+        "findings": note_rows((*findings, *session.runtime.findings)),
     }
 
 

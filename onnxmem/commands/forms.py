@@ -41,8 +41,12 @@ def _text(found: Iterator[Outcome], look: Look) -> Iterator[str]:
 def _table(found: Iterator[Outcome], look: Look) -> Iterator[str]:
     """A line a model, and what they come to."""
     yield look.paint(report.table_head(train=look.train))
+    row = None
     for outcome in found:
-        yield look.paint(report.table_row(outcome["row"], train=look.train))
+        row = outcome["row"]
+        yield look.paint(report.table_row(row, train=look.train))
+    if look.summed is None and row is not None:
+        yield report.table_notes(row)
     if look.summed is not None:
         yield "\n" + look.paint(report.render_summary(look.summed()))
 

@@ -6,7 +6,7 @@ Of each model only a few numbers are kept, so a summary of 100,000 takes some 40
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, cast
 
@@ -56,6 +56,18 @@ class Fitting:
     """Failed, or known in part alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A finding that some of the models have."""
+
+    code: str
+    num_models: int
+    path: str
+    """The first of them."""
+    message: str
+    """Of that one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """Many models in a few figures."""
@@ -70,6 +82,8 @@ class Summary:
     heaviest: tuple[tuple[str, int], ...]
     """Paths and bytes, the heaviest first."""
     fittings: tuple[Fitting, ...]
+    notes: tuple[Note, ...]
+    """Of the models that were analysed, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +109,8 @@ class Tally:
     _models: list[_Model] = field(default_factory=list)
     _faults: Counter[str] = field(default_factory=Counter)
     _train: bool = False
+    _notes: dict[str, Note] = field(default_factory=dict)
+    """By code."""
     _bases: dict[str, Basis] = field(default_factory=dict)
     """What is compared with each device."""
 
@@ -104,6 +120,7 @@ class Tally:
         if status == "error":
             self._faults[cast("Mapping[str, str]", row["error"])["code"]] += 1
         self._train = self._train or row["training"] is not None
+        self._note(row)
         devices = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
         self._bases |= {each["name"]: Basis(each["basis"]) for each in devices}
         self._models.append(
@@ -114,6 +131,12 @@ class Tally:
                 verdicts={sys.intern(e["name"]): Verdict(e["verdict"]) for e in devices},
             )
         )
+
+    def _note(self, row: Row) -> None:
+        findings = cast("Sequence[Mapping[str, str]]", row["findings"] or ())
+        for code, message in {each["code"]: each["message"] for each in reversed(findings)}.items():
+            first = self._notes.get(code) or Note(code, 0, cast("str", row["path"]), message)
+            self._notes[code] = replace(first, num_models=first.num_models + 1)
 
     def summary(self, places: Iterable[Place] = ()) -> Summary:
         """What the rows so far come to."""
@@ -132,6 +155,7 @@ class Tally:
             fittings=tuple(
                 _fitting(place, self._bases.get(place.name), self._models) for place in places
             ),
+            notes=tuple(sorted(self._notes.values(), key=lambda each: -each.num_models)),
         )
 
 

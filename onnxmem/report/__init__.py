@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         json_tail,
         render_summary,
         table_head,
+        table_notes,
         table_row,
     )
     from onnxmem.report.registry_page import render_registry_page
@@ -42,6 +43,7 @@ __all__ = [
     "runtime_sections",
     "step_rows",
     "table_head",
+    "table_notes",
     "table_row",
     "training_sections",
 ]
@@ -54,7 +56,7 @@ __getattr__ = late(
         "onnxmem.report.page.model_page": ("render_page",),
         "onnxmem.report.registry": (
             *("json_head", "json_row", "json_tail"),
-            *("render_summary", "table_head", "table_row"),
+            *("render_summary", "table_head", "table_notes", "table_row"),
         ),
         "onnxmem.report.registry_page": ("render_registry_page",),
         "onnxmem.report.runtime": ("runtime_sections",),

@@ -9,6 +9,7 @@ from onnxmem import __version__
 from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.escaping import printable, shortened
 from onnxmem.report.lines import prose
+from onnxmem.report.notes import note_rows, sentence
 from onnxmem.rows import Row
 from onnxmem.snapshots import LayerSize, Snapshot
 from onnxmem.units import format_bytes, plural
@@ -38,6 +39,7 @@ def render(difference: Difference) -> str:
         *_why("ACTIVATIONS", "no node", difference.activations),
         *_why("TRAINING", "the optimizer", difference.training),
         *_layers(difference),
+        *_notes(difference),
     ]
     return "\n".join(lines) + "\n"
 
@@ -132,6 +134,19 @@ def _layers(difference: Difference) -> Iterator[str]:
         yield f"{'':>22}  {plural(len(changes) - _MOST_ROWS, 'other')}"
 
 
+def _notes(difference: Difference) -> Iterator[str]:
+    """The findings of both sides, those that both have once."""
+    before, after = difference.before.findings, difference.after.findings
+    told = [
+        *(("A and B" if each in after else "A", each) for each in before),
+        *(("B", each) for each in after if each not in before),
+    ]
+    if told:
+        yield ""
+    for which, each in told:
+        yield from prose(f"note on {which}: ", sentence(each))
+
+
 def _layer_name(change: LayerChange) -> str:
     layer = change.after or change.before
     if layer is None:
@@ -149,6 +164,7 @@ def _side_row(side: Snapshot) -> Row:
         "batch": side.batch,
         "train": printable(side.step) or None,
         "dims": {printable(name): number for name, number in side.dims.items()},
+        "findings": note_rows(side.findings),
     }
 
 

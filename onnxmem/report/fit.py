@@ -9,8 +9,8 @@ from onnxmem.fitting import Answer, Basis, Contexts, Held, Row
 from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
+from onnxmem.report.notes import note_lines, note_rows
 from onnxmem.report.verdict import (
-    doubts_prose,
     fits_row,
     reach_lines,
     terms_lines,
@@ -84,10 +84,7 @@ def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in answer.remarks],
-        "findings": [
-            {"code": each.code, "message": printable(each.message), "node": each.node}
-            for each in answer.standing.findings
-        ],
+        "findings": note_rows(answer.standing.findings),
     }
 
 
@@ -240,4 +237,4 @@ def _remarks(answer: Answer, place: Place) -> list[str]:
     if answer.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
     told = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
-    return [*told, *doubts_prose(answer.standing)]
+    return [*told, *note_lines(answer.standing.findings)]

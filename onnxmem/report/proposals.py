@@ -6,6 +6,7 @@ from typing import Final
 from onnxmem.advising import FIGURES, Advised, Meeting, Proposal
 from onnxmem.escaping import printable, shortened
 from onnxmem.report.lines import figure, paragraph, prose
+from onnxmem.report.notes import note_lines
 from onnxmem.report.verdict import verdict_text
 from onnxmem.rows import Row
 from onnxmem.units import format_bytes
@@ -28,6 +29,8 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         lines += _proposal(proposal)
     if advice.meeting is not None:
         lines += ["", *_meeting(advice.meeting)]
+    if advice.findings:
+        lines += ["", *note_lines(advice.findings)]
     return "\n".join(lines) + "\n"
 
 

@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from onnxmem import __version__
 from onnxmem.analysed import guess_told
 from onnxmem.escaping import shortened
-from onnxmem.fitting import BASES
+from onnxmem.findings import Finding
+from onnxmem.fitting import BASES, Verdict
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
-from onnxmem.rows import Row, bytes_at, guessed_dims
+from onnxmem.report.notes import note_lines, sentence
+from onnxmem.report.verdict import verdict_text
+from onnxmem.rows import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.units import format_bytes, plural
 
 _COLUMNS: Final = (
@@ -44,6 +47,11 @@ def table_row(row: Row, *, train: bool) -> str:
     return f"{cells}   {row['path']}{_remark(row)}\n"
 
 
+def table_notes(row: Row) -> str:
+    """The notes on the only model of a table."""
+    return "".join(f"{line}\n" for line in note_lines(findings_of(row)))
+
+
 def render_summary(summary: Summary) -> str:
     """Totals, percentiles, the heaviest, what fits where, and failures by their codes."""
     sections = [
@@ -52,6 +60,7 @@ def render_summary(summary: Summary) -> str:
         _heaviest_section(summary),
         _fitting_section(summary),
         _faults_section(summary),
+        _notes_section(summary),
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
@@ -77,6 +86,7 @@ def summary_row(summary: Summary) -> Row:
             }
             for each in summary.fittings
         ],
+        "findings": {each.code: each.num_models for each in summary.notes},
     }
 
 
@@ -113,6 +123,19 @@ def _columns(*, train: bool) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _remark(row: Row) -> str:
+    return _undone(row) + _fits(row)
+
+
+def _fits(row: Row) -> str:
+    """The verdict on the budget, where one is given."""
+    verdict: Any = row["verdict"]
+    if verdict is None:
+        return ""
+    found = Verdict(verdict["verdict"])
+    return f"   {verdict_text(found, verdict['bytes'], verdict['limit_bytes'])}"
+
+
+def _undone(row: Row) -> str:
     if row["status"] not in _UNDONE:
         return ""
     error = row["error"]
@@ -176,6 +199,16 @@ def _fitting_section(summary: Summary) -> list[str]:
 def _faults_section(summary: Summary) -> list[str]:
     lines: Iterator[str] = (fact(f"  {code}", f"{n:,}") for code, n in summary.faults.items())
     return ["FAILED, by code", *lines] if summary.faults else []
+
+
+def _notes_section(summary: Summary) -> list[str]:
+    """What figures assume or leave out: of many models alike the first one's words."""
+    lines: list[str] = []
+    for each in summary.notes:
+        others = f" and {each.num_models - 1:,} more" if each.num_models > 1 else ""
+        which = f"{shortened(each.path)}{others}: "
+        lines += prose("  ", which + sentence(Finding(each.code, each.message)))
+    return ["NOTES", *lines] if lines else []
 
 
 def _figure_row(each: Figure) -> Row:

@@ -10,7 +10,8 @@ import json
 from typing import Any, Final
 
 from onnxmem.escaping import no_formula, shortened
-from onnxmem.rows import Row
+from onnxmem.report.notes import sentence
+from onnxmem.rows import Row, findings_of
 
 COLUMNS: Final = (
     *("path", "status", "error.code", "error.message"),
@@ -28,9 +29,11 @@ COLUMNS: Final = (
     *("runtime.held_steady_bytes", "runtime.process_bytes", "measured.requested_peak_bytes"),
     *("measured.process_peak_bytes", "compute.forward_macs", "compute.forward_flops"),
     *("compute.backward_flops", "max_batch.batch", "max_batch.peak_bytes", "coverage.nodes"),
-    *("coverage.assumed_nodes", "coverage.unknown_tensors", "findings"),
+    *("coverage.assumed_nodes", "coverage.unknown_tensors", "findings", "verdict.verdict"),
+    *("verdict.basis", "verdict.bytes", "verdict.limit_bytes", "verdict.fits_up_to", "notes"),
 )
-"""Where each column stands in a row; its name has ``_`` for the dots. ``findings`` are counted."""
+"""Where each column stands in a row; its name has ``_`` for the dots. ``findings`` are counted, and
+``notes`` are their texts."""
 
 
 _LONGEST: Final = 4096
@@ -53,6 +56,8 @@ def jsonl_row(row: Row) -> str:
 
 
 def _value(row: Row, column: str) -> object:
+    if column == "notes":
+        return "; ".join(map(sentence, findings_of(row)))
     value: Any = row
     for key in column.split("."):
         if value is None:

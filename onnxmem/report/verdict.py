@@ -7,7 +7,7 @@ from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.escaping import shortened
 from onnxmem.fitting import BASES
 from onnxmem.fitting.verdicts import Verdict
-from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.lines import fact, figure
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
@@ -125,12 +125,3 @@ def _stretches(reach: "Reach") -> str:
 def _row_text(answer: "Answer", number: int) -> str:
     row = next((row for row in answer.table if row.number == number), None)
     return "" if row is None else row.verdict.value
-
-
-def doubts_prose(standing: "Standing") -> list[str]:
-    """The warnings of the models, one after another."""
-    return [
-        line
-        for finding in standing.findings
-        for line in prose("note: ", f"{finding.code}: {shortened(finding.message, 2000)}")
-    ]

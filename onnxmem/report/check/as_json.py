@@ -7,6 +7,7 @@ from onnxmem import __version__
 from onnxmem.checking import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import LONGEST_REASON, rule_of, sentence
+from onnxmem.report.notes import note_rows
 from onnxmem.rows import Row
 
 SCHEMA: Final = "onnxmem.check"
@@ -36,6 +37,7 @@ def _model(model: CheckedModel) -> Row:
         "path": printable(model.path),
         "covered": model.is_covered,
         "checks": [_check(check) for check in model.checks],
+        "findings": note_rows(model.findings),
     }
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from onnxmem.checking import Checkup
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, summary
+from onnxmem.report.notes import sentence as note
 
 
 def render(checkup: Checkup) -> str:
-    """An ``::error`` for each limit that is not known to be kept."""
+    """An ``::error`` for each limit that is not known to be kept, a ``::notice`` for each note."""
     return "\n".join((*_annotations(checkup), summary(checkup))) + "\n"
 
 
@@ -25,6 +26,8 @@ def _annotations(checkup: Checkup) -> Iterator[str]:
         if not model.is_covered:
             level = "notice" if checkup.allows_uncovered else "error"
             yield _annotation(level, model.path, "uncovered", UNCOVERED)
+        for finding in model.findings:
+            yield _annotation("notice", model.path, finding.code, note(finding))
     for budget in checkup.unmatched:
         message = f"budget {budget.name}: {UNMATCHED} {budget.path}"
         yield f"::error title=onnxmem unmatched::{_data(message)}"

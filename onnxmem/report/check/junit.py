@@ -7,6 +7,7 @@ from onnxmem.checking import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable
 from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
+from onnxmem.report.notes import sentence as note
 
 _TAGS: Final = {Verdict.OVER: "failure", Verdict.UNKNOWN: "error"}
 
@@ -21,6 +22,10 @@ def render(checkup: Checkup) -> str:
         if not model.is_covered:
             tag = "skipped" if checkup.allows_uncovered else "error"
             _told(_bare_case(suite, model.path, "budgets"), tag, "uncovered", UNCOVERED)
+        if model.findings:
+            # The schema has it last in a suite.
+            output = ET.SubElement(suite, "system-out")
+            output.text = "\n".join(map(note, model.findings))
     for budget in checkup.unmatched:
         suite = _suite(suites, f"budget {budget.name}")
         message = f"{UNMATCHED} {budget.path}"

@@ -12,6 +12,7 @@ from onnxmem.checking import Check, Checkup
 from onnxmem.escaping import shortened
 from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
+from onnxmem.report.notes import sentence as note
 from onnxmem.units import format_bytes
 
 MARKER: Final = "<!-- onnxmem -->"
@@ -24,6 +25,7 @@ _SIGNS: Final = {Verdict.OVER: "❌", Verdict.UNKNOWN: "❔", Verdict.TIGHT: "�
 _ORDER: Final = (Verdict.OVER, Verdict.UNKNOWN, Verdict.TIGHT, Verdict.FITS)
 _HEAD: Final = ("| | model | budget | figure | bytes | |", "|---|---|---|---|---:|---|")
 _LONGEST_NAME: Final = 120
+_LONGEST_NOTE: Final = 2000
 
 
 def render(checkup: Checkup) -> str:
@@ -32,7 +34,8 @@ def render(checkup: Checkup) -> str:
     top = [MARKER, f"### {sign} onnxmem: {summary(checkup)}", ""]
     rows = list(_rows(checkup))
     details = _kept(_details(checkup), _MOST_DETAILS_BYTES)
-    room = MOST_BYTES - _RESERVED_BYTES - _size((*top, *_HEAD, *details))
+    notes = _kept(_notes(checkup), _MOST_DETAILS_BYTES)
+    room = MOST_BYTES - _RESERVED_BYTES - _size((*top, *_HEAD, *details, *notes))
     kept = _kept(rows, room)
     lines = [*top, *_HEAD, *kept] if rows else top
     if len(kept) < len(rows):
@@ -40,6 +43,9 @@ def render(checkup: Checkup) -> str:
     if details:
         lines += ["", "<details><summary>What takes most where it does not fit</summary>", ""]
         lines += [*details, "", "</details>"]
+    if notes:
+        lines += ["", "<details><summary>What the figures assume or leave out</summary>", ""]
+        lines += [*notes, "", "</details>"]
     return "\n".join(lines) + "\n"
 
 
@@ -93,6 +99,12 @@ def _details(checkup: Checkup) -> Iterator[str]:
                 yield f"- {code(model.path)}, {check.figure}{node}"
                 for held in check.largest:
                     yield f"  - {format_bytes(held.size_bytes)} {code(held.tensor)}"
+
+
+def _notes(checkup: Checkup) -> Iterator[str]:
+    for model in checkup.models:
+        for finding in model.findings:
+            yield f"- {code(model.path)}: {code(note(finding), _LONGEST_NOTE)}"
 
 
 def _kept(lines: Iterable[str], most_bytes: int) -> list[str]:

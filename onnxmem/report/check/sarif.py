@@ -15,8 +15,10 @@ from urllib.parse import quote
 from onnxmem import __version__
 from onnxmem.checking import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable, shortened
+from onnxmem.findings import Finding
 from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
+from onnxmem.report.notes import sentence as note
 from onnxmem.rows import Row
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -47,14 +49,31 @@ def render(checkup: Checkup) -> str:
         _bare_result("unmatched", f"budget {budget.name}: {UNMATCHED} {budget.path}")
         for budget in checkup.unmatched
     ]
-    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [_run(results)]}
+    told = [_notification(model, each) for model in checkup.models for each in model.findings]
+    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [_run(results, told)]}
     return json.dumps(log, indent=1) + "\n"
 
 
-def _run(results: list[Row]) -> Row:
+def _run(results: list[Row], told: list[Row]) -> Row:
     rules = [{"id": rule, "shortDescription": {"text": text}} for rule, text in _RULES.items()]
     driver = {"name": "onnxmem", "semanticVersion": __version__, "rules": rules}
-    return {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    invocation = {"executionSuccessful": True, "toolExecutionNotifications": told}
+    return {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [invocation],
+        "results": results,
+    }
+
+
+def _notification(model: CheckedModel, finding: Finding) -> Row:
+    """What a model's figures assume: no result, as it is no fault of the model's."""
+    return {
+        "descriptor": {"id": finding.code},
+        "level": "note",
+        "message": {"text": note(finding).translate(_ESCAPED)},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": _uri(model.path)}}}],
+    }
 
 
 def _result(model: CheckedModel, check: Check) -> Row:

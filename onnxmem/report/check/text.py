@@ -16,6 +16,7 @@ from onnxmem.report.check.wording import (
     verdict,
 )
 from onnxmem.report.lines import figure, prose
+from onnxmem.report.notes import note_lines
 
 
 def render(checkup: Checkup) -> str:
@@ -38,6 +39,7 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
         yield f"  {name}"
         for check in checks:
             yield from _check_lines(check)
+    yield from note_lines(model.findings, "  ")
 
 
 def _check_lines(check: Check) -> Iterator[str]:
