@@ -119,12 +119,12 @@ def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool
             for finding in analysis.findings
         ],
         "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
-        "verdict": _verdict(analysis),
+        "verdict": verdict_row(analysis),
         "devices": None,
     }
 
 
-def _verdict(analysis: "Analysis") -> Row | None:
+def verdict_row(analysis: "Analysis") -> Row | None:
     """The verdict on the budget; null where none is given."""
     if analysis.settings.budget_bytes is None:
         return None

@@ -7,9 +7,10 @@ from typing import Any, Final
 from onnxmem.analysis import Analysis
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
+from onnxmem.fitting.verdicts import Verdict
 from onnxmem.layers import layers as node_layers
 from onnxmem.recipe import Recipe
-from onnxmem.rows import recipe_row
+from onnxmem.rows import recipe_row, verdict_row
 from onnxmem.saved import Saved
 
 MOST_SAVED: Final = 50
@@ -64,6 +65,19 @@ class LayerSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetVerdict:
+    """What became of a model within a budget."""
+
+    verdict: Verdict
+    size_bytes: int | None
+    limit_bytes: int | None
+    basis: str | None
+    """What was compared."""
+    row: Mapping[str, object]
+    """All of it, as in a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """The figures; bytes, ``None`` is unknown."""
 
@@ -82,6 +96,8 @@ class Snapshot:
     step: str = ""
     """How it is trained: ``adam fp32``; ``""`` where no step is worked out."""
     findings: tuple[Finding, ...] = ()
+    verdict: BudgetVerdict | None = None
+    """On a budget; ``None`` where none is given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +139,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         ),
         step="" if step is None else _step(recipe_row(step.recipe)),
         findings=analysis.findings,
+        verdict=_saved_verdict(Saved("", "verdict", verdict_row(analysis) or {})),
     )
 
 
@@ -147,6 +164,7 @@ def saved_snapshot(row: Saved) -> Snapshot:
         layers=None if rows is None else tuple(map(_saved_layer, rows)),
         step=_saved_step(row.part("training")),
         findings=tuple(map(_saved_finding, row.parts("findings") or ())),
+        verdict=_saved_verdict(_part(row, "verdict")),
     )
 
 
@@ -221,6 +239,22 @@ def _saved_layer(row: Saved) -> LayerSize:
         row.text("op_type") or "",
         row.size_bytes("output_bytes"),
         row.size_bytes("weight_bytes"),
+    )
+
+
+def _saved_verdict(row: Saved) -> BudgetVerdict | None:
+    word = row.text("verdict")
+    if word is None:
+        return None
+    if word not in set(Verdict):
+        fault = row.fault("verdict", "is no verdict")
+        raise fault
+    return BudgetVerdict(
+        verdict=Verdict(word),
+        size_bytes=row.size_bytes("bytes"),
+        limit_bytes=row.size_bytes("limit_bytes"),
+        basis=row.text("basis"),
+        row=row.values,
     )
 
 

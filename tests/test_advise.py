@@ -439,7 +439,10 @@ def test_json_has_a_row_for_every_model_and_runtime(capsys: Capture) -> None:
         "held_steady_bytes": 8_000_009,
     }
     assert [row["changes"] for row in rows[0]["single_changes"]] == [[], ["kSameAsRequested"]]
-    assert [finding["code"] for finding in rows[0]["findings"]] == ["emulated_optimiser"]
+    assert [finding["code"] for finding in rows[0]["findings"]] == [
+        "unbound_dims",
+        "emulated_optimiser",
+    ]
     assert rows[2]["error"] == {"code": "model_file", "message": r"no model\x0a"}
 
 

@@ -32,7 +32,7 @@ from onnxmem.explaining import (
     read_message,
     value_of,
 )
-from onnxmem.fitting import Reach, question_of
+from onnxmem.fitting import Reach, Verdict, question_of
 from onnxmem.question import Question
 from onnxmem.report.explain import render_message
 from onnxmem.rows import Row
@@ -336,8 +336,9 @@ def test_a_training_step_s_allocations_are_asked_for_too() -> None:
     inquest = inquest_on(CONVNET, text, batch=2, train=True)
     assert inquest.basis.value == "pytorch-cuda"
     assert inquest.num_at_batch > len(inquest.at_batch)
-    assert inquest.reach is not None
-    assert inquest.reach.number
+    assert inquest.answer is not None
+    assert inquest.answer.reach is not None
+    assert inquest.answer.reach.number
     cpu = "DefaultCPUAllocator: not enough memory: you tried to allocate 655360 bytes"
     step = inquest_on(CONVNET, cpu, batch=2, train=True)
     assert step.basis.value == "training-peak"
@@ -346,7 +347,9 @@ def test_a_training_step_s_allocations_are_asked_for_too() -> None:
 
 def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
     message = OutOfMemory(program="x", meaning="y", capacity_bytes=1_000_000)
-    reach = inquest_on(CONVNET, message, batch=2).reach
+    answer = inquest_on(CONVNET, message, batch=2).answer
+    assert answer is not None
+    reach = answer.reach
     assert reach is not None
     assert reach.number is not None
     totals = [
@@ -360,7 +363,9 @@ def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
 def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
     message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
-    assert (inquest.reach, inquest.predicted_bytes) == (None, None)
+    assert inquest.answer is not None
+    assert (inquest.answer.verdict, inquest.answer.reach) == (Verdict.UNKNOWN, None)
+    assert [doubt.code for doubt in inquest.answer.doubts] == ["partial"]
 
 
 def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
@@ -381,11 +386,19 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     )
     inquest = inquest_on(CONVNET, message, batch=2)
     block = replace(inquest, is_pattern_block=True, pattern_block_bytes=9)
-    assert "it has that size" in render_message(message, "m", block)
-    for reach, told in ((None, "unknown"), (Reach(None, 1, None, "bisection"), "every batch")):
-        text = render_message(message, "m", replace(inquest, reach=reach))
-        assert told in text
+    text = render_message(message, "m", block)
+    assert "it has that size" in text
     assert "at                      n" in text
+    assert inquest.answer is not None
+    for reach, told in (
+        (None, "unknown: bytes are not known"),
+        (Reach(None, 1, None, "bisection"), "no limit"),
+    ):
+        answer = replace(inquest.answer, reach=reach)
+        assert told in render_message(message, "m", replace(inquest, answer=answer))
+    assert "takes                   unknown" in render_message(
+        message, "m", replace(inquest, standing=None, answer=None)
+    )
 
 
 # As a command.

@@ -43,7 +43,8 @@ def output_of(capsys: Capture, line: str, code: int = 3) -> str:
 
 def test_many_models_are_a_table_and_few_are_reports(capsys: Capture) -> None:
     text = output_of(capsys, "zoo")
-    assert text.count("zoo/m0") == 10 + 5  # and five are the heaviest
+    assert text.count("zoo/m0") == 10 + 5 + 1  # and five are the heaviest, one is of the notes
+    assert "  zoo/m00.onnx and 10 more: unbound_dims: dims taken as 1" in text
     assert "TOTAL of 12 models: 10 ok, 1 partial, 1 failed" in text
     assert "24 GiB " in text
     assert "TOTAL" not in output_of(capsys, "zoo/m0?.onnx", 0)

@@ -3,7 +3,7 @@
 import os
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -15,12 +15,12 @@ from onnxmem.checking import read_percent
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, settle_json, write_file, write_stdout
+from onnxmem.commands.questions import verdict_questions
 from onnxmem.commands.training_options import named_fields
-from onnxmem.commands.unused import refuse_untrained
+from onnxmem.commands.unused import refuse_untrained, refuse_without_budget
 from onnxmem.diffing import Change, Difference, diff
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
-    EXIT_OK,
     EXIT_UNANALYSED,
     ShapeError,
     UsageError,
@@ -28,12 +28,14 @@ from onnxmem.errors import (
 )
 from onnxmem.escaping import printable, shortened
 from onnxmem.faults import Fault, fault_of
+from onnxmem.fitting import Verdict
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.recipe import Recipe
 from onnxmem.report.diff import as_json, grown_figures, render
 from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
 from onnxmem.saved import Saved, SavedReportError, read_saved
 from onnxmem.snapshots import SavedSetting, Snapshot, saved_setting, saved_snapshot, snapshot
+from onnxmem.units import format_bytes
 
 _GATED: Final = ("weights", "run", "training peak")
 _HEAD_BYTES: Final = 64
@@ -74,15 +76,17 @@ def run(arguments: Namespace) -> int:
         message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
         raise UsageError(message)
     refuse_two_answers(arguments)
+    refuse_without_budget(arguments)
     is_page = settle_json(arguments, ("html",)) == "html"
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
-    found = _found(sides, (_asked(arguments), _asked_of_b(arguments)))
+    budget = {"budget_bytes": arguments.budget_bytes, **verdict_questions(arguments)}
+    found = _found(sides, (_asked(arguments), _asked_of_b(arguments)), budget)
     if isinstance(found, int):
         return found
     refuse_untrained(arguments, trains=any(side.snapshot.training is not None for side in found))
     _refuse_unused_dims(found, dict(arguments.dims))
     _refuse_unused_dims(found[1:], dict(arguments.b_dims))
-    difference = diff(*(side.snapshot for side in found))
+    difference = diff(*(_on_budget(side.snapshot, arguments.budget_bytes) for side in found))
     if arguments.html is not None:
         page = diff_page(difference, [side.timelines() for side in found])
         write_file(page, arguments.html, quiet=arguments.quiet)
@@ -94,7 +98,9 @@ def run(arguments: Namespace) -> int:
         write_stdout(text)
     else:
         write_file(text, arguments.output, quiet=arguments.quiet)
-    return EXIT_OK if limit is None else _gate(difference, limit)
+    codes = [*_budget_codes(difference, arguments.budget_bytes)]
+    codes += [] if limit is None else [_gate(difference, limit)]
+    return worst_exit_code(codes)
 
 
 def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
@@ -160,7 +166,9 @@ def _asked_of_b(arguments: Namespace) -> _Asked:
 _OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
-def _found(names: tuple[str, str], asked: tuple[_Asked, _Asked]) -> tuple[_Side, _Side] | int:
+def _found(
+    names: tuple[str, str], asked: tuple[_Asked, _Asked], budget: Mapping[str, Any]
+) -> tuple[_Side, _Side] | int:
     """Both sides, or the exit code of what went wrong with them."""
     reports = [read_saved(name) if _is_report(name) else None for name in names]
     rows = [
@@ -174,7 +182,7 @@ def _found(names: tuple[str, str], asked: tuple[_Asked, _Asked]) -> tuple[_Side,
     for number, name in enumerate(names):
         try:
             question = _setting(asked[number], settings[1 - number])
-            found.append(saved[number] or _worked_out(name, question))
+            found.append(saved[number] or _worked_out(name, question, budget))
         except Exception as error:  # noqa: BLE001 - both sides are told
             codes.append(tell(fault_of(error), error, name))
     return worst_exit_code(codes) if codes else (found[0], found[1])
@@ -223,7 +231,28 @@ def _setting(asked: _Asked, setting: SavedSetting | None) -> _Asked:
     )
 
 
-def _worked_out(path: str, asked: _Asked) -> _Side:
+def _on_budget(side: Snapshot, budget_bytes: int | None) -> Snapshot:
+    """A saved verdict is of the budget that it was saved with, and of no other."""
+    if side.verdict is None or side.verdict.limit_bytes == budget_bytes:
+        return side
+    return replace(side, verdict=None)
+
+
+def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[int]:
+    """What the verdict on B comes to."""
+    if budget_bytes is None:
+        return
+    side = difference.after
+    verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.verdict
+    if verdict is Verdict.OVER:
+        message = f"does not fit the budget of {format_bytes(budget_bytes)}"
+        yield tell(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
+    elif verdict is Verdict.UNKNOWN:
+        message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see FITS"
+        yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=side.path)
+
+
+def _worked_out(path: str, asked: _Asked, budget: Mapping[str, Any]) -> _Side:
     analysis = analyze(
         path,
         batch=asked.batch,
@@ -232,6 +261,7 @@ def _worked_out(path: str, asked: _Asked) -> _Side:
         train=asked.train,
         recipe=Recipe(**asked.recipe) if asked.train else None,
         one_of_several=True,
+        **budget,
     )
     if asked.has_saved_dims and asked.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.

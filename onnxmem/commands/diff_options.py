@@ -2,9 +2,16 @@
 
 from argparse import ArgumentParser
 
-from onnxmem.commands.model_options import add_sized_models, dim, named_dim, named_shape
+from onnxmem.commands.model_options import (
+    add_sized_models,
+    dim,
+    named_dim,
+    named_shape,
+    size,
+)
 from onnxmem.commands.result_options import add_json_option, add_result_options
 from onnxmem.commands.training_options import add_training_options
+from onnxmem.commands.verdict_options import add_verdict_options
 from onnxmem.recipe import OPTIMIZERS, PRECISIONS
 
 
@@ -42,6 +49,14 @@ def _add_own_options(parser: ArgumentParser) -> None:
 
 def _add_output(parser: ArgumentParser) -> None:
     output = add_result_options(parser)
+    output.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
+    )
+    add_verdict_options(output)
     output.add_argument(
         "--fail-on-growth",
         metavar="PERCENT",

@@ -36,6 +36,18 @@ def refuse_untrained(arguments: Namespace, *, trains: bool) -> None:
         raise UsageError(message)
 
 
+def refuse_without_budget(arguments: Namespace) -> None:
+    """Refuse the flags of a verdict where no budget asks for one.
+
+    :raises UsageError: with the flag.
+    """
+    given = {"--basis": arguments.basis is not None, "--accept": bool(arguments.accepted)}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        if arguments.budget_bytes is None:
+            message = f"{flag}: no effect without a budget; add --budget SIZE"
+            raise UsageError(message)
+
+
 def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
     """The same of ``fit``, where the device says which figure counts; of all devices, any may.
 

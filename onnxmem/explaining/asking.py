@@ -11,9 +11,7 @@ from typing import Final
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.explaining.messages import OutOfMemory, Sizes
-from onnxmem.fitting import Basis, Reach, Setup
-from onnxmem.fitting.answering import Holdings, reach_of
-from onnxmem.fitting.holding import held_by
+from onnxmem.fitting import Answer, Basis, Setup, Standing, fit, standing_of
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Tensor
 from onnxmem.question import Question
@@ -61,11 +59,12 @@ class Inquest:
     pattern_block_bytes: int | None
     """Of a session at this batch; ``None``: not asked for, or unknown."""
     is_pattern_block: bool
-    predicted_bytes: int | None
-    """What the model takes at this batch, in the figure that is held against the capacity."""
     basis: Basis
-    reach: Reach | None
-    """The largest batch within the capacity; ``None`` where there is no capacity, or no batch."""
+    """The figure that is compared with the capacity."""
+    standing: Standing | None
+    """What the model takes at this batch; ``None`` where that cannot be worked out."""
+    answer: Answer | None
+    """Whether it fits the capacity of the message; ``None`` where that has none."""
 
 
 def inquire(message: OutOfMemory, question: Question) -> Inquest:
@@ -81,6 +80,7 @@ def inquire(message: OutOfMemory, question: Question) -> Inquest:
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(question) if message.program == "onnxruntime" else None
     basis = _basis(question, message)
+    standing, answer = _verdict(question, basis, message.capacity_bytes)
     return Inquest(
         batch=batch,
         at_batch=here[:_MOST],
@@ -89,9 +89,9 @@ def inquire(message: OutOfMemory, question: Question) -> Inquest:
         num_at_others=len(elsewhere),
         pattern_block_bytes=block_bytes,
         is_pattern_block=bool(message.sizes and block_bytes and message.sizes.holds(block_bytes)),
-        predicted_bytes=_bytes_at(question, basis, batch),
         basis=basis,
-        reach=_reach(question, basis, message.capacity_bytes),
+        standing=standing,
+        answer=answer,
     )
 
 
@@ -122,19 +122,18 @@ def _basis(question: Question, message: OutOfMemory) -> Basis:
     return Basis.TOTAL
 
 
-def _bytes_at(question: Question, basis: Basis, batch: int | None) -> int | None:
+def _verdict(
+    question: Question, basis: Basis, capacity_bytes: int | None
+) -> tuple[Standing | None, Answer | None]:
+    """The verdict of every command, on the capacity that a message tells."""
+    setup = Setup(memory_bytes=capacity_bytes or 0, basis=basis)
     try:
-        held = held_by(question if batch is None else question.at(batch), basis)
+        if capacity_bytes is None:
+            return standing_of((question,), setup), None
+        answer = fit((question,), setup)
     except OnnxmemError:
-        return None
-    return held.total_bytes if held.is_whole else None
-
-
-def _reach(question: Question, basis: Basis, capacity_bytes: int | None) -> Reach | None:
-    if capacity_bytes is None or question.terms().bound.binding.batch is None:
-        return None
-    setup = Setup(memory_bytes=capacity_bytes, basis=basis)
-    return reach_of(Holdings((question,), setup).search(), basis)
+        return None, None
+    return answer.standing, answer
 
 
 def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:

@@ -8,8 +8,10 @@ from typing import Final
 from onnxmem import __version__
 from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.escaping import printable, shortened
-from onnxmem.report.lines import prose
+from onnxmem.findings import Finding
+from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
+from onnxmem.report.verdict import verdict_text
 from onnxmem.rows import Row
 from onnxmem.snapshots import LayerSize, Snapshot
 from onnxmem.units import format_bytes, plural
@@ -17,6 +19,7 @@ from onnxmem.units import format_bytes, plural
 SCHEMA: Final = "onnxmem.diff"
 SCHEMA_VERSION: Final = "1.0"
 _MOST_ROWS: Final = 12
+NO_VERDICT: Final = "unknown: the saved report is of no budget; save it with --budget SIZE"
 """Blocks and layers that the text lists; JSON has all."""
 LABELS: Final = {
     "weights": "WEIGHTS",
@@ -36,6 +39,7 @@ def render(difference: Difference) -> str:
         "",
         f"{'':<20}{'A':>12}{'B':>12}{'change':>26}",
         *(_figure(change) for change in difference.figures),
+        *_budget(difference),
         *_why("ACTIVATIONS", "no node", difference.activations),
         *_why("TRAINING", "the optimizer", difference.training),
         *_layers(difference),
@@ -80,6 +84,28 @@ def _figure(change: Change) -> str:
     percent = change.change_percent
     share = "" if percent is None else f"{percent:+.1f} %"
     return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>26}{share:>12}".rstrip()
+
+
+def budget_lines(difference: Difference) -> Iterator[str]:
+    """The verdicts of both sides on a budget, where one is given."""
+    sides = {"A": difference.before.verdict, "B": difference.after.verdict}
+    known = [each for each in sides.values() if each is not None]
+    if not known:
+        return
+    basis = known[-1].basis
+    compared = f"compared with {shortened(basis)}" if basis else ""
+    yield figure("FITS", known[-1].limit_bytes, compared)
+    for letter, each in sides.items():
+        if each is None:
+            yield fact(f"  {letter}", NO_VERDICT)
+        else:
+            told = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
+            yield figure(f"  {letter}", each.size_bytes, told, wraps=True)
+
+
+def _budget(difference: Difference) -> list[str]:
+    told = list(budget_lines(difference))
+    return ["", *told] if told else []
 
 
 def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
@@ -134,17 +160,20 @@ def _layers(difference: Difference) -> Iterator[str]:
         yield f"{'':>22}  {plural(len(changes) - _MOST_ROWS, 'other')}"
 
 
-def _notes(difference: Difference) -> Iterator[str]:
-    """The findings of both sides, those that both have once."""
+def notes(difference: Difference) -> Iterator[tuple[str, Finding]]:
+    """The findings of the sides and which of them has each: ``A``, ``B``, ``A and B``."""
     before, after = difference.before.findings, difference.after.findings
-    told = [
-        *(("A and B" if each in after else "A", each) for each in before),
-        *(("B", each) for each in after if each not in before),
-    ]
-    if told:
-        yield ""
-    for which, each in told:
-        yield from prose(f"note on {which}: ", sentence(each))
+    yield from (("A and B" if each in after else "A", each) for each in before)
+    yield from (("B", each) for each in after if each not in before)
+
+
+def _notes(difference: Difference) -> Iterator[str]:
+    told = [line for which, each in notes(difference) for line in _note(which, each)]
+    yield from ["", *told] if told else []
+
+
+def _note(which: str, finding: Finding) -> list[str]:
+    return prose(f"note on {which}: ", sentence(finding))
 
 
 def _layer_name(change: LayerChange) -> str:
@@ -165,6 +194,7 @@ def _side_row(side: Snapshot) -> Row:
         "train": printable(side.step) or None,
         "dims": {printable(name): number for name, number in side.dims.items()},
         "findings": note_rows(side.findings),
+        "verdict": None if side.verdict is None else dict(side.verdict.row),
     }
 
 

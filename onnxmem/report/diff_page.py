@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import islice
 from typing import Final
 
@@ -9,8 +10,8 @@ from onnxmem.analysis import Analysis
 from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.escaping import shortened
 from onnxmem.report.charts import area_svg, bars_svg
-from onnxmem.report.diff import LABELS
-from onnxmem.report.page.markup import Cell, filter_box, name, section, size, table
+from onnxmem.report.diff import LABELS, budget_lines, notes
+from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
 from onnxmem.snapshots import Snapshot
@@ -44,11 +45,13 @@ def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> 
     sections = [
         section("sides", "What is compared", _sides(difference)),
         section("figures", "Figures", _figures(difference.figures)),
+        *_budget(difference),
         *_timelines("run", "Memory over the run", runs),
         *_timelines("step", "Memory over the training step", steps),
         *_why("activations", "Why the activations' peak moved", "no node", difference.activations),
         *_why("training", "Why the training peak moved", "the optimizer", difference.training),
         _layers(difference),
+        *_notes(difference),
     ]
     before, after = (shortened(each.path, 60) for each in (difference.before, difference.after))
     title = before if before == after else f"{before} and {after}"
@@ -92,6 +95,22 @@ def _figures(changes: Sequence[Change]) -> str:
         for change in changes
     )
     return table("figures-table", heads, rows)
+
+
+def _budget(difference: Difference) -> Iterator[str]:
+    told = "".join(f"<p><code>{escape(line)}</code></p>" for line in budget_lines(difference))
+    if told:
+        yield section("budget", "Budget", told)
+
+
+def _notes(difference: Difference) -> Iterator[str]:
+    """What the figures of each side assume or leave out."""
+    found = "".join(
+        f"<li><b>{which}</b> <code>{escape(each.code)}</code> {prose(each.message)}</li>"
+        for which, each in notes(difference)
+    )
+    if found:
+        yield section("notes", "Notes", f'<ul class="findings">{found}</ul>')
 
 
 def _timelines(

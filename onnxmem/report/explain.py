@@ -17,8 +17,10 @@ from onnxmem.explaining import (
 )
 from onnxmem.fitting import BASES
 from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.notes import note_lines, note_rows
+from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text
 from onnxmem.rows import Row
-from onnxmem.units import format_bytes, format_count, plural
+from onnxmem.units import format_count, plural
 
 _INDENT: Final = f"{'':<26}"
 _MOST: Final = 6
@@ -140,7 +142,7 @@ def _inquest(message: OutOfMemory, path: str, inquest: Inquest) -> Iterator[str]
     yield fact("MODEL", f"{shortened(path)}, {batch}")
     if message.sizes is not None:
         yield from _found(message, inquest, batch)
-    yield from _fits(message, inquest)
+    yield from _fits(inquest)
 
 
 def _found(message: OutOfMemory, inquest: Inquest, batch: str) -> Iterator[str]:
@@ -189,19 +191,18 @@ def _suspect(suspect: Suspect, message: OutOfMemory) -> Iterator[str]:
     yield figure(f"    {batch}", suspect.size_bytes, shortened(told, 2000))
 
 
-def _fits(message: OutOfMemory, inquest: Inquest) -> Iterator[str]:
-    if inquest.predicted_bytes is not None:
-        yield figure("  takes", inquest.predicted_bytes, BASES[inquest.basis], wraps=True)
-    reach, capacity_bytes = inquest.reach, message.capacity_bytes
-    if capacity_bytes is None:
+def _fits(inquest: Inquest) -> Iterator[str]:
+    standing, answer = inquest.standing, inquest.answer
+    if standing is None:
+        yield fact("  takes", f"unknown: {BASES[inquest.basis]}")
         return
-    if reach is None:
-        yield fact("  largest batch", "unknown: the model has none, or leaves something out")
-    elif reach.number is None:
-        yield fact("  largest batch", f"every batch fits {format_bytes(capacity_bytes)}")
-    else:
-        text = f"{reach.number:,} fits {format_bytes(capacity_bytes)}, were it free altogether"
-        yield fact("  largest batch", text)
+    yield from terms_lines(standing)
+    if answer is not None:
+        capacity_bytes = answer.setup.memory_bytes
+        told = verdict_text(answer.verdict, answer.held.total_bytes, capacity_bytes)
+        yield figure("  capacity", capacity_bytes, f"{told}, were it free altogether", wraps=True)
+        yield from reach_lines(answer)
+    yield from note_lines(standing.findings, "  ")
 
 
 def message_row(message: OutOfMemory, inquest: Inquest | None) -> Row:
@@ -224,7 +225,9 @@ def message_row(message: OutOfMemory, inquest: Inquest | None) -> Row:
 
 
 def _inquest_row(inquest: Inquest) -> Row:
-    reach = inquest.reach
+    standing, answer = inquest.standing, inquest.answer
+    reach = None if answer is None else answer.reach
+    is_whole = standing is not None and standing.held.is_whole
     return {
         "batch": inquest.batch,
         "at_batch": _suspect_rows(inquest.at_batch),
@@ -234,8 +237,10 @@ def _inquest_row(inquest: Inquest) -> Row:
         "pattern_block_bytes": inquest.pattern_block_bytes,
         "is_pattern_block": inquest.is_pattern_block,
         "basis": inquest.basis.value,
-        "predicted_bytes": inquest.predicted_bytes,
+        "predicted_bytes": standing.held.total_bytes if standing and is_whole else None,
         "largest_batch": None if reach is None else reach.number,
+        "verdict": None if answer is None else answer.to_dict(),
+        "findings": [] if standing is None else note_rows(standing.findings),
     }
 
 
