@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, cast
 
+from onnxmem.escaping import shortened
 from onnxmem.fitting import BASES
 from onnxmem.registry.accuracy import Accuracies
 from onnxmem.registry.places import Place
@@ -71,6 +73,7 @@ def render_registry_page(
         *_fits(summed),
         _models(models, has_accuracy=accuracies is not None),
         *_failures(models),
+        *_notes(summed),
     ]
     return document(plural(summed.num_models, "model"), sections)
 
@@ -89,6 +92,22 @@ def _model(row: Row, accuracies: Accuracies | None) -> _Model:
         flops=bytes_at(row, ("compute", "forward_flops")),
         accuracy=None if accuracies is None else accuracies.of(path),
     )
+
+
+def _notes(summary: Summary) -> Iterator[str]:
+    """What figures assume or leave out: of many models alike the first one's words."""
+    heads = (("note", False), ("models", True), ("first", False), ("message", False))
+    rows = [
+        (
+            Cell(f"<code>{escape(each.code)}</code>"),
+            Cell(f"{each.num_models:,}", each.num_models, is_number=True),
+            Cell(name(shortened(each.path))),
+            Cell(prose(each.message)),
+        )
+        for each in summary.notes
+    ]
+    if rows:
+        yield section("notes", "Notes", table("notes-table", heads, rows))
 
 
 def _totals(summary: Summary) -> str:

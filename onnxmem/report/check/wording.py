@@ -3,6 +3,7 @@
 from onnxmem.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.escaping import shortened
 from onnxmem.fitting import Verdict
+from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, plural
 
 LONGEST_REASON = 600
@@ -43,6 +44,9 @@ def verdict(check: Check) -> str:
     bound = " (a lower bound)" if check.is_lower_bound else ""
     if check.growth is not None:
         return f"{check.outcome}: {_grown(check)}, {check.growth} allowed{bound}"
+    if check.outcome is Verdict.TIGHT and check.limit_bytes is not None:
+        told = verdict_text(check.outcome, check.size_bytes, check.limit_bytes)
+        return f"{told}, of {format_bytes(check.limit_bytes)}{bound}{_basis(check)}"
     over_bytes = check.over_bytes or 0
     side = "over" if over_bytes > 0 else "below"
     limit = format_bytes(check.limit_bytes)
