@@ -43,6 +43,47 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_verdict_on_a_budget_is_of_both_sides(capsys: Capture) -> None:
+    words = "diff a.onnx b.onnx --batch 2 --budget"
+    assert main([*words.split(), "50000"]) == 1
+    told = capsys.readouterr()
+    assert "b.onnx: over-budget: does not fit the budget of 48.8 KiB" in told.err
+    lines = [
+        line.split(" B   ")[-1] for line in told.out.splitlines() if line[:6] in "  A     B   "
+    ]
+    assert [line.partition(":")[0] for line in lines] == ["fits", "does not fit"]
+    assert main([*words.split(), "1GiB"]) == 0
+    assert main("diff a.onnx mystery.onnx --budget 1GiB".split()) == 3
+    assert "whether it fits 1.00 GiB is unknown" in capsys.readouterr().err
+    assert main("diff a.onnx b.onnx --basis tensors".split()) == 2
+    assert "--basis: no effect without a budget; add --budget SIZE" in capsys.readouterr().err
+
+
+def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Capture) -> None:
+    assert main("a.onnx --batch 2 --budget 1GiB --json -o saved.json".split()) == 0
+    assert main("diff a.onnx saved.json --batch 2 --budget 1GiB".split()) == 0
+    assert main("diff a.onnx saved.json --batch 2 --budget 2GiB".split()) == 3
+    assert "B                       unknown: the saved report is of no budget" in (
+        capsys.readouterr().out
+    )
+    saved = json.loads((folder / "saved.json").read_text())
+    saved["models"][0]["verdict"]["verdict"] = "perhaps"
+    (folder / "saved.json").write_text(json.dumps(saved))
+    assert main("diff a.onnx saved.json --budget 1GiB".split()) == 2
+    assert "models[0].verdict.verdict: is no verdict" in capsys.readouterr().err
+
+
+def test_notes_are_told_of_the_side_that_has_them(folder: Path, capsys: Capture) -> None:
+    words = "diff a.onnx mystery.onnx --budget 1GiB".split()
+    main([*words, "--html", "page.html"])
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("note on A and B: unbound_dims: ") for line in lines) == 1
+    assert sum(line.startswith("note on B: unknown_operator: ") for line in lines) == 1
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "<b>B</b> <code>unknown_operator</code>" in page
+    assert '<section id="budget"' in page
+
+
 def side(**changes: object) -> Snapshot:
     """A snapshot of nothing, but for what is said."""
     values: dict[str, object] = {

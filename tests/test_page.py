@@ -15,7 +15,9 @@ from measured_runs import MEASUREMENT
 from pages import chain, data_of, figures, read
 
 from onnxmem import Analysis, analyze
+from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.commands import main
+from onnxmem.fitting import Reach
 from onnxmem.measured import predicted_by
 from onnxmem.recipe import Recipe
 from onnxmem.report.page import stops as stops_room
@@ -28,7 +30,7 @@ from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.moving import moving_of
 from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
-from onnxmem.report.page.stops import evaluated
+from onnxmem.report.page.stops import Stops, evaluated
 from onnxmem.report.page.timeline import timeline_data
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -348,6 +350,47 @@ def _summed(deltas: list[int]) -> list[int]:
         total += each
         found.append(total)
     return found
+
+
+def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
+    analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
+    told = evaluated(analysis).told("verdict.budget")
+    assert [text for *_, text in told] == ["fits", "does not fit"]
+    for batch in range(1, 60):
+        found = analyze(model_of(SMALL), batch=batch, budget_bytes=4096).fit
+        assert found is not None
+        (word,) = [text for first, last, text in told if first <= batch <= last]
+        assert word == found.verdict.value
+    assert evaluated(analysis).told("activations.peak_node") == ()
+    assert evaluated(small(batch=3)).told("verdict.budget") == ()
+
+
+@pytest.mark.parametrize(
+    ("reach", "told"),
+    [
+        (Reach(None, 9, None, "closed form"), []),
+        (Reach(7, 9, 11, "replays", comfortable=5), []),
+        (
+            Reach(7, 9, 11, "every number", comfortable=5),
+            [(1, 5, "fits"), (6, 7, "fits or tight"), (8, LARGEST_BATCH, "does not fit")],
+        ),
+        (
+            Reach(7, 9, 11, "every number", comfortable=0, above=((9, 9),)),
+            [(1, 7, "fits or tight")],
+        ),
+        (Reach(7, 9, None, "bisection", is_stopped=True), [(1, 7, "fits")]),
+        (Reach(0, None, 11, "one evaluation"), [(1, LARGEST_BATCH, "does not fit")]),
+    ],
+)
+def test_what_is_known_between_stops(reach: Reach, told: list[tuple[int, int, str]]) -> None:
+    analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
+    assert analysis.fit is not None
+    other = replace(analysis, fit=replace(analysis.fit, reach=reach))
+    assert list(replace_asked(evaluated(analysis), other).told("verdict.budget")) == told
+
+
+def replace_asked(stops: Stops, analysis: Analysis) -> Stops:
+    return replace(stops, asked=replace(stops.asked, analysis=analysis))
 
 
 def test_time_that_is_up_ends_the_stops(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,13 @@ def test_a_failure_is_told_and_inert(tmp_path: Path) -> None:
     assert "\u202e" not in text
 
 
+def test_notes_are_told_with_the_first_model(tmp_path: Path) -> None:
+    notes = section(page(rows_of(tmp_path)), "notes")
+    assert "<code>unbound_dims</code>" in notes
+    assert "small.onnx" in notes
+    assert 'data-value="2"' in notes
+
+
 def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     rows = rows_of(tmp_path, batch=8, train=True)
     models = section(page(rows), "models")
