@@ -4,6 +4,7 @@ CONVNET takes 21,416 B of weights; for each sample 3,072 of input and 10,240 at 
 """
 
 import json
+import re
 from importlib.resources import files
 from pathlib import Path
 
@@ -48,10 +49,8 @@ def test_the_verdict_on_a_budget_is_of_both_sides(capsys: Capture) -> None:
     assert main([*words.split(), "50000"]) == 1
     told = capsys.readouterr()
     assert "b.onnx: over-budget: does not fit the budget of 48.8 KiB" in told.err
-    lines = [
-        line.split(" B   ")[-1] for line in told.out.splitlines() if line[:6] in "  A     B   "
-    ]
-    assert [line.partition(":")[0] for line in lines] == ["fits", "does not fit"]
+    said = re.findall(r"^  ([AB]) .* B   (\w[\w ]*):", told.out, re.MULTILINE)
+    assert said == [("A", "fits"), ("B", "does not fit")]
     assert main([*words.split(), "1GiB"]) == 0
     assert main("diff a.onnx mystery.onnx --budget 1GiB".split()) == 3
     assert "whether it fits 1.00 GiB is unknown" in capsys.readouterr().err
