@@ -477,3 +477,17 @@ def compare(said: Face, asked: Asked, path: Path) -> None:
         assert said.size_bytes == python.size_bytes
     assert said.notes in {None, python.notes}
     assert said.fits_up_to in {None, python.fits_up_to}
+
+
+def test_what_is_in_doubt_is_so_at_every_batch(
+    folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    code, text = told(capsys, "fit", "sequence.onnx", "--device", "1MiB", "--json")
+    row = json.loads(text)
+    verdicts = {each["number"]: each["verdict"] for each in row["table"]}
+    largest = row["largest"]["number"]
+    assert code == 3
+    assert {verdicts.pop(each) for each in list(verdicts) if each <= largest} == {"unknown"}
+    assert set(verdicts.values()) == {"does not fit"}
+    assert row["power_of_two"]["verdict"] == "unknown"

@@ -34,6 +34,8 @@ from onnxmem.fitting.verdicts import (
 from onnxmem.question import Question
 from onnxmem.terms import Terms
 
+Doubts = tuple[Doubt, ...]
+
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
 UNBOUND: Final = "unbound_dims"
@@ -278,8 +280,8 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
         dims=questions[0].terms().bound.binding.dims,
         reach=reach,
         limiting=_limiting(holdings, reach),
-        power_of_two=_power(search, reach),
-        table=() if number is None else _table(search, number, reach),
+        power_of_two=_power(search, reach, doubts),
+        table=() if number is None else _table(search, number, reach, doubts),
         instances=setup.fleet.largest(each, setup.limit_bytes),
         remarks=(*_remarks(setup, held), *_cache_remarks(questions)),
     )
@@ -343,24 +345,26 @@ def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
     return holdings.at(reach.number + 1)
 
 
-def _power(search: Search, reach: Reach | None) -> Row | None:
+def _power(search: Search, reach: Reach | None, doubts: Doubts) -> Row | None:
     """The largest power of two up to what fits."""
     if reach is None or not reach.number:
         return None
-    return _row(search, 1 << (reach.number.bit_length() - 1))
+    return _row(search, 1 << (reach.number.bit_length() - 1), doubts)
 
 
-def _table(search: Search, asked: int, reach: Reach | None) -> tuple[Row, ...]:
+def _table(search: Search, asked: int, reach: Reach | None, doubts: Doubts) -> tuple[Row, ...]:
     numbers = {1, asked}
     if reach is not None and reach.number is not None:
         top = reach.number.bit_length()
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
         numbers |= {reach.number, reach.number + 1}
-    return tuple(_row(search, number) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH)
+    return tuple(
+        _row(search, number, doubts) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH
+    )
 
 
-def _row(search: Search, number: int) -> Row:
-    return Row(number, search.bytes_at(number), search.verdict(number))
+def _row(search: Search, number: int, doubts: Doubts) -> Row:
+    return Row(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
 
 
 def _cache_remarks(questions: Sequence[Question]) -> Iterator[str]:
