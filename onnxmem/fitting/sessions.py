@@ -178,7 +178,8 @@ class SessionDemands:
 
         :raises ReplayError: no arena could serve it.
         """
-        steady = self.lines.steady(batch)
+        session = self.lines.at(batch)
+        steady = session.steady()
         if self.process is not None:
             fixed, slope = self.feed
             feed_bytes = fixed + slope * batch
@@ -196,8 +197,7 @@ class SessionDemands:
         beside_bytes = self.context.size_bytes + workspace.size_bytes
 
         def runs_in(limit_bytes: int) -> bool:
-            left_bytes = max(limit_bytes - beside_bytes, 0)
-            return not self.lines.pressure(batch, left_bytes).is_out_of_memory
+            return session.runs_in(max(limit_bytes - beside_bytes, 0))
 
         return Demand(
             size_bytes=steady.held_bytes + beside_bytes,
