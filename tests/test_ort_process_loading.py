@@ -181,8 +181,13 @@ def test_a_region_lies_in_a_hole_that_the_load_has_left() -> None:
         baseline=known,
     )
     empty = process_bytes(ProcessTerms(load=load_of, regions=()))
-    full = process_bytes(ProcessTerms(load=load_of, regions=(Region(MIB, MIB),)))
+    grown = ProcessTerms(load=load_of, regions=(Region(MIB, MIB),))
+    full = process_bytes(grown)
     assert full - empty < MIB // 4
+    # One load serves many processes: no region is left in it.
+    loaded = Loading(load_of).run()
+    assert [process_bytes(grown, loaded) for _ in range(3)] == [full] * 3
+    assert process_bytes(ProcessTerms(load=load_of, regions=()), loaded) == empty
 
 
 def test_what_is_left_of_weights_of_under_a_kib_is_not_followed() -> None:

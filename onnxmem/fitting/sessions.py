@@ -18,7 +18,12 @@ from onnxmem.question import Question
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Replay, replayed_figures
-from onnxmem.runtimes.onnxruntime.process import PAGE_BYTES, ProcessTerms, process_bytes
+from onnxmem.runtimes.onnxruntime.process import (
+    PAGE_BYTES,
+    Loading,
+    ProcessTerms,
+    process_bytes,
+)
 from onnxmem.runtimes.onnxruntime.process_figures import (
     pages_mapped,
     process_figures,
@@ -163,6 +168,8 @@ class SessionDemands:
     given_workspace_bytes: int | None
     process: ProcessTerms | None
     """On CPU: the process at one batch."""
+    loaded: Loading | None
+    """Its load, which is the same at every batch."""
 
     @property
     def num_events(self) -> int:
@@ -178,7 +185,8 @@ class SessionDemands:
 
         :raises ReplayError: no arena could serve it.
         """
-        steady = self.lines.steady(batch)
+        session = self.lines.at(batch)
+        steady = session.steady()
         if self.process is not None:
             fixed, slope = self.feed
             feed_bytes = fixed + slope * batch
@@ -189,15 +197,14 @@ class SessionDemands:
                 feed_bytes=feed_bytes,
                 mapped_bytes=PAGE_BYTES * pages,
             )
-            size_bytes = process_bytes(process)
+            size_bytes = process_bytes(process, self.loaded)
             return Demand(size_bytes=size_bytes, least_bytes=steady.requested_peak_bytes)
         fixed, slope = self.workspace
         workspace = workspace_of(fixed + slope * batch, self.given_workspace_bytes)
         beside_bytes = self.context.size_bytes + workspace.size_bytes
 
         def runs_in(limit_bytes: int) -> bool:
-            left_bytes = max(limit_bytes - beside_bytes, 0)
-            return not self.lines.pressure(batch, left_bytes).is_out_of_memory
+            return session.runs_in(max(limit_bytes - beside_bytes, 0))
 
         return Demand(
             size_bytes=steady.held_bytes + beside_bytes,
@@ -233,6 +240,7 @@ def _demands(
         question.runtime_context,
         question.settings.cuda_workspace_bytes,
         process,
+        None if process is None else Loading(process.load).run(),
     )
 
 

@@ -6,9 +6,10 @@ settings, after which a session holds what it will go on holding.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Final, Self
+from functools import partial
+from typing import ClassVar, Final, Protocol, Self
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
@@ -16,7 +17,7 @@ from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
-from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, ScratchRule, Session
+from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
@@ -175,16 +176,13 @@ def arena_figures(
     return replayed_figures(Replay.of(session_graph, options, kernels))
 
 
-@dataclass(frozen=True, slots=True)
-class Steady:
-    """What an arena has after its third run, with the session's own settings; bytes."""
+class Running(Protocol):
+    """A session that is loaded: it runs by its plan, or by a log of what it requests."""
 
-    held_bytes: int
-    touched_bytes: int
-    resident_peak_bytes: int
-    regions: tuple[Region, ...]
-    requested_peak_bytes: int
-    """The most that is requested at the end of a node of the first run, the base included."""
+    arena: Arena
+
+    def run(self) -> object:
+        """Run the model once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +195,6 @@ class Replay:
     packed: Packing
     plan: Plan
     rules: _Rules
-    scratch: ScratchRule
-    """That of the rules, or what is known otherwise."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Bytes of tensors that are known beforehand."""
 
     @classmethod
     def of(cls, session_graph: SessionGraph, options: SessionOptions, kernels: Kernels) -> Self:
@@ -217,7 +211,7 @@ class Replay:
         )
         packed = packing(session_graph.graph, options, kernels, session_graph.facts)
         planned = plan(session_graph.graph, planning)
-        return cls(session_graph, options, kernels, packed, planned, rules, rules.of)
+        return cls(session_graph, options, kernels, packed, planned, rules)
 
     @property
     def is_decided(self) -> bool:
@@ -231,36 +225,13 @@ class Replay:
         """
         return Session(
             self.plan,
-            arena or _loaded_arena(self.packed, self.options, self.kernels),
-            scratch=self.scratch,
+            arena or self.loaded_arena(),
+            scratch=self.rules.of,
             course=self.graph.course,
             uses_pattern=uses_pattern,
-            sizes=dict(self.sizes),
         )
 
-    def steady(self) -> Steady:
-        """Run a session until it is steady.
-
-        :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
-        """
-        try:
-            session = self.session(uses_pattern=self.options.enable_mem_pattern)
-            base_bytes = session.arena.requested_bytes
-            requested = (sample.requested_bytes for sample in session.run())
-            requested_peak_bytes = max(requested, default=base_bytes)
-            resident_bytes = self.run(session, before=1)
-        except ArenaExhaustedError as fault:
-            raise ReplayError(self.exhausted) from fault
-        arena = session.arena
-        return Steady(
-            arena.held_bytes,
-            arena.touched_bytes,
-            resident_bytes,
-            arena_regions(arena),
-            requested_peak_bytes,
-        )
-
-    def run(self, session: Session, before: int = 0) -> int:
+    def run(self, session: Running, before: int = 0) -> int:
         """Run a session, of which some runs are done, until it is steady: its resident peak.
 
         :raises ArenaExhaustedError: a limit is reached.
@@ -275,12 +246,25 @@ class Replay:
                 session.arena.shrink()
         return resident_bytes
 
-    def pressure(self, capacity_bytes: int) -> Pressure:
-        """Load and run a session on a device that has so many bytes for its arena."""
+    def loaded_arena(self, capacity_bytes: int | None = None) -> Arena:
+        """The arena before the first run, by default on a device that is large enough.
+
+        :raises ArenaExhaustedError: the session does not load.
+        """
+        return _loaded_arena(self.packed, self.options, self.kernels, capacity_bytes)
+
+    def pressure(
+        self, capacity_bytes: int, running: Callable[[Arena], Running] | None = None
+    ) -> Pressure:
+        """Load and run a session on a device that has so many bytes for its arena.
+
+        ``running`` is how it runs in an arena; by default by its plan, with its own settings.
+        """
         arena = None
+        running = running or partial(self.session, uses_pattern=self.options.enable_mem_pattern)
         try:
-            arena = _loaded_arena(self.packed, self.options, self.kernels, capacity_bytes)
-            self.run(self.session(arena, uses_pattern=self.options.enable_mem_pattern))
+            arena = self.loaded_arena(capacity_bytes)
+            self.run(running(arena))
         except ArenaExhaustedError:
             return Pressure(0 if arena is None else arena.num_retries, is_out_of_memory=True)
         return Pressure(arena.num_retries, is_out_of_memory=False)

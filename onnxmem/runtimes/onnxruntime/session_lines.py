@@ -6,46 +6,61 @@ a batch between them are worked out in full, and prove it. Graphs with subgraphs
 runs may differ from batch to batch.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
-from onnxmem.model import Graph, Node
-from onnxmem.runtimes.onnxruntime.prediction import Pressure, Replay, Steady
-from onnxmem.runtimes.onnxruntime.scratch import Scratch
+from onnxmem.runtimes.onnxruntime.allocation.arena import ArenaExhaustedError
+from onnxmem.runtimes.onnxruntime.allocation.request_log import (
+    LoggedSession,
+    Recorder,
+    RequestLog,
+)
+from onnxmem.runtimes.onnxruntime.prediction import Replay, ReplayError
+from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
 
 Line = tuple[int, int]
 """Bytes at batch 0, and per sample."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Figures:
-    """All sizes of one session, in the order of its plan."""
+class Steady:
+    """What an arena has after its third run, with the session's own settings; bytes."""
 
-    tensors: Mapping[str, int]
-    scratches: tuple[Scratch, ...]
+    held_bytes: int
+    regions: tuple[Region, ...]
+    requested_peak_bytes: int
+    """The most that is requested at the end of a node of the first run, the base included."""
 
-    def numbers(self) -> list[int]:
-        """Every number that may grow with the batch."""
-        found = [*self.tensors.values()]
-        for each in self.scratches:
-            found += (*each.blocks, *each.per_pass, each.passes)
-        return found
 
-    def with_numbers(self, numbers: Sequence[int]) -> "_Figures":
-        """The same with other numbers, in the order of ``numbers``."""
-        left = iter(numbers)
-        tensors = {name: next(left) for name in self.tensors}
-        scratches = tuple(
-            replace(
-                each,
-                blocks=tuple(next(left) for _ in each.blocks),
-                per_pass=tuple(next(left) for _ in each.per_pass),
-                passes=next(left),
-            )
-            for each in self.scratches
-        )
-        return _Figures(tensors, scratches)
+@dataclass(frozen=True, slots=True)
+class SessionAt:
+    """A session at one batch, ready to be replayed."""
+
+    replay: Replay
+    log: RequestLog
+    sizes_bytes: Sequence[int]
+    """Of all requests."""
+
+    def steady(self) -> Steady:
+        """What the arena has when the session is steady, on a device that is large enough.
+
+        :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
+        """
+        try:
+            arena = self.replay.loaded_arena()
+            base_bytes = arena.requested_bytes
+            self.replay.run(LoggedSession(arena, self.log, self.sizes_bytes))
+        except ArenaExhaustedError as fault:
+            raise ReplayError(self.replay.exhausted) from fault
+        requested_peak_bytes = base_bytes + self.log.requested_peak_bytes(self.sizes_bytes)
+        return Steady(arena.held_bytes, arena_regions(arena), requested_peak_bytes)
+
+    def runs_in(self, capacity_bytes: int) -> bool:
+        """Whether it gets by on a device that has so many bytes for its arena."""
+        running = partial(LoggedSession, log=self.log, sizes_bytes=self.sizes_bytes)
+        return not self.replay.pressure(capacity_bytes, running).is_out_of_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +70,10 @@ class SessionLines:
     first: int
     last: int
     replay: Replay
-    figures: _Figures
     """At the first batch."""
+    log: RequestLog
     lines: tuple[Line, ...]
+    """Of each request."""
 
     @classmethod
     def through(cls, walked: Sequence[tuple[int, Replay]]) -> Self | None:
@@ -66,42 +82,24 @@ class SessionLines:
         replays = [each for _, each in walked]
         if any(not _is_alike(replays[0], each) for each in replays[1:]):
             return None
-        figures = [_figures(each) for each in replays]
-        known = [each for each in figures if each is not None]
-        if len(known) < len(figures):
+        found = [_requests(each) for each in replays]
+        known = [each for each in found if each is not None]
+        if len(known) < len(found) or len({log for log, _ in known}) > 1:
             return None
-        if any(not _is_same_form(known[0], each) for each in known[1:]):
+        lines = [line_through(batches, sizes) for sizes in zip(*(s for _, s in known), strict=True)]
+        drawn = tuple(line for line in lines if line is not None)
+        if len(drawn) < len(lines):
             return None
-        lines = []
-        for numbers in zip(*(each.numbers() for each in known), strict=True):
-            line = line_through(batches, numbers)
-            if line is None:
-                return None
-            lines.append(line)
-        return cls(batches[0], batches[-1], replays[0], known[0], tuple(lines))
+        return cls(batches[0], batches[-1], replays[0], known[0][0], drawn)
 
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""
         return self.first <= batch <= self.last
 
-    def at(self, batch: int) -> Replay:
+    def at(self, batch: int) -> SessionAt:
         """The session at a batch."""
-        found = self.figures.with_numbers([fixed + slope * batch for fixed, slope in self.lines])
-        nodes = (id(step.node) for step in self.replay.plan.steps)
-        scratches = dict(zip(nodes, found.scratches, strict=True))
-
-        def scratch(graph: Graph, node: Node) -> Scratch:  # noqa: ARG001 - as rules are asked
-            return scratches[id(node)]
-
-        return replace(self.replay, scratch=scratch, sizes=found.tensors)
-
-    def steady(self, batch: int) -> Steady:
-        """What the arena has when a session at a batch is steady."""
-        return self.at(batch).steady()
-
-    def pressure(self, batch: int, capacity_bytes: int) -> Pressure:
-        """What a device of some capacity does to a session at a batch."""
-        return self.at(batch).pressure(capacity_bytes)
+        sizes_bytes = [fixed + slope * batch for fixed, slope in self.lines]
+        return SessionAt(self.replay, self.log, self.log.with_block(sizes_bytes))
 
 
 def line_through(batches: Sequence[int], numbers: Sequence[int]) -> Line | None:
@@ -113,15 +111,12 @@ def line_through(batches: Sequence[int], numbers: Sequence[int]) -> Line | None:
     return (fixed, slope) if is_met else None
 
 
-def _figures(replay: Replay) -> _Figures | None:
-    """All sizes of a session that is run once; ``None`` where one is unknown."""
-    session = replay.session(uses_pattern=False)
-    session.run()
-    graph, steps = replay.plan.graph, replay.plan.steps
-    tensors = {name: size for name, size in session.sizes.items() if size is not None}
-    if len(tensors) < len(session.sizes) or session.unsized:
-        return None
-    return _Figures(tensors, tuple(replay.scratch(graph, step.node) for step in steps))
+def _requests(replay: Replay) -> tuple[RequestLog, Sequence[int]] | None:
+    """What a session requests, and the bytes of it; ``None`` where a size is unknown."""
+    recorder = Recorder()
+    session = replay.session(recorder, uses_pattern=replay.options.enable_mem_pattern)
+    log = recorder.log_of(session)
+    return None if session.unsized else (log, recorder.sizes_bytes)
 
 
 def _is_alike(one: Replay, other: Replay) -> bool:
@@ -138,15 +133,3 @@ def _is_alike(one: Replay, other: Replay) -> bool:
         and plan.buffers == others.buffers
         and one.packed == other.packed
     )
-
-
-def _is_same_form(one: _Figures, other: _Figures) -> bool:
-    """Whether two sessions have the same tensors and scratch of the same form."""
-    forms = [
-        [
-            (len(s.blocks), len(s.per_pass), s.num_before_outputs, s.freed_after)
-            for s in each.scratches
-        ]
-        for each in (one, other)
-    ]
-    return [*one.tensors] == [*other.tensors] and forms[0] == forms[1]

@@ -125,8 +125,9 @@ class Arena:
         chunk.requested_bytes = size_bytes
         self.requested_bytes += size_bytes
         self._use(chunk.size_bytes)
-        ranges = self.touched.setdefault(chunk.region, TouchedRanges())
-        ranges.add(chunk.address, chunk.address + size_bytes)
+        if chunk.region not in self.touched:
+            self.touched[chunk.region] = TouchedRanges()
+        self.touched[chunk.region].add(chunk.address, chunk.address + size_bytes)
         return chunk
 
     def free(self, chunk: Chunk | None) -> None:

@@ -81,15 +81,20 @@ class Session:
     """Bytes of the tensors, as they come up, but for those that a course changes."""
     num_frames: int = 0
     """Opened in this run so far."""
+    new_trace: Callable[[], PatternTrace] = PatternTrace
+    """Begins the pattern of a graph."""
 
     def run(self) -> tuple[Sample, ...]:
         """Run the model once; its outputs are given back by the caller afterwards."""
+        return tuple(self.samples())
+
+    def samples(self) -> Iterator[Sample]:
+        """The same, node by node."""
         self.num_frames = 0
         frame = self.open(opened(self.plan, self.course))
-        samples = tuple(frame.run())
+        yield from frame.run()
         for chunk in frame.buffers.outputs.values():
             self.arena.free(chunk)
-        return samples
 
     def open(self, opened: Opened, provided: Mapping[str, Asking] | None = None) -> "_Frame":
         """Begin a run of a graph."""
@@ -97,7 +102,7 @@ class Session:
         learnt = self.patterns.get(key)
         if learnt is not None and opened.is_changed:
             learnt = replace(learnt, sizes=self._fitting(learnt, opened))
-        trace = PatternTrace() if self.uses_pattern and learnt is None else None
+        trace = self.new_trace() if self.uses_pattern and learnt is None else None
         self.num_frames += 1
         asked = partial(self._asked_bytes, opened)
         buffers = Buffers(opened.plan, self.arena, asked, learnt, trace, provided or {})

@@ -8,7 +8,7 @@ from onnxmem.runtimes.onnxruntime.process.describing import (
     mapped_pages,
 )
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
+from onnxmem.runtimes.onnxruntime.process.loading import Loading, load_peak_bytes
 from onnxmem.runtimes.onnxruntime.process.resident import process_bytes, process_parts
 from onnxmem.runtimes.onnxruntime.process.terms import (
     LoadTerms,
@@ -25,6 +25,7 @@ __all__ = [
     "PAGE_BYTES",
     "Baseline",
     "LoadTerms",
+    "Loading",
     "MadeWeight",
     "Making",
     "PackedWeight",

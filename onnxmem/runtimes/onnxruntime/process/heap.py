@@ -23,7 +23,7 @@ Verified on glibc 2.36, block by block: the same addresses and the same pages.
 
 from bisect import bisect_left, insort
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
@@ -88,6 +88,18 @@ class SystemHeap:
     def resident_bytes(self) -> int:
         """Bytes of the pages that were ever written and are still the process's."""
         return self.mapped_bytes + self._touched.num_bytes
+
+    def copied(self) -> "SystemHeap":
+        """The same heap, which changes apart from this one."""
+        return replace(
+            self,
+            _touched=TouchedRanges([*self._touched.starts], [*self._touched.stops]),
+            _free=[*self._free],
+            _free_from={**self._free_from},
+            _free_to={**self._free_to},
+            _kept=self._kept.copy(),
+            _loose=[*self._loose],
+        )
 
     def allocate(self, size_bytes: int, *, is_aligned: bool = False) -> Block:
         """Take a block that nobody has written to yet."""

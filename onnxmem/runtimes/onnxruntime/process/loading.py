@@ -20,6 +20,8 @@ The weights' way, stage by stage; each block is one of the C library's heap (``h
 Verified on onnxruntime 1.31.1 with a log of every call to the C library's heap.
 """
 
+from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -89,6 +91,14 @@ class Loading:
         for region in self.terms.regions:
             self.add_region(region)
         return self
+
+    def with_regions(self, regions: Iterable[Region]) -> "Loading":
+        """The same load when the arena has grown; this one stays as it is."""
+        grown = copy(self)
+        grown.heap = self.heap.copied()
+        for region in regions:
+            grown.add_region(region)
+        return grown
 
     def add_region(self, region: Region) -> None:
         """Let the arena grow; ``bfc_arena.h``'s AllocationRegion writes its handles at once."""

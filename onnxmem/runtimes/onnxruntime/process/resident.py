@@ -4,12 +4,17 @@ from onnxmem.runtimes.onnxruntime.process.loading import Loading
 from onnxmem.runtimes.onnxruntime.process.terms import ProcessTerms
 
 
-def process_bytes(terms: ProcessTerms) -> int:
-    """Resident bytes of the whole process when its session has run with its own settings."""
-    return sum(size_bytes for _, size_bytes in process_parts(terms))
+def process_bytes(terms: ProcessTerms, loaded: Loading | None = None) -> int:
+    """Resident bytes of the whole process when its session has run with its own settings.
+
+    ``loaded`` is the load of these terms where it has run already.
+    """
+    return sum(size_bytes for _, size_bytes in process_parts(terms, loaded))
 
 
-def process_parts(terms: ProcessTerms) -> tuple[tuple[str, int], ...]:
+def process_parts(
+    terms: ProcessTerms, loaded: Loading | None = None
+) -> tuple[tuple[str, int], ...]:
     """The same part by part, each with what it is of.
 
     The process before, the caller's inputs, what the load has left, the arena's later regions as
@@ -19,9 +24,8 @@ def process_parts(terms: ProcessTerms) -> tuple[tuple[str, int], ...]:
 
     Not counted: the caller's own outputs, and what he does with them.
     """
-    loading = Loading(terms.load).run()
-    for region in terms.regions[len(terms.load.regions) :]:
-        loading.add_region(region)
+    loaded = loaded or Loading(terms.load).run()
+    loading = loaded.with_regions(terms.regions[len(terms.load.regions) :])
     known = terms.load.baseline
     return (
         ("Python and onnxruntime", known.process_bytes + known.running_bytes),
