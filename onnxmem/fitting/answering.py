@@ -14,9 +14,7 @@ from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.fitting.lines import StepDemands
 from onnxmem.fitting.searching import (
-    EVENTS,
     FEW_REPLAYS,
-    MOST_REPLAYS,
     Reach,
     Search,
     largest_fitting,
@@ -222,7 +220,7 @@ class Holdings:
                 self._lines = self.sessions.demands(question, basis.value, last)
         if self._lines is None:
             return FEW_REPLAYS
-        return max(MOST_REPLAYS, EVENTS // max(self._lines.num_events, 1))
+        return self._lines.most_replays
 
     def search(self) -> Search:
         """A search of the largest number."""

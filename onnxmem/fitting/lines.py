@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
+from onnxmem.fitting.searching import MOST_REPLAYS
 from onnxmem.fitting.verdicts import Demand
 from onnxmem.runtimes import torch
 from onnxmem.runtimes.assumed import Assumed, workspace_of
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.terms import Terms
 
+_EVENTS: Final = 4_000_000
+"""Allocations and releases that one search replays: some seconds."""
 _FIRST: Final = (1, 2, 8)
 """Batches from which on the order may be the same: at batch 1 some copies are left out."""
 
@@ -85,9 +88,9 @@ class StepDemands:
         )
 
     @property
-    def num_events(self) -> int:
-        """Allocations and releases of one replay: most are steady after two or three steps."""
-        return 3 * len(self.lines.trace.log)
+    def most_replays(self) -> int:
+        """Batches that one search may replay: most are steady after two or three steps."""
+        return max(MOST_REPLAYS, _EVENTS // (3 * len(self.lines.trace.log) + 1))
 
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""

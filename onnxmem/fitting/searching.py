@@ -33,11 +33,9 @@ _STRIDE: Final = 64
 
 
 MOST_REPLAYS: Final = 1024
-"""Numbers that one search replays, where that is cheap."""
+"""Numbers that one search replays, where that is cheap; of small models it may be more."""
 FEW_REPLAYS: Final = 128
 """The same where each is a walk of the whole model."""
-EVENTS: Final = 4_000_000
-"""Allocations and releases that one search replays: numbers of small models are cheaper."""
 _NEAR: Final = 128
 """Numbers right below the first that fails, which are replayed in any case."""
 _SAMPLES: Final = 48
@@ -191,7 +189,7 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
         "every number" if len(met) >= top else "replays",
         is_stopped=over_bytes is None or (is_stopped and failed > top),
         comfortable=min(tight - 1, number),
-        above=tuple(_stretches(sorted(n for n in met if n > failed and met[n].is_met))),
+        above=tuple(_stretches(met, failed)),
         num_replayed=len(met),
     )
 
@@ -234,11 +232,13 @@ def _first_failing(search: Search, met: dict[int, Verdict], failed: int) -> int:
         failed = next((number for number in new if not met[number].is_met), failed)
 
 
-def _stretches(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers in a row, as first and last."""
-    for _, run in groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
-        row = [number for _, number in run]
-        yield row[0], row[-1]
+def _stretches(met: dict[int, Verdict], failed: int) -> Iterator[tuple[int, int]]:
+    """Numbers above the first that fails, as first and last of those with none failing between."""
+    tried = sorted(number for number in met if number > failed)
+    for is_met, run in groupby(tried, key=lambda each: met[each].is_met):
+        row = list(run)
+        if is_met:
+            yield row[0], row[-1]
 
 
 def _guesses(at: BytesAt, limit_bytes: int) -> Iterator[int]:

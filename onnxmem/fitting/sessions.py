@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.findings import Finding
+from onnxmem.fitting.searching import MOST_REPLAYS
 from onnxmem.fitting.verdicts import Demand
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, prepare
@@ -154,6 +155,10 @@ def _model_at(question: Question, terms: Terms) -> ModelAt:
     return ModelAt(question.source, prepared, bound)
 
 
+_EVENTS: Final = 2_000_000
+"""Requests and releases that one search replays: some seconds."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionDemands:
     """What a session wants at the batches that its lines were drawn for."""
@@ -172,9 +177,10 @@ class SessionDemands:
     """Its load, which is the same at every batch."""
 
     @property
-    def num_events(self) -> int:
-        """Allocations and releases of one replay, of which the process has its own."""
-        return 20 * len(self.lines.replay.plan.steps)
+    def most_replays(self) -> int:
+        """Batches that one search may replay: each is three runs."""
+        log = self.lines.log
+        return max(MOST_REPLAYS, _EVENTS // (len(log.first) + 2 * len(log.later) + 1))
 
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""
