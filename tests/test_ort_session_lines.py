@@ -102,8 +102,9 @@ def replay_of(
     return Replay.of(session, options or SessionOptions(), KERNELS[runtime])
 
 
+DEFAULT = SessionOptions()
 OPTIONS = {
-    "default": SessionOptions(),
+    "default": DEFAULT,
     "no pattern": SessionOptions(enable_mem_pattern=False),
     "as requested": SessionOptions(arena_extend_strategy="kSameAsRequested"),
 }
@@ -131,6 +132,34 @@ def test_each_batch_is_as_one_that_is_worked_out_in_full(
         for capacity_bytes in range(0, steady.held_bytes + MIB, 1 + steady.held_bytes // 7):
             is_out_of_memory = full.pressure(capacity_bytes).is_out_of_memory
             assert session.runs_in(capacity_bytes) is not is_out_of_memory
+
+
+def masked(batch: int, runtime: str = "ort-cuda", options: SessionOptions = DEFAULT) -> Replay:
+    """A session with a constant that follows the batch, and one of which the bytes do not."""
+    text = f"""agraph (float[{batch},1009] x) => (y)
+        <float[{batch},1009] mask, float[{1 + batch % 5},7] odd> {{
+        a = Mul(x, mask) b = Neg(odd) y = Exp(a) }}"""
+    shapes: dict[str, LoadShape | None] = {
+        **dict.fromkeys("xay", (batch, 1009)), "b": (1 + batch % 5, 7)
+    }  # fmt: skip
+    return replay_of(text, shapes, (batch, 1009), options, runtime)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_constants_that_follow_the_batch_are_lines_on_cuda(options: SessionOptions) -> None:
+    lines = SessionLines.through([(n, masked(n, options=options)) for n in (6, 26, 56)])
+    assert lines is not None
+    for batch in range(6, 57, 5):
+        full = masked(batch, options=options)
+        figures, _ = arena_figures(full.graph, options, KERNELS["ort-cuda"])
+        assert lines.at(batch).steady().held_bytes == figures.held_steady_bytes
+
+
+def test_constants_on_no_line_draw_none() -> None:
+    assert SessionLines.through([(n, masked(n)) for n in (6, 26, 59)]) is None
+    on_cpu = [(n, masked(n, "ort-cpu")) for n in (6, 26, 56)]
+    assert on_cpu[0][1].packed == on_cpu[1][1].packed
+    assert SessionLines.through(on_cpu) is not None
 
 
 def test_a_kernel_that_goes_over_its_lines_once_at_batch_1_has_another_log_there() -> None:

@@ -1,6 +1,6 @@
 """What of the weights lies in the arena before the first node runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -30,6 +30,18 @@ class Packing:
     """Requests that are freed at once: how many of the allocated ones precede, and bytes."""
 
 
+def on_cuda(sizes_bytes: Sequence[int], options: SessionOptions) -> Packing:
+    """Weights in the arena of a GPU, from their bytes.
+
+    In one reserved block where the memory pattern is on, else each requested apart
+    (``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``; read in the sources,
+    not measured).
+    """
+    if options.enable_mem_pattern:
+        return Packing((sum(map(rounded_up, sizes_bytes)),), ())
+    return Packing((), tuple(sizes_bytes))
+
+
 def packing(
     graph: Graph,
     options: SessionOptions,
@@ -38,15 +50,10 @@ def packing(
 ) -> Packing:
     """What a session's arena holds of the weights once it is loaded.
 
-    On CUDA all of them: in one reserved block where the memory pattern is on, else each requested
-    apart (``tensor_allocator_with_mem_pattern.h``, ``simple_tensor_allocator.cc``; read in the
-    sources, not measured). On CPU what the kernels pack, and small ones that are copied.
+    On CUDA all of them, on CPU what the kernels pack, and small ones that are copied.
     """
     if kernels.provider == "cuda":
-        sizes = tuple(weight.size_bytes or 0 for weight in graph.weights)
-        if options.enable_mem_pattern:
-            return Packing((sum(map(rounded_up, sizes)),), ())
-        return Packing((), sizes)
+        return on_cuda([weight.size_bytes or 0 for weight in graph.weights], options)
     packed = () if options.disable_prepacking else prepacked(graph, facts or SessionFacts())
     small = initializer_reserves(graph, packed)
     reserved = tuple(each for each in packed if each.is_reserved)

@@ -7,7 +7,7 @@ runs may differ from batch to batch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -17,6 +17,7 @@ from onnxmem.runtimes.onnxruntime.allocation.request_log import (
     Recorder,
     RequestLog,
 )
+from onnxmem.runtimes.onnxruntime.packing import on_cuda
 from onnxmem.runtimes.onnxruntime.prediction import Replay, ReplayError
 from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
 
@@ -74,6 +75,8 @@ class SessionLines:
     log: RequestLog
     lines: tuple[Line, ...]
     """Of each request."""
+    weights: tuple[Line, ...] | None
+    """Of each weight on CUDA, where constants may follow the batch; ``None``: all stay."""
 
     @classmethod
     def through(cls, walked: Sequence[tuple[int, Replay]]) -> Self | None:
@@ -90,7 +93,12 @@ class SessionLines:
         drawn = tuple(line for line in lines if line is not None)
         if len(drawn) < len(lines):
             return None
-        return cls(batches[0], batches[-1], replays[0], known[0][0], drawn)
+        weights = None
+        if any(each.packed != replays[0].packed for each in replays):
+            weights = _weight_lines(batches, replays)
+            if weights is None:
+                return None
+        return cls(batches[0], batches[-1], replays[0], known[0][0], drawn, weights)
 
     def holds_at(self, batch: int) -> bool:
         """Whether the lines were drawn for a batch."""
@@ -98,8 +106,29 @@ class SessionLines:
 
     def at(self, batch: int) -> SessionAt:
         """The session at a batch."""
-        sizes_bytes = [fixed + slope * batch for fixed, slope in self.lines]
-        return SessionAt(self.replay, self.log, self.log.with_block(sizes_bytes))
+        replay, sizes_bytes = self.replay, _at(self.lines, batch)
+        if self.weights is not None:
+            replay = replace(replay, packed=on_cuda(_at(self.weights, batch), replay.options))
+        return SessionAt(replay, self.log, self.log.with_block(sizes_bytes))
+
+
+def _at(lines: Sequence[Line], batch: int) -> list[int]:
+    return [fixed + slope * batch for fixed, slope in lines]
+
+
+def _weight_lines(batches: Sequence[int], replays: Sequence[Replay]) -> tuple[Line, ...] | None:
+    """Lines through the sizes of weights on CUDA; ``None`` on CPU, or where one is on none."""
+    if replays[0].kernels.provider != "cuda":
+        return None
+    names = [[weight.name for weight in each.graph.graph.weights] for each in replays]
+    if any(each != names[0] for each in names):
+        return None
+    sizes = zip(
+        *([w.size_bytes or 0 for w in each.graph.graph.weights] for each in replays), strict=True
+    )
+    lines = [line_through(batches, each) for each in sizes]
+    drawn = tuple(line for line in lines if line is not None)
+    return drawn if len(drawn) == len(lines) else None
 
 
 def line_through(batches: Sequence[int], numbers: Sequence[int]) -> Line | None:
@@ -131,5 +160,4 @@ def _is_alike(one: Replay, other: Replay) -> bool:
         and plan.outputs == others.outputs
         and plan.stored_outputs == others.stored_outputs
         and plan.buffers == others.buffers
-        and one.packed == other.packed
     )
