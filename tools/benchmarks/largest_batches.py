@@ -20,7 +20,7 @@ from onnxmem.settings import Settings
 
 MODELS = ("resnet50.train", "vgg16", "alexnet", "unet", "convnext_tiny", "efficientnet_b0")
 DEVICES = ("RTX 3060", "RTX 2080 Ti", "Raspberry Pi 4B 2GB")
-MOST = 1000
+MOST = 10_000
 """Batches that are walked: of a larger range the ends, and as many apart."""
 
 
