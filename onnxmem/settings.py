@@ -5,7 +5,7 @@ them without importing it; a test holds the two together.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.errors import UsageError
@@ -15,7 +15,9 @@ from onnxmem.values import Values, check_values
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")
 ORDERS: Final = ("file", "onnxruntime", "best")
-CPUS: Final = ("native", "avx512", "avx2", "arm64")
+NATIVE: Final = "native"
+"""This machine's CPU, whichever that is."""
+CPUS: Final = (NATIVE, "avx512", "avx2", "arm64")
 BASES: Final = ("tensors", "process")
 GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
@@ -60,8 +62,12 @@ class Settings:
     one_of_several: bool = False
     """Whether dims and values are of several models: one that this model lacks is then a finding,
     and an error elsewhere."""
-    cpu: str = "native"
+    cpu: str = NATIVE
     """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
+
+    def on_cpu(self, cpu: str | None) -> "Settings":
+        """The same on a CPU, where these name none; ``None`` is none either."""
+        return self if cpu is None or self.cpu != NATIVE else replace(self, cpu=cpu)
 
     def __post_init__(self) -> None:
         """Refuse what no analysis can answer.

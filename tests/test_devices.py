@@ -104,6 +104,10 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nyear = 'now'", "year is 'now', no positive"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncolour = 1", "'colour' is no key"),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nkind = 'tpu'", "kind 'tpu'; choose one"),
+        (
+            "[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 'z80'",
+            "cpu 'z80'; choose one of avx512",
+        ),
         (OWN + OWN, "device Mine is described twice"),
     ],
 )
@@ -138,8 +142,54 @@ def test_devices_in_json(capsys: Capture) -> None:
     assert (document["schema"], document["schema_version"]) == ("onnxmem.devices", "1.0")
     (device,) = document["devices"]
     assert device["memory_bytes"] == 12 * 2**30
-    assert device["limit_bytes"] == device["usable_bytes"] == 11_441 * 2**20
+    assert device["limit_bytes"] == device["usable_bytes"] == round(11.17 * 2**30)
     assert device["price_usd"] is None
+
+
+def test_cuda_reports_less_than_a_card_is_sold_with() -> None:
+    known = catalogue()
+    offered = {name: known.find(name).limit_bytes / 2**30 for name in ("RTX 3090", "RTX 4090")}
+    assert {name: round(size, 2) for name, size in offered.items()} == {
+        "RTX 3090": 23.68,
+        "RTX 4090": 23.64,
+    }
+    for device in known.devices:
+        if device.kind == "cuda" and device.usable_bytes is not None:
+            assert 0.9 < device.usable_bytes / device.memory_bytes <= 1
+
+
+def test_a_device_s_cpu_is_asked_about_unless_another_is_named(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    own = tmp_path / "own.toml"
+    boards = ("board", "arm64"), ("server", "avx512")
+    own.write_text(
+        "".join(
+            f"[[device]]\nname = '{name}'\nkind = 'cpu'\nmemory = '1 GiB'\ncpu = '{cpu}'\n"
+            for name, cpu in boards
+        )
+    )
+    write_model(tmp_path / "net.onnx")
+    words = [str(tmp_path / "net.onnx"), "--runtime", "ort-cpu", "--batch", "5", "--json"]
+    words += ["--devices", str(own)]
+
+    def taken(*more: str) -> tuple[int, set[str]]:
+        assert main(["fit", *words, *more]) == 0
+        row = json.loads(capsys.readouterr().out)
+        if "devices" in row:
+            rows = {each["name"]: each["bytes"] for each in row["devices"]}
+            return rows["board"], {f"{name} {rows[name]}" for name, _ in boards}
+        return row["bytes"], {each["code"] for each in row["findings"]}
+
+    arm, notes = taken("--device", "board")
+    assert "unverified_cpu" in notes
+    assert taken("--device", "1GiB", "--cpu", "arm64")[0] == arm
+    intel = taken("--device", "server")[0]
+    assert intel == taken("--device", "board", "--cpu", "avx512")[0] != arm
+    assert taken("--which-device")[1] == {f"board {arm}", f"server {intel}"}
+    assert main([words[0], words[0], *words[1:], "--device", "board", "--device", "server"]) == 0
+    held = json.loads(capsys.readouterr().out)["models"][0]["devices"]
+    assert [each["bytes"] for each in held] == [arm, intel]
 
 
 def test_bounds_of_a_model(

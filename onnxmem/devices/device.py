@@ -25,6 +25,8 @@ class Device:
     aliases: tuple[str, ...] = ()
     usable_bytes: int | None = None
     """What the driver or the system offers of it, where that is known."""
+    cpu: str | None = None
+    """Whose kernels onnxruntime runs on it, as ``--cpu`` names them."""
     flash_bytes: int | None = None
     """Where a microcontroller keeps weights."""
     shares_memory: bool = False

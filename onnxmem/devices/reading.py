@@ -12,6 +12,7 @@ from typing import Any, Final
 from onnxmem.devices.device import KINDS, Device, DeviceError
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
+from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
 _SIZES: Final = {
@@ -24,9 +25,10 @@ _RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
 _COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
 """What a file calls a figure -> the field that it becomes."""
-_OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "source", "sources"})
+_OTHERS: Final = frozenset({"name", "aliases", "kind", "cpu", "shares_memory", "source", "sources"})
 _MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words before a name that say no more than the name does."""
+_CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
 _UNNAMED: Final = "the user's own file"
 
 
@@ -138,6 +140,10 @@ def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
     if kind not in KINDS:
         message = f"{where}: kind {shortened(str(kind))!r}; choose one of {', '.join(KINDS)}"
         raise DeviceError(message)
+    cpu = entry.get("cpu")
+    if cpu not in {None, *_CPUS}:
+        message = f"{where}: cpu {shortened(str(cpu))!r}; choose one of {', '.join(_CPUS)}"
+        raise DeviceError(message)
     figures = {_FIGURES[key]: _figure(key, entry[key], where) for key in _FIGURES if key in entry}
     if "memory_bytes" not in figures:
         message = f"{where}: no memory"
@@ -145,6 +151,7 @@ def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
     return Device(
         name=entry["name"],
         kind=kind,
+        cpu=cpu,
         aliases=tuple(map(str, entry.get("aliases", ()))),
         shares_memory=bool(entry.get("shares_memory", False)),
         sources=dict(_sources(entry, sources)),

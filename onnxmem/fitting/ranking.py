@@ -52,21 +52,24 @@ def rank(
     """
     asked = questions[0].settings
     work = work_of(questions[0].terms())
-    found: dict[Basis, Standing] = {}
+    found: dict[tuple[Basis, str | None], Standing] = {}
     ranked = []
     for device in devices:
         if asked.train and device.kind == "mcu":
             continue
         basis = basis_for(device.kind, train=asked.train, runtime=runtime, basis=asked.basis)
-        if basis not in found:
-            found[basis] = standing_of(questions, replace(setup, basis=basis))
+        cpu = device.cpu if basis is Basis.ORT_CPU else None
+        if (basis, cpu) not in found:
+            there = [each.on_cpu(cpu) for each in questions]
+            found[basis, cpu] = standing_of(there, replace(setup, basis=basis))
+        standing = found[basis, cpu]
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(
             Ranked(
                 device=device,
-                standing=found[basis],
+                standing=standing,
                 limit_bytes=limit_bytes,
-                verdict=found[basis].verdict(limit_bytes, device.flash_bytes),
+                verdict=standing.verdict(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
             )
         )

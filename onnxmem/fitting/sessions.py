@@ -17,7 +17,7 @@ from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.question import Question
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, session_findings
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Replay, replayed_figures
 from onnxmem.runtimes.onnxruntime.process import (
     PAGE_BYTES,
@@ -56,7 +56,7 @@ class SessionMemory:
     leaves_out_tensors: bool
     """Whether tensors of unknown size count as nothing."""
     findings: tuple[Finding, ...]
-    """What its figures leave out."""
+    """What its figures assume or leave out."""
     runs_in: Callable[[int], bool] = field(compare=False, repr=False)
     """Whether the arena gets by with so many bytes of a device."""
 
@@ -92,7 +92,7 @@ class Sessions:
             NO_TERM if is_cpu else question.runtime_context,
             NO_TERM if is_cpu else question.workspace(terms),
             bool(unknown.tensors),
-            tuple(unknown.findings()),
+            session_findings(opened.graph, KERNELS[runtime], unknown),
             lambda capacity_bytes: not opened.replay.pressure(capacity_bytes).is_out_of_memory,
         )
 

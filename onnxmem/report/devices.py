@@ -39,10 +39,13 @@ def format_seconds(seconds: float | None) -> str:
 def render_devices(devices: Iterable[Device]) -> str:
     """A line for each device; ends with a newline."""
     head = (
-        f"{'DEVICE':<24}{'MEMORY':>10}{'BYTES/S':>9}{'FP32/S':>8}{'FP16/S':>8}{'YEAR':>6}"
-        f"{'USD':>7}{'GFLOPS/USD':>12}{'MIB/USD':>9}"
+        f"{'DEVICE':<24}{'MEMORY':>10}{'USABLE':>10}{'BYTES/S':>9}{'FP32/S':>8}{'FP16/S':>8}{'YEAR':>6}"
+        f"{'USD':>6}{'GFLOPS/USD':>11}{'MIB/USD':>8}"
     )
     lines = [head, *(_device_line(device) for device in devices), ""]
+    lines += prose(
+        "", "USABLE is what a program can have of MEMORY, where a source says. Rates are"
+    )
     lines += prose("", "peaks, a second; fp16 dense, with tensor cores where there are any. USD is")
     lines += prose(
         "", "the launch price where a source gives one; -: unknown. Each figure's source:"
@@ -146,11 +149,12 @@ def ranking_rows(ranked: Iterable[Ranked]) -> list[Row]:
 def _device_line(device: Device) -> str:
     money = device.gflops_per_usd
     memory = None if device.bytes_per_usd is None else device.bytes_per_usd / 2**20
+    usable = _UNKNOWN if device.usable_bytes is None else format_bytes(device.usable_bytes)
     return (
-        f"{shortened(device.name):<24}{format_bytes(device.memory_bytes):>10}"
+        f"{shortened(device.name):<24}{format_bytes(device.memory_bytes):>10}{usable:>10}"
         f"{_rate(device.bandwidth_bytes):>9}{_rate(device.fp32_flops):>8}"
         f"{_rate(device.fp16_flops):>8}{device.year or _UNKNOWN:>6}"
-        f"{device.price_usd or _UNKNOWN:>7}{_ratio(money):>12}{_ratio(memory):>9}"
+        f"{device.price_usd or _UNKNOWN:>6}{_ratio(money):>11}{_ratio(memory):>8}"
     )
 
 
@@ -165,7 +169,8 @@ def _ratio(ratio: float | None) -> str:
 def _details(device: Device) -> Iterator[str]:
     also = f", also {', '.join(map(shortened, device.aliases))}" if device.aliases else ""
     shared = ", memory shared with the system" if device.shares_memory else ""
-    yield f"{shortened(device.name)}  {device.kind}{shared}{also}"
+    cpu = f" {device.cpu}" if device.cpu else ""
+    yield f"{shortened(device.name)}  {device.kind}{cpu}{shared}{also}"
     for name, unit in (
         ("memory_bytes", ""),
         ("usable_bytes", ""),

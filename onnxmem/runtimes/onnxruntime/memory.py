@@ -11,7 +11,7 @@ from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
+from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.ruled import ruled_operators
@@ -161,12 +161,22 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         unknown=unknown,
         advice=combined_choices(session, options, kernels),
         findings=(
-            *optimised.findings,
             *unused_values(model.bound.graph, question.values),
-            *unknown.findings(),
-            *(varying_order(session.graph) if optimised.level == "all" else ()),
-            *_version_findings(optimised.optimiser, ruled_operators(session.graph, kernels)),
+            *session_findings(session, kernels, unknown),
         ),
+    )
+
+
+def session_findings(
+    session: SessionGraph, kernels: Kernels, unknown: Unknowns
+) -> tuple[Finding, ...]:
+    """What the figures of a session assume or leave out."""
+    optimised = session.optimised
+    return (
+        *optimised.findings,
+        *unknown.findings(),
+        *(varying_order(session.graph) if optimised.level == "all" else ()),
+        *_version_findings(optimised.optimiser, ruled_operators(session.graph, kernels)),
     )
 
 
