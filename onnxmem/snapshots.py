@@ -7,6 +7,7 @@ from typing import Any, Final
 from onnxmem.analysis import Analysis
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
+from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.verdicts import Verdict
 from onnxmem.layers import layers as node_layers
 from onnxmem.recipe import Recipe
@@ -71,8 +72,8 @@ class BudgetVerdict:
     verdict: Verdict
     size_bytes: int | None
     limit_bytes: int | None
-    basis: str | None
-    """What was compared."""
+    basis: Basis | None
+    """What was compared; ``None`` where the figure could not be had."""
     row: Mapping[str, object]
     """All of it, as in a report."""
 
@@ -249,11 +250,15 @@ def _saved_verdict(row: Saved) -> BudgetVerdict | None:
     if word not in set(Verdict):
         fault = row.fault("verdict", "is no verdict")
         raise fault
+    basis = row.text("basis")
+    if basis is not None and basis not in set(Basis):
+        fault = row.fault("basis", "is no figure that is compared")
+        raise fault
     return BudgetVerdict(
         verdict=Verdict(word),
         size_bytes=row.size_bytes("bytes"),
         limit_bytes=row.size_bytes("limit_bytes"),
-        basis=row.text("basis"),
+        basis=None if basis is None else Basis(basis),
         row=row.values,
     )
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.fitting import BASES, Basis, Setup, Verdict, standing_of
+from onnxmem.fitting import ACCURACIES, BASES, Basis, Setup, Verdict, standing_of
+from onnxmem.fitting.verdicts import Accuracy
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.question import Question
@@ -181,6 +182,16 @@ def _inputs_bytes(graph: Graph) -> int | None:
     return sum_known(graph.tensors[name].size_bytes for name in graph.inputs)
 
 
+ERRORS: Final[Mapping[Figure, Accuracy]] = MappingProxyType(
+    {
+        Figure.TOTAL: ACCURACIES[Basis.TOTAL],
+        Figure.STEP: ACCURACIES[Basis.STEP],
+        Figure.TORCH: ACCURACIES[Basis.TORCH],
+        Figure.PROCESS: ACCURACIES[Basis.ORT_CPU],
+        Figure.DEVICE: ACCURACIES[Basis.ORT_CUDA],
+    }
+)
+"""How far those that a budget is compared with may be off."""
 _BASES: Final[Mapping[Figure, Basis]] = MappingProxyType(
     {Figure.TOTAL: Basis.TOTAL, Figure.STEP: Basis.STEP, Figure.TORCH: Basis.TORCH}
 )

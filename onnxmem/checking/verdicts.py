@@ -12,6 +12,7 @@ from typing import Final
 from onnxmem.checking.budgets import Budget, Growth
 from onnxmem.findings import Finding
 from onnxmem.fitting import Standing, Verdict
+from onnxmem.fitting.verdicts import Accuracy
 
 
 class Figure(StrEnum):
@@ -61,6 +62,8 @@ class Check:
     outcome: Verdict
     basis: str | None = None
     """What was compared, of a limit on memory."""
+    accuracy: Accuracy | None = None
+    """Of what was compared."""
     batch: int | None = None
     """In effect; ``None`` where the model has none, or could not be analysed."""
     size_bytes: int | None = None
@@ -176,6 +179,7 @@ def _check(
         figure=figure,
         outcome=outcome,
         basis=None if known.standing is None else known.standing.basis.value,
+        accuracy=None if known.standing is None else known.standing.accuracy,
         size_bytes=known.size_bytes,
         limit_bytes=limit_bytes,
         baseline_bytes=before,

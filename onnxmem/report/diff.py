@@ -9,9 +9,10 @@ from onnxmem import __version__
 from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
+from onnxmem.fitting import ACCURACIES, BASES
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
-from onnxmem.report.verdict import verdict_text
+from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.rows import Row
 from onnxmem.snapshots import LayerSize, Snapshot
 from onnxmem.units import format_bytes, plural
@@ -93,14 +94,16 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     if not known:
         return
     basis = known[-1].basis
-    compared = f"compared with {shortened(basis)}" if basis else ""
-    yield figure("FITS", known[-1].limit_bytes, compared)
+    compared = "" if basis is None else f"compared: {BASES[basis]}"
+    yield figure("FITS", known[-1].limit_bytes, compared, wraps=True)
     for letter, each in sides.items():
         if each is None:
             yield fact(f"  {letter}", NO_VERDICT)
         else:
             told = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
             yield figure(f"  {letter}", each.size_bytes, told, wraps=True)
+    if basis is not None:
+        yield fact("  error", error_text(ACCURACIES[basis]), wraps=True)
 
 
 def _budget(difference: Difference) -> list[str]:

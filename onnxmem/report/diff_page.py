@@ -98,9 +98,9 @@ def _figures(changes: Sequence[Change]) -> str:
 
 
 def _budget(difference: Difference) -> Iterator[str]:
-    told = "".join(f"<p><code>{escape(line)}</code></p>" for line in budget_lines(difference))
+    told = "\n".join(map(escape, budget_lines(difference)))
     if told:
-        yield section("budget", "Budget", told)
+        yield section("budget", "Budget", f'<pre class="verdict-terms">{told}</pre>')
 
 
 def _notes(difference: Difference) -> Iterator[str]:

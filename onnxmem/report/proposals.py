@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.advising import FIGURES, Advised, Meeting, Proposal
+from onnxmem.advising import ERRORS, FIGURES, Advised, Figure, Meeting, Proposal
 from onnxmem.escaping import printable, shortened
-from onnxmem.report.lines import figure, paragraph, prose
+from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines
-from onnxmem.report.verdict import verdict_text
+from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.rows import Row
 from onnxmem.units import format_bytes
 
@@ -22,6 +22,7 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
         "",
         figure("NOW", advice.before_bytes, f"{advice.figure.value}: {figure_text}", wraps=True),
+        *_error(advice.figure),
         "",
         "ADVICE, by what it saves" if advice.proposals else "ADVICE: none that saves anything",
     ]
@@ -32,6 +33,11 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
     if advice.findings:
         lines += ["", *note_lines(advice.findings)]
     return "\n".join(lines) + "\n"
+
+
+def _error(lowered: Figure) -> list[str]:
+    accuracy = ERRORS.get(lowered)
+    return [] if accuracy is None else [fact("  error", error_text(accuracy), wraps=True)]
 
 
 def advice_row(advice: Advised) -> Row:

@@ -8,12 +8,12 @@ from onnxmem import __version__
 from onnxmem.analysed import guess_told
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import BASES, Verdict
+from onnxmem.fitting import ACCURACIES, BASES, Verdict
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_lines, sentence
-from onnxmem.report.verdict import verdict_text
+from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.rows import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.units import format_bytes, plural
 
@@ -193,6 +193,7 @@ def _fitting_section(summary: Summary) -> list[str]:
         lines.append(figure(f"  {each.place.name}", each.place.limit_bytes, remark))
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
+        lines += prose("  error: ", error_text(ACCURACIES[basis]))
     return lines
 
 

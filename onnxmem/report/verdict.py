@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.escaping import shortened
 from onnxmem.fitting import BASES
-from onnxmem.fitting.verdicts import Verdict
+from onnxmem.fitting.verdicts import Accuracy, Verdict
 from onnxmem.report.lines import fact, figure
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
@@ -54,11 +54,18 @@ def terms_lines(standing: "Standing") -> Iterator[str]:
     if held.range_bytes:
         high_bytes = held.total_bytes + held.range_bytes
         yield figure("    or", high_bytes, "with the BatchNormalization that may be folded")
-    accuracy = standing.accuracy
-    error = "" if not accuracy.percent else f"+-{accuracy.percent:g} %: "
-    yield fact("  error", f"{error}{accuracy.source}", wraps=True)
+    yield fact("  error", error_text(standing.accuracy), wraps=True)
     for doubt in standing.doubts:
         yield fact("  in doubt", f"{doubt.message} ({doubt.settled_by})", wraps=True)
+
+
+def error_text(accuracy: Accuracy) -> str:
+    """How far a figure may be off, and what says so.
+
+    >>> error_text(Accuracy(5.0, "nine in ten of 794 settings within it"))
+    '+-5 %: nine in ten of 794 settings within it'
+    """
+    return (f"+-{accuracy.percent:g} %: " if accuracy.percent else "") + accuracy.source
 
 
 def _assumed(label: str, term: Assumed, flag: str) -> Iterator[str]:

@@ -55,6 +55,9 @@ def _check(check: Check) -> Row:
         "baseline_bytes": check.baseline_bytes,
         "growth": None if growth is None else str(growth),
         "is_lower_bound": check.is_lower_bound,
+        "accuracy": None
+        if check.accuracy is None
+        else {"percent": check.accuracy.percent, "source": check.accuracy.source},
         "reason": printable(check.reason)[:LONGEST_REASON] or None,
         "message": printable(sentence(check)),
         "peak_node": check.node and printable(check.node),

@@ -17,6 +17,7 @@ from onnxmem.report.check.wording import (
 )
 from onnxmem.report.lines import figure, prose
 from onnxmem.report.notes import note_lines
+from onnxmem.report.verdict import error_text
 
 
 def render(checkup: Checkup) -> str:
@@ -44,6 +45,8 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
 
 def _check_lines(check: Check) -> Iterator[str]:
     yield figure(f"    {check.figure}", check.size_bytes, verdict(check), wraps=True)
+    if check.accuracy is not None and check.accuracy.percent != 0:
+        yield from prose("      error: ", error_text(check.accuracy))
     where = place(check) if check.outcome is Verdict.OVER else ""
     if where:
         yield from prose("      ", where)
