@@ -491,3 +491,26 @@ def test_what_is_in_doubt_is_so_at_every_batch(
     assert {verdicts.pop(each) for each in list(verdicts) if each <= largest} == {"unknown"}
     assert set(verdicts.values()) == {"does not fit"}
     assert row["power_of_two"]["verdict"] == "unknown"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("folded.onnx", "--train", "--budget", "2GiB"),
+        ("folded.onnx", "--train", "--budget", "2GiB", "--summary"),
+        ("folded.onnx", "sequence.onnx", "--train", "--budget", "2GiB", "--summary"),
+        ("fit", "folded.onnx", "--train", "--device", "2GiB"),
+        ("fit", "folded.onnx", "--device", "2GiB", "--runtime", "ort-cuda"),
+        ("check", "folded.onnx", "--budget-training", "2GiB"),
+        ("advise", "folded.onnx", "--train", "--budget", "2GiB"),
+        ("diff", "folded.onnx", "folded.onnx", "--train", "--budget", "2GiB"),
+        ("explain", "CUDA out of memory. 2.00 GiB total capacity", "folded.onnx", "--train"),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-1:]),
+)
+def test_a_figure_of_a_gpu_carries_its_error(
+    words: tuple[str, ...], folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    _code, text = told(capsys, *words)
+    assert "never measured on a GPU" in " ".join(text.split())

@@ -45,8 +45,8 @@ def _table(found: Iterator[Outcome], look: Look) -> Iterator[str]:
     for outcome in found:
         row = outcome["row"]
         yield look.paint(report.table_row(row, train=look.train))
-    if look.summed is None and row is not None:
-        yield report.table_notes(row)
+    if row is not None:
+        yield report.table_end(row, is_only=look.summed is None)
     if look.summed is not None:
         yield "\n" + look.paint(report.render_summary(look.summed()))
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         json_row,
         json_tail,
         render_summary,
+        table_end,
         table_head,
-        table_notes,
         table_row,
     )
     from onnxmem.report.registry_page import render_registry_page
@@ -42,8 +42,8 @@ __all__ = [
     "render_summary",
     "runtime_sections",
     "step_rows",
+    "table_end",
     "table_head",
-    "table_notes",
     "table_row",
     "training_sections",
 ]
@@ -56,7 +56,7 @@ __getattr__ = late(
         "onnxmem.report.page.model_page": ("render_page",),
         "onnxmem.report.registry": (
             *("json_head", "json_row", "json_tail"),
-            *("render_summary", "table_head", "table_notes", "table_row"),
+            *("render_summary", "table_head", "table_end", "table_row"),
         ),
         "onnxmem.report.registry_page": ("render_registry_page",),
         "onnxmem.report.runtime": ("runtime_sections",),

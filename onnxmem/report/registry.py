@@ -9,6 +9,7 @@ from onnxmem.analysed import guess_told
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
 from onnxmem.fitting import ACCURACIES, BASES, Verdict
+from onnxmem.fitting.verdicts import Accuracy
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
@@ -47,9 +48,13 @@ def table_row(row: Row, *, train: bool) -> str:
     return f"{cells}   {row['path']}{_remark(row)}\n"
 
 
-def table_notes(row: Row) -> str:
-    """The notes on the only model of a table."""
-    return "".join(f"{line}\n" for line in note_lines(findings_of(row)))
+def table_end(row: Row, *, is_only: bool) -> str:
+    """What stands below the rows, of which this is one: the error of verdicts, and its notes."""
+    verdict: Any = row["verdict"]
+    lines = [*note_lines(findings_of(row))] if is_only else []
+    if verdict is not None and verdict["accuracy"] is not None:
+        lines = prose("error: ", error_text(Accuracy(**verdict["accuracy"]))) + lines
+    return "".join(f"{line}\n" for line in lines)
 
 
 def render_summary(summary: Summary) -> str:
