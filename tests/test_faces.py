@@ -74,32 +74,8 @@ SEQUENCE: Final = """sequence (float[N,S,7] x) => (float[N,S,13] y) <float[7,13]
 PUT_BACK: Final = ("batchnorm_put_back",)
 UNBOUND: Final = ("unbound_dims",)
 QUESTIONS: Final = (
-    Asked(
-        model="resnet50",
-        batch=128,
-        budget="24GiB",
-        train=True,
-        verdict="fits",
-        notes=PUT_BACK,
-    ),
-    Asked(
-        model="resnet50",
-        batch=128,
-        budget="12GiB",
-        train=True,
-        verdict="tight",
-        notes=PUT_BACK,
-    ),
-    Asked(
-        model="resnet50",
-        batch=128,
-        budget="8GiB",
-        train=True,
-        verdict="does not fit",
-        notes=PUT_BACK,
-    ),
+    Asked(model="resnet50", batch=128, budget="12GiB", train=True, verdict="tight", notes=PUT_BACK),
     Asked(model="bert_base", batch=4, budget="1GiB", verdict="unknown", notes=UNBOUND),
-    Asked(model="resnet50", batch=8, budget="150MiB", verdict="does not fit"),
 )
 SMALL: Final = (
     Asked(
