@@ -47,6 +47,34 @@ def test_every_figure_has_a_source_and_none_is_absurd() -> None:
             assert "from memory" not in device.sources["price_usd"]
 
 
+@pytest.mark.parametrize(
+    ("name", "usable_bytes"),
+    [
+        ("RTX 3090", 24_260 * 2**20),
+        ("A100 40GB", 42_298_834_944),
+        ("T4", 1456 * 2**30 // 100),
+        ("RTX 2080 Ti", 1076 * 2**30 // 100),
+        ("Jetson Nano", 386 * 2**30 // 100),
+    ],
+)
+def test_a_card_offers_what_cuda_reports(
+    name: str, usable_bytes: int, tmp_path: Path, capsys: Capture
+) -> None:
+    device = catalogue().find(name)
+    assert device.limit_bytes == device.usable_bytes == usable_bytes < device.memory_bytes
+    net = str(tmp_path / write_model(tmp_path / "net.onnx"))
+    assert main(["fit", net, "--device", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_bytes"] == usable_bytes
+
+
+def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
+    cards = [each for each in catalogue().devices if each.kind == "cuda" and each.usable_bytes]
+    assert len(cards) >= 40
+    for card in cards:
+        assert "from memory" not in card.sources["usable_bytes"]
+        assert 0.9 < card.limit_bytes / card.memory_bytes < 1
+
+
 def test_every_source_is_a_key_of_the_table() -> None:
     for device in catalogue().devices:
         assert all(" " in text or "/" in text for text in device.sources.values()), device.name
