@@ -30,6 +30,8 @@ class Place:
     kind: str | None = None
     """``None``: a bare size."""
     flash_bytes: int | None = None
+    cpu: str | None = None
+    """The device's CPU; ``None``: the one that is asked about."""
 
     def basis(self, settings: Settings) -> Basis:
         """The figure that is compared with it: the one of ``onnxmem fit``."""
@@ -51,16 +53,18 @@ class Placed:
 def verdicts_on(question: "Question", places: Iterable[Place]) -> Iterator[Placed]:
     """What becomes of a model on each of some devices, as ``onnxmem fit`` says."""
     accepted = frozenset(question.settings.accepted)
-    found: dict[Basis, Standing | None] = {}
+    found: dict[tuple[Basis, str | None], Standing | None] = {}
     for place in places:
         basis = place.basis(question.settings)
-        if basis not in found:
+        key = basis, place.cpu
+        if key not in found:
             setup = fitting.Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
             try:
-                found[basis] = fitting.standing_of((question,), setup)
+                there = fitting.on_device(question, place.cpu, basis)
+                found[key] = fitting.standing_of((there,), setup)
             except OnnxmemError:
-                found[basis] = None
-        standing = found[basis]
+                found[key] = None
+        standing = found[key]
         if standing is None:
             yield Placed(place, basis, Verdict.UNKNOWN, None)
             continue
@@ -98,5 +102,5 @@ def _memory_bytes(device: Device) -> int:
 def _place(name: str, devices: Catalogue) -> Place:
     found = devices.device_or_size(name)
     if isinstance(found, Device):
-        return Place(found.name, found.limit_bytes, found.kind, found.flash_bytes)
+        return Place(found.name, found.limit_bytes, found.kind, found.flash_bytes, found.cpu)
     return Place(shortened(name), found)
