@@ -10,6 +10,7 @@ from models_on_disk import write_model
 from onnxmem.commands import main
 from onnxmem.devices import KINDS, DeviceError, catalogue
 from onnxmem.devices.reading import read_devices
+from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
 OWN = """
@@ -17,6 +18,7 @@ OWN = """
 name = "Mine"
 aliases = ["bench"]
 kind = "cuda"
+cpu = "avx2"
 memory = "7 GiB"
 bandwidth = "70 GB"
 fp32_tflops = 1.3
@@ -45,6 +47,44 @@ def test_every_figure_has_a_source_and_none_is_absurd() -> None:
             assert 10**9 < device.bandwidth_bytes < 10**13
         if device.price_usd is not None:
             assert "from memory" not in device.sources["price_usd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "usable_bytes"),
+    [
+        ("RTX 3090", 24_260 * 2**20),
+        ("A100 40GB", 42_298_834_944),
+        ("T4", 1456 * 2**30 // 100),
+        ("RTX 2080 Ti", 1076 * 2**30 // 100),
+        ("Jetson Nano", 386 * 2**30 // 100),
+    ],
+)
+def test_a_card_offers_what_cuda_reports(
+    name: str, usable_bytes: int, tmp_path: Path, capsys: Capture
+) -> None:
+    device = catalogue().find(name)
+    assert device.limit_bytes == device.usable_bytes == usable_bytes < device.memory_bytes
+    net = str(tmp_path / write_model(tmp_path / "net.onnx"))
+    assert main(["fit", net, "--device", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_bytes"] == usable_bytes
+
+
+def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
+    cards = [each for each in catalogue().devices if each.kind == "cuda" and each.usable_bytes]
+    assert len(cards) >= 40
+    for card in cards:
+        assert "from memory" not in card.sources["usable_bytes"]
+        assert 0.9 < card.limit_bytes / card.memory_bytes < 1
+
+
+def test_the_page_lists_what_offers_less_than_it_is_sold_with() -> None:
+    page = Path(__file__).parent.parent / "docs" / "commands" / "devices.md"
+    told = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    assert told[1:] == [
+        f"| {x.name} | {format_bytes(x.memory_bytes)} | {format_bytes(x.usable_bytes)} |"
+        for x in catalogue().devices
+        if x.usable_bytes is not None
+    ]
 
 
 def test_every_source_is_a_key_of_the_table() -> None:
@@ -86,7 +126,8 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
     file = tmp_path / "own.toml"
     file.write_text(OWN + OWN.replace("Mine", "rtx 4090").replace('["bench"]', "[]"))
     known = catalogue(str(file))
-    assert known.find("bench").name == "Mine"
+    assert (known.find("bench").name, known.find("bench").cpu) == ("Mine", "avx2")
+    assert known.without_cpus().find("bench").cpu is None
     assert known.find("RTX 4090").limit_bytes == 7 * 2**30
     assert len(known.devices) == len(catalogue().devices) + 1
 
@@ -108,6 +149,8 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
             "[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 'z80'",
             "cpu 'z80'; choose one of avx512",
         ),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 64", "cpu '64'; choose one of avx512"),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nkind = ['cpu']", "choose one of cuda, gpu"),
         (OWN + OWN, "device Mine is described twice"),
     ],
 )
@@ -121,6 +164,12 @@ def test_a_file_that_is_not_there_is_a_fault_of_usage(capsys: Capture) -> None:
     assert "absent.toml: cannot be read as a file of devices" in capsys.readouterr().err
 
 
+def test_boards_phones_and_apple_chips_are_arm64_and_a_card_names_no_cpu() -> None:
+    arm = ("Raspberry Pi", "Jetson", "Apple", "iPhone", "Android")
+    for device in catalogue().devices:
+        assert device.cpu == ("arm64" if device.name.startswith(arm) else None)
+
+
 # The command.
 
 
@@ -132,7 +181,7 @@ def test_the_list(capsys: Capture) -> None:
 
 
 def test_one_device_with_its_sources(capsys: Capture) -> None:
-    assert main(["devices", "t4", "Titan RTX", "stm32h7"]) == 0
+    assert main(["devices", "t4", "Titan RTX", "stm32h7", "jetson nano"]) == 0
     assert_golden(capsys.readouterr().out, "devices.txt")
 
 
@@ -142,8 +191,10 @@ def test_devices_in_json(capsys: Capture) -> None:
     assert (document["schema"], document["schema_version"]) == ("onnxmem.devices", "1.0")
     (device,) = document["devices"]
     assert device["memory_bytes"] == 12 * 2**30
-    assert device["limit_bytes"] == device["usable_bytes"] == round(11.17 * 2**30)
-    assert device["price_usd"] is None
+    assert device["limit_bytes"] == device["usable_bytes"] == 11_441 * 2**20
+    assert (device["price_usd"], device["cpu"]) == (None, None)
+    assert main(["devices", "raspberry pi 5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["devices"][0]["cpu"] == "arm64"
 
 
 def test_cuda_reports_less_than_a_card_is_sold_with() -> None:

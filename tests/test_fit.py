@@ -33,6 +33,7 @@ from onnxmem.fitting import (
 from onnxmem.fitting.holding import held_by
 from onnxmem.fitting.searching import crossing
 from onnxmem.fitting.verdicts import Accuracy
+from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]
@@ -343,6 +344,60 @@ def test_running_on_a_board_three_times(net: str, capsys: Capture) -> None:
     ]
     assert main(["fit", net, *flags, "--cpu", "arm64"]) == 0
     assert_golden(capsys.readouterr().out, "fit_instances.txt")
+
+
+def bytes_on(capsys: Capture, *flags: str) -> int:
+    """What a session takes on a Raspberry Pi."""
+    assert main(["fit", "net.onnx", *PI, *flags, "--json"]) == 0
+    taken: int = json.loads(capsys.readouterr().out)["bytes"]
+    return taken
+
+
+PI = ("--device", "Raspberry Pi 4B 2GB", "--runtime", "ort-cpu")
+
+
+@pytest.mark.usefixtures("net")
+def test_a_session_runs_on_the_cpu_of_the_device_unless_another_is_given(capsys: Capture) -> None:
+    on = {cpu: bytes_on(capsys, "--cpu", cpu) for cpu in ("arm64", "avx2", "avx512")}
+    assert len(set(on.values())) > 1
+    assert bytes_on(capsys) == on["arm64"]
+    here = cpu_named("native").name
+    assert bytes_on(capsys, "--cpu", "native") == on[here]
+    for flags, told in (((), "CPU arm64 (the device's),"), (("--cpu", "avx2"), "CPU avx2,")):
+        assert main(["fit", "net.onnx", *PI, *flags]) == 0
+        assert told in capsys.readouterr().out
+
+
+def test_the_cpu_of_a_device_has_no_part_on_cuda(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "Jetson Nano", "--runtime", "ort-cuda"]) == 0
+    assert "arm64" not in capsys.readouterr().out
+
+
+def test_each_device_is_ranked_by_its_own_cpu(net: str, tmp_path: Path, capsys: Capture) -> None:
+    own = "\n".join(
+        f"[[device]]\nname = 'own {cpu}'\nmemory = '3 GiB'\nkind = 'cpu'\ncpu = '{cpu}'"
+        for cpu in ("arm64", "avx2")
+    )
+    (tmp_path / "own.toml").write_text(own)
+    words = ["fit", net, "--which-device", "--devices", "own.toml", "--runtime", "ort-cpu"]
+
+    def ranked(*flags: str) -> dict[str, tuple[int, str | None]]:
+        assert main([*words, *flags, "--json"]) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"]
+        return {each["name"]: (each["bytes"], each["cpu"]) for each in devices}
+
+    found = ranked()
+    arm, avx2 = bytes_on(capsys), bytes_on(capsys, "--cpu", "avx2")
+    assert found["own arm64"] == found["Jetson Nano"] == (arm, "arm64")
+    assert found["own avx2"] == (avx2, "avx2")
+    assert found["RTX 3090"][1] is None
+    assert set(ranked("--cpu", "avx2").values()) == {(avx2, None)}
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "TAKES (ort-cpu, arm64)" in told
+    assert "ort-cpu, avx2\n" in told
+    assert main(["fit", net, "--which-device", "--devices", "own.toml", "--json"]) == 0
+    assert {x["cpu"] for x in json.loads(capsys.readouterr().out)["devices"]} == {None}
 
 
 def test_running_on_cuda_and_on_a_controller(net: str, capsys: Capture) -> None:

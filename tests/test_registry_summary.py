@@ -10,13 +10,14 @@ from models_on_disk import MYSTERY, write_model
 
 from onnxmem.commands import main
 from onnxmem.devices import DeviceError, catalogue
-from onnxmem.fitting import Basis, Verdict
+from onnxmem.fitting import Basis, Verdict, question_of
 from onnxmem.registry.many import analyze_many
-from onnxmem.registry.places import Place, common_sizes, places_of
+from onnxmem.registry.places import Place, common_sizes, places_of, verdicts_on
 from onnxmem.registry.summary import Summary, Tally, percentile
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
 from onnxmem.rows import Failure, Row
+from onnxmem.settings import Settings
 
 
 def row_of(
@@ -129,6 +130,26 @@ def test_a_device_of_a_collection_has_the_verdict_of_fit(
         main([model, model, "--device", size, *flags, "--json"])
         (row, _) = json.loads(capsys.readouterr().out)["models"]
         assert row["devices"][0]["verdict"] == one
+
+
+def test_a_device_of_a_collection_has_its_own_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(tmp_path / write_model(tmp_path / "net.onnx"))
+
+    def taken(asked: str, own: str | None) -> int | None:
+        runs = Settings(runtimes=("ort-cpu",), cpu=asked, asks_onnxruntime=False, batch=67)
+        place = Place("board", 2**30, "cpu", cpu=own)
+        return next(verdicts_on(question_of(model, runs), [place])).num_bytes
+
+    on = {cpu: taken(cpu, None) for cpu in ("arm64", "avx512")}
+    assert on["arm64"] != on["avx512"]
+    assert taken("avx512", "arm64") == on["arm64"]
+    words = [model, model, "--device", "raspberry pi 5", "--runtime", "ort-cpu", "--summary"]
+    assert main(words) == 0
+    assert "2 of 2 fit, 0 too large, on the device's arm64" in capsys.readouterr().out
+    assert main([*words, "--cpu", "avx2"]) == 0
+    assert "arm64" not in capsys.readouterr().out
 
 
 def test_places_by_name_by_size_and_none() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onnxmem import devices, registry, report
+from onnxmem import registry, report
 from onnxmem.analysed import guess_told
 from onnxmem.analysis import Analysis, analyze
 from onnxmem.commands.answers import refuse_two_answers
@@ -20,7 +20,7 @@ from onnxmem.commands.output import check_output, form_of, wants_colour
 from onnxmem.commands.paging import Pages, pages
 from onnxmem.commands.progress import Counter as Progress
 from onnxmem.commands.progress import counter
-from onnxmem.commands.questions import questions_of, verdict_questions
+from onnxmem.commands.questions import devices_asked, questions_of, verdict_questions
 from onnxmem.commands.registry_options import FORMATS
 from onnxmem.commands.streaming import write_pieces
 from onnxmem.commands.unused import refuse_unused_options
@@ -158,7 +158,7 @@ def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
     """What a summary holds models against; a name that is wrong is told in any case."""
     if not (is_needed or arguments.places):
         return ()
-    return registry.places_of(arguments.places, devices.catalogue(arguments.devices_file))
+    return registry.places_of(arguments.places, devices_asked(arguments))
 
 
 def _tasks(

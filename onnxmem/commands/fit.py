@@ -14,9 +14,9 @@ from onnxmem.commands.output import (
     write_file,
     write_stdout,
 )
-from onnxmem.commands.questions import step_questions, verdict_questions
+from onnxmem.commands.questions import devices_asked, step_questions, verdict_questions
 from onnxmem.commands.unused import refuse_unused_of_fit
-from onnxmem.devices import Catalogue, Device, catalogue
+from onnxmem.devices import Catalogue, Device
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
 from onnxmem.escaping import printable, shortened
 from onnxmem.faults import fault_of
@@ -28,6 +28,7 @@ from onnxmem.fitting import (
     basis_for,
     fit,
     fit_at,
+    on_device,
     question_of,
     rank,
 )
@@ -56,7 +57,7 @@ def run(arguments: Namespace) -> int:
     refuse_two_answers(arguments)
     settle_json(arguments)
     place = None if arguments.which_device else _place(arguments)
-    own = catalogue(arguments.devices_file) if place is None else None
+    known = devices_asked(arguments) if place is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
     refuse_unused_of_fit(arguments, None if place is None else place.device)
     path = None
@@ -66,7 +67,7 @@ def run(arguments: Namespace) -> int:
             questions.append(question_of(path, settings))  # noqa: PERF401 - a fault names its path
         path = arguments.models[0] if len(arguments.models) == 1 else None
         if place is None:
-            verdict, text, row = _ranked(questions, own or catalogue(), arguments)
+            verdict, text, row = _ranked(questions, known or devices_asked(arguments), arguments)
         else:
             verdict, text, row = _answered(questions, place, free, arguments)
     except UsageError:
@@ -96,6 +97,8 @@ def _answered(
         fleet=_fleet(arguments),
         dim=free,
     )
+    if device is not None:
+        questions = [on_device(question, device.cpu, setup.basis) for question in questions]
     asked = arguments.contexts
     answer, contexts = fit_at(questions, setup, asked) if asked else (fit(questions, setup), None)
     text = render_answer(answer, place, questions, contexts)
@@ -137,7 +140,7 @@ def _place(arguments: Namespace) -> Place:
     if name is None:
         message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
         raise UsageError(message)
-    found = catalogue(arguments.devices_file).device_or_size(name)
+    found = devices_asked(arguments).device_or_size(name)
     if isinstance(found, Device):
         return Place(found.name, found.limit_bytes, found)
     return Place(shortened(name), found, None)

@@ -1,9 +1,13 @@
 """From flags to what is asked of a model."""
 
 from argparse import Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from onnxmem import devices
 from onnxmem.commands.training_options import recipe_from
+
+if TYPE_CHECKING:
+    from onnxmem.devices import Catalogue
 
 
 def step_questions(arguments: Namespace) -> dict[str, Any]:
@@ -18,8 +22,17 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
         "cuda_context_bytes": arguments.cuda_context_bytes,
         "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
         "expandable_segments": arguments.expandable_segments,
-        "cpu": arguments.cpu,
+        "cpu": arguments.cpu or "native",
     }
+
+
+def devices_asked(arguments: Namespace) -> "Catalogue":
+    """Read the devices; a CPU that is given takes the place of their own.
+
+    :raises DeviceError: the user's file cannot be read, or makes no sense.
+    """
+    known = devices.catalogue(arguments.devices_file)
+    return known if arguments.cpu is None else known.without_cpus()
 
 
 def verdict_questions(arguments: Namespace) -> dict[str, Any]:

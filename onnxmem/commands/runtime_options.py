@@ -40,8 +40,8 @@ def add_session_options(runtime: _ArgumentGroup) -> None:
     runtime.add_argument(
         "--cpu",
         choices=CPUS,
-        default="native",
-        help="CPU that the session runs on (default: native, this machine's)",
+        help="CPU that the session runs on (default: the device's where it is known, else native:"
+        " this machine's)",
     )
     for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
         runtime.add_argument(

@@ -67,7 +67,7 @@ def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
     cuda = bool(bases & {Basis.TORCH, Basis.ORT_CUDA})
     for flag, is_given, is_used in (
         ("--fixed-dims", arguments.fixed_dims, session),
-        ("--cpu", arguments.cpu != "native", session),
+        ("--cpu", arguments.cpu not in {None, "native"}, session),
         ("--ask-onnxruntime", arguments.ask_onnxruntime, session),
         ("--cuda-context", arguments.cuda_context_bytes is not None, cuda),
         ("--cuda-workspace", arguments.cuda_workspace_bytes is not None, cuda),

@@ -24,13 +24,13 @@ class Device:
     """As it is sold."""
     aliases: tuple[str, ...] = ()
     usable_bytes: int | None = None
-    """What the driver or the system offers of it, where that is known."""
-    cpu: str | None = None
-    """Whose kernels onnxruntime runs on it, as ``--cpu`` names them."""
+    """What the driver or the system offers of it, where that is known; on CUDA what it reports."""
     flash_bytes: int | None = None
     """Where a microcontroller keeps weights."""
     shares_memory: bool = False
     """The system and its programs take of the same memory."""
+    cpu: str | None = None
+    """What onnxruntime's CPU kernels run on, as ``--cpu`` names it; ``None``: unknown."""
     bandwidth_bytes: int | None = None
     """Of its memory, a second."""
     fp32_flops: int | None = None

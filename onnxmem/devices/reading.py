@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final
 from onnxmem.devices.device import KINDS, Device, DeviceError
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
-from onnxmem.settings import CPUS, NATIVE
+from onnxmem.settings import CPUS
 from onnxmem.units import parse_size
 
 _SIZES: Final = {
@@ -25,7 +25,8 @@ _RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
 _COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
 """What a file calls a figure -> the field that it becomes."""
-_OTHERS: Final = frozenset({"name", "aliases", "kind", "cpu", "shares_memory", "source", "sources"})
+_OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "source", "sources"})
+_CPUS: Final = tuple(cpu for cpu in CPUS if cpu != "native")
 _MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words before a name that say no more than the name does."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
@@ -88,6 +89,10 @@ class Catalogue:
         others = (device for device in self.devices if _key(device.name) not in taken)
         return Catalogue((*own, *others))
 
+    def without_cpus(self) -> "Catalogue":
+        """The same devices without their CPUs: the CPU is given, or no figure depends on it."""
+        return Catalogue(tuple(replace(device, cpu=None) for device in self.devices))
+
     def _by_key(self) -> dict[str, Device]:
         """Names before aliases, earlier devices before later ones."""
         named = {_key(device.name): device for device in reversed(self.devices)}
@@ -136,14 +141,7 @@ def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
         known = ", ".join(sorted(_FIGURES.keys() | _OTHERS))
         message = f"{where}: {shortened(unknown[0])!r} is no key; the keys are {known}"
         raise DeviceError(message)
-    kind = entry.get("kind", "cuda")
-    if kind not in KINDS:
-        message = f"{where}: kind {shortened(str(kind))!r}; choose one of {', '.join(KINDS)}"
-        raise DeviceError(message)
-    cpu = entry.get("cpu")
-    if cpu not in {None, *_CPUS}:
-        message = f"{where}: cpu {shortened(str(cpu))!r}; choose one of {', '.join(_CPUS)}"
-        raise DeviceError(message)
+    kind = _one_of(KINDS, "kind", entry.get("kind", "cuda"), where)
     figures = {_FIGURES[key]: _figure(key, entry[key], where) for key in _FIGURES if key in entry}
     if "memory_bytes" not in figures:
         message = f"{where}: no memory"
@@ -154,9 +152,18 @@ def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
         cpu=cpu,
         aliases=tuple(map(str, entry.get("aliases", ()))),
         shares_memory=bool(entry.get("shares_memory", False)),
+        cpu=_one_of(_CPUS, "cpu", entry["cpu"], where) if "cpu" in entry else None,
         sources=dict(_sources(entry, sources)),
         **figures,
     )
+
+
+def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
+    """A word of a list."""
+    if isinstance(value, str) and value in names:
+        return value
+    message = f"{where}: {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
+    raise DeviceError(message)
 
 
 def _figure(key: str, value: object, where: str) -> int:

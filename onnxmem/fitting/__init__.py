@@ -11,7 +11,14 @@ from onnxmem.late import late
 if TYPE_CHECKING:
     from onnxmem.fitting.answering import Answer, Row, Setup, Standing, fit, standing_of
     from onnxmem.fitting.contexts import ContextRow, Contexts, at_context, contexts_of, fit_at
-    from onnxmem.fitting.holding import Fleet, Held, NoFigureError, combined, question_of
+    from onnxmem.fitting.holding import (
+        Fleet,
+        Held,
+        NoFigureError,
+        combined,
+        on_device,
+        question_of,
+    )
     from onnxmem.fitting.ranking import Ranked, rank
     from onnxmem.fitting.searching import Reach, Search, largest_fitting
     from onnxmem.fitting.verdicts import ACCURACIES, Demand, Doubt, Verdict
@@ -42,6 +49,7 @@ __all__ = [
     "fit",
     "fit_at",
     "largest_fitting",
+    "on_device",
     "question_of",
     "rank",
     "standing_of",
@@ -50,7 +58,14 @@ __all__ = [
 _MODULES = {
     "onnxmem.fitting.answering": ("Answer", "Row", "Setup", "Standing", "fit", "standing_of"),
     "onnxmem.fitting.contexts": ("ContextRow", "Contexts", "at_context", "contexts_of", "fit_at"),
-    "onnxmem.fitting.holding": ("Fleet", "Held", "NoFigureError", "combined", "question_of"),
+    "onnxmem.fitting.holding": (
+        "Fleet",
+        "Held",
+        "NoFigureError",
+        "combined",
+        "on_device",
+        "question_of",
+    ),
     "onnxmem.fitting.ranking": ("Ranked", "rank"),
     "onnxmem.fitting.searching": ("Reach", "Search", "largest_fitting"),
     "onnxmem.fitting.verdicts": ("ACCURACIES", "Demand", "Doubt", "Verdict"),

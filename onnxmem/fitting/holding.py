@@ -134,6 +134,13 @@ def question_of(source: ModelSource, settings: Settings) -> Question:
     return ask(file, settings, file)
 
 
+def on_device(question: Question, device_cpu: str | None, basis: Basis) -> Question:
+    """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
+    if device_cpu is None or basis is not Basis.ORT_CPU:
+        return question
+    return replace(question, settings=replace(question.settings, cpu=device_cpu))
+
+
 def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) -> Held:
     """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
 

@@ -7,6 +7,7 @@ from typing import Final
 from onnxmem.devices import Device
 from onnxmem.fitting.answering import Setup, Standing, standing_of
 from onnxmem.fitting.bases import Basis, basis_for
+from onnxmem.fitting.holding import on_device
 from onnxmem.fitting.verdicts import Verdict
 from onnxmem.question import Question
 from onnxmem.roofline import Bound, bound, work_of
@@ -24,6 +25,8 @@ class Ranked:
     verdict: Verdict
     bound: Bound
     """Of one instance of the first model."""
+    cpu: str | None = None
+    """The device's CPU, where the figure is of it."""
 
     @property
     def basis(self) -> Basis:
@@ -60,7 +63,7 @@ def rank(
         basis = basis_for(device.kind, train=asked.train, runtime=runtime, basis=asked.basis)
         cpu = device.cpu if basis is Basis.ORT_CPU else None
         if (basis, cpu) not in found:
-            there = [each.on_cpu(cpu) for each in questions]
+            there = [on_device(question, cpu, basis) for question in questions]
             found[basis, cpu] = standing_of(there, replace(setup, basis=basis))
         standing = found[basis, cpu]
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
@@ -71,6 +74,7 @@ def rank(
                 limit_bytes=limit_bytes,
                 verdict=standing.verdict(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
+                cpu=cpu,
             )
         )
     return tuple(sorted(ranked, key=lambda each: (_ORDER.index(each.verdict), each.limit_bytes)))

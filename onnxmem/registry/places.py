@@ -31,7 +31,7 @@ class Place:
     """``None``: a bare size."""
     flash_bytes: int | None = None
     cpu: str | None = None
-    """Of the device; ``None``: what the question says."""
+    """The device's CPU; ``None``: the one that is asked about."""
 
     def basis(self, settings: Settings) -> Basis:
         """The figure that is compared with it: the one of ``onnxmem fit``."""
@@ -56,14 +56,15 @@ def verdicts_on(question: "Question", places: Iterable[Place]) -> Iterator[Place
     found: dict[tuple[Basis, str | None], Standing | None] = {}
     for place in places:
         basis = place.basis(question.settings)
-        cpu = place.cpu if basis is Basis.ORT_CPU else None
-        if (basis, cpu) not in found:
+        key = basis, place.cpu
+        if key not in found:
             setup = fitting.Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
             try:
-                found[basis, cpu] = fitting.standing_of((question.on_cpu(cpu),), setup)
+                there = fitting.on_device(question, place.cpu, basis)
+                found[key] = fitting.standing_of((there,), setup)
             except OnnxmemError:
-                found[basis, cpu] = None
-        standing = found[basis, cpu]
+                found[key] = None
+        standing = found[key]
         if standing is None:
             yield Placed(place, basis, Verdict.UNKNOWN, None)
             continue

@@ -4,7 +4,7 @@ import json
 import os
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from onnxmem import registry, rows
@@ -151,7 +151,7 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
 
 def _of_row(task: Task) -> dict[str, object]:
     """What a row depends on beside the question."""
-    places = [(each.name, each.limit_bytes, each.kind, each.flash_bytes) for each in task.places]
+    places = [astuple(each) for each in task.places]
     return {"layers": task.with_layers, "places": places}
 
 

@@ -85,8 +85,7 @@ def render_bounds(
 def render_ranking(ranked: Sequence[Ranked], questions: Sequence[Question]) -> str:
     """The devices that fit, the smallest first, and the largest that do not."""
     lines = ["  ".join(shortened(question.model.path) for question in questions), ""]
-    for basis, num_bytes in {each.basis: each.num_bytes for each in ranked}.items():
-        lines.append(figure(f"TAKES ({basis})", num_bytes, BASES[basis], wraps=True))
+    lines += [_taken_line(each) for each in {(x.basis, x.cpu): x for x in ranked}.values()]
     fitting = [each for each in ranked if each.verdict.is_met]
     others = [each for each in ranked if not each.verdict.is_met]
     lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   COMPARED WITH"]
@@ -135,6 +134,7 @@ def ranking_rows(ranked: Iterable[Ranked]) -> list[Row]:
             "fits": fits_row(each.verdict),
             "verdict": each.verdict.value,
             "basis": each.basis.value,
+            "cpu": each.cpu,
             "bytes": each.num_bytes,
             "limit_bytes": each.limit_bytes,
             "margin_bytes": each.margin_bytes,
@@ -169,7 +169,7 @@ def _ratio(ratio: float | None) -> str:
 def _details(device: Device) -> Iterator[str]:
     also = f", also {', '.join(map(shortened, device.aliases))}" if device.aliases else ""
     shared = ", memory shared with the system" if device.shares_memory else ""
-    cpu = f" {device.cpu}" if device.cpu else ""
+    cpu = "" if device.cpu is None else f", CPU {device.cpu}"
     yield f"{shortened(device.name)}  {device.kind}{cpu}{shared}{also}"
     for name, unit in (
         ("memory_bytes", ""),
@@ -202,10 +202,19 @@ def _work_lines(work: Work) -> Iterator[str]:
         yield fact("intensity", f"{work.flops_per_byte:.3g} FLOPs a byte")
 
 
+def _taken_line(each: Ranked) -> str:
+    return figure(f"TAKES ({_compared(each)})", each.num_bytes, BASES[each.basis], wraps=True)
+
+
+def _compared(each: Ranked) -> str:
+    """The figure that is compared, and the device's CPU where it is of that."""
+    return each.basis if each.cpu is None else f"{each.basis}, {each.cpu}"
+
+
 def _ranked_line(each: Ranked) -> str:
     return (
         f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
         f"{format_bytes(each.margin_bytes):>10}{format_seconds(each.bound.seconds):>11}"
-        f"{each.device.price_usd or _UNKNOWN:>8}   {each.basis}"
+        f"{each.device.price_usd or _UNKNOWN:>8}   {_compared(each)}"
         f"{', tight' if each.verdict is Verdict.TIGHT else ''}"
     )

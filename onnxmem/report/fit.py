@@ -128,19 +128,20 @@ def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[s
             for name, number in answer.dims.items()
             if name != answer.setup.dim and name not in symbols
         ),
-        *_session(answer, settings),
+        *_session(answer, settings, place.device),
         *((f"{fleet.instances:,} instances",) if fleet.instances > 1 else ()),
         *(("weights shared",) if fleet.shares_weights else ()),
     ]
     return [f"{names}  on {shortened(place.name)}", *paragraph("assumes: ", parts)]
 
 
-def _session(answer: Answer, settings: Settings) -> Iterator[str]:
+def _session(answer: Answer, settings: Settings, device: Device | None) -> Iterator[str]:
     """What is assumed of a session of onnxruntime, where the figures are of one."""
     if answer.setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         return
     if answer.setup.basis == Basis.ORT_CPU:
-        yield f"CPU {cpu_named(settings.cpu).name}"
+        own = "" if device is None or device.cpu is None else " (the device's)"
+        yield f"CPU {cpu_named(settings.cpu).name}{own}"
     if not settings.asks_onnxruntime:
         yield "its optimiser emulated"
 

@@ -8,8 +8,7 @@ from onnxmem import __version__
 from onnxmem.analysed import guess_told
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import ACCURACIES, BASES, Verdict
-from onnxmem.fitting.verdicts import Accuracy
+from onnxmem.fitting import BASES, Basis, Verdict
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
@@ -194,7 +193,9 @@ def _fitting_section(summary: Summary) -> list[str]:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
         tight = f", {each.tight:,} tight" if each.tight else ""
-        remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}"
+        own = each.place.cpu if each.basis is Basis.ORT_CPU else None
+        cpu = "" if own is None else f", on the device's {own}"
+        remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
         lines.append(figure(f"  {each.place.name}", each.place.limit_bytes, remark))
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
