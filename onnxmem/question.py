@@ -94,10 +94,6 @@ class Question:
         named = {name: n for name, n in named.items() if name not in symbols}
         return replace(self, settings=replace(self.settings, batch=batch, dims=named))
 
-    def on_cpu(self, cpu: str | None) -> "Question":
-        """The same question of a device's CPU, where the question names none."""
-        return replace(self, settings=self.settings.on_cpu(cpu))
-
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> Terms:
         """What a run takes at a batch and at dims."""
         return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))

@@ -5,7 +5,7 @@ them without importing it; a test holds the two together.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.errors import UsageError
@@ -64,10 +64,6 @@ class Settings:
     and an error elsewhere."""
     cpu: str = NATIVE
     """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
-
-    def on_cpu(self, cpu: str | None) -> "Settings":
-        """The same on a CPU, where these name none; ``None`` is none either."""
-        return self if cpu is None or self.cpu != NATIVE else replace(self, cpu=cpu)
 
     def __post_init__(self) -> None:
         """Refuse what no analysis can answer.

@@ -197,52 +197,6 @@ def test_devices_in_json(capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out)["devices"][0]["cpu"] == "arm64"
 
 
-def test_cuda_reports_less_than_a_card_is_sold_with() -> None:
-    known = catalogue()
-    offered = {name: known.find(name).limit_bytes / 2**30 for name in ("RTX 3090", "RTX 4090")}
-    assert {name: round(size, 2) for name, size in offered.items()} == {
-        "RTX 3090": 23.68,
-        "RTX 4090": 23.64,
-    }
-    for device in known.devices:
-        if device.kind == "cuda" and device.usable_bytes is not None:
-            assert 0.9 < device.usable_bytes / device.memory_bytes <= 1
-
-
-def test_a_device_s_cpu_is_asked_about_unless_another_is_named(
-    tmp_path: Path, capsys: Capture
-) -> None:
-    own = tmp_path / "own.toml"
-    boards = ("board", "arm64"), ("server", "avx512")
-    own.write_text(
-        "".join(
-            f"[[device]]\nname = '{name}'\nkind = 'cpu'\nmemory = '1 GiB'\ncpu = '{cpu}'\n"
-            for name, cpu in boards
-        )
-    )
-    write_model(tmp_path / "net.onnx")
-    words = [str(tmp_path / "net.onnx"), "--runtime", "ort-cpu", "--batch", "5", "--json"]
-    words += ["--devices", str(own)]
-
-    def taken(*more: str) -> tuple[int, set[str]]:
-        assert main(["fit", *words, *more]) == 0
-        row = json.loads(capsys.readouterr().out)
-        if "devices" in row:
-            rows = {each["name"]: each["bytes"] for each in row["devices"]}
-            return rows["board"], {f"{name} {rows[name]}" for name, _ in boards}
-        return row["bytes"], {each["code"] for each in row["findings"]}
-
-    arm, notes = taken("--device", "board")
-    assert "unverified_cpu" in notes
-    assert taken("--device", "1GiB", "--cpu", "arm64")[0] == arm
-    intel = taken("--device", "server")[0]
-    assert intel == taken("--device", "board", "--cpu", "avx512")[0] != arm
-    assert taken("--which-device")[1] == {f"board {arm}", f"server {intel}"}
-    assert main([words[0], words[0], *words[1:], "--device", "board", "--device", "server"]) == 0
-    held = json.loads(capsys.readouterr().out)["models"][0]["devices"]
-    assert [each["bytes"] for each in held] == [arm, intel]
-
-
 def test_bounds_of_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -86,7 +86,6 @@ def _answered(
     questions: list[Question], place: Place, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
     device, train = place.device, arguments.train
-    questions = [each.on_cpu(None if device is None else device.cpu) for each in questions]
     kind = None if device is None else device.kind
     setup = Setup(
         memory_bytes=place.memory_bytes,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxmem import devices
 from onnxmem.commands.training_options import recipe_from
+from onnxmem.settings import NATIVE
 
 if TYPE_CHECKING:
     from onnxmem.devices import Catalogue
@@ -22,7 +23,7 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
         "cuda_context_bytes": arguments.cuda_context_bytes,
         "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
         "expandable_segments": arguments.expandable_segments,
-        "cpu": arguments.cpu or "native",
+        "cpu": arguments.cpu or NATIVE,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from onnxmem.devices.device import KINDS, Device, DeviceError
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
-from onnxmem.settings import CPUS
+from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
 _SIZES: Final = {
@@ -26,7 +26,6 @@ _COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
 """What a file calls a figure -> the field that it becomes."""
 _OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "source", "sources"})
-_CPUS: Final = tuple(cpu for cpu in CPUS if cpu != "native")
 _MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
 """Words before a name that say no more than the name does."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
@@ -149,7 +148,6 @@ def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
     return Device(
         name=entry["name"],
         kind=kind,
-        cpu=cpu,
         aliases=tuple(map(str, entry.get("aliases", ()))),
         shares_memory=bool(entry.get("shares_memory", False)),
         cpu=_one_of(_CPUS, "cpu", entry["cpu"], where) if "cpu" in entry else None,

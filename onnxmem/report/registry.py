@@ -8,7 +8,8 @@ from onnxmem import __version__
 from onnxmem.analysed import guess_told
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import BASES, Basis, Verdict
+from onnxmem.fitting import ACCURACIES, BASES, Basis, Verdict
+from onnxmem.fitting.verdicts import Accuracy
 from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose

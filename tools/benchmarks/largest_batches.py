@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from onnxmem.devices import catalogue
-from onnxmem.fitting import ACCURACIES, Basis, Setup, basis_for, fit, question_of
+from onnxmem.fitting import ACCURACIES, Basis, Setup, basis_for, fit, on_device, question_of
 from onnxmem.fitting.holding import held_by
 from onnxmem.fitting.sessions import Sessions
 from onnxmem.question import Question
@@ -40,7 +40,8 @@ def compared(model: Path, name: str, *, train: bool) -> int:
     device = catalogue().find(name)
     runtime = "ort-cuda" if device.kind == "cuda" else "ort-cpu"
     basis = basis_for(device.kind, train=train, runtime=runtime)
-    question = question_of(str(model), Settings(train=train, asks_onnxruntime=False))
+    settings = Settings(train=train, asks_onnxruntime=False)
+    question = on_device(question_of(str(model), settings), device.cpu, basis)
     begin = time.perf_counter()
     found = fit((question,), Setup(memory_bytes=device.limit_bytes, basis=basis))
     seconds = time.perf_counter() - begin
