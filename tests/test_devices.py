@@ -150,7 +150,6 @@ def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> 
             "cpu 'z80'; choose one of avx512",
         ),
         ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 64", "cpu '64'; choose one of avx512"),
-        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nkind = ['cpu']", "choose one of cuda, gpu"),
         (OWN + OWN, "device Mine is described twice"),
     ],
 )
