@@ -62,7 +62,7 @@ def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Captur
     assert main("a.onnx --batch 2 --budget 1GiB --json -o saved.json".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 1GiB".split()) == 0
     assert main("diff a.onnx saved.json --batch 2 --budget 2GiB".split()) == 3
-    assert "B                       unknown: the saved report is of no budget" in (
+    assert "B                       unknown: the saved report is of another budget" in (
         capsys.readouterr().out
     )
     saved = json.loads((folder / "saved.json").read_text())

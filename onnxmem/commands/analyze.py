@@ -102,6 +102,12 @@ def run(arguments: Namespace) -> int:
     form = _form(arguments, len(names))
     shown = pages(arguments, names)
     is_summed = form in SUMMED or arguments.html is not None
+    if arguments.places and not (is_summed and len(names) > 1):
+        message = (
+            "--device: compares a collection, in its summary, page or JSON: add --summary; "
+            "onnxmem fit MODEL --device NAME compares one model"
+        )
+        raise UsageError(message)
     held = _places(arguments, is_needed=is_summed and len(names) > 1)
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
     tally = registry.Tally() if len(names) > 1 or arguments.html is not None else None

@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -65,6 +65,7 @@ def run(arguments: Namespace) -> int:
         form_of(file, name, ())
     configuration = _configuration(arguments)
     refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
+    _refuse_process_of_run(configuration.budgets)
     paths = named or _paths_of(configuration)
     codes: list[int] = []
     gate = Gate(
@@ -82,6 +83,20 @@ def run(arguments: Namespace) -> int:
     codes += _missing(checkup)
     _write(checkup, form, arguments)
     return worst_exit_code([*codes, *_codes(checkup)])
+
+
+def _refuse_process_of_run(budgets: Iterable[Budget]) -> None:
+    """Refuse a process that nothing names: a check runs no runtime.
+
+    :raises UsageError: a budget compares the process, and has no training peak.
+    """
+    for budget in budgets:
+        if budget.basis == "process" and not budget.trains:
+            message = (
+                f"budget {shortened(budget.name)}: basis process is of a training step alone; "
+                "onnxmem fit --runtime ort-cpu compares a session"
+            )
+            raise UsageError(message)
 
 
 def _codes(checkup: Checkup) -> Iterator[int]:

@@ -63,6 +63,11 @@ class Held:
     """Whether it gets by with fewer bytes of the device, by its allocator's retries."""
 
     @property
+    def fixed_bytes(self) -> int:
+        """What no instance has to itself."""
+        return self.common_bytes + self.shared_bytes
+
+    @property
     def own_bytes(self) -> int:
         """What every instance has to itself."""
         return self.total_bytes - self.common_bytes - self.shared_bytes
@@ -94,6 +99,13 @@ class Fleet:
             for each in held
         )
 
+    def least_bytes_of(self, held: Sequence[Held]) -> int:
+        """Below this they fail for certain; it does not fall as the batch grows."""
+        least = [
+            replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes)) for each in held
+        ]
+        return self.bytes_of(least)
+
     def largest(self, held: Sequence[Held], limit_bytes: int) -> int | None:
         """The largest number of instances of each; ``None`` where one more takes nothing."""
         one, two = (replace(self, instances=count).bytes_of(held) for count in (1, 2))
@@ -110,13 +122,20 @@ def combined(held: Sequence[Held], fleet: Fleet) -> Held:
     if len(held) == 1 and fleet.instances == 1:
         return held[0]
     largest = max(held, key=lambda each: each.total_bytes)
+    contexts = [each.context for each in held]
+    if not largest.common_bytes:
+        # Each training is a process of its own.
+        contexts *= fleet.instances
+    else:
+        contexts = [max(contexts, key=lambda term: term.high_bytes)]
     return replace(
         largest,
         total_bytes=fleet.bytes_of(held),
-        least_bytes=0,
+        least_bytes=fleet.least_bytes_of(held),
         runs_in=None,
-        context=max((each.context for each in held), key=lambda term: term.size_bytes),
-        workspace=max((each.workspace for each in held), key=lambda term: term.size_bytes),
+        context=Assumed.together(contexts),
+        workspace=Assumed.together([each.workspace for each in held] * fleet.instances),
+        range_bytes=fleet.instances * sum(each.range_bytes for each in held),
         common_bytes=max(each.common_bytes for each in held),
         shared_bytes=sum(each.shared_bytes for each in held),
         weight_bytes=sum_known(each.weight_bytes for each in held),

@@ -87,6 +87,11 @@ class Search:
         """The verdict at a number."""
         return self._at(number)[0]
 
+    def needed_at(self, number: int) -> int | None:
+        """Bytes at a number of which a device has to have all."""
+        demand = self._at(number)[1]
+        return None if demand is None else demand.needed_bytes(self.accuracy)
+
     def bytes_at(self, number: int) -> int | None:
         """Bytes at a number on a device that is large enough."""
         demand = self._at(number)[1]
@@ -117,8 +122,8 @@ def largest_fitting(search: Search, *, is_rising: bool) -> Reach | None:
     if search.bytes_at(1) is None:
         return None
     if is_rising:
-        reach = crossing(search.bytes_at, search.limit_bytes)
-        return None if reach is None else _with_comfort(search, reach)
+        reach = crossing(search.needed_at, search.limit_bytes)
+        return None if reach is None else _with_comfort(search, _as_counted(search, reach))
     top = crossing(search.least_at, search.limit_bytes)
     if top is None:
         return None
@@ -158,6 +163,17 @@ def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) ->
 def _reach(at: BytesAt, number: int, method: str) -> Reach:
     over = at(number + 1)
     return Reach(number, at(number), over, method, is_stopped=over is None)
+
+
+def _as_counted(search: Search, reach: Reach) -> Reach:
+    """The bytes that figures count, where those needed are more."""
+    if reach.number is None:
+        return replace(reach, num_bytes=search.bytes_at(LARGEST_BATCH))
+    return replace(
+        reach,
+        num_bytes=search.bytes_at(reach.number) if reach.number else None,
+        over_bytes=None if reach.over_bytes is None else search.bytes_at(reach.number + 1),
+    )
 
 
 def _with_comfort(search: Search, reach: Reach) -> Reach:

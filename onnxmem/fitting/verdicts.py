@@ -120,14 +120,19 @@ class Demand:
     """Whether the run gets by with fewer bytes, by an allocator's retries; ``None``: it does not.
     """
 
+    def needed_bytes(self, accuracy: Accuracy) -> int:
+        """What a device must have before it is met without retries."""
+        if not self.range_bytes:
+            return self.size_bytes
+        # Nobody knows which end of the range it is: only with both in it does it run.
+        return accuracy.high_bytes(self.size_bytes + self.more_bytes) + self.range_bytes
+
     def verdict(self, limit_bytes: int, accuracy: Accuracy) -> Verdict:
         """Compare with what there is; the bytes are taken as whole."""
         high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
         if self.range_bytes and self.size_bytes <= limit_bytes:
-            # Nobody knows which end of the range it is: only with both in it does it run.
-            return (
-                Verdict.TIGHT if high_bytes + self.range_bytes <= limit_bytes else Verdict.UNKNOWN
-            )
+            is_met = self.needed_bytes(accuracy) <= limit_bytes
+            return Verdict.TIGHT if is_met else Verdict.UNKNOWN
         if high_bytes <= limit_bytes:
             return Verdict.FITS
         if self.size_bytes <= limit_bytes:

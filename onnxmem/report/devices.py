@@ -86,12 +86,14 @@ def render_ranking(ranked: Sequence[Ranked], questions: Sequence[Question]) -> s
     """The devices that fit, the smallest first, and the largest that do not."""
     lines = ["  ".join(shortened(question.model.path) for question in questions), ""]
     lines += [_taken_line(each) for each in {(x.basis, x.cpu): x for x in ranked}.values()]
-    fitting = [each for each in ranked if each.verdict.is_met]
+    fitting = [each for each in ranked if each.verdict is Verdict.FITS]
+    tight = [each for each in ranked if each.verdict is Verdict.TIGHT]
     others = [each for each in ranked if not each.verdict.is_met]
     lines += ["", f"{'FITS':<26}{'MEMORY':>10}{'LEFT':>10}{'BOUND':>11}{'USD':>8}   COMPARED WITH"]
-    lines += [_ranked_line(each) for each in fitting[:_FIT_SHOWN]] or ["none"]
-    if len(fitting) > _FIT_SHOWN:
-        lines.append(f"{len(fitting) - _FIT_SHOWN:,} more, larger")
+    lines += _first(fitting) or ["none"]
+    if tight:
+        lines += ["", "TIGHT: runs by retries alone, or within what is assumed or the error"]
+        lines += _first(tight)
     if others:
         unknown = any(each.verdict is Verdict.UNKNOWN for each in others)
         lines += ["", "UNKNOWN OR TOO SMALL" if unknown else "TOO SMALL, the largest of them"]
@@ -100,6 +102,13 @@ def render_ranking(ranked: Sequence[Ranked], questions: Sequence[Question]) -> s
         if len(others) > _UNFIT_SHOWN:
             lines.append(f"{len(others) - _UNFIT_SHOWN:,} more")
     return "\n".join([*lines, "", *prose("BOUND, by the roofline: ", _ROOFLINE)]) + "\n"
+
+
+def _first(ranked: Sequence[Ranked]) -> list[str]:
+    """The smallest devices, and how many there are beyond."""
+    lines = [_ranked_line(each) for each in ranked[:_FIT_SHOWN]]
+    more = len(ranked) - len(lines)
+    return [*lines, f"{more:,} more, larger"] if more else lines
 
 
 def device_row(device: Device) -> Row:
@@ -216,5 +225,4 @@ def _ranked_line(each: Ranked) -> str:
         f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
         f"{format_bytes(each.margin_bytes):>10}{format_seconds(each.bound.seconds):>11}"
         f"{each.device.price_usd or _UNKNOWN:>8}   {_compared(each)}"
-        f"{', tight' if each.verdict is Verdict.TIGHT else ''}"
     )

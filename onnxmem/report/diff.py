@@ -19,8 +19,8 @@ from onnxmem.units import format_bytes, plural
 
 SCHEMA: Final = "onnxmem.diff"
 SCHEMA_VERSION: Final = "1.0"
+_NO_VERDICT: Final = "unknown: the saved report is of another budget, or of none: save it anew"
 _MOST_ROWS: Final = 12
-NO_VERDICT: Final = "unknown: the saved report is of no budget; save it with --budget SIZE"
 """Blocks and layers that the text lists; JSON has all."""
 LABELS: Final = {
     "weights": "WEIGHTS",
@@ -93,17 +93,19 @@ def budget_lines(difference: Difference) -> Iterator[str]:
     known = [each for each in sides.values() if each is not None]
     if not known:
         return
-    basis = known[-1].basis
-    compared = "" if basis is None else f"compared: {BASES[basis]}"
-    yield figure("FITS", known[-1].limit_bytes, compared, wraps=True)
+    bases = list(dict.fromkeys(each.basis for each in known if each.basis is not None))
+    yield figure("FITS", known[-1].limit_bytes)
     for letter, each in sides.items():
         if each is None:
-            yield fact(f"  {letter}", NO_VERDICT)
-        else:
-            told = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
-            yield figure(f"  {letter}", each.size_bytes, told, wraps=True)
-    if basis is not None:
-        yield fact("  error", error_text(ACCURACIES[basis]), wraps=True)
+            yield fact(f"  {letter}", _NO_VERDICT)
+            continue
+        told = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
+        by = f", by {each.basis}" if len(bases) > 1 and each.basis is not None else ""
+        yield figure(f"  {letter}", each.size_bytes, told + by, wraps=True)
+    for basis in bases:
+        name = f" ({basis})" if len(bases) > 1 else ""
+        yield fact("  compared" + name, BASES[basis], wraps=True)
+        yield fact("  error" + name, error_text(ACCURACIES[basis]), wraps=True)
 
 
 def _budget(difference: Difference) -> list[str]:

@@ -105,6 +105,8 @@ def reach_lines(answer: "Answer") -> Iterator[str]:
 
 def found_by(reach: "Reach") -> str:
     """How the largest number was found, and what proves it."""
+    if reach.method == "every number" and reach.number == 0:
+        return "one evaluation, in full; live bytes do not fall"
     if reach.method == "every number":
         return f"every one of {reach.num_replayed:,} replayed; above them live bytes alone are more"
     if reach.method == "replays":

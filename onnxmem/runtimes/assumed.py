@@ -1,6 +1,6 @@
 """What CUDA and cuDNN take of a device beside tensors: ranges that no file tells, with sources."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +25,17 @@ class Assumed:
     def given(cls, size_bytes: int) -> "Assumed":
         """A term that the user knows."""
         return cls(size_bytes, size_bytes, size_bytes, "as given")
+
+    @classmethod
+    def together(cls, terms: Sequence["Assumed"]) -> "Assumed":
+        """Several terms as one; the source is that of the largest."""
+        largest = max(terms, key=lambda term: term.size_bytes)
+        return cls(
+            sum(term.low_bytes for term in terms),
+            sum(term.size_bytes for term in terms),
+            sum(term.high_bytes for term in terms),
+            f"{len(terms):,} of them; each: {largest.source}" if len(terms) > 1 else largest.source,
+        )
 
     def to_dict(self) -> dict[str, object]:
         """The range in JSON."""
