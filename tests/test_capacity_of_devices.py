@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import CONVNET
 
-from onnxmem.fitting import ACCURACIES, Basis, Setup, Verdict, fit, question_of
+from onnxmem.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
 from onnxmem.fitting.answering import Holdings
+from onnxmem.fitting.searching import Search, largest_fitting
+from onnxmem.fitting.verdicts import Demand
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.runtimes.torch import CachingAllocator, TorchSettings, replay
@@ -207,3 +209,50 @@ def test_what_fits_by_retries_alone_is_tight() -> None:
     assert held.demand.verdict(held.total_bytes + held.demand.more_bytes, accuracy) is Verdict.FITS
     assert held.demand.verdict(held.total_bytes, accuracy) is Verdict.TIGHT
     assert held.demand.verdict(held.least_bytes - 1, accuracy) is Verdict.OVER
+
+
+@pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])
+def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> None:
+    settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
+    question = question_of(model_of(CONVNET), settings)
+    memory_bytes = 5 * 2**30
+    reached = []
+    for questions, instances in (((question,), 1), ((question,), 2), ((question, question), 3)):
+        setup = Setup(memory_bytes=memory_bytes, basis=basis, fleet=Fleet(instances=instances))
+        answer = fit(questions, setup)
+        assert answer.reach is not None
+        assert answer.reach.number is not None
+        assert answer.reach.num_bytes is not None
+        assert answer.reach.num_bytes <= memory_bytes
+        reached.append(answer.reach.number)
+    assert reached == sorted(reached, reverse=True)
+    assert len(set(reached)) == len(reached)
+
+
+def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
+    def held(basis: Basis, instances: int) -> tuple[int, int]:
+        settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
+        setup = Setup(memory_bytes=2**40, basis=basis, fleet=Fleet(instances=instances))
+        found = fit((question_of(model_of(CONVNET), settings),), setup).held
+        return found.context.size_bytes, found.demand.more_bytes
+
+    context_bytes, more_bytes = held(Basis.TORCH, 1)
+    assert held(Basis.TORCH, 3) == (3 * context_bytes, 3 * more_bytes)
+    assert held(Basis.ORT_CUDA, 3)[0] == held(Basis.ORT_CUDA, 1)[0] > 0
+
+
+def test_the_largest_number_has_room_for_the_whole_of_an_open_range() -> None:
+    """10 a number, and 7 a number more by what the file leaves open: 5 x 17 = 85."""
+    search = Search(
+        100,
+        ACCURACIES[Basis.TOTAL],
+        lambda number: Demand(size_bytes=10 * number, range_bytes=7 * number),
+    )
+    reach = largest_fitting(search, is_rising=True)
+    assert reach is not None
+    assert (reach.number, reach.num_bytes, reach.over_bytes) == (5, 50, 60)
+    assert [search.verdict(each) for each in (5, 6, 11)] == [
+        Verdict.TIGHT,
+        Verdict.UNKNOWN,
+        Verdict.OVER,
+    ]

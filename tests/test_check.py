@@ -531,3 +531,13 @@ def test_a_file_that_is_no_text_is_a_fault_too(folder: Path) -> None:
     assert main(["check", "--config", "empty.toml"]) == 2
     configure(folder, "[project]\n", "pyproject.toml")
     assert main(["check", "--config", "pyproject.toml"]) == 2
+
+
+def test_a_run_has_no_process_to_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_model(tmp_path / "net.onnx")
+    words = ["check", str(tmp_path / "net.onnx"), "--basis", "process", "--budget-peak", "1GiB"]
+    assert main(words) == 2
+    assert "basis process is of a training step alone" in capsys.readouterr().err
+    assert main([*words, "--budget-training", "2GiB"]) == 0

@@ -72,6 +72,17 @@ def test_a_saved_verdict_is_of_its_own_budget_alone(folder: Path, capsys: Captur
     assert "models[0].verdict.verdict: is no verdict" in capsys.readouterr().err
 
 
+def test_sides_that_are_compared_in_two_ways_say_so(capsys: Capture) -> None:
+    words = "--batch 2 --train --budget 2GiB"
+    assert main(f"a.onnx {words} --basis tensors --json -o saved.json".split()) == 0
+    assert main(f"diff saved.json a.onnx {words}".split()) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^  A .*, by training-peak$", told, re.MULTILINE)
+    assert re.search(r"^  B .*, by pytorch-cuda$", told, re.MULTILINE)
+    assert "  error (training-peak)   +-1 %" in told
+    assert "  error (pytorch-cuda)    never measured" in told
+
+
 def test_notes_are_told_of_the_side_that_has_them(folder: Path, capsys: Capture) -> None:
     words = "diff a.onnx mystery.onnx --budget 1GiB".split()
     main([*words, "--html", "page.html"])

@@ -527,3 +527,17 @@ def test_the_largest_batch_of_every_model(
             assert verdict.is_met == (each <= number or each in again), each
         if each <= (reach.comfortable or 0):
             assert verdict is Verdict.FITS, each
+
+
+def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Capture) -> None:
+    own = "".join(
+        f"[[device]]\nname = '{name}'\nkind = 'cuda'\nmemory = '{size}'\n"
+        for name, size in (("small", "300 MiB"), ("narrow", "700 MiB"), ("wide", "4 GiB"))
+    )
+    (tmp_path / "own.toml").write_text(own)
+    words = ["fit", net, "--which-device", "--train", "--batch", "5"]
+    assert main([*words, "--devices", str(tmp_path / "own.toml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    tight = lines.index("TIGHT: runs by retries alone, or within what is assumed or the error")
+    assert lines[tight + 1].startswith("narrow ")
+    assert all("narrow" not in line for line in lines[:tight])

@@ -63,6 +63,17 @@ def test_devices_are_counted(capsys: Capture) -> None:
     assert main(["zoo/m00.onnx", "--device", "H1000"]) == 2
 
 
+@pytest.mark.parametrize("line", ["zoo/m00.onnx", "zoo/m0[01].onnx", "zoo --format csv"])
+def test_devices_are_refused_where_nothing_would_be_said_of_them(
+    line: str, capsys: Capture
+) -> None:
+    assert main([*line.split(), "--device", "H100"]) == 2
+    assert "--device: compares a collection" in capsys.readouterr().err
+    assert main([*line.split(), "--device", "H100", "--html", "page.html"]) in (
+        {2} if line == "zoo/m00.onnx" else {0, 3}
+    )
+
+
 def test_json_of_many_ends_with_a_summary(capsys: Capture) -> None:
     one = output_of(capsys, "zoo/m00.onnx --json", 0)
     assert "summary" not in json.loads(one)
