@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from golden_text import assert_golden
-from models_on_disk import HOSTILE, write_model
+from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 from predicted_runtimes import OWN, choice_of, runtime_of
 from session_graphs import GAP, gap_session, session_of
 
@@ -461,3 +461,20 @@ def test_the_whole_way_without_onnxruntime(
     write_model(tmp_path / "gap.onnx", GAP)
     assert main(["advise", "gap.onnx", "--graph", "raw", "--emulate-optimiser", *flags]) == 0
     assert "12548" in capsys.readouterr().out.replace(",", "")
+
+
+@pytest.mark.parametrize(
+    ("model", "budget", "code", "told"),
+    [
+        (CONVNET, "1GiB", 0, ""),
+        (CONVNET, "1KiB", 1, "nothing that is advised meets the budget of 1.00 KiB"),
+        (MYSTERY, "1GiB", 3, "whether it fits 1.00 GiB is unknown"),
+    ],
+)
+def test_a_budget_that_nothing_meets_fails(
+    model: str, budget: str, code: int, told: str, tmp_path: Path, capsys: Capture
+) -> None:
+    write_model(tmp_path / "budget.onnx", model)
+    words = ["advise", str(tmp_path / "budget.onnx"), "--train", "--basis", "tensors"]
+    assert main([*words, "--batch", "2", "--budget", budget]) == code
+    assert told in capsys.readouterr().err

@@ -222,8 +222,6 @@ def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> 
         answer = fit(questions, setup)
         assert answer.reach is not None
         assert answer.reach.number is not None
-        assert answer.reach.num_bytes is not None
-        assert answer.reach.num_bytes <= memory_bytes
         reached.append(answer.reach.number)
     assert reached == sorted(reached, reverse=True)
     assert len(set(reached)) == len(reached)

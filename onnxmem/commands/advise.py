@@ -2,7 +2,7 @@
 
 import json
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, settle_json, write_file, write_stdout
 from onnxmem.commands.questions import step_questions, verdict_questions
 from onnxmem.commands.unused import refuse_unused_options
-from onnxmem.errors import UsageError, worst_exit_code
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
 from onnxmem.model import ModelFile, load, prepare
@@ -25,6 +25,7 @@ from onnxmem.report.proposals import advice_row, render_proposals
 from onnxmem.rows import Row
 from onnxmem.runtimes import Advice, Choice, advise
 from onnxmem.settings import Settings
+from onnxmem.units import format_bytes
 
 SCHEMA: Final = "onnxmem.advice"
 SCHEMA_VERSION: Final = "1.1"
@@ -65,7 +66,22 @@ def run(arguments: Namespace) -> int:
         write_stdout(text)
     elif text:
         write_file(text, arguments.output, quiet=arguments.quiet)
-    return worst_exit_code(codes)
+    return worst_exit_code([*codes, *_unmet(outcomes)])
+
+
+def _unmet(outcomes: Iterable[Outcome]) -> Iterator[int]:
+    """Tell of budgets that nothing meets, or of which that is not known."""
+    for path, _, found in outcomes:
+        meeting = found.advice.meeting if isinstance(found, Found) else None
+        if meeting is None or meeting.is_met:
+            continue
+        budget = format_bytes(meeting.budget_bytes)
+        if meeting.is_met is None:
+            message = f"whether it fits {budget} is unknown; see the notes"
+            yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=path)
+        else:
+            message = f"nothing that is advised meets the budget of {budget}"
+            yield tell(Fault("over-budget", message, EXIT_GATE_FAILED), path=path)
 
 
 def _runtimes(arguments: Namespace) -> tuple[str | None, ...]:
