@@ -40,6 +40,8 @@ _NEAR: Final = 128
 """Numbers right below the first that fails, which are replayed in any case."""
 _SAMPLES: Final = 48
 """Numbers, evenly apart, that tell how far an allocator is above the live bytes."""
+_PARTS: Final = 8
+"""A round near the limit replays at most this part of what a search may."""
 _SPREAD: Final = Fraction(11, 10)
 """It is taken to be farther by a tenth elsewhere than where it was replayed."""
 
@@ -194,7 +196,7 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
     met = {number: search.verdict(number) for number in numbers}
     failed = next((number for number in numbers if not met[number].is_met), top + 1)
     if top > most:
-        failed = _first_failing(search, met, failed)
+        failed = _first_failing(search, met, failed, max(most // _PARTS, 1))
     number = failed - 1
     tight = next((each for each in sorted(met) if met[each] is not Verdict.FITS), failed)
     over_bytes = search.bytes_at(failed)
@@ -235,12 +237,15 @@ def _apart(first: int, last: int, count: int) -> list[int]:
     return [first + (last - first) * index // (count - 1) for index in range(count)]
 
 
-def _first_failing(search: Search, met: dict[int, Verdict], failed: int) -> int:
-    """Replay what lies right below the first number found to fail, until none of it fails."""
+def _first_failing(search: Search, met: dict[int, Verdict], failed: int, most: int) -> int:
+    """Replay what lies right below the first number found to fail, until none of it fails.
+
+    ``most`` is how many there may be in one round, where each is a walk of the whole model.
+    """
     while True:
         below = max((number for number in met if number < failed), default=0)
-        near = range(max(1, failed - _NEAR), failed)
-        between = [*_apart(below + 1, failed - 1, _SAMPLES), *near]
+        near = range(max(1, failed - min(_NEAR, most)), failed)
+        between = [*_apart(below + 1, failed - 1, max(min(_SAMPLES, most), 2)), *near]
         new = sorted({number for number in between if number not in met})
         if not new:
             return failed
