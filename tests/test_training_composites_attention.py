@@ -4,16 +4,20 @@ B 2, heads 3, rows 5, width 7: q, k, v [2,3,5,7].
 """
 
 import pytest
+from graphs import graph_of, model_of
 from training_steps import network, run_as, step
 
+from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.ops.spec import Call, Operand
+from onnxmem.training.composites import as_run
 from onnxmem.training.composites.framework import ATTENTION
 
 TEXT = """
     agraph (float[2,3,5,7] q, float[2,3,5,7] k, float[2,3,5,7] v, float[5,5] mask,
             float[2,3,7,5] turned, float[2,5,21] flat) => (float[2,3,5,7] y{more})
-    <float s = {{0.61}}, float half = {{0.5}}, bool on = {{1}}, int64[3] three = {{6, 5, 7}},
-     int64[4] four = {{2, 3, 7, 5}}, int64[4] heads = {{2, 5, 3, 7}}> {{
+    <float s = {{0.61}}, float half = {{0.5}}, bool on = {{1}}, float zero = {{0}},
+     int64[3] three = {{6, 5, 7}}, int64[4] four = {{2, 3, 7, 5}},
+     int64[4] heads = {{2, 5, 3, 7}}> {{
         {body}
     }}"""
 QUERY = "a = Mul(q, s)"
@@ -149,6 +153,190 @@ def test_the_kernel_keeps_its_operands_its_output_and_a_number_a_row() -> None:
     as_products = step(LAYER, attention="math")
     # q, q * s, its key * s, the weights, and the output
     assert as_products.saved_activation_bytes == one + one + one + scores + one
+
+
+SAFE = "n = IsNaN(d)  w = Where(n, zero, d)  y = MatMul(w, v)"
+"""What both exporters write after a mask of booleans: rows of nothing but -inf are set to 0."""
+MASKED = """
+    agraph (float[2,3,5,7] q, float[2,3,11,7] k, float[2,3,11,7] v, bool[2,1,5,11] seen)
+        => (float[2,3,5,7] y)
+    <float s = {{0.61}}, float zero = {{0}}, float low = {{-inf}}> {{
+        a = Mul(q, s)
+        t = Transpose <perm = [0, 1, 3, 2]> (k)
+        b = Mul(t, s)
+        c = MatMul(a, b)
+        bias = Where({seen}, zero, low)
+        e = Add(c, bias)
+        d = Softmax <axis = -1> (e)
+        n = IsNaN(d)
+        w = Where(n, zero, d)
+        {out}
+    }}"""
+
+
+def masked(seen: str = "seen", out: str = "y = MatMul(w, v)") -> str:
+    return MASKED.format(seen=seen, out=out)
+
+
+def test_a_mask_of_booleans_is_an_operand() -> None:
+    """So write symbolic_opset14.py of torch and torch_lib of onnxscript."""
+    assert run_as(masked()) == [ONE]
+    (node,) = network(masked()).graph.nodes
+    assert node.inputs == ("q", "k", "v", "", "seen")
+
+
+def test_weights_made_safe_and_then_dropped() -> None:
+    assert run_as(masked(out="x = Dropout(w)  y = MatMul(x, v)")) == [ONE]
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "n = IsNaN(c)  w = Where(n, zero, d)",
+        "n = IsNaN(d)  w = Where(n, s, d)",
+        "n = IsInf(d)  w = Where(n, zero, d)",
+    ],
+)
+def test_another_choice_among_weights_is_the_networks_own(chosen: str) -> None:
+    """Asked of the scores, filled with another number, or asked for infinities."""
+    assert ONE not in run_as(text_of(f"{PLAIN[: -len(OUT)]}  {chosen}  y = MatMul(w, v)"))
+
+
+def test_a_mask_that_several_kernels_read_is_turned_by_each() -> None:
+    """The shared Where stays, and goes into neither."""
+    out = """x = MatMul(w, v)
+        a2 = Mul(x, s)
+        t2 = Transpose <perm = [0, 1, 3, 2]> (k)
+        b2 = Mul(t2, s)
+        c2 = MatMul(a2, b2)
+        e2 = Add(c2, bias)
+        d2 = Softmax <axis = -1> (e2)
+        y = MatMul(d2, v)"""
+    found = network(masked(out=out)).graph.nodes
+    kernels = [node for node in found if node.op_type == ONE]
+    assert [node.inputs[3:] for node in kernels] == [("", "seen")] * 2
+    assert [node.op_type for node in found if node.op_type == "Where"] == ["Where"]
+
+
+def test_a_mask_of_booleans_is_kept_as_numbers() -> None:
+    """One for each element of the mask, its rows of 11 up to a multiple of 8."""
+    operands = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 7))
+    call = Call((*(Operand(dims, 32) for dims in operands), None, Operand((2, 1, 5, 11), 8)), ())
+    assert ATTENTION.saved_extra_bytes(call) == 4 * 2 * 3 * 32 + 16 + 4 * 2 * 5 * 16
+    half = Call((Operand((2, 3, 5, 7), 16), None, None, None, Operand((2, 1, 5, 11), 8)), ())
+    assert ATTENTION.saved_extra_bytes(half) == 4 * 2 * 3 * 32 + 16 + 2 * 2 * 5 * 16
+    unknown = Call((Operand((2, 3, 5, 7), 32), None, None, None, Operand(None, 8)), ())
+    assert ATTENTION.saved_extra_bytes(unknown) is None
+
+
+def test_the_gradient_of_a_bias_is_made_for_all_scores() -> None:
+    """A relative bias [3,5,11] that is trained gets its gradient from one of [2,3,5,11]."""
+    (gradient,) = ATTENTION.gradients
+    operands = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 7), (3, 5, 11))
+    call = Call(tuple(Operand(dims, 32) for dims in operands), ())
+    assert gradient.of == "attn_bias"
+    assert gradient.temporary_bytes(call) == 4 * 2 * 3 * 5 * 11
+    assert gradient.temporary_bytes(Call((Operand(None, 32),), ())) is None
+
+
+POSITIONS = """
+    agraph (float[b,3,s,7] q, float[b,3,s,7] k, float[b,3,s,7] v) => (float[b,3,s,7] y)
+    <float f = {{0.61}}, float zero = {{0}}, float low = {{-3.4e38}}, int64 none = {{0}},
+     int64 one = {{1}}, int64[1] axis = {{0}}, int64[1] last = {{1}},
+     int64 window = {{{window}}}> {{
+        dims = Shape(q)
+        batch = Shape <start = 0, end = 1> (q)
+        steps = Shape <start = 2, end = 3> (q)
+        length = Squeeze(steps)
+        row = Range(none, length, one)
+        across = Unsqueeze(row, axis)
+        down = Unsqueeze(row, last)
+        {seen}
+        whole = Concat <axis = 0> (batch, last, steps, steps)
+        each = Expand(seen, whole)
+        bias = Where(each, zero, low)
+        a = Mul(q, f)
+        t = Transpose <perm = [0, 1, 3, 2]> (k)
+        b2 = Mul(t, f)
+        c = MatMul(a, b2)
+        e = Add(c, bias)
+        d = Softmax <axis = -1> (e)
+        n = IsNaN(d)
+        w = Where(n, zero, d)
+        y = MatMul(w, v)
+    }}"""
+CAUSAL = "seen = LessOrEqual(across, down)"
+NARROW = "near = Sub(down, window)  late = Greater(across, near)  seen = And(late, late)"
+
+
+@pytest.mark.parametrize(
+    ("seen", "window", "operands"),
+    [(CAUSAL, 3, 3), (NARROW, 5, 5), (NARROW, 11, 3)],
+    ids=["causal", "window", "window wider than the sequence"],
+)
+def test_a_mask_of_positions_alone_is_made_for_tracing(
+    seen: str, window: int, operands: int
+) -> None:
+    """In a training step transformers makes none: ``is_causal`` says as much."""
+    graph = graph_of(POSITIONS.format(seen=seen, window=window), Request(dims={"b": 2, "s": 11}))
+    nodes = as_run(graph).nodes
+    (node,) = (node for node in nodes if node.op_type == ONE)
+    assert len(node.inputs) == operands
+
+
+FLATTENED = "f = Reshape(k, three)  t = Transpose <perm = [0, 2, 1]> (f)  r = Reshape(t, four)"
+TURNED = "t = Transpose <perm = [0, 1, 3, 2]> (k)"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{FLATTENED}  c = MatMul(q, r)  {WEIGHTS}  {OUT}",
+        f"{TURNED}  c = MatMul(q, t)  {WEIGHTS}  {SAFE}",
+    ],
+)
+def test_a_factor_of_one_is_not_in_the_file(body: str) -> None:
+    """How the key is turned, or what is done to empty rows, tells all the same."""
+    assert run_as(text_of(body)) == [ONE]
+    assert inputs_of(body) == ("q", "k", "v")
+
+
+@pytest.mark.parametrize(
+    ("body", "operator", "kernels"),
+    [
+        (PLAIN, "aten.softmax.int", 0),
+        (PLAIN, "aten._softmax.default", 1),
+        (PLAIN, "aten.scaled_dot_product_attention.default", 1),
+        (
+            f"{TURNED}  c = MatMul(q, t)  {WEIGHTS}  {OUT}",
+            "aten.scaled_dot_product_attention.default",
+            1,
+        ),
+        (f"{TURNED}  c = MatMul(q, t)  {WEIGHTS}  {OUT}", "aten._softmax.default", 0),
+    ],
+)
+def test_the_operator_that_torch_export_names_goes_first(
+    body: str, operator: str, kernels: int
+) -> None:
+    model = model_of(text_of(body))
+    for node in model.graph.node:
+        entry = node.metadata_props.add()
+        entry.key = "pkg.torch.onnx.class_hierarchy"
+        entry.value = f"['nets.Net', '{operator}']"
+    graph = as_run(build(prepare(ModelFile("<text>", model, 0)), Request()).graph)
+    assert [node.op_type for node in graph.nodes].count(ONE) == kernels
+
+
+def test_a_mask_that_the_exporter_worked_out_is_no_memory() -> None:
+    """It is there for tracing alone, and nothing else reads it."""
+    text = (
+        masked(seen="seen")
+        .replace("bias = Where(seen, zero, low)", "")
+        .replace("float zero = {0}", "float[2,1,5,11] bias, float zero = {0}")
+    )
+    found = network(text)
+    assert found.graph.nodes[0].inputs == ("q", "k", "v")
+    assert "bias" not in found.parameters.buffers
 
 
 def test_a_kernel_of_unknown_rows_is_a_lower_bound() -> None:

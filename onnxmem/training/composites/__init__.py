@@ -20,7 +20,13 @@ from onnxmem.training.composites.dropout import dropouts
 from onnxmem.training.composites.layout import rolls, sequences, unbinds
 from onnxmem.training.composites.linear import linears
 from onnxmem.training.composites.norms import group_norms, layer_norms
-from onnxmem.training.composites.rewriting import Match, Sight, with_cast_numbers, with_matches
+from onnxmem.training.composites.rewriting import (
+    Match,
+    Sight,
+    with_cast_numbers,
+    with_matches,
+    without_unread_weights,
+)
 
 _Finder = Callable[[Sight], Iterator[Match]]
 
@@ -51,7 +57,7 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
 
     Without ``fused_attention`` the framework's attention runs as the products that the file holds.
     """
-    graph = with_cast_numbers(graph)
+    before = graph = with_cast_numbers(graph)
     present = {node.onnx_op for node in graph.nodes}
     known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
     sight: Sight | None = None
@@ -59,4 +65,4 @@ def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
         if sight is None or sight.graph is not graph:
             sight = Sight.of(graph)
         graph = with_matches(graph, find(sight))
-    return graph
+    return without_unread_weights(graph, before)

@@ -12,6 +12,9 @@ FRAMEWORK = "torch"
 _LOG_SUM_BYTES = 4
 _LOG_SUM_ALIGNMENT = 32
 _RANDOM_STATE_BYTES = 16
+_MASK_ALIGNMENT = 8
+_BOOL_MASK = 4
+"""Its place among the operands."""
 
 
 def _log_sum_bytes(call: Call) -> int | None:
@@ -24,6 +27,31 @@ def _log_sum_bytes(call: Call) -> int | None:
         return None
     rows = -(-dims[-2] // _LOG_SUM_ALIGNMENT) * _LOG_SUM_ALIGNMENT
     return _LOG_SUM_BYTES * prod(dims[:-2]) * rows + _RANDOM_STATE_BYTES
+
+
+def _kept_bytes(call: Call) -> int | None:
+    """Bytes that the kernel keeps besides its operands: of each row, and of a mask's numbers.
+
+    ``convert_boolean_attn_mask`` makes a mask of booleans one of the query's type at each call;
+    ``preprocess_mask`` pads its rows to a multiple of 8, and repeats it for heads as a view.
+    """
+    rows, mask, query = _log_sum_bytes(call), call.input_at(_BOOL_MASK), call.input_at(0)
+    if mask is None:
+        return rows
+    dims = known_dims(mask.shape)
+    if rows is None or dims is None or not dims or query is None or query.bits is None:
+        return None
+    width = -(-dims[-1] // _MASK_ALIGNMENT) * _MASK_ALIGNMENT
+    return rows + prod(dims[:-1]) * width * query.bits // 8
+
+
+def _score_bytes(call: Call) -> int | None:
+    """Bytes of query [batch, heads, rows, width] times key [batch, heads, columns, width]."""
+    query, key = known_dims(shape_at(call)), known_dims(shape_at(call, 1))
+    operand = call.input_at(0)
+    if not query or not key or operand is None or operand.bits is None:
+        return None
+    return prod(query[:-1]) * key[-2] * operand.bits // 8
 
 
 RSQRT = OpSpec(
@@ -57,12 +85,14 @@ ROLL = OpSpec(
 ATTENTION = OpSpec(
     op_type="scaled_dot_product_attention",
     domain=FRAMEWORK,
-    inputs=("query", "key", "value", "attn_bias"),
+    inputs=("query", "key", "value", "attn_bias", "bool_mask"),
     outputs=("output",),
     # The fused kernels keep no scores: they compute them again
-    saved=(Saved("query"), Saved("key"), Saved("value"), Saved("output")),
-    saved_extra_bytes=_log_sum_bytes,
-    source="torch derivatives.yaml: _scaled_dot_product_efficient_attention, _flash_attention",
+    saved=(Saved("query"), Saved("key"), Saved("value"), Saved("attn_bias"), Saved("output")),
+    saved_extra_bytes=_kept_bytes,
+    gradients=(Gradient("attn_bias", Made.NEW, _score_bytes),),
+    source="torch derivatives.yaml: _scaled_dot_product_efficient_attention, _flash_attention;"
+    " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
 )
 
 LINEAR = OpSpec(

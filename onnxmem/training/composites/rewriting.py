@@ -136,3 +136,17 @@ def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
         return graph
     nodes = (places.get(n.name, n) for n in graph.nodes if n.name not in gone or n.name in places)
     return replace(graph, nodes=tuple(nodes))
+
+
+def without_unread_weights(graph: Graph, before: Graph) -> Graph:
+    """Count no weight that only nodes read which are gone: a mask that exporters worked out."""
+    if graph is before:
+        return graph
+    read = {name for node in graph.all_nodes() for name in node.reads} | set(graph.outputs)
+    unread = {
+        name: replace(tensor, role=Role.UNREAD)
+        for node in before.nodes
+        for name in node.reads
+        if name not in read and (tensor := graph.tensors[name]).role is Role.WEIGHT
+    }
+    return replace(graph, tensors={**graph.tensors, **unread}) if unread else graph
