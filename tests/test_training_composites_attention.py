@@ -343,3 +343,52 @@ def test_a_kernel_of_unknown_rows_is_a_lower_bound() -> None:
     for shape in (None, (5,), (None, 7)):
         call = Call((Operand(shape, 32),), ())
         assert ATTENTION.saved_extra_bytes(call) is None
+
+
+WRITTEN_OUT = "t = Transpose <perm = [0, 1, 3, 2]> (k)  c = MatMul(q, t)  e = Mul(c, s)"
+
+
+def attention_findings(body: str, attention: str = "fused") -> list[str]:
+    found = network(text_of(body), attention=attention).findings
+    return [each.message for each in found if each.code == "attention_as_products"]
+
+
+def test_attention_of_which_the_file_does_not_tell_is_a_finding() -> None:
+    """Its weights [2,3,5,5] are what one kernel would not keep."""
+    (message,) = attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}")
+    assert message == (
+        "1 attention counted as the products and the softmax of the file: 'Softmax_3'; where the "
+        "network calls scaled_dot_product_attention, one kernel runs them and keeps 600 B of "
+        "weights less"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{WRITTEN_OUT}  f = Add(e, mask)  d = Softmax <axis = -1> (f)  {OUT}",
+        f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  w = Dropout(d)  y = MatMul(w, v)",
+    ],
+)
+def test_masked_and_dropped_attention_is_a_finding_too(body: str) -> None:
+    assert len(attention_findings(body)) == 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        PLAIN,
+        (
+            "d = Softmax <axis = -1> (q)  t = Transpose <perm = [0, 1, 3, 2]> (d)  c = MatMul(v, t)"
+            "  y = MatMul(c, k)"
+        ),
+        f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  r = ReduceSum(d)  y = Mul(v, r)",
+    ],
+    ids=["one kernel", "of no scores", "no values"],
+)
+def test_no_finding_of_attention(body: str) -> None:
+    assert attention_findings(body) == []
+
+
+def test_no_finding_where_the_recipe_asks_for_products() -> None:
+    assert attention_findings(f"{WRITTEN_OUT}  d = Softmax <axis = -1> (e)  {OUT}", "math") == []

@@ -10,9 +10,10 @@ from onnxmem.recipe import Recipe
 from onnxmem.training.adapters import with_adapters
 from onnxmem.training.assumptions import dropped_nodes, with_batchnorm, with_dropout
 from onnxmem.training.composites import as_run
+from onnxmem.training.composites.attention import attentions_as_products
 from onnxmem.training.folded import BatchNorms, folded_layers
 from onnxmem.training.in_place import inputs_kept_in_vain
-from onnxmem.units import plural
+from onnxmem.units import format_bytes, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,8 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
         findings.append(_dropout_finding(tuple(node.name for node in dropped)))
         graph = with_dropout(graph, dropped)
     graph = as_run(graph, fused_attention=recipe.attention == "fused")
+    if recipe.attention == "fused" and (softmaxes := attentions_as_products(graph)):
+        findings.append(_attention_finding(graph, softmaxes))
     if not recipe.in_place_activations and (kept := inputs_kept_in_vain(graph)):
         findings.append(_in_place_finding(kept))
     found = parameters(graph)
@@ -113,6 +116,18 @@ def _in_place_finding(names: tuple[str, ...]) -> Finding:
         f"over: {listed(names)}; if the network has inplace=True, say --in-place-activations"
     )
     return Finding("activations_out_of_place", text, names[0])
+
+
+def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...]) -> Finding:
+    sizes = [graph.tensors[node.outputs[0]].size_bytes for node in softmaxes]
+    weights_bytes = None if None in sizes else sum(size or 0 for size in sizes)
+    text = (
+        f"{plural(len(softmaxes), 'attention')} counted as the products and the softmax of the "
+        f"file: {listed([node.name for node in softmaxes])}; where the network calls "
+        "scaled_dot_product_attention, one kernel runs them and keeps "
+        f"{format_bytes(weights_bytes)} of weights less"
+    )
+    return Finding("attention_as_products", text, softmaxes[0].name)
 
 
 def _no_match(pattern: str) -> str:

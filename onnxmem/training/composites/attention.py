@@ -8,7 +8,7 @@ torch.export also names the operator that each node comes from, and its word goe
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxmem.model import Node, Role
+from onnxmem.model import Graph, Node, Role
 from onnxmem.training.composites.framework import ATTENTION
 from onnxmem.training.composites.rewriting import Match, Sight
 from onnxmem.training.constants import data_reads
@@ -23,6 +23,10 @@ _FLAT = ("Reshape", "Transpose", "Reshape")
 _HIDDEN = -1e4
 """What masks add where nothing is to be seen: this or less, as float16 has no more than -65504."""
 _TRACED_RANK = 4
+_SCORING = frozenset({"Add", "Cast", "Div", "Max", "Mul", "Reshape", "Sub", "Where"})
+"""What networks do to scores before their softmax."""
+_WEIGHING = frozenset({"Cast", "Dropout", "Reshape", "Where"})
+"""What they do to its result before values are weighed by it."""
 
 
 def attentions(sight: Sight) -> Iterator[Match]:
@@ -39,6 +43,49 @@ def attentions(sight: Sight) -> Iterator[Match]:
         mask, bias = _bias(sight, weights)
         nodes = (*operands.nodes, *mask, *weights.nodes, product)
         yield Match(nodes, ATTENTION, (operands.query, operands.key, product.inputs[1], *bias))
+
+
+def attentions_as_products(graph: Graph) -> tuple[Node, ...]:
+    """The softmaxes between two products of activations, of which no file says who wrote them.
+
+    Not those that torch.export names as the network's own: they are no kernel's.
+    """
+    found = [
+        node
+        for node in graph.nodes
+        if node.onnx_op == "Softmax"
+        and not node.metadata.get(_HIERARCHY, "").endswith(_OWN_SOFTMAX)
+    ]
+    if not found:
+        return ()
+    sight = Sight.of(graph)
+    return tuple(n for n in found if _is_scored(sight, n) and _weighs_values(sight, n))
+
+
+def _is_scored(sight: Sight, softmax: Node) -> bool:
+    """Whether a softmax is of scores: a product of two activations, scaled and masked."""
+    names = [softmax.inputs[0]]
+    while names:
+        maker = sight.makers.get(names.pop())
+        if _multiplies_activations(sight, maker):
+            return True
+        if maker is not None and maker.onnx_op in _SCORING:
+            names.extend(maker.reads)
+    return False
+
+
+def _weighs_values(sight: Sight, softmax: Node) -> bool:
+    """Whether a product of two activations reads a softmax."""
+    name = softmax.outputs[0]
+    while (reader := sight.readers.get(name)) is not None and reader.onnx_op in _WEIGHING:
+        name = reader.outputs[0]
+    return _multiplies_activations(sight, reader)
+
+
+def _multiplies_activations(sight: Sight, node: Node | None) -> bool:
+    if node is None or node.onnx_op != "MatMul":
+        return False
+    return not any(sight.is_weight(name) for name in node.inputs)
 
 
 @dataclass(frozen=True, slots=True)
