@@ -19,7 +19,7 @@ OPTIMIZERS: Final = (
 PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16", "fp16-master", "bf16-master")
 LOSSES: Final = ("cross-entropy", "mse", "none")
 OPTIMIZER_FORMS: Final = ("foreach", "single", "fused")
-ZERO_GRADS: Final = ("start", "before-backward")
+ZERO_GRADS: Final = ("start", "before-backward", "keep")
 ATTENTIONS: Final = ("fused", "math")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
 
@@ -43,7 +43,8 @@ class Recipe:
     accumulate: int = 1
     """Passes whose gradients are added up before the optimizer steps."""
     zero_grad: str = "start"
-    """When the gradients of the step before are freed."""
+    """When the gradients of the step before are freed; ``keep``: never, they are filled with zeros,
+    as ``zero_grad(set_to_none=False)`` does and ``zero_grad()`` did before PyTorch 2.0."""
     first_step: bool = False
     """Whether it is the first step, in which the optimizer has no state yet."""
     in_place_activations: bool = False
@@ -84,6 +85,11 @@ class Recipe:
                 message = f"{what} {count!r}: give a whole number from 1 on"
                 raise UsageError(message)
         self._check_checkpoint()
+
+    @property
+    def adds_to_gradients(self) -> bool:
+        """Whether the step's gradients are added to tensors that are there before it."""
+        return self.accumulate > 1 or self.zero_grad == "keep"
 
     def _check_checkpoint(self) -> None:
         name, is_counted, count = self.checkpoint.partition("=")

@@ -60,6 +60,29 @@ def test_state_and_phases_equal_the_measured_step(row: dict[str, Any], optimizer
         assert getattr(found, f"{term}_bytes") == row[optimizer][f"{term}_bytes"], term
 
 
+KEPT = (
+    ("mlp", 256, 3_227_616, 2_613_212),
+    ("resnet18", 16, 506_298_632, 150_010_628),
+    ("alexnet", 32, 1_002_789_608, 752_605_924),
+    ("tiny_transformer", 8, 27_760_648, 9_996_292),
+)
+"""Network, batch, and the peaks of backward and optimizer with gradients that are kept.
+
+PYTHONPATH=tools python tools/training/measure.py NETWORK --optimizer momentum --zero-grad keep,
+with torch 2.13.0.
+"""
+
+
+@pytest.mark.parametrize(("model", "batch", "backward", "optimizer"), KEPT)
+def test_gradients_that_are_kept_equal_the_measured_step(
+    model: str, batch: int, backward: int, optimizer: int
+) -> None:
+    """To the byte: ``zero_grad(set_to_none=False)``, as every step did before PyTorch 2.0."""
+    recipe = Recipe(optimizer="momentum", zero_grad="keep")
+    found = training_memory(network(f"{model}.train.onnx", batch), recipe)
+    assert (found.backward_peak_bytes, found.optimizer_peak_bytes) == (backward, optimizer)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_the_forward_peak_differs_by_what_the_file_does_not_tell(row: dict[str, Any]) -> None:
     """ReLUs in place take less, a function's variables hold more: never the step's peak here."""

@@ -36,6 +36,17 @@ def test_or_only_before_the_backward_pass() -> None:
     assert late.saved_activation_bytes == start.saved_activation_bytes
 
 
+def test_or_never_they_are_filled_with_zeros() -> None:
+    """Each new gradient is added to the one that is there, and freed; outputs stay one step's."""
+    kept = step(CHAIN, zero_grad="keep")
+    assert not [each for each in happenings(kept, Phase.FORWARD) if each.startswith("-grad")]
+    assert sizes(kept)["gradient of w"] == [60, 60]  # what is there, and what is added to it
+    start = step(CHAIN)
+    assert kept.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
+    assert kept.optimizer_peak_bytes == start.optimizer_peak_bytes
+    assert not [label for label in sizes(kept) if "pass before" in label]
+
+
 @pytest.mark.parametrize("zero_grad", recipes.ZERO_GRADS)
 def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
     """The second pass and later ones have those of before, whenever they are zeroed."""

@@ -111,13 +111,13 @@ class _Step:
         passes.storages.leave_autocast()
         _release(heap, gathered)
         saved_bytes = heap.live_bytes - held_bytes
-        if recipe.accumulate == 1:
+        if not recipe.adds_to_gradients:
             _release(heap, gradients)
         heap.enter(Phase.BACKWARD)
         gathered = self._gather(heap, with_gradients=True)
         backward = Backward(
             passes.storages,
-            has_gradients=recipe.accumulate > 1,
+            has_gradients=recipe.adds_to_gradients,
             share=lambda size_bytes: self.holdings.share(size_bytes, 2),
         )
         one = losses.run_backward(backward)
@@ -157,7 +157,7 @@ class _Step:
     def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the gradients that are there when the forward pass begins."""
         recipe = self.holdings.recipe
-        if recipe.accumulate == 1 and recipe.zero_grad == "start":
+        if recipe.zero_grad == "start" and not recipe.adds_to_gradients:
             return ()
         return _allocate(heap, self.gradients)
 

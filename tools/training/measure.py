@@ -27,7 +27,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--loss", choices=("cross-entropy", "mse"), help="the network's own if left out")
     add("--single-tensor", action="store_true", help="the optimizer's foreach=False")
     add("--weight-decay", type=float, default=0.0)
-    add("--zero-grad", choices=("start", "backward"), default="start", help="where it is called")
+    add(
+        "--zero-grad",
+        choices=("start", "backward", "keep"),
+        default="start",
+        help="where it is called; keep: at the start, and gradients are filled with zeros",
+    )
     add("--micro-batches", type=int, default=1, help="accumulated before the optimizer steps")
     add("--first-step", action="store_true", help="the step that makes the optimizer state")
     add("--checkpoint", nargs="*", default=(), metavar="MODULE", help="modules run twice")

@@ -26,12 +26,13 @@ class Network:
 class Settings:
     """How it is trained.
 
-    `loss` None takes the one of the network. `zero_grad` is "start" of the step or "backward",
-    just before it. `micro_batches` accumulate gradients, the batch being that of each. `steps` is
-    the step that is measured: 2 is steady, 1 still has no optimizer state. `checkpoint` are module
-    names run under `torch.utils.checkpoint` (not reentrant). `inplace_relu` None leaves the
-    activations as they are built. `autocast` runs forward and loss in bfloat16. `attention` is one
-    of `ATTENTION_KINDS` of cuda_like.py. `real_tensors` takes the memory that is counted.
+    `loss` None takes the one of the network. `zero_grad` is "start" of the step, "backward",
+    just before it, or "keep": at the start, filled with zeros. `micro_batches` accumulate
+    gradients, the batch being that of each. `steps` is the step that is measured: 2 is steady, 1
+    still has no optimizer state. `checkpoint` are module names run under `torch.utils.checkpoint`
+    (not reentrant). `inplace_relu` None leaves the activations as they are built. `autocast` runs
+    forward and loss in bfloat16. `attention` is one of `ATTENTION_KINDS` of cuda_like.py.
+    `real_tensors` takes the memory that is counted.
     """
 
     optimizer: str = "sgd"

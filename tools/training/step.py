@@ -49,8 +49,8 @@ class _Step:
         """One optimizer step; what is measured of an earlier one is overwritten."""
         self.peaks = {}
         self.mode.phase = "zero_grad"
-        if self.settings.zero_grad == "start":
-            self.optimizer.zero_grad(set_to_none=True)
+        if self.settings.zero_grad != "backward":
+            self.optimizer.zero_grad(set_to_none=self.settings.zero_grad == "start")
         for index in range(self.settings.micro_batches):
             # As in a loop, outputs of the last micro-batch live on until they are assigned anew.
             self._enter("forward")
@@ -114,7 +114,7 @@ def _figures(step: _Step, state_bytes: int) -> dict[str, int]:
     buffer_bytes = _storage_bytes(step.module.buffers())
     input_bytes = _storage_bytes((*step.inputs, step.target))
     held_bytes = weight_bytes + buffer_bytes + input_bytes + state_bytes
-    if step.settings.zero_grad == "backward":
+    if step.settings.zero_grad != "start":
         held_bytes += _gradient_bytes(parameters) if step.settings.steps > 1 else 0
     return {
         "weight_bytes": weight_bytes,
