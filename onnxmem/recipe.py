@@ -20,6 +20,8 @@ PRECISIONS: Final = ("fp32", "mixed-fp16", "mixed-bf16", "bf16", "fp16-master", 
 LOSSES: Final = ("cross-entropy", "mse", "none")
 OPTIMIZER_FORMS: Final = ("foreach", "single", "fused")
 ZERO_GRADS: Final = ("start", "before-backward", "keep")
+LEFT_OPEN: Final = frozenset({"assume_batchnorm", "in_place_activations"})
+"""Fields that are true, false, or ``None``: as the file shows it."""
 ATTENTIONS: Final = ("fused", "math")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
 
@@ -47,8 +49,9 @@ class Recipe:
     as ``zero_grad(set_to_none=False)`` does and ``zero_grad()`` did before PyTorch 2.0."""
     first_step: bool = False
     """Whether it is the first step, in which the optimizer has no state yet."""
-    in_place_activations: bool = False
-    """Whether activations write over their input where autograd allows it."""
+    in_place_activations: bool | None = None
+    """Whether activations write over their input where autograd allows it: those that follow a
+    BatchNormalization and would keep their input (``None``), all (true), or none (false)."""
     attention: str = "fused"
     """How ``scaled_dot_product_attention`` runs: in one kernel, or as products and a softmax."""
     assume_batchnorm: bool | None = None

@@ -10,7 +10,7 @@ from onnxmem.findings import Finding
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.verdicts import Verdict
 from onnxmem.layers import layers as node_layers
-from onnxmem.recipe import Recipe
+from onnxmem.recipe import LEFT_OPEN, Recipe
 from onnxmem.rows import recipe_row, verdict_row
 from onnxmem.saved import Saved
 
@@ -295,7 +295,7 @@ def _recipe(row: Saved) -> dict[str, Any]:
 def _is_like(name: str, value: object) -> bool:
     """Whether a value is of the kind that a field's default is of; two fields may be left out."""
     default = getattr(Recipe(), name)
-    if name == "assume_batchnorm":
+    if name in LEFT_OPEN:
         return value is None or isinstance(value, bool)
     if isinstance(value, tuple):
         return isinstance(default, tuple) and all(isinstance(each, str) for each in value)

@@ -193,13 +193,46 @@ def test_inputs_that_in_place_would_not_be_kept_are_said(op_type: str, *, is_sai
     assert codes == ["activations_out_of_place"] * is_said
     in_place = step(text, in_place_activations=True)
     assert in_place.findings == ()
+    assert step(text, in_place_activations=False).findings == ()
     saved, saved_in_place = found.saved_activation_bytes, in_place.saved_activation_bytes
     assert saved is not None
     assert saved_in_place == saved - 40 * is_said
+
+
+BLOCK = """
+    agraph (float[2,3,5,7] x) => (float[2,3,5,7] y)
+    <float[3,3,1,1] w, float[3] scale, float[3] bias, float[3] mean, float[3] var,
+     float[3,3,1,1] v> {{
+        c = Conv(x, w)
+        n = BatchNormalization(c, scale, bias, mean, var)
+        r = {op_type}(n)
+        y = Conv(r, v)
+    }}"""
+
+
+@pytest.mark.parametrize("op_type", ["LeakyRelu", "Elu", "Celu", "Selu"])
+def test_behind_a_norm_an_activation_that_would_keep_its_input_is_in_place(op_type: str) -> None:
+    """No file tells: what it would keep else is said with the flag that says so."""
+    one = 4 * 2 * 3 * 5 * 7
+    found = step(BLOCK.format(op_type=op_type))
+    kept = step(BLOCK.format(op_type=op_type), in_place_activations=False)
+    assert kept.saved_activation_bytes == (found.saved_activation_bytes or 0) + one
+    (finding,) = found.findings
+    assert finding.code == "activations_in_place"
+    assert "they keep 840 B more: --no-in-place-activations" in finding.message
+    assert kept.findings == ()
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "Sigmoid", "Tanh", "HardSwish", "Softplus"])
+def test_behind_a_norm_others_keep_the_same_either_way(op_type: str) -> None:
+    text = BLOCK.format(op_type=op_type)
+    found = step(text)
+    assert found.trace == step(text, in_place_activations=False).trace
+    assert found.findings == ()
 
 
 def test_nodes_without_inputs_are_no_activations() -> None:
     """A node that reads nothing at all is looked at like any other."""
     node = Node("n", "Relu", "", (), ("y",), lookup("Relu"))
     graph = type("G", (), {"nodes": (node,), "outputs": ("y",)})()
-    assert in_place_activations(graph) == {}
+    assert in_place_activations(graph, asked=True) == {}

@@ -27,8 +27,6 @@ FIRST = [
     for row, exporter in CASES
     if row["batch"] == min(other["batch"] for other in ROWS if other["model"] == row["model"])
 ]
-IN_PLACE = frozenset({"segmenter"})
-"""Its ELUs write over their input, which no file tells."""
 MOST_PERCENT = 0.2
 """Of all rows: buffers of an exporter's own tables, a mask made in the forward pass."""
 RECURRENT = frozenset({"gru_classifier", "lstm_lm"})
@@ -51,7 +49,6 @@ def step(row: dict[str, Any], exporter: str, optimizer: str = "sgd") -> Training
     given: dict[str, Any] = {
         "optimizer": optimizer,
         "loss": row["loss"],
-        "in_place_activations": row["model"] in IN_PLACE,
     }
     return training_memory(graph, Recipe(**given))
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from onnxmem.checking.budgets import Budget, Growth, read_growth, read_size
 from onnxmem.errors import UsageError
 from onnxmem.escaping import shortened
-from onnxmem.recipe import Recipe
+from onnxmem.recipe import LEFT_OPEN, Recipe
 from onnxmem.settings import BASES
 
 TOP: Final = "tool.onnxmem"
@@ -218,7 +218,7 @@ def _recipe(table: Table, defaults: Table) -> Recipe:
 def _recipe_value(table: Table, key: str) -> object:
     """A value of the kind that the field's default is of."""
     default = getattr(Recipe(), key)
-    if isinstance(default, bool) or key == "assume_batchnorm":
+    if isinstance(default, bool) or key in LEFT_OPEN:
         return table.switch(key)
     if isinstance(default, str):
         return table.text(key)

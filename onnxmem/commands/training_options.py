@@ -76,10 +76,15 @@ def _add_choices(group: _ArgumentGroup) -> None:
 def _add_switches(group: _ArgumentGroup) -> None:
     for name, what in (
         ("first_step", "the first step, before the optimizer has state"),
-        ("in_place_activations", "activations write over their input where autograd allows it"),
         ("assume_dropout", "put back the Dropout that an export left out"),
     ):
         group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
+    group.add_argument(
+        "--in-place-activations",
+        action=BooleanOptionalAction,
+        help="activations write over their input where autograd allows it, or none does (default: "
+        "those behind BatchNormalization that keep less then)",
+    )
     group.add_argument(
         "--assume-batchnorm",
         action=BooleanOptionalAction,

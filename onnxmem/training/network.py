@@ -1,5 +1,6 @@
 """The network that a recipe trains: the graph as the framework runs it, and what is trained."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -7,12 +8,13 @@ from onnxmem.findings import Finding, listed
 from onnxmem.model import Graph, Node
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.recipe import Recipe
+from onnxmem.sums import sum_if_known
 from onnxmem.training.adapters import with_adapters
 from onnxmem.training.assumptions import dropped_nodes, with_batchnorm, with_dropout
 from onnxmem.training.composites import as_run
 from onnxmem.training.composites.attention import attentions_as_products
 from onnxmem.training.folded import BatchNorms, folded_layers
-from onnxmem.training.in_place import inputs_kept_in_vain
+from onnxmem.training.in_place import in_place_activations, inputs_kept_in_vain
 from onnxmem.units import format_bytes, plural
 
 
@@ -36,8 +38,8 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
     graph = as_run(graph, fused_attention=recipe.attention == "fused")
     if recipe.attention == "fused" and (softmaxes := attentions_as_products(graph)):
         findings.append(_attention_finding(graph, softmaxes))
-    if not recipe.in_place_activations and (kept := inputs_kept_in_vain(graph)):
-        findings.append(_in_place_finding(kept))
+    if recipe.in_place_activations is None:
+        findings += _in_place_findings(graph)
     found = parameters(graph)
     if recipe.freeze:
         found, missed = _frozen(found, recipe.freeze)
@@ -110,22 +112,33 @@ def _dropout_finding(names: tuple[str, ...]) -> Finding:
     return Finding("dropout_assumed", text, names[0])
 
 
-def _in_place_finding(names: tuple[str, ...]) -> Finding:
-    text = (
-        f"{plural(len(names), 'activation')} taken to keep an input that one in place would write "
-        f"over: {listed(names)}; if the network has inplace=True, say --in-place-activations"
-    )
-    return Finding("activations_out_of_place", text, names[0])
+def _in_place_findings(graph: Graph) -> Iterator[Finding]:
+    """What is assumed of activations that keep less in place, either way."""
+    if assumed := in_place_activations(graph, None):
+        sizes = [graph.tensors[name].size_bytes for name in assumed.values()]
+        text = (
+            f"{plural(len(assumed), 'activation')} behind BatchNormalization taken to write over "
+            f"their input, as networks of such blocks do: {listed(tuple(assumed))}; if the network "
+            f"has inplace=False, they keep {format_bytes(sum_if_known(sizes))} more: "
+            "--no-in-place-activations"
+        )
+        yield Finding("activations_in_place", text, next(iter(assumed)))
+    if kept := inputs_kept_in_vain(graph):
+        text = (
+            f"{plural(len(kept), 'activation')} taken to keep an input that one in place would "
+            f"write over: {listed(kept)}; if the network has inplace=True, say "
+            "--in-place-activations"
+        )
+        yield Finding("activations_out_of_place", text, kept[0])
 
 
 def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...]) -> Finding:
     sizes = [graph.tensors[node.outputs[0]].size_bytes for node in softmaxes]
-    weights_bytes = None if None in sizes else sum(size or 0 for size in sizes)
     text = (
         f"{plural(len(softmaxes), 'attention')} counted as the products and the softmax of the "
         f"file: {listed([node.name for node in softmaxes])}; where the network calls "
         "scaled_dot_product_attention, one kernel runs them and keeps "
-        f"{format_bytes(weights_bytes)} of weights less"
+        f"{format_bytes(sum_if_known(sizes))} of weights less"
     )
     return Finding("attention_as_products", text, softmaxes[0].name)
 

@@ -22,11 +22,11 @@ def tape_of(
     precision: Precision,
     outputs: tuple[str, ...],
     *,
-    in_place: bool = False,
+    in_place: bool | None = False,
 ) -> Tape:
     """Work out what the forward pass keeps where a loss reads ``outputs``.
 
-    ``in_place``: activations write over their input where autograd allows it.
+    ``in_place`` says which activations write over their input: see ``in_place_activations``.
     """
     constants = constant_tensors(graph, parameters)
     run = _as_run(graph, parameters, precision, constants)

@@ -44,13 +44,13 @@ class View:
     """``None`` where shapes are unknown: taken as row-major order."""
 
 
-def views(graph: Graph, *, in_place: bool = False) -> Mapping[str, View]:
+def views(graph: Graph, *, in_place: bool | None = False) -> Mapping[str, View]:
     """Find the storage of every tensor of a graph; subgraphs are left out.
 
-    ``in_place``: activations write over their input where autograd allows it.
+    ``in_place`` says which activations write over their input: see ``in_place_activations``.
     """
     found: dict[str, View] = {}
-    over = in_place_activations(graph) if in_place else {}
+    over = in_place_activations(graph, in_place)
     for node in graph.nodes:
         for name in node.reads:
             if name not in found:
