@@ -1,7 +1,7 @@
 """Normalisations, attention, Dropout, linear layers and moves that exporters write out."""
 
 import pytest
-from training_steps import network, run_as
+from training_steps import network, run_as, step
 
 NORM = """
     agraph (float[2,5,7] x, float[2,5,7] v) => ({outputs})
@@ -277,3 +277,87 @@ def test_a_sequence_of_which_pieces_are_taken_is_a_split(readers: str) -> None:
 def test_a_sequence_that_is_read_otherwise_stays(body: str) -> None:
     text = f"agraph (float[2,6,7] x) => (float y) <int64 s = {{1}}> {{ {body} }}"
     assert run_as(text)[0] == "SplitToSequence"
+
+
+STATISTICS = """
+    agraph (float[1,3,35] x, float[3] scale, float[3] shift) => (float[1,3,35] y{more})
+    <int64[3] shape = {{1, 3, 35}}, int64[2] axes = {{0, 1}}> {{
+        f = Reshape(x, shape)
+        t = Transpose <perm = [0, 2, 1]> (f)
+        mean = ReduceMean <keepdims = 0> (t, axes)
+        m = ReduceMean (t, axes)
+        c = Sub(t, m)
+        q = Mul(c, {factor})
+        var = ReduceMean <keepdims = 0> (q, axes)
+        y = BatchNormalization <training_mode = 0> ({data}, scale, shift, mean, var)
+        {last}
+    }}"""
+
+
+def statistics(factor: str = "c", data: str = "x", more: str = "", last: str = "") -> str:
+    return STATISTICS.format(factor=factor, data=data, more=more, last=last)
+
+
+def test_statistics_that_the_file_works_out_are_those_of_the_batch() -> None:
+    """As torch.onnx writes ``batch_norm`` without running ones, of standardized weights say."""
+    assert run_as(statistics()) == ["BatchNormalization"]
+    (node,) = network(statistics()).graph.nodes
+    assert node.inputs == ("x", "scale", "shift")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        statistics(factor="t"),
+        statistics(data="t2", last="").replace("f = Reshape", "t2 = Neg(x)  f = Reshape"),
+        statistics(more=", float[1,35,3] z", last="z = Identity(t)"),
+        statistics().replace("mean = ReduceMean", "mean = ReduceMax"),
+        statistics().replace("t = Transpose <perm = [0, 2, 1]> (f)", "t = Neg(f)"),
+    ],
+    ids=["no square", "of other data", "read elsewhere", "no mean", "laid out otherwise"],
+)
+def test_other_statistics_stay_the_networks_own(text: str) -> None:
+    assert run_as(text) != ["BatchNormalization"]
+
+
+VARIANCE = """
+    agraph (float[2,3,5] x, float[2,3,5] v) => (float[2,3,1] y{more}) <int64[1] last = {{-1}}> {{
+        {body}
+    }}"""
+CENTRED_SQUARE = "m = ReduceMean(x, last)  c = Sub(x, m)  q = Mul(c, c)"
+
+
+def test_a_variance_is_one_operator() -> None:
+    body = f"{CENTRED_SQUARE}  y = ReduceMean(q, last)"
+    assert run_as(VARIANCE.format(body=body, more="")) == ["var"]
+
+
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        ("m = ReduceMean(x, last)  c = Sub(x, m)  q = Mul(c, v)  y = ReduceMean(q, last)", ""),
+        ("m = ReduceMean(v, last)  c = Sub(x, m)  q = Mul(c, c)  y = ReduceMean(q, last)", ""),
+        ("m = ReduceMax(x, last)  c = Sub(x, m)  q = Mul(c, c)  y = ReduceMean(q, last)", ""),
+        (f"{CENTRED_SQUARE}  y = ReduceMean(q, last)  z = Neg(c)", ", float[2,3,5] z"),
+        (f"{CENTRED_SQUARE}  y = ReduceSum(q, last)", ""),
+    ],
+    ids=["no square", "of other data", "no mean", "read elsewhere", "a sum"],
+)
+def test_no_variance(body: str, more: str) -> None:
+    assert "var" not in run_as(VARIANCE.format(body=body, more=more))
+
+
+def test_a_variance_keeps_its_operand_alone() -> None:
+    """Its gradient is made beside the centred operand."""
+    text = """
+        agraph (float[2,3,5] x) => (float[2,3,1] y) <float[5,5] w, int64[1] last = {-1}> {
+            h = MatMul(x, w)
+            m = ReduceMean(h, last)
+            c = Sub(h, m)
+            q = Mul(c, c)
+            y = ReduceMean(q, last)
+        }"""
+    found = step(text)
+    one, row = 4 * 2 * 3 * 5, 4 * 2 * 3
+    assert found.saved_activation_bytes == one + row
+    assert found.backward_peak_bytes == one + 4 * 25 + (one + row) + row + one + one

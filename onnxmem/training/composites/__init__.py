@@ -19,7 +19,7 @@ from onnxmem.training.composites.attention import attentions
 from onnxmem.training.composites.dropout import dropouts
 from onnxmem.training.composites.layout import rolls, sequences, unbinds
 from onnxmem.training.composites.linear import linears
-from onnxmem.training.composites.norms import group_norms, layer_norms
+from onnxmem.training.composites.norms import batch_norms, group_norms, layer_norms, variances
 from onnxmem.training.composites.rewriting import (
     Match,
     Sight,
@@ -35,8 +35,10 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Slice", "Squeeze"}), unbinds),
     (frozenset({"Slice", "Concat"}), rolls),
     (frozenset({"Mul"}), dropouts),
+    (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
     (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
     (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
+    (frozenset({"ReduceMean", "Sub", "Mul"}), variances),
     (frozenset({"MatMul", "Add"}), linears),
     (frozenset({"Min", "Max"}), clamps),
     (frozenset({"Elu", "Mul"}), elus),

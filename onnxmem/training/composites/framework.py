@@ -2,7 +2,7 @@
 
 from math import prod
 
-from onnxmem.ops.formulas import bytes_of_output, shape_at
+from onnxmem.ops.formulas import bytes_of_input, bytes_of_output, shape_at
 from onnxmem.ops.linear import MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
 from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved, known_dims
 
@@ -80,6 +80,16 @@ ROLL = OpSpec(
     inputs=("self",),
     outputs=("result",),
     source="torch derivatives.yaml: roll",  # dX = roll(dY) the other way
+)
+
+VARIANCE = OpSpec(
+    op_type="var",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    saved=(Saved("self"),),  # dX = dY * 2 / n * (X - mean(X))
+    gradients=(Gradient("self", Made.NEW, bytes_of_input()),),  # X - mean(X)
+    source="torch FunctionsManual.cpp: var_backward",
 )
 
 ATTENTION = OpSpec(

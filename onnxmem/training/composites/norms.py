@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from onnxmem.model import Node
 from onnxmem.ops import lookup
 from onnxmem.training.axes import reduced_axes
+from onnxmem.training.composites.framework import VARIANCE
 from onnxmem.training.composites.rewriting import Match, Sight
 
 _CHANNELS_AT = 1
+_STATISTICS = ("mean", "var")
+"""The last operands of BatchNormalization."""
 
 
 def layer_norms(sight: Sight) -> Iterator[Match]:
@@ -76,6 +79,61 @@ def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Nod
         nodes.append(reader)
         name = reader.outputs[0]
     return tuple(operands), tuple(nodes)
+
+
+def batch_norms(sight: Sight) -> Iterator[Match]:
+    """Find a BatchNormalization of which the file works out the statistics of the batch.
+
+    torch's symbolic_opset9.py writes them out where ``batch_norm`` has no running ones, as in
+    networks that standardize the weights of their convolutions.
+    """
+    for norm in sight.graph.nodes:
+        if norm.onnx_op != "BatchNormalization" or len(norm.inputs) != len(_STATISTICS) + 3:
+            continue
+        data, (mean, variance) = norm.inputs[0], norm.inputs[-len(_STATISTICS) :]
+        averaging = sight.maker(mean, "ReduceMean")
+        if averaging is None:
+            continue
+        varying = _variance(sight, variance, averaging.inputs[0])
+        laid_out = _laid_out(sight, averaging.inputs[0], data)
+        if varying and laid_out:
+            nodes = (*laid_out, averaging, *varying, norm)
+            given = dict(norm.attributes)
+            yield Match(nodes, norm.operator, norm.inputs[:3], (), given)
+
+
+def _variance(sight: Sight, name: str, data: str, reads: int = 1) -> tuple[Node, ...]:
+    """The nodes of ``mean((x - mean(x))^2)`` of some data; none if a tensor is made otherwise."""
+    average = sight.maker(name, "ReduceMean", reads=reads)
+    square = None if average is None else sight.maker(average.inputs[0], "Mul")
+    centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
+    mean = None if centred is None else sight.maker(centred.inputs[1], "ReduceMean")
+    if average is None or square is None or centred is None or mean is None:
+        return ()
+    if len(set(square.inputs)) > 1 or {centred.inputs[0], mean.inputs[0]} != {data}:
+        return ()
+    return mean, centred, square, average
+
+
+def variances(sight: Sight) -> Iterator[Match]:
+    """Find ``mean((x - mean(x))^2)``, which the framework works out from ``x`` alone."""
+    for average in sight.graph.nodes:
+        square = sight.maker(average.inputs[0], "Mul") if average.onnx_op == "ReduceMean" else None
+        centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
+        if centred is None:
+            continue
+        data, (name,) = centred.inputs[0], average.outputs
+        if nodes := _variance(sight, name, data, reads=sight.reads[name]):
+            yield Match(nodes, VARIANCE, (data,))
+
+
+def _laid_out(sight: Sight, name: str, data: str) -> tuple[Node, ...]:
+    """The nodes that lay data out with its channels last: a Transpose of a Reshape."""
+    turned = sight.maker(name, "Transpose", reads=3)
+    flat = None if turned is None else sight.maker(turned.inputs[0], "Reshape")
+    if turned is None or flat is None or flat.inputs[0] != data:
+        return ()
+    return flat, turned
 
 
 def group_norms(sight: Sight) -> Iterator[Match]:
