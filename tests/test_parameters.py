@@ -264,3 +264,29 @@ def test_readers_are_followed_so_far_only() -> None:
             y = Sin(h70)
         }}""")
     assert found.trained == ("w",)
+
+
+SCALED = """
+    agraph (float[2,5] x) => (float[2,5] y)
+    <float[5] add_4, float eps = {{0.001}}, float two = {{2}}, int64[1] last = {{-1}}> {{
+        q = Pow(x, two)
+        m = ReduceMean(q, last)
+        e = Add(m, eps)
+        s = Sqrt(e)
+        {normed}
+        y = Mul({operands})
+    }}"""
+
+
+@pytest.mark.parametrize("operands", ["n, add_4", "add_4, n"])
+@pytest.mark.parametrize("normed", ["r = Reciprocal(s)  n = Mul(x, r)", "n = Div(x, s)"])
+def test_a_norms_scale_that_was_worked_out_is_a_parameter(normed: str, operands: str) -> None:
+    """Gemma scales by 1 + w: the sum is folded, and torch.export names it after its operator."""
+    text = SCALED.format(normed=normed, operands=operands)
+    assert parameters(graph_of(text)).trained == ("add_4",)
+
+
+@pytest.mark.parametrize("normed", ["n = Div(x, e)", "n = Mul(x, e)", "n = Neg(s)", "n = Relu(x)"])
+def test_a_list_of_that_name_is_none_elsewhere(normed: str) -> None:
+    text = SCALED.format(normed=normed, operands="n, add_4")
+    assert parameters(graph_of(text)).trained == ()

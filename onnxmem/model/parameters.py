@@ -57,6 +57,8 @@ factors. ``torch.export`` names a value after the operator that made it. What a 
 its name, unless it was turned around for a MatMul.
 """
 
+_INVERSE_ROOTS = frozenset({"Reciprocal", "rsqrt"})
+"""Behind a Sqrt, or as the framework runs both."""
 _SHORT = 8
 """Elements of a list that a program holds: the factors of a Resize."""
 
@@ -112,6 +114,7 @@ class _Search:
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
     _readers: Readers | None = None
+    _makers: Mapping[str, Node] | None = None
     slots: dict[tuple[int, int], Sequence[tuple[int, str]]] = field(default_factory=dict)
     """By operator, as its identity, and number of inputs: each is looked at once."""
     trained: dict[str, str] = field(default_factory=dict)
@@ -170,8 +173,28 @@ class _Search:
         is_literal = producer is not None and producer.onnx_op == "Constant"
         is_folded = _NAME_OF_FOLDED.search(weight.name) is not None
         has_elements = bool(weight.shape) and weight.num_elements != 1
-        is_number = is_literal or is_folded or not has_elements
+        is_number = is_literal or not has_elements
+        if is_folded and not self._scales_a_norm(node, weight):
+            return False
         return not is_number and not is_table(weight, self.readers)
+
+    def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
+        """Whether a list multiplies what was divided by a root: a norm's scale, 1 + w worked out.
+
+        Exporters fold the sum (Gemma's RMSNorm) and give it a name of their own.
+        """
+        if node.onnx_op != "Mul" or weight.num_elements == 1:
+            return False
+        if self._makers is None:
+            self._makers = {name: each for each in self.graph.all_nodes() for name in each.writes}
+        makers = self._makers
+        others = (makers.get(name) for name in node.inputs if name != weight.name)
+        normed = next((maker for maker in others if maker is not None), None)
+        if normed is None or normed.onnx_op not in {"Div", "Mul"}:
+            return False
+        factors = (makers.get(name) for name in normed.inputs)
+        roots = {"Sqrt"} if normed.onnx_op == "Div" else _INVERSE_ROOTS
+        return any(factor is not None and factor.op_type in roots for factor in factors)
 
     def _sources(self, name: str) -> Iterable[str]:
         """Follow chains of layout operators back to where they start."""
