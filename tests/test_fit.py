@@ -14,6 +14,7 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
 from onnxmem.commands import main
 from onnxmem.devices import catalogue
+from onnxmem.errors import UsageError
 from onnxmem.fitting import (
     ACCURACIES,
     BASES,
@@ -293,6 +294,15 @@ def test_what_is_reserved_is_not_there() -> None:
     setup = Setup(memory_bytes=1000, reserve_bytes=900)
     assert fit([question], setup).verdict is Verdict.OVER
     assert fit([question], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
+
+
+def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
+    with pytest.raises(UsageError) as caught:
+        Setup(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
+    assert str(caught.value).startswith(
+        "--accept 'unbound_dim': no verdict hangs on that code; did you mean 'unbound_dims'? the "
+        "codes are batch_fixed, contradictory_types, "
+    )
 
 
 def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:

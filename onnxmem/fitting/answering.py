@@ -9,7 +9,7 @@ from onnxmem.analysed import dims_line, guess_told
 from onnxmem.capacity import LARGEST_BATCH
 from onnxmem.errors import OnnxmemError, UsageError
 from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding, listed
+from onnxmem.findings import Finding, listed, nearest
 from onnxmem.fitting.bases import Basis
 from onnxmem.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.fitting.lines import StepDemands
@@ -21,7 +21,10 @@ from onnxmem.fitting.searching import (
 )
 from onnxmem.fitting.sessions import SessionDemands, Sessions
 from onnxmem.fitting.verdicts import (
+    ACCEPTABLE,
     ACCURACIES,
+    PARTIAL,
+    UNBOUND,
     Accuracy,
     Demand,
     Doubt,
@@ -36,8 +39,6 @@ Doubts = tuple[Doubt, ...]
 
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
-UNBOUND: Final = "unbound_dims"
-PARTIAL: Final = "partial"
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
@@ -58,6 +59,18 @@ class Setup:
     fleet: Fleet = field(default_factory=Fleet)
     dim: str | None = None
     """The dim whose largest number is sought; ``None``: the batch."""
+
+    def __post_init__(self) -> None:
+        """Refuse a code that accepts nothing.
+
+        :raises UsageError: a code that leaves no verdict in doubt.
+        """
+        for code in sorted(self.accepted - ACCEPTABLE):
+            message = (
+                f"--accept {printable(code)!r}: no verdict hangs on that code; "
+                f"{nearest(code, sorted(ACCEPTABLE))}the codes are {', '.join(sorted(ACCEPTABLE))}"
+            )
+            raise UsageError(message)
 
     @property
     def limit_bytes(self) -> int:
