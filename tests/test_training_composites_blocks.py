@@ -361,3 +361,19 @@ def test_a_variance_keeps_its_operand_alone() -> None:
     one, row = 4 * 2 * 3 * 5, 4 * 2 * 3
     assert found.saved_activation_bytes == one + row
     assert found.backward_peak_bytes == one + 4 * 25 + (one + row) + row + one + one
+
+
+PAD = """
+    agraph (float[2,3,5,7] x) => (float[2,3,7,9] y)
+    <float[3,3,1,1] w, int64[8] pads = {{0, 0, 1, 1, 0, 0, 1, 1}}> {{
+        h = Conv(x, w)
+        y = Pad <mode = "{mode}"> (h, pads)
+    }}"""
+
+
+@pytest.mark.parametrize(("mode", "kept"), [("reflect", 1), ("edge", 1), ("constant", 0)])
+def test_a_pad_that_repeats_its_operand_keeps_it(mode: str, kept: int) -> None:
+    """For its shape; one with a number keeps nothing."""
+    out = 4 * 2 * 3 * 7 * 9
+    found = step(PAD.format(mode=mode))
+    assert found.saved_activation_bytes == out + kept * 4 * 2 * 3 * 5 * 7

@@ -17,7 +17,7 @@ from onnxmem.training.composites.activations import (
 )
 from onnxmem.training.composites.attention import attentions
 from onnxmem.training.composites.dropout import dropouts
-from onnxmem.training.composites.layout import rolls, sequences, unbinds
+from onnxmem.training.composites.layout import mirrored_pads, rolls, sequences, unbinds
 from onnxmem.training.composites.linear import linears
 from onnxmem.training.composites.norms import batch_norms, group_norms, layer_norms, variances
 from onnxmem.training.composites.rewriting import (
@@ -34,6 +34,7 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"SplitToSequence"}), sequences),
     (frozenset({"Slice", "Squeeze"}), unbinds),
     (frozenset({"Slice", "Concat"}), rolls),
+    (frozenset({"Pad"}), mirrored_pads),
     (frozenset({"Mul"}), dropouts),
     (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
     (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),

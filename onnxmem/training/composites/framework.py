@@ -105,6 +105,15 @@ ATTENTION = OpSpec(
     " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
 )
 
+MIRRORED_PAD = OpSpec(
+    op_type="reflection_pad",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    saved=(Saved("self"),),  # for its shape alone
+    source="torch derivatives.yaml: reflection_pad1d to 3d, replication_pad1d to 3d",
+)
+
 LINEAR = OpSpec(
     op_type="linear",
     domain=FRAMEWORK,

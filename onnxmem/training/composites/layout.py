@@ -1,13 +1,14 @@
-"""Moves of elements that exporters write out: pieces of an axis, and a roll."""
+"""Moves of elements that exporters write out: pieces of an axis, a roll, a pad."""
 
 from collections.abc import Iterator
 
 from onnxmem.model import Node
 from onnxmem.ops import lookup
-from onnxmem.training.composites.framework import ROLL
+from onnxmem.training.composites.framework import MIRRORED_PAD, ROLL
 from onnxmem.training.composites.rewriting import Match, Sight
 
 _PAIR = 2
+_MIRRORING = frozenset({"edge", "reflect"})
 
 
 def sequences(sight: Sight) -> Iterator[Match]:
@@ -58,3 +59,10 @@ def rolls(sight: Sight) -> Iterator[Match]:
         is_moved = sight.dims(node.outputs[0]) == sight.dims(end.inputs[0]) is not None
         if is_moved and not sight.is_weight(end.inputs[0]):
             yield Match((end, start, node), ROLL, end.inputs[:1])
+
+
+def mirrored_pads(sight: Sight) -> Iterator[Match]:
+    """Find a Pad that repeats what is there: unlike one with a number it keeps its operand."""
+    for node in sight.graph.nodes:
+        if node.onnx_op == "Pad" and node.attributes.get("mode") in _MIRRORING:
+            yield Match((node,), MIRRORED_PAD, node.inputs[:1])
