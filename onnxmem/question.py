@@ -133,7 +133,9 @@ class Question:
     @property
     def torch_context(self) -> Assumed:
         """The CUDA context of a process of PyTorch."""
-        return assumed.context(assumed.TORCH_CONTEXT, self.settings.cuda_context_bytes)
+        is_old = self.settings.recipe.torch == "1.12"
+        usual = assumed.OLD_TORCH_CONTEXT if is_old else assumed.TORCH_CONTEXT
+        return assumed.context(usual, self.settings.cuda_context_bytes)
 
     @property
     def runtime_context(self) -> Assumed:

@@ -4,8 +4,10 @@ The names are those that the training room knows, said here too so that a comman
 them without importing it; a test holds the two together.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final
 
 from onnxmem.errors import UsageError
 
@@ -24,12 +26,25 @@ LEFT_OPEN: Final = frozenset({"assume_batchnorm", "in_place_activations"})
 """Fields that are true, false, or ``None``: as the file shows it."""
 ATTENTIONS: Final = ("fused", "math")
 SHARDINGS: Final = ("none", "ddp", "zero1", "zero2", "zero3")
+TORCHES: Final = ("1.12", "2.0", "2.5", "latest")
+_DEFAULTS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {"1.12": {"optimizer_form": "single", "attention": "math", "zero_grad": "keep"}}
+)
+"""What releases of PyTorch do by default where it is not what the latest does.
+
+Sources: torch/optim/adam.py of 1.12.1 (``foreach`` is false where it is not given) and of 2.0.1,
+``Optimizer.zero_grad`` of torch/optim/optimizer.py of both; ``scaled_dot_product_attention`` is
+there since 2.0.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
     """What a training loop does with a model."""
 
+    torch: str = "latest"
+    """The release of PyTorch, which decides on autocast's lists and the optimizer's temporaries;
+    :meth:`with_fields` takes its defaults too."""
     optimizer: str = "adam"
     optimizer_form: str = "foreach"
     """Of the optimizer's step: all tensors at once, one after another, or in one kernel."""
@@ -71,6 +86,7 @@ class Recipe:
         :raises UsageError: a name that is not known, or a count below 1.
         """
         for what, name, known in (
+            ("release of PyTorch", self.torch, TORCHES),
             ("optimizer", self.optimizer, OPTIMIZERS),
             ("optimizer form", self.optimizer_form, OPTIMIZER_FORMS),
             ("precision", self.precision, PRECISIONS),
@@ -88,6 +104,13 @@ class Recipe:
                 message = f"{what} {count!r}: give a whole number from 1 on"
                 raise UsageError(message)
         self._check_checkpoint()
+
+    def with_fields(self, **given: Any) -> "Recipe":  # noqa: ANN401 - the fields' own types
+        """The same with other fields; a release of PyTorch brings its own defaults for the rest.
+
+        :raises UsageError: a name that is not known, or a count below 1.
+        """
+        return replace(self, **{**_DEFAULTS.get(given.get("torch", ""), {}), **given})
 
     @property
     def adds_to_gradients(self) -> bool:

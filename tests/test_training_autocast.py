@@ -41,7 +41,7 @@ def lists_of(device: str) -> Iterator[None]:
     """Have autocast go by the lists of a device inside."""
     with pytest.MonkeyPatch.context() as patch:
         known = replace(precision_named("mixed-bf16"), autocast_device=device)
-        patch.setattr(holdings, "precision_named", lambda _: known)
+        patch.setattr(holdings, "precision_named", lambda *_: known)
         yield
 
 
@@ -290,6 +290,20 @@ def test_recurrent_layers_keep_copies_of_their_matrices() -> None:
     backward = happenings(found)
     assert {"-copy of w", "-copy of r"} <= set(backward)
     assert sizes(found)["gradient of w"] == [560]
+
+
+def test_the_lists_of_2_0_leave_resized_tensors_in_16_bits() -> None:
+    text = """
+        agraph (float[2,3,5,7] x) => (float[2,11,10,14] y)
+        <float[11,3,1,1] w, float[4] scales = {1, 1, 2, 2}> {
+            h = Conv(x, w)
+            y = Resize <mode = "nearest"> (h, , scales)
+        }"""
+    latest, old = (
+        step(text, precision="mixed-fp16", torch=name, loss="none") for name in ("2.5", "2.0")
+    )
+    elements = 2 * 11 * 10 * 14
+    assert (sizes(latest)["y"], sizes(old)["y"]) == ([4 * elements], [2 * elements])
 
 
 @pytest.mark.parametrize("device", LISTS)

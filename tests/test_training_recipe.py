@@ -1,8 +1,11 @@
 """What a recipe changes of a step: when gradients are freed, first steps, forms, precisions."""
 
+from pathlib import Path
+
 import pytest
 from training_steps import happenings, recipe_of, sizes, step
 
+import onnxmem
 from onnxmem import recipe as recipes
 from onnxmem.errors import UsageError
 from onnxmem.recipe import Recipe
@@ -45,6 +48,41 @@ def test_or_never_they_are_filled_with_zeros() -> None:
     assert kept.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
     assert kept.optimizer_peak_bytes == start.optimizer_peak_bytes
     assert not [label for label in sizes(kept) if "pass before" in label]
+
+
+def test_a_release_brings_its_defaults() -> None:
+    """One parameter after another, gradients kept."""
+    old = Recipe().with_fields(torch="1.12", optimizer="momentum")
+    assert (old.optimizer_form, old.attention, old.zero_grad) == ("single", "math", "keep")
+    assert Recipe().with_fields(torch="1.12", zero_grad="start").zero_grad == "start"
+    assert Recipe().with_fields(torch="2.0") == Recipe(torch="2.0")
+    assert old.with_fields(optimizer="adam").zero_grad == "keep"
+
+
+def test_a_release_that_is_not_known_is_refused() -> None:
+    message = "release of PyTorch '1.5' is not known; choose one of 1.12, 2.0, 2.5, latest"
+    with pytest.raises(UsageError, match=message):
+        Recipe(torch="1.5")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adam-amsgrad", "adamw", "adamw-amsgrad"])
+def test_adam_of_2_0_holds_the_root_and_the_sum_with_eps(optimizer: str) -> None:
+    """``_foreach_add`` of eps is not in place there: another copy of all parameters."""
+    latest, old = (step(CHAIN, optimizer=optimizer, torch=name) for name in ("2.5", "2.0"))
+    assert old.optimizer_peak_bytes == latest.optimizer_peak_bytes + 4 * COUNT
+    decayed = step(CHAIN, optimizer=optimizer, torch="2.0", weight_decay=True)
+    copies = 1 if optimizer.startswith("adamw") else 2
+    assert decayed.optimizer_peak_bytes == latest.optimizer_peak_bytes + copies * 4 * COUNT
+
+
+def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
+    model = Path(__file__).parents[1] / "models" / "mlp.onnx"
+    old, new = (
+        onnxmem.analyze(model, train=True, recipe=Recipe(torch=name)).question.torch_context
+        for name in ("1.12", "2.0")
+    )
+    assert old.size_bytes > 3 * new.size_bytes
+    assert "1.78 GiB" in old.source
 
 
 @pytest.mark.parametrize("zero_grad", recipes.ZERO_GRADS)

@@ -209,7 +209,7 @@ def _recipe(table: Table, defaults: Table) -> Recipe:
             each.refuse_unknown(field.name for field in fields(Recipe))
             given |= {key: _recipe_value(each, key) for key in each.values}
     try:
-        return Recipe(**given)
+        return Recipe().with_fields(**given)
     except UsageError as error:
         fault = table.fault("recipe", str(error))
         raise fault from error

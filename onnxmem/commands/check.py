@@ -26,7 +26,7 @@ from onnxmem.checking import (
 from onnxmem.commands.answers import refuse_two_answers
 from onnxmem.commands.faults import tell
 from onnxmem.commands.output import check_output, form_of, write_file, write_stdout
-from onnxmem.commands.training_options import named_fields
+from onnxmem.commands.training_options import named_fields, recipe_from
 from onnxmem.commands.unused import refuse_untrained
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -147,7 +147,7 @@ def _budget_of_flags(arguments: Namespace) -> Budget | None:
         dims=dict(arguments.dims),
         shapes=dict(arguments.shapes),
         train=arguments.train,
-        recipe=Recipe(**named_fields(arguments)),
+        recipe=recipe_from(arguments),
         basis=arguments.basis,
         accepted=tuple(arguments.accepted),
         peak_bytes=arguments.budget_peak,
@@ -165,7 +165,7 @@ def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
         dims={**budget.dims, **dict(arguments.dims)},
         shapes={**budget.shapes, **dict(arguments.shapes)},
         train=arguments.train or budget.train,
-        recipe=replace(budget.recipe, **named_fields(arguments)),
+        recipe=budget.recipe.with_fields(**named_fields(arguments)),
         basis=arguments.basis or budget.basis,
         accepted=(*budget.accepted, *arguments.accepted),
     )

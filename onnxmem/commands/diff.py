@@ -259,7 +259,7 @@ def _worked_out(path: str, asked: _Asked, budget: Mapping[str, Any]) -> _Side:
         dims=asked.dims,
         shapes=asked.shapes,
         train=asked.train,
-        recipe=Recipe(**asked.recipe) if asked.train else None,
+        recipe=Recipe().with_fields(**asked.recipe) if asked.train else None,
         one_of_several=True,
         **budget,
     )

@@ -11,6 +11,7 @@ from onnxmem.recipe import (
     OPTIMIZERS,
     PRECISIONS,
     SHARDINGS,
+    TORCHES,
     ZERO_GRADS,
     Recipe,
 )
@@ -20,6 +21,14 @@ def add_training_options(parser: ArgumentParser) -> None:
     """Add the flags of a training step; each is a field of ``Recipe``, ``None`` if not given."""
     group = parser.add_argument_group("training")
     group.add_argument("--train", action="store_true", help="work out a training step too")
+    group.add_argument(
+        "--torch",
+        choices=TORCHES,
+        default=Recipe().torch,
+        metavar="RELEASE",
+        help=f"of PyTorch: {', '.join(TORCHES)} (default: {Recipe().torch}); it also sets the "
+        "defaults of --optimizer-form, --attention and --zero-grad",
+    )
     _add_choices(group)
     group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
     group.add_argument(
@@ -108,4 +117,4 @@ def recipe_from(arguments: Namespace) -> Recipe:
 
     :raises UsageError: a count or a way of checkpointing that is none.
     """
-    return Recipe(**named_fields(arguments))
+    return Recipe().with_fields(**named_fields(arguments))

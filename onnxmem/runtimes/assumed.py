@@ -58,9 +58,16 @@ TORCH_CONTEXT: Final = Assumed(
     922 * _MIB,
     "PyTorch 2.10, CUDA 13.0: 426 MiB; 2.1, CUDA 12.1: 0.47 GiB; 1.13, CUDA 11.7: 0.90 GiB",
 )
-"""CUDA's context and loaded kernels in a process of PyTorch 1.13 or later. Earlier releases load
-all kernels at once: 1.78 GiB were seen of 1.10 to 1.12 with CUDA 11.3.
-"""
+"""CUDA's context and loaded kernels in a process of PyTorch 1.13 or later."""
+
+OLD_TORCH_CONTEXT: Final = Assumed(
+    1085 * _MIB,
+    1823 * _MIB,
+    1966 * _MIB,
+    "PyTorch 1.10 to 1.12, CUDA 11.3: 1.78 GiB; messages of 1.x on cards of 23.70 GiB: 1.06 to "
+    "1.92 GiB",
+)
+"""The same before kernels were loaded when they are first called."""
 
 ORT_CONTEXT: Final = Assumed(
     173 * _MIB,

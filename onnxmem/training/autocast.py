@@ -68,5 +68,13 @@ CPU_LISTS = _lists(
 Recurrent layers run gate by gate there, and pools of volumes and reflecting pads go to float32:
 neither is listed."""
 
-LISTS: Mapping[str, Lists] = MappingProxyType({"cuda": CUDA_LISTS, "cpu": CPU_LISTS})
+_OLD_CUDA_LISTS = MappingProxyType(
+    {name: policy for name, policy in CUDA_LISTS.items() if name not in {"Resize", "Upsample"}}
+)
+"""Before they had ``upsample_*``: libtorch_cpu of 2.0.1 and of 2.1.2 registers none for CUDA, that
+of 2.5.1 does."""
+
+LISTS: Mapping[str, Lists] = MappingProxyType(
+    {"cuda": CUDA_LISTS, "cuda of 2.0": _OLD_CUDA_LISTS, "cpu": CPU_LISTS}
+)
 """By device. Steps can be measured without a GPU by the CPU's; a product's user trains on a GPU."""

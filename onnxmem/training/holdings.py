@@ -36,12 +36,12 @@ class Holdings:
     @property
     def precision(self) -> Precision:
         """How many bytes an element takes."""
-        return precision_named(self.recipe.precision)
+        return precision_named(self.recipe.precision, self.recipe.torch)
 
     @property
     def optimizer(self) -> Optimizer:
         """What keeps state."""
-        return optimizer_named(self.recipe.optimizer)
+        return optimizer_named(self.recipe.optimizer, self.recipe.torch)
 
     @property
     def shards_weights(self) -> bool:

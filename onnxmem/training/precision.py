@@ -24,7 +24,7 @@ temporaries.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
@@ -132,15 +132,21 @@ _ALL = (
     ),
 )
 
+_OLD_LISTS = frozenset({"1.12", "2.0"})
+"""Releases whose lists of autocast are shorter."""
+
 PRECISIONS: Mapping[str, Precision] = MappingProxyType({known.name: known for known in _ALL})
 
 
-def precision_named(name: str) -> Precision:
-    """Find a precision.
+def precision_named(name: str, torch: str = "latest") -> Precision:
+    """Find a precision, as a release of PyTorch has it.
 
     :raises UsageError: there is none of that name.
     """
     if name not in PRECISIONS:
         message = f"precision {name!r}: not known; one of {', '.join(PRECISIONS)}"
         raise UsageError(message)
-    return PRECISIONS[name]
+    found = PRECISIONS[name]
+    if torch in _OLD_LISTS and found.autocast_device == "cuda":
+        return replace(found, autocast_device="cuda of 2.0")
+    return found

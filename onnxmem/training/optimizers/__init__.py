@@ -6,13 +6,14 @@ and holds whole copies of them; ``single`` goes parameter by parameter; ``fused`
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
 from onnxmem.training.optimizers.of_others import OF_OTHERS
-from onnxmem.training.optimizers.of_torch import OF_TORCH
+from onnxmem.training.optimizers.of_torch import FOREACH_OF_2_0, OF_TORCH
 from onnxmem.training.optimizers.optimizer import FORMS, Optimizer
-from onnxmem.training.optimizers.scripts import Dims
+from onnxmem.training.optimizers.scripts import Dims, Script
 
 __all__ = ["FORMS", "OPTIMIZERS", "Dims", "Optimizer", "optimizer_named"]
 
@@ -21,12 +22,20 @@ OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
 )
 
 
-def optimizer_named(name: str) -> Optimizer:
-    """Find an optimizer.
+_OLDER: Mapping[str, Mapping[str, Script]] = MappingProxyType(
+    {"1.12": FOREACH_OF_2_0, "2.0": FOREACH_OF_2_0}
+)
+"""By release: what the steps of all parameters at once allocated then."""
+
+
+def optimizer_named(name: str, torch: str = "latest") -> Optimizer:
+    """Find an optimizer, as a release of PyTorch has it.
 
     :raises UsageError: there is none of that name.
     """
     if name not in OPTIMIZERS:
         message = f"optimizer {name!r}: not known; one of {', '.join(OPTIMIZERS)}"
         raise UsageError(message)
-    return OPTIMIZERS[name]
+    found = OPTIMIZERS[name]
+    older = _OLDER.get(torch, {}).get(name)
+    return found if older is None else replace(found, foreach=older)

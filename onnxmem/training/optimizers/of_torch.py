@@ -5,6 +5,9 @@ is the copy of a gradient that the L2 weight decay is added to; what decouples i
 Muon, Adafactor) scales weights in place and has no such copy. Default options otherwise.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from onnxmem.training.optimizers.optimizer import Optimizer
 from onnxmem.training.optimizers.scripts import Script, each, in_turn, together
 from onnxmem.training.optimizers.states import by_matrix, factors, moments
@@ -46,6 +49,16 @@ _ADAGRAD = each("-grad grad? deviation"), together("grad? deviation numerator!")
 _ADADELTA = each("-grad grad? deviation delta"), together("grad? deviation delta")
 _ADAM = each("-grad grad? root denom -root"), together("grad? -grad root")
 _ADAMW = each("root denom -root"), together("root")
+_ADAM_OF_2_0, _ADAMW_OF_2_0 = together("grad? root denom"), together("root denom")
+FOREACH_OF_2_0: Mapping[str, Script] = MappingProxyType(
+    {
+        "adam": _ADAM_OF_2_0,
+        "adam-amsgrad": _ADAM_OF_2_0,
+        "adamw": _ADAMW_OF_2_0,
+        "adamw-amsgrad": _ADAMW_OF_2_0,
+    }
+)
+"""``_multi_tensor_adam`` and ``_multi_tensor_adamw`` of torch 2.0.1: eps is not added in place."""
 _ADAMAX = each("-grad grad? absolute -absolute"), together("grad? absolute!")
 _NADAM = each("-grad grad? quotient denom -quotient"), together("grad? root")
 _RADAM = each("-grad grad? corrected scaled root reciprocal rate -reciprocal -root -scaled -rate")
