@@ -306,6 +306,59 @@ def test_the_lists_of_2_0_leave_resized_tensors_in_16_bits() -> None:
     assert (sizes(latest)["y"], sizes(old)["y"]) == ([4 * elements], [2 * elements])
 
 
+def test_a_parameter_is_cast_to_the_type_of_what_it_is_multiplied_by() -> None:
+    """`x * w.view(1, 11, 1, 1).to(x.dtype)`: the file casts from float32 to float32."""
+    found = step(
+        """
+        agraph (float[2,3,5,7] x) => (float[2,11,5,7] z) <float[11,3,1,1] w, float[11] scale> {
+            shape = Constant <value = int64[4] {1, 11, 1, 1}> ()
+            y = Conv(x, w)
+            column = Reshape(scale, shape)
+            wide = Cast <to = 1> (column)
+            z = Mul(y, wide)
+        }""",
+        precision="mixed-fp16",
+    )
+    assert sizes(found)["z"] == [2 * 2 * 11 * 5 * 7]
+    assert sizes(found)["wide"] == [2 * 11]
+
+
+def test_a_parameter_that_is_cast_alone_stays_wide() -> None:
+    """`w.float().exp()`, as state-space models have it."""
+    found = step(
+        """
+        agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w, float[5] scale> {
+            y = MatMul(x, w)
+            wide = Cast <to = 1> (scale)
+            rate = Exp(wide)
+            z = Mul(y, rate)
+        }""",
+        precision="mixed-fp16",
+    )
+    assert sizes(found)["z"] == [4 * 2 * 5]
+
+
+TRIP = """
+    agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w> {
+        y = MatMul(x, w)
+        wide = Cast <to = 1> (y)
+        root = Sigmoid(wide)
+        back = Cast <to = 1> (root)
+        z = Mul(y, back)
+    }"""
+
+
+def test_casts_that_come_in_pairs_go_to_float32_and_back() -> None:
+    """`y * y.float().sigmoid().to(y.dtype)`."""
+    found = sizes(step(TRIP, precision="mixed-fp16"))
+    assert [found[name] for name in ("wide", "root", "back", "z")] == [[40], [40], [20], [20]]
+
+
+def test_a_cast_without_a_way_back_hands_on_what_it_gets() -> None:
+    text = TRIP.replace("back = Cast <to = 1> (root)", "back = Identity(root)")
+    assert sizes(step(text, precision="mixed-fp16"))["root"] == [20]
+
+
 @pytest.mark.parametrize("device", LISTS)
 def test_lists_name_operators_that_are_known(device: str) -> None:
     onnx_names = [name for name in LISTS[device] if name[0].isupper()]

@@ -26,6 +26,9 @@ _OF_FIRST = frozenset(
 )
 """Operators that write the type of their data, whatever their parameters are."""
 
+_VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub"})
+
 
 @dataclass(frozen=True, slots=True)
 class CastGraph:
@@ -61,7 +64,9 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
         name: replace(tensor, dtype=DType.FLOAT32) if is_castable(tensor) else tensor
         for name, tensor in graph.tensors.items()
     }
-    casting = _Casting(graph, autocast, tensors)
+    weights = _weights(graph)
+    trips = _round_trips(graph, autocast, weights)
+    casting = _Casting(graph, autocast, tensors, weights, trips)
     for node in graph.nodes:
         casting.run(node)
     copies, packed = casting.copies, autocast.packed
@@ -73,11 +78,53 @@ def with_casts(graph: Graph, autocast: Autocast) -> CastGraph:
     )
 
 
+def _weights(graph: Graph) -> frozenset[str]:
+    """Weights and what views make of them."""
+    found = {name for name, tensor in graph.tensors.items() if tensor.role is Role.WEIGHT}
+    for node in graph.nodes:
+        if node.onnx_op in _VIEWS and node.inputs[0] in found:
+            found.update(node.writes)
+    return frozenset(found)
+
+
+def _round_trips(graph: Graph, autocast: Autocast, weights: frozenset[str]) -> Mapping[str, str]:
+    """Pairs of casts between equal types, by what they write.
+
+    `x.float()` and the `.to(x.dtype)` that ends what is worked out in float32 are both written as
+    casts from float32 to float32: of the first, the value is empty, of the second it is `x`.
+    """
+    trips: dict[str, str] = {}
+    starts: dict[str, Node] = {}
+    for node in graph.nodes:
+        begun = next((starts[name] for name in node.reads if name in starts), None)
+        is_idle = _is_idle(graph, node) and node.inputs[0] not in weights
+        if is_idle and begun is not None:
+            trips[begun.outputs[0]] = ""
+            trips[node.outputs[0]] = begun.inputs[0]
+        elif is_idle:
+            starts[node.outputs[0]] = node
+        elif begun is not None and autocast.lists.get(node.op_type) is not Policy.LOWER:
+            starts.update(dict.fromkeys(node.writes, begun))
+    return trips
+
+
+def _is_idle(graph: Graph, node: Node) -> bool:
+    """Whether it casts between types that are equal in the file."""
+    if node.onnx_op != "Cast":
+        return False
+    before, after = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
+    return before == after
+
+
 @dataclass(slots=True)
 class _Casting:
     graph: Graph
     autocast: Autocast
     tensors: dict[str, Tensor]
+    weights: frozenset[str]
+    """And their views."""
+    trips: Mapping[str, str]
+    """See `_round_trips`."""
     nodes: list[Node] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
     """What identifies a parameter, transposed or not, by the names that it has."""
@@ -85,10 +132,13 @@ class _Casting:
     callers: dict[str, str] = field(default_factory=dict)
     copies: dict[str, str] = field(default_factory=dict)
     """Copies of the parameters that recurrent layers read."""
+    hanging: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameters behind a cast between equal types, by the names that have the type it gives."""
 
     def run(self, node: Node) -> None:
         """Take one node over, its operands cast and its outputs in their type."""
         self._follow(node)
+        self._settle(node)
         if self.autocast.constants.issuperset(node.writes):
             self.nodes.append(node)
             return
@@ -111,6 +161,28 @@ class _Casting:
         if node.onnx_op == "Transpose" and node.inputs[0] in self.keys:
             perm = node.attributes.get("perm", "")
             self.keys[node.outputs[0]] = f"{self.keys[node.inputs[0]]} {perm}"
+
+    def _settle(self, node: Node) -> None:
+        """Take the casts of parameters between equal types that are to a neighbour's type.
+
+        A file writes `weight.to(x.dtype)` as a cast from float32 to float32. What an operator reads
+        beside a tensor of 16 bits was cast to that tensor's type: no one casts a parameter to what
+        it is already.
+        """
+        first = node.inputs[0] if node.inputs else ""
+        if node.onnx_op in _VIEWS and first in self.hanging:
+            self.hanging[node.outputs[0]] = (*self.hanging[first], node.outputs[0])
+        elif node.onnx_op == "Cast" and first in self.weights and _is_idle(self.graph, node):
+            self.hanging[node.outputs[0]] = (node.outputs[0],)
+        elif node.onnx_op in _ELEMENTWISE:
+            self._narrow(node)
+
+    def _narrow(self, node: Node) -> None:
+        low = self.autocast.low
+        others = [self.tensors[name] for name in node.reads if name not in self.hanging]
+        if any(tensor.dtype is low and tensor.shape != () for tensor in others):
+            for name in (each for read in node.reads for each in self.hanging.pop(read, ())):
+                self.tensors[name] = replace(self.tensors[name], dtype=low)
 
     def _policy(self, node: Node) -> Policy | None:
         is_known = node.domain in {"", FRAMEWORK}
@@ -151,9 +223,12 @@ class _Casting:
 
     def _cast_type(self, node: Node) -> DType:
         """The type that the file's own cast gives: between equal types it hands on what it gets."""
-        before, after = (self.graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
-        if before == after:
+        trip = self.trips.get(node.outputs[0])
+        if trip is not None:
+            return DType.FLOAT32 if trip == "" else self._promoted((trip,))
+        if _is_idle(self.graph, node):
             return self._promoted(node.inputs)
+        after = self.graph.tensors[node.writes[0]].dtype
         is_narrow = after is not None and (after.bits or 0) < _FLOAT_BITS
         return self.autocast.low if is_narrow else DType.FLOAT32
 
