@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from onnxmem import kv_cache, measure, runtimes, training
+from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
 from onnxmem.compute import compute
@@ -124,7 +125,7 @@ class Question:
         asked, usual = self.settings, torch.TorchSettings()
         multiplies = terms.training is not None and terms.training.multiplies_matrices
         return torch.TorchSettings(
-            expandable_segments=asked.expandable_segments,
+            allocator=CachingConfig(expandable_segments=asked.expandable_segments),
             cublas_workspace_bytes=usual.cublas_workspace_bytes if multiplies else 0,
             cudnn_workspace_bytes=self.workspace(terms).size_bytes,
             context_bytes=self.torch_context.size_bytes,

@@ -7,8 +7,8 @@ the package but the records themselves.
 from collections.abc import Iterable, Mapping
 from math import prod
 
-from onnxmem.memory import Lifetime
 from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.program.lifetimes import Lifetime
 
 Groups = Mapping[str, str]
 """Activation to the first tensor of its buffer; ``""`` where the bytes are somebody else's."""

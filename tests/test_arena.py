@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from oracle import overlaps
 
 from onnxmem import analyze
-from onnxmem.memory import Arena, Buffer, Lifetime, pack, tiers
-from onnxmem.memory import arena as arena_module
+from onnxmem.allocators.packed import Arena, pack, tiers
+from onnxmem.allocators.packed import packing as arena_module
+from onnxmem.program.lifetimes import Buffer, Lifetime
 
 
 def lifetime(name: str, size_bytes: int | None, start: int, stop: int) -> Lifetime:

@@ -1,5 +1,6 @@
 """Allocators on a device that is nearly full: what they give back, and when they give up."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -8,24 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import CONVNET
 
+from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching.allocator import OutOfMemoryError
 from onnxmem.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
 from onnxmem.fitting.answering import Holdings
 from onnxmem.fitting.searching import Search, largest_fitting
 from onnxmem.fitting.verdicts import Demand
 from onnxmem.runtimes import assumed
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
-from onnxmem.runtimes.torch import CachingAllocator, TorchSettings, replay
-from onnxmem.runtimes.torch.allocator import OutOfMemoryError
+from onnxmem.runtimes.torch import TorchSettings, replay
 from onnxmem.settings import Settings
 
 MIB = 2**20
 BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
-EXPANDABLE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, expandable_segments=True)
+EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
 
 
 def test_cached_segments_go_back_where_the_device_is_full() -> None:
     """A free segment of 24 MiB is too small for 30, and both are more than there is."""
-    allocator = CachingAllocator(BARE, capacity_bytes=50 * MIB)
+    allocator = CachingAllocator(BARE.allocator, capacity_bytes=50 * MIB)
     allocator.allocate(0, 23 * MIB)
     allocator.free(0)
     allocator.allocate(1, 29 * MIB)
@@ -36,7 +38,7 @@ def test_cached_segments_go_back_where_the_device_is_full() -> None:
 
 
 def test_a_segment_that_is_in_use_in_part_stays() -> None:
-    allocator = CachingAllocator(BARE, capacity_bytes=70 * MIB)
+    allocator = CachingAllocator(BARE.allocator, capacity_bytes=70 * MIB)
     for number, size in enumerate((37, 3, 5)):
         allocator.allocate(number, size * MIB)
     allocator.free(0)
@@ -47,8 +49,8 @@ def test_a_segment_that_is_in_use_in_part_stays() -> None:
 
 
 def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed() -> None:
-    settings = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, max_split_bytes=30 * MIB)
-    allocator = CachingAllocator(settings, capacity_bytes=200 * MIB)
+    config = CachingConfig(max_split_bytes=30 * MIB)
+    allocator = CachingAllocator(config, capacity_bytes=200 * MIB)
     for number, size in enumerate((40, 50, 60)):
         allocator.allocate(number, size * MIB)
     for number in range(3):
@@ -61,8 +63,8 @@ def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed()
 
 
 def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
-    settings = TorchSettings(cublas_workspace_bytes=0, context_bytes=0, max_split_bytes=30 * MIB)
-    allocator = CachingAllocator(settings, capacity_bytes=130 * MIB)
+    config = CachingConfig(max_split_bytes=30 * MIB)
+    allocator = CachingAllocator(config, capacity_bytes=130 * MIB)
     for number, size in enumerate((40, 90)):
         allocator.allocate(number, size * MIB)
     for number in range(2):
@@ -73,7 +75,7 @@ def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
 
 
 def test_pages_of_an_expandable_segment_go_back_and_leave_a_gap() -> None:
-    allocator = CachingAllocator(EXPANDABLE, capacity_bytes=120 * MIB)
+    allocator = CachingAllocator(EXPANDABLE.allocator, capacity_bytes=120 * MIB)
     for number, size in enumerate((40, 40, 20)):
         allocator.allocate(number, size * MIB)
     allocator.free(1)
@@ -99,7 +101,7 @@ def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
     capacity_mib: int,
 ) -> None:
     settings = EXPANDABLE if expands else BARE
-    allocator = CachingAllocator(settings, capacity_bytes=capacity_mib * MIB)
+    allocator = CachingAllocator(settings.allocator, capacity_bytes=capacity_mib * MIB)
     alive: list[int] = []
     for number, (size, frees) in enumerate(requests):
         try:

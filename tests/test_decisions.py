@@ -11,6 +11,7 @@ from in_process import work_here
 from session_graphs import session_of
 
 from onnxmem import analyze
+from onnxmem.allocators.bfc_arena import Arena
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
@@ -20,7 +21,6 @@ from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Request, load
 from onnxmem.model.given_values import GivenValueError, given_values
 from onnxmem.runtimes import RuntimeQuestion, predict
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
 from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up

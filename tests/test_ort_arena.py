@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.runtimes.onnxruntime.allocation.arena import (
+from onnxmem.allocators.bfc_arena import (
     Arena,
     ArenaExhaustedError,
     ArenaOptions,
     Chunk,
+    TouchedRanges,
 )
-from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
 
 KIB, MIB = 1 << 10, 1 << 20
 SAME_AS_REQUESTED = ArenaOptions(doubles=False)

@@ -7,12 +7,12 @@ import pytest
 from graphs import graph_of, model_of
 from in_process import work_here
 
+from onnxmem.allocators.bfc_arena import Arena, ArenaOptions
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Graph, Node
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaOptions
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan

@@ -8,9 +8,9 @@ from graphs import graph_of, model_of
 from onnx import numpy_helper
 from session_graphs import session_of
 
+from onnxmem.allocators.bfc_arena import Arena
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import ModelFile, Request, build, prepare
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.process import (

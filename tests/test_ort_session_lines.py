@@ -8,10 +8,10 @@ from graphs import graph_of, model_of
 from models_on_disk import CONVNET
 from session_graphs import session_of
 
+from onnxmem.allocators.bfc_arena import Arena
 from onnxmem.fitting import Basis, Setup, fit, question_of
 from onnxmem.fitting.answering import Holdings
 from onnxmem.measure.options import SessionOptions
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.opened import Opened
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan

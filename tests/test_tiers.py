@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import overlaps
 
-from onnxmem.memory import Buffer, Lifetime, tiers
-from onnxmem.memory.flat_gaps import place_flat
-from onnxmem.memory.tiers import place_in_tiers, tier_ends
+from onnxmem.allocators.packed import tiers
+from onnxmem.allocators.packed.flat_gaps import place_flat
+from onnxmem.allocators.packed.tiers import place_in_tiers, tier_ends
+from onnxmem.program.lifetimes import Buffer, Lifetime
 
 BLOCKS = st.lists(
     st.tuples(st.integers(1, 13), st.integers(0, 7), st.integers(1, 5)), min_size=1, max_size=23

@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxmem.memory import Buffer, Lifetime, Timeline, timeline
+from onnxmem.program.lifetimes import Buffer, Lifetime, Timeline, timeline
 
 
 def lifetime(size_bytes: int | None, start: int, stop: int) -> Lifetime:

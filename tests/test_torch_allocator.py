@@ -1,22 +1,24 @@
 """PyTorch's caching allocator, worked by hand from the rules of CUDACachingAllocator.cpp."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from onnxmem.runtimes.torch import CachingAllocator, TorchMemory, TorchSettings, replay
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching.rounding import rounded_bytes, segment_bytes
+from onnxmem.runtimes.torch import TorchMemory, TorchSettings, replay
 from onnxmem.runtimes.torch.replaying import Event, run
-from onnxmem.runtimes.torch.rounding import rounded_bytes, segment_bytes
 
 KIB = 2**10
 MIB = 2**20
 
 BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
-EXPANDABLE = TorchSettings(expandable_segments=True, cublas_workspace_bytes=0, context_bytes=0)
+EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
 
 
 def after(*events: Event, settings: TorchSettings = BARE) -> CachingAllocator:
-    allocator = CachingAllocator(settings)
+    allocator = CachingAllocator(settings.allocator)
     run(allocator, events)
     return allocator
 
@@ -138,7 +140,7 @@ def test_a_freed_segment_is_kept() -> None:
 
 
 def test_a_split_limit_keeps_large_blocks_whole() -> None:
-    limited = TorchSettings(max_split_bytes=30 * MIB)
+    limited = TorchSettings(allocator=CachingConfig(max_split_bytes=30 * MIB))
     made: list[Event] = [(0, 58 * MIB), (0, -1), (1, 16 * MIB)]
     assert after(*made).reserved_bytes == 58 * MIB
     # A small request takes none of a block above the limit, nor does one 20 MiB below it in size.
@@ -150,7 +152,7 @@ def test_a_split_limit_keeps_large_blocks_whole() -> None:
 
 def test_and_is_above_the_segments_that_are_shared() -> None:
     with pytest.raises(ValueError, match="above 20971520, not 20971520"):
-        TorchSettings(max_split_bytes=20 * MIB)
+        CachingConfig(max_split_bytes=20 * MIB)
 
 
 def test_an_expandable_segment_maps_20_mib_pages_at_its_end() -> None:
@@ -189,7 +191,7 @@ def test_the_end_grows_from_what_was_freed_below_it() -> None:
 
 
 def test_zero_bytes_take_no_block() -> None:
-    allocator = CachingAllocator(BARE)
+    allocator = CachingAllocator(BARE.allocator)
     allocator.allocate(0, 0)
     run(allocator, [(0, 0)])
     assert allocator.reserved_bytes == 0

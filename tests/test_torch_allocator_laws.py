@@ -6,7 +6,8 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from onnxmem.runtimes.torch import CachingAllocator, TorchSettings, replay
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.runtimes.torch import TorchSettings, replay
 from onnxmem.runtimes.torch.replaying import Event, run
 
 KIB = 2**10
@@ -144,18 +145,18 @@ def events(draw: st.DrawFn, first: int = 0, most: int = 40) -> list[Event]:
     return made
 
 
-SETTINGS = st.builds(
-    TorchSettings,
+CONFIGS = st.builds(
+    CachingConfig,
     expandable_segments=st.booleans(),
     max_split_bytes=st.none() | st.integers(20 * MIB + 1, 40 * MIB),
 )
 
 
-@given(events(), SETTINGS)
+@given(events(), CONFIGS)
 @hypothesis_settings(max_examples=200, deadline=None)
-def test_it_does_what_a_naive_allocator_does(made: list[Event], settings: TorchSettings) -> None:
-    allocator = CachingAllocator(settings)
-    naive = Naive(settings.expandable_segments, settings.max_split_bytes or ENDLESS)
+def test_it_does_what_a_naive_allocator_does(made: list[Event], config: CachingConfig) -> None:
+    allocator = CachingAllocator(config)
+    naive = Naive(config.expandable_segments, config.max_split_bytes or ENDLESS)
     for number, size_bytes in made:
         run(allocator, [(number, size_bytes)])
         if size_bytes > 0:
@@ -166,12 +167,12 @@ def test_it_does_what_a_naive_allocator_does(made: list[Event], settings: TorchS
         assert allocator.allocated_bytes == naive.allocated()
 
 
-@given(events(), SETTINGS)
+@given(events(), CONFIGS)
 @hypothesis_settings(deadline=None)
 def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
-    made: list[Event], settings: TorchSettings
+    made: list[Event], config: CachingConfig
 ) -> None:
-    allocator = CachingAllocator(settings)
+    allocator = CachingAllocator(config)
     reserved_bytes = 0
     for event in made:
         run(allocator, [event])
@@ -192,16 +193,16 @@ def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
     assert allocator.inactive_split_bytes == 0
 
 
-@given(events(most=8), events(first=100), SETTINGS)
+@given(events(most=8), events(first=100), CONFIGS)
 @hypothesis_settings(deadline=None)
 def test_a_step_that_is_repeated_comes_to_rest(
-    setup: list[Event], step: list[Event], settings: TorchSettings
+    setup: list[Event], step: list[Event], config: CachingConfig
 ) -> None:
     """Without a limit to splitting: a segment that was rounded up above it serves no request below
     it, so that each step takes a new one until memory is out.
     """
-    assume(settings.max_split_bytes is None)
-    found = replay(setup, step, steps=8, settings=settings)
+    assume(config.max_split_bytes is None)
+    found = replay(setup, step, steps=8, settings=TorchSettings(allocator=config))
     assert found.reserved_by_step_bytes == tuple(sorted(found.reserved_by_step_bytes))
     assert found.is_steady
     assert found.reserved_peak_bytes == found.reserved_by_step_bytes[-1]

@@ -7,11 +7,11 @@ addresses and a replay tells sums.
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+from onnxmem.allocators.caching import CachingConfig
+from onnxmem.allocators.caching.blocks import Block
+from onnxmem.allocators.caching.pools import ExpandablePool, Pool, SegmentPool
+from onnxmem.allocators.caching.rounding import SMALL_BYTES, rounded_bytes
 from onnxmem.exporting.torch_state import Frames, Segment, TorchState
-from onnxmem.runtimes.torch import TorchSettings
-from onnxmem.runtimes.torch.blocks import Block
-from onnxmem.runtimes.torch.pools import ExpandablePool, Pool, SegmentPool
-from onnxmem.runtimes.torch.rounding import SMALL_BYTES, rounded_bytes
 
 _SMALL_BASE: Final = 0x7E00_0000_0000
 _LARGE_BASE: Final = 0x7F00_0000_0000
@@ -34,26 +34,26 @@ class TorchReplay:
     """Mutable: the two pools, and the blocks that are out."""
 
     state: TorchState
-    settings: TorchSettings
+    config: CachingConfig
     small: _Watched
     large: _Watched
     _out: dict[int, tuple[_Watched, Block]] = field(default_factory=dict)
 
     @classmethod
-    def on(cls, state: TorchState, settings: TorchSettings) -> Self:
+    def on(cls, state: TorchState, config: CachingConfig) -> Self:
         """An allocator that has taken nothing yet."""
-        expands = settings.expandable_segments
+        expands = config.expandable_segments
         kind = ExpandablePool if expands else SegmentPool
-        limit = settings.max_split_bytes
+        limit = config.max_split_bytes
         small = _Watched(kind(is_small=True, max_split_bytes=limit), _SMALL_BASE, expands)
         large = _Watched(kind(is_small=False, max_split_bytes=limit), _LARGE_BASE, expands)
-        return cls(state, settings, small, large)
+        return cls(state, config, small, large)
 
     def allocate(self, number: int, size_bytes: int, frames: Frames) -> None:
         """Find a block and call it by a number; 0 bytes take none."""
         if size_bytes == 0:
             return
-        rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
+        rounded = rounded_bytes(size_bytes, self.config.power2_divisions)
         watched = self.small if rounded <= SMALL_BYTES else self.large
         before = watched.pool.device.reserved_bytes
         block = watched.pool.cached(rounded) or watched.pool.reserved(rounded)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Any, Final
 
+from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysed import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.exporting.torch_replay import TorchReplay
@@ -36,7 +37,8 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
     if analysis.training is None or analysis.torch is None:
         _run(state, analysis)
     else:
-        settings = TorchSettings(expandable_segments=analysis.settings.expandable_segments)
+        config = CachingConfig(expandable_segments=analysis.settings.expandable_segments)
+        settings = TorchSettings(allocator=config)
         _training(state, analysis.training, analysis.torch, settings)
     yield pickle.dumps(_plain(state), protocol=_PROTOCOL)
 
@@ -83,7 +85,7 @@ def _training(
 ) -> None:
     """Replay what is held, the workspaces, and one step, in the order of ``torch.replay``."""
     trace = training.trace
-    replayed = TorchReplay.on(state, settings)
+    replayed = TorchReplay.on(state, settings.allocator)
     num_handles = settings.num_cublas_handles
     workspaces = [torch.cublas_workspace_bytes // num_handles] * num_handles
     for place, event in enumerate(trace.events):

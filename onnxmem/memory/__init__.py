@@ -10,27 +10,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from onnxmem.memory.arena import Arena, pack
-from onnxmem.memory.lifetimes import Buffer, Lifetime, tensor_lifetimes
+from onnxmem.allocators.packed.packing import Arena, pack
+from onnxmem.memory.lifetimes import tensor_lifetimes
 from onnxmem.memory.scopes import Scope, read_scope
 from onnxmem.memory.sharing import buffer_lifetimes
-from onnxmem.memory.timeline import Timeline, timeline
 from onnxmem.model import Graph
+from onnxmem.program.lifetimes import Buffer, Lifetime, Timeline
 
 __all__ = [
     "ActivationMemory",
-    "Arena",
-    "Buffer",
-    "Lifetime",
     "LiveTensor",
     "Scope",
-    "Timeline",
     "activation_memory",
     "buffer_lifetimes",
-    "pack",
     "read_scope",
     "tensor_lifetimes",
-    "timeline",
 ]
 
 

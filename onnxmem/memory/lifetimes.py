@@ -22,29 +22,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from onnxmem.model import Graph, Node, Role
-from onnxmem.records import record
+from onnxmem.program.lifetimes import Buffer, Lifetime
 
 # An enum's member takes twice as long to look up as a name of the module.
 ACTIVATION: Final = Role.ACTIVATION
-
-
-@record
-class Buffer:
-    """Bytes that one or more tensors share."""
-
-    tensors: tuple[str, ...]
-    """In the order in which they are written; the first names the buffer."""
-    size_bytes: int | None
-    """``None``: unknown."""
-
-
-@record
-class Lifetime:
-    """The steps in which a buffer is live: half-open, ``[start, stop)``."""
-
-    buffer: Buffer
-    start: int
-    stop: int
 
 
 def tensor_lifetimes(graph: Graph) -> Iterator[Lifetime]:

@@ -11,9 +11,8 @@ body has outputs of its own, which are copied out (``loop.cc``).
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from onnxmem.memory.lifetimes import Buffer, Lifetime
-from onnxmem.memory.timeline import Timeline, timeline
 from onnxmem.model import Graph, Node
+from onnxmem.program.lifetimes import Buffer, Lifetime, Timeline, timeline
 
 FindLifetimes = Callable[[Graph], Iterable[Lifetime]]
 """The lifetimes of one graph's buffers: ``tensor_lifetimes`` or ``buffer_lifetimes``."""

@@ -21,9 +21,10 @@ A buffer lives from its first tensor's first step to its last tensor's last.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxmem.memory.lifetimes import ACTIVATION, Buffer, Lifetime, last_uses
+from onnxmem.memory.lifetimes import ACTIVATION, last_uses
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.ops.spec import OpSpec
+from onnxmem.program.lifetimes import Buffer, Lifetime
 
 
 @dataclass(slots=True, eq=False)

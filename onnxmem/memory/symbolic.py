@@ -20,12 +20,13 @@ from typing import Final
 
 from onnxmem.memory import ActivationMemory
 from onnxmem.memory.growth import Growth
-from onnxmem.memory.lifetimes import Lifetime, last_uses
+from onnxmem.memory.lifetimes import last_uses
 from onnxmem.memory.polynomials import Polynomial
 from onnxmem.memory.sharing import buffer_lifetimes, candidates
 from onnxmem.memory.sizes import Ends, Life, Sizes, UnprovenError, sizes_of, verify
 from onnxmem.model import Graph, Role
 from onnxmem.ops.spec import Dims
+from onnxmem.program.lifetimes import Lifetime
 
 # An enum's member takes twice as long to look up as a name of the module.
 _ACTIVATION: Final = Role.ACTIVATION

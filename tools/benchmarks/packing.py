@@ -24,7 +24,8 @@ from random import Random
 import onnx
 
 from onnxmem import analyze
-from onnxmem.memory import Buffer, Lifetime, pack
+from onnxmem.allocators.packed import pack
+from onnxmem.program.lifetimes import Buffer, Lifetime
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

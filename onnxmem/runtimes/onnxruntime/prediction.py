@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Final, Protocol, Self
 
+from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
 from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels

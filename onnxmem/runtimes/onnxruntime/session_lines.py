@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
-from onnxmem.runtimes.onnxruntime.allocation.arena import ArenaExhaustedError
+from onnxmem.allocators.bfc_arena import ArenaExhaustedError
 from onnxmem.runtimes.onnxruntime.allocation.request_log import (
     LoggedSession,
     Recorder,

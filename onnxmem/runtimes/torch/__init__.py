@@ -5,14 +5,12 @@ from typing import TYPE_CHECKING
 from onnxmem.late import late
 
 if TYPE_CHECKING:
-    from onnxmem.runtimes.torch.allocator import CachingAllocator
     from onnxmem.runtimes.torch.replaying import replay
     from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
     from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
 __all__ = [
     "HOPPER_WORKSPACE_BYTES",
-    "CachingAllocator",
     "TorchMemory",
     "TorchSettings",
     "replay",
@@ -21,7 +19,6 @@ __all__ = [
 __getattr__ = late(
     __name__,
     {
-        "onnxmem.runtimes.torch.allocator": ("CachingAllocator",),
         "onnxmem.runtimes.torch.replaying": ("replay",),
         "onnxmem.runtimes.torch.settings": ("HOPPER_WORKSPACE_BYTES", "TorchSettings"),
         "onnxmem.runtimes.torch.torch_memory": ("TorchMemory",),

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Self
 
+from onnxmem.allocators.caching import CachingAllocator, OutOfMemoryError
 from onnxmem.collecting import without_collection
-from onnxmem.runtimes.torch.allocator import CachingAllocator, OutOfMemoryError
 from onnxmem.runtimes.torch.settings import TorchSettings
 from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
@@ -43,12 +43,12 @@ def replay(
     :raises ValueError: a block that is allocated twice or freed when it is not allocated.
     """
     settings = settings or TorchSettings()
-    allocator = CachingAllocator(settings, capacity_bytes)
+    allocator = CachingAllocator(settings.allocator, capacity_bytes)
     setup = tuple(setup_events)
     reserved: list[int] = []
     is_out_of_memory = False
     try:
-        _set_up(allocator, setup)
+        _set_up(allocator, setup, settings)
         _run_steps(allocator, _Step.of(setup, tuple(step_events)), steps, reserved)
     except OutOfMemoryError:
         is_out_of_memory = True
@@ -103,9 +103,8 @@ class _Step:
         return cls(events, [(number, -size) for number, size in left.items()], handed_on)
 
 
-def _set_up(allocator: CachingAllocator, setup: Sequence[Event]) -> None:
+def _set_up(allocator: CachingAllocator, setup: Sequence[Event], settings: TorchSettings) -> None:
     """Allocate what lives from step to step, and the workspaces."""
-    settings = allocator.settings
     run(allocator, setup)
     numbers = count(-1, -1)  # the events' own are from 0 on
     for size_bytes in (settings.cublas_workspace_bytes,) * settings.num_workspaces:

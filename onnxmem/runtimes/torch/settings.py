@@ -1,8 +1,8 @@
 """What is set of PyTorch's CUDA allocator, and what lies beside it in device memory."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from onnxmem.runtimes.torch.rounding import LARGE_SEGMENT_BYTES
+from onnxmem.allocators.caching import CachingConfig
 
 WORKSPACE_BYTES = 8_519_680
 """cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
@@ -16,14 +16,10 @@ HOPPER_WORKSPACE_BYTES = 33_554_432
 
 @dataclass(frozen=True, slots=True)
 class TorchSettings:
-    """PYTORCH_CUDA_ALLOC_CONF, and the terms that no list of tensors holds; sizes in bytes."""
+    """PyTorch's allocator, and the terms that no list of tensors holds; sizes in bytes."""
 
-    expandable_segments: bool = False
-    """``expandable_segments``: one segment per pool that grows page by page."""
-    max_split_bytes: int | None = None
-    """``max_split_size_mb``: larger blocks are never split; ``None`` sets no limit."""
-    power2_divisions: int = 0
-    """``roundup_power2_divisions``, one number for all sizes; below 2 it is off."""
+    allocator: CachingConfig = field(default_factory=CachingConfig)
+    """PYTORCH_CUDA_ALLOC_CONF."""
     cublas_workspace_bytes: int = WORKSPACE_BYTES
     """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
     num_cublas_handles: int = 2
@@ -39,12 +35,3 @@ class TorchSettings:
     def num_workspaces(self) -> int:
         """Handles that have a workspace of cuBLAS."""
         return self.num_cublas_handles if self.cublas_workspace_bytes else 0
-
-    def __post_init__(self) -> None:
-        """Refuse what PyTorch refuses (parseMaxSplitSize).
-
-        :raises ValueError: a limit that would keep the shared segments of 20 MiB from being split.
-        """
-        if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
-            msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
-            raise ValueError(msg)

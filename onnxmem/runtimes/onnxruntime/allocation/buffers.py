@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from onnxmem.allocators.bfc_arena import Arena, Chunk
 from onnxmem.model import DType, Graph
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, Chunk
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan
 

@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+from onnxmem.allocators.bfc_arena import Arena, Chunk
 from onnxmem.model import Graph, Node
 from onnxmem.model.trips import trip_count
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, Chunk
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
 from onnxmem.runtimes.onnxruntime.allocation.opened import Opened, PatternKey, opened

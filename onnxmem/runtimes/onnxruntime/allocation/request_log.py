@@ -11,7 +11,7 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena, Chunk
+from onnxmem.allocators.bfc_arena import Arena, Chunk
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from onnxmem.allocators.bfc_arena import Arena
 from onnxmem.model import Graph, Node, Tensor
-from onnxmem.runtimes.onnxruntime.allocation.arena import Arena
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.optimising import made_weights

@@ -26,7 +26,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
+from onnxmem.allocators.bfc_arena import TouchedRanges
 
 PAGE_BYTES: Final = 4096
 DEFAULT_MMAP_THRESHOLD_BYTES: Final = 128 << 10

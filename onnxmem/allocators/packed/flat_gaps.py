@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.memory.orders import Measures, tries
+from onnxmem.allocators.packed.orders import Measures, tries
 
 Ints = npt.NDArray[np.int64]
 

@@ -17,15 +17,20 @@ from operator import itemgetter
 
 import numpy as np
 
+from onnxmem.allocators.free_list import place_in_time
+from onnxmem.allocators.packed.ejecting import Spans, lowest
+from onnxmem.allocators.packed.flat_gaps import flat_placements
+from onnxmem.allocators.packed.gaps import (
+    BLOCK_WORK,
+    best_fit,
+    find_conflicts,
+    first_fit,
+    place_blocks,
+)
+from onnxmem.allocators.packed.orders import Measures, orders
+from onnxmem.allocators.packed.tiers import place_in_tiers
 from onnxmem.collecting import without_collection
-from onnxmem.memory.ejecting import Spans, lowest
-from onnxmem.memory.flat_gaps import flat_placements
-from onnxmem.memory.free_list import place_in_time
-from onnxmem.memory.gaps import BLOCK_WORK, best_fit, find_conflicts, first_fit, place_blocks
-from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.orders import Measures, orders
-from onnxmem.memory.tiers import place_in_tiers
-from onnxmem.memory.timeline import timeline
+from onnxmem.program.lifetimes import Lifetime, timeline
 
 _MAX_CONFLICTS = 300_000
 """Pairs of buffers live together up to which they are listed: some 6 MiB."""

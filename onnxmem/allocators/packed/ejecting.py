@@ -16,8 +16,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.memory.flat_gaps import Ints, fitting, gaps_between
-from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.allocators.packed.flat_gaps import Ints, fitting, gaps_between
+from onnxmem.program.lifetimes import Lifetime
 
 Floats = npt.NDArray[np.float64]
 

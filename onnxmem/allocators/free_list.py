@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.program.lifetimes import Lifetime
 
 
 def place_in_time(blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Sequence[int]:

@@ -6,14 +6,34 @@ function is named at each.
 
 from dataclasses import dataclass, field
 
-from onnxmem.runtimes.torch.blocks import Block
-from onnxmem.runtimes.torch.pools import DeviceMemory, ExpandablePool, Pool, SegmentPool
-from onnxmem.runtimes.torch.rounding import SMALL_BYTES, rounded_bytes
-from onnxmem.runtimes.torch.settings import TorchSettings
+from onnxmem.allocators.caching.blocks import Block
+from onnxmem.allocators.caching.pools import DeviceMemory, ExpandablePool, Pool, SegmentPool
+from onnxmem.allocators.caching.rounding import LARGE_SEGMENT_BYTES, SMALL_BYTES, rounded_bytes
 
 
 class OutOfMemoryError(Exception):
     """The device has too little memory left for a request, also after all caches are released."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachingConfig:
+    """What is set of the allocator: PYTORCH_CUDA_ALLOC_CONF."""
+
+    expandable_segments: bool = False
+    """``expandable_segments``: one segment per pool that grows page by page."""
+    max_split_bytes: int | None = None
+    """``max_split_size_mb``: larger blocks are never split; ``None`` sets no limit."""
+    power2_divisions: int = 0
+    """``roundup_power2_divisions``, one number for all sizes; below 2 it is off."""
+
+    def __post_init__(self) -> None:
+        """Refuse what PyTorch refuses (parseMaxSplitSize).
+
+        :raises ValueError: a limit that would keep the shared segments of 20 MiB from being split.
+        """
+        if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
+            msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
+            raise ValueError(msg)
 
 
 @dataclass(slots=True)
@@ -24,7 +44,7 @@ class CachingAllocator:
     again before it fails (DeviceCachingAllocator::malloc).
     """
 
-    settings: TorchSettings
+    config: CachingConfig = field(default_factory=CachingConfig)
     capacity_bytes: int | None = None
     """What the device has for the allocator; ``None``: as much as is asked for."""
     asked_bytes: int = 0
@@ -43,8 +63,8 @@ class CachingAllocator:
     """Rounded bytes and pool by the bytes asked for: a step asks for few sizes."""
 
     def __post_init__(self) -> None:
-        kind = ExpandablePool if self.settings.expandable_segments else SegmentPool
-        limit = self.settings.max_split_bytes
+        kind = ExpandablePool if self.config.expandable_segments else SegmentPool
+        limit = self.config.max_split_bytes
         self._device = DeviceMemory(self.capacity_bytes)
         self._small = kind(is_small=True, device=self._device, max_split_bytes=limit)
         self._large = kind(is_small=False, device=self._device, max_split_bytes=limit)
@@ -85,7 +105,7 @@ class CachingAllocator:
         if size_bytes == 0:
             return
         if size_bytes not in self._rounded:
-            rounded = rounded_bytes(size_bytes, self.settings.power2_divisions)
+            rounded = rounded_bytes(size_bytes, self.config.power2_divisions)
             self._rounded[size_bytes] = rounded, self._pool(rounded)
         rounded, pool = self._rounded[size_bytes]
         block = pool.cached(rounded) or pool.reserved(rounded) or self._retried(pool, rounded)

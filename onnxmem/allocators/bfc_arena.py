@@ -22,8 +22,6 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.runtimes.onnxruntime.allocation.touched import TouchedRanges
-
 MINIMUM_BYTES: Final = 256
 """``kMinAllocationSize``."""
 _MIB: Final = 1 << 20
@@ -70,6 +68,31 @@ class Chunk:
 
 class ArenaExhaustedError(Exception):
     """A request does not fit under the limit."""
+
+
+@dataclass(slots=True)
+class TouchedRanges:
+    """What of a region was ever written, and is resident: a union of half-open byte ranges."""
+
+    starts: list[int] = field(default_factory=list)
+    stops: list[int] = field(default_factory=list)
+
+    def add(self, start: int, stop: int) -> None:
+        """Join a range to the union."""
+        first = bisect_left(self.stops, start)
+        last = first
+        while last < len(self.starts) and self.starts[last] <= stop:
+            last += 1
+        if first < last:
+            start = min(start, self.starts[first])
+            stop = max(stop, self.stops[last - 1])
+        self.starts[first:last] = [start]
+        self.stops[first:last] = [stop]
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the union."""
+        return sum(self.stops) - sum(self.starts)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.records import record
+
+
+@record
+class Buffer:
+    """Bytes that one or more tensors share."""
+
+    tensors: tuple[str, ...]
+    """In the order in which they are written; the first names the buffer."""
+    size_bytes: int | None
+    """``None``: unknown."""
+
+
+@record
+class Lifetime:
+    """The steps in which a buffer is live: half-open, ``[start, stop)``."""
+
+    buffer: Buffer
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.runtimes.torch.blocks import Block, FreeBlocks
-from onnxmem.runtimes.torch.rounding import (
+from onnxmem.allocators.caching.blocks import Block, FreeBlocks
+from onnxmem.allocators.caching.rounding import (
     LARGE_SEGMENT_BYTES,
     MIN_BLOCK_BYTES,
     SMALL_BYTES,

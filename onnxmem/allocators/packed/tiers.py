@@ -13,11 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from onnxmem.memory.ejecting import Spans, lowest
-from onnxmem.memory.flat_gaps import Ints, flat_placements, place_flat
-from onnxmem.memory.lifetimes import Lifetime
-from onnxmem.memory.orders import Measures
-from onnxmem.memory.timeline import timeline
+from onnxmem.allocators.packed.ejecting import Spans, lowest
+from onnxmem.allocators.packed.flat_gaps import Ints, flat_placements, place_flat
+from onnxmem.allocators.packed.orders import Measures
+from onnxmem.program.lifetimes import Lifetime, timeline
 
 _SHARES: Final = (0.95, 0.999, 1.0)
 """Of all areas, what a tier takes together with those before it."""

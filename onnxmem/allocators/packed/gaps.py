@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 
-from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.program.lifetimes import Lifetime
 
 Fit = Callable[[Iterable[tuple[int, int]], int], int]
 """Where a size goes among sorted (start, stop) ranges: ``best_fit`` or ``first_fit``."""

@@ -13,7 +13,7 @@ from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Final
 
-from onnxmem.memory.lifetimes import Lifetime
+from onnxmem.program.lifetimes import Lifetime
 
 _ORDERS_AT_ONCE: Final = 4
 """Tried with one fit before the other: orders differ more than fits do."""

@@ -1,0 +1,9 @@
+"""PyTorch's caching allocator of one CUDA device, replayed without PyTorch or a device."""
+
+from onnxmem.allocators.caching.allocator import (
+    CachingAllocator,
+    CachingConfig,
+    OutOfMemoryError,
+)
+
+__all__ = ["CachingAllocator", "CachingConfig", "OutOfMemoryError"]

@@ -1,0 +1,1 @@
+"""What is allocated and released when, without sizes; sizes; and what follows from both."""
