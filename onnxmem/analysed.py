@@ -17,17 +17,16 @@ if TYPE_CHECKING:
     from onnxmem.fitting.answering import Answer
     from onnxmem.kv_cache import CacheMemory
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.memory import ActivationMemory
-    from onnxmem.memory.schedule import Schedule
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
     from onnxmem.question import Question
+    from onnxmem.rules_of_thumb import RulesOfThumb
     from onnxmem.runtimes import RuntimeMemory
-    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.runtimes.ideal import ActivationMemory
+    from onnxmem.runtimes.ideal.schedule import Schedule
+    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
     from onnxmem.settings import Settings
     from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-    from onnxmem.training import PeakRange, TrainingMemory
-    from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 
 _EXAMPLE: Final = 512

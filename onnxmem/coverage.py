@@ -12,9 +12,9 @@ from onnxmem.ops import UNKNOWN
 from onnxmem.units import plural
 
 if TYPE_CHECKING:
-    from onnxmem.memory import ActivationMemory
     from onnxmem.model.parameters import Parameters
-    from onnxmem.training import TrainingMemory
+    from onnxmem.runtimes.ideal import ActivationMemory
+    from onnxmem.runtimes.torch import TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)

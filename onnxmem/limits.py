@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxmem import training
 from onnxmem.capacity import LAW_BATCH, BatchLaw, batch_law
 from onnxmem.row_finding import symbolic_terms
+from onnxmem.runtimes import torch
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
 if TYPE_CHECKING:
+    from onnxmem.runtimes.torch import StepLines, TrainingMemory
     from onnxmem.terms import Terms
-    from onnxmem.training import StepLines, TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _lines(steps: Mapping[int, "TrainingMemory | None"]) -> "StepLines | None":
         return None
     *others, last = traces
     for place, first in enumerate(others):
-        lines = training.StepLines.through(first, last)
+        lines = torch.StepLines.through(first, last)
         if lines is not None:
             is_met = all(lines.meet(batch, trace) for batch, trace in others[place + 1 :])
             return lines if is_met else None

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from onnxmem import kv_cache, measure, runtimes, training
+from onnxmem import kv_cache, measure, runtimes
 from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysed import Analysis
 from onnxmem.collecting import without_collection
@@ -19,24 +19,23 @@ from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.row_finding import free_dims, symbolic_terms
-from onnxmem.runtimes import assumed, torch
-from onnxmem.runtimes.assumed import Assumed
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
-from onnxmem.training.rules_of_thumb import (
+from onnxmem.rules_of_thumb import (
     ModelSize,
     rules_of_thumb,
     tensor_elements,
     usual_max_batch,
 )
+from onnxmem.runtimes import assumed, torch
+from onnxmem.runtimes.assumed import Assumed
+from onnxmem.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.terms import Terms, model_size, sum_bytes, terms_of
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache import CacheMemory, KvCache, Step
     from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
-    from onnxmem.runtimes.torch import TorchMemory, TorchSettings
+    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TorchSettings
     from onnxmem.settings import Settings
-    from onnxmem.training import PeakRange
     from onnxmem.values import Values
 
 
@@ -266,13 +265,13 @@ def batchnorm_range(terms: Terms) -> "PeakRange | None":
     """What BatchNormalizations that the step leaves out would add; ``None``: it leaves none out."""
     if terms.training is None:
         return None
-    return training.batchnorm_range(terms.bound.graph, terms.training)
+    return torch.batchnorm_range(terms.bound.graph, terms.training)
 
 
 def _range_findings(terms: Terms, peaks: "PeakRange | None") -> tuple[Finding, ...]:
     if terms.training is None or peaks is None:
         return ()
-    return (training.range_finding(terms.training, peaks),)
+    return (torch.range_finding(terms.training, peaks),)
 
 
 def _rule_max_batch(size: ModelSize, budget_bytes: int | None) -> int | None:

@@ -7,15 +7,15 @@ from typing import Final
 
 from onnxmem.capacity import LAW_BATCH
 from onnxmem.errors import ShapeError
-from onnxmem.memory.computed_dims import computes_dims
-from onnxmem.memory.growth import Growth
-from onnxmem.memory.polynomials import constant
-from onnxmem.memory.primes import dims_of, prime_above, prime_up_to
-from onnxmem.memory.sizes import Ends, UnprovenError, weight_polynomial
-from onnxmem.memory.symbolic import symbolic_peaks, verify_at
 from onnxmem.model import Graph, Node, Prepared
 from onnxmem.model.binding import Binding, input_dims
 from onnxmem.model.dim_expressions import names_in
+from onnxmem.program.growth import Growth
+from onnxmem.program.polynomials import constant
+from onnxmem.program.primes import dims_of, prime_above, prime_up_to
+from onnxmem.runtimes.ideal.computed_dims import computes_dims
+from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError, weight_polynomial
+from onnxmem.runtimes.ideal.symbolic import symbolic_peaks, verify_at
 from onnxmem.symbolic_terms import BATCH, NoRows, SymbolicTerms
 from onnxmem.terms import Terms
 

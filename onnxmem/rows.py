@@ -18,15 +18,14 @@ if TYPE_CHECKING:
     from onnxmem.capacity import BatchLaw, BatchLimit
     from onnxmem.compute import Compute
     from onnxmem.coverage import Coverage
-    from onnxmem.memory import ActivationMemory
-    from onnxmem.memory.schedule import Schedule
     from onnxmem.recipe import Recipe
+    from onnxmem.rules_of_thumb import RulesOfThumb
     from onnxmem.runtimes import RuntimeMemory
-    from onnxmem.runtimes.torch import TorchMemory
+    from onnxmem.runtimes.ideal import ActivationMemory
+    from onnxmem.runtimes.ideal.schedule import Schedule
+    from onnxmem.runtimes.torch import PeakRange, TorchMemory
+    from onnxmem.runtimes.torch.folded import BatchNorms
     from onnxmem.settings import Settings
-    from onnxmem.training import PeakRange
-    from onnxmem.training.folded import BatchNorms
-    from onnxmem.training.rules_of_thumb import RulesOfThumb
 
 Row = dict[str, object]
 

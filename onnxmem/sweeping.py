@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.analysis import Analysis
-from onnxmem.memory.polynomials import largest
+from onnxmem.program.polynomials import largest
 from onnxmem.row_finding import symbolic_terms
 from onnxmem.symbolic_terms import SymbolicTerms
 from onnxmem.terms import Terms

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.escaping import printable
-from onnxmem.memory.polynomials import Polynomial, largest
-from onnxmem.memory.symbolic import SymbolicPeaks
+from onnxmem.program.polynomials import Polynomial, largest
+from onnxmem.runtimes.ideal.symbolic import SymbolicPeaks
 
 BATCH: Final = "batch"
 

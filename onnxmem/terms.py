@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from onnxmem import training as step
 from onnxmem.collecting import without_collection
-from onnxmem.memory import ActivationMemory, activation_memory, in_place_peak_bytes
-from onnxmem.memory import schedule as orders
 from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import type_conflicts
+from onnxmem.rules_of_thumb import ModelSize, per_sample
+from onnxmem.runtimes import torch as step
+from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, in_place_peak_bytes
+from onnxmem.runtimes.ideal import schedule as orders
 from onnxmem.sums import sum_known
-from onnxmem.training.rules_of_thumb import ModelSize, per_sample
 
 if TYPE_CHECKING:
-    from onnxmem.memory.schedule import Schedule
     from onnxmem.recipe import Recipe
+    from onnxmem.runtimes.ideal.schedule import Schedule
+    from onnxmem.runtimes.torch import TrainingMemory
     from onnxmem.settings import Settings
-    from onnxmem.training import TrainingMemory
 
 
 @dataclass(frozen=True, kw_only=True)

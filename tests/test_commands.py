@@ -16,10 +16,11 @@ from models_on_disk import MYSTERY, write_model
 from predicted_runtimes import runtime_of
 
 import onnxmem
-from onnxmem import recipe, training
+from onnxmem import recipe
 from onnxmem.commands import analyze as command
 from onnxmem.commands import main
 from onnxmem.findings import Finding
+from onnxmem.runtimes import torch as training
 
 Capture = pytest.CaptureFixture[str]
 RUNTIME_QUESTIONS = (

@@ -13,9 +13,9 @@ from onnx import checker
 from static_graphs import static_graph
 
 from onnxmem import Analysis, analyze
-from onnxmem.memory import tensor_lifetimes
-from onnxmem.memory.lifetimes import last_uses
 from onnxmem.program.lifetimes import Buffer, Lifetime, timeline
+from onnxmem.runtimes.ideal import tensor_lifetimes
+from onnxmem.runtimes.ideal.lifetimes import last_uses
 
 NUM_GRAPHS = 160
 

@@ -6,9 +6,9 @@ knows: it is neither a view nor in place, and its outputs have the shapes that t
 
 from graphs import graph_of
 
-from onnxmem.memory import buffer_lifetimes, tensor_lifetimes
 from onnxmem.model import Graph
 from onnxmem.program.lifetimes import Lifetime
+from onnxmem.runtimes.ideal import buffer_lifetimes, tensor_lifetimes
 
 
 def graph(text: str, opset: int = 21) -> Graph:

@@ -6,8 +6,8 @@ import onnx
 import pytest
 from graphs import graph_of
 
-from onnxmem.memory import ActivationMemory, LiveTensor, activation_memory
 from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.runtimes.ideal import ActivationMemory, LiveTensor, activation_memory
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

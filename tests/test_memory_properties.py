@@ -7,10 +7,10 @@ import oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.memory import ActivationMemory, activation_memory, buffer_lifetimes, read_scope
 from onnxmem.model import DType, Graph, Node, Role, Tensor
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Shape
+from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, buffer_lifetimes, read_scope
 
 SHAPES: tuple[Shape, ...] = ((2,), (3,), (5, 7), (1, 11), (), (0,))
 DTYPES = (DType.FLOAT32, DType.INT32, DType.FLOAT16, DType.UINT4)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from onnxmem import recipe, training
+from onnxmem import recipe
 from onnxmem.errors import UsageError
-from onnxmem.training.optimizers import OPTIMIZERS, optimizer_named
-from onnxmem.training.optimizers.scripts import each, in_turn, together
-from onnxmem.training.precision import precision_named
+from onnxmem.runtimes import torch as training
+from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, optimizer_named
+from onnxmem.runtimes.torch.optimizers.scripts import each, in_turn, together
+from onnxmem.runtimes.torch.precision import precision_named
 
 PROBED: dict[str, Any] = json.loads(
     (Path(__file__).parent / "data" / "optimizer_state.json").read_text(encoding="utf-8")

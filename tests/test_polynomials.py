@@ -5,10 +5,10 @@ from graphs import graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.memory.growth import Growth
-from onnxmem.memory.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
-from onnxmem.memory.primes import dims_of, prime_above, prime_up_to
 from onnxmem.model import Request
+from onnxmem.program.growth import Growth
+from onnxmem.program.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
+from onnxmem.program.primes import dims_of, prime_above, prime_up_to
 
 lines_of_two = st.lists(st.tuples(*(st.integers(-50, 50),) * 5), min_size=1, max_size=8)
 

@@ -8,7 +8,7 @@ from graphs import model_of
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, rows_of
 
 import onnxmem
-from onnxmem.memory.polynomials import polynomial
+from onnxmem.program.polynomials import polynomial
 from onnxmem.report.peak_rows import rows_section
 from onnxmem.report.terminal import render
 

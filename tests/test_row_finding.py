@@ -11,7 +11,7 @@ from static_graphs import static_graph
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
-from onnxmem.memory.polynomials import polynomial
+from onnxmem.program.polynomials import polynomial
 from onnxmem.question import Question
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.terms import Terms

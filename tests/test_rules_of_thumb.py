@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from onnxmem.training.rules_of_thumb import (
+from onnxmem.rules_of_thumb import (
     FORMULAS,
     ModelSize,
     RulesOfThumb,

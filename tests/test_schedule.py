@@ -10,8 +10,9 @@ import pytest
 from graphs import graph_of
 
 from onnxmem import analyze
-from onnxmem.memory import activation_memory, schedule
-from onnxmem.memory.schedule import (
+from onnxmem.model import Graph
+from onnxmem.runtimes.ideal import activation_memory, schedule
+from onnxmem.runtimes.ideal.schedule import (
     Problem,
     best_schedule,
     in_order,
@@ -19,8 +20,7 @@ from onnxmem.memory.schedule import (
     problem_of,
     scheduling,
 )
-from onnxmem.memory.schedule.problem import Step
-from onnxmem.model import Graph
+from onnxmem.runtimes.ideal.schedule.problem import Step
 
 MODELS = Path(__file__).parent.parent / "models"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
-from onnxmem.memory import activation_memory
-from onnxmem.memory.growth import Growth
-from onnxmem.memory.polynomials import Polynomial, polynomial
-from onnxmem.memory.sizes import Ends, UnprovenError
-from onnxmem.memory.symbolic import symbolic_peaks
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.program.growth import Growth
+from onnxmem.program.polynomials import Polynomial, polynomial
+from onnxmem.runtimes.ideal import activation_memory
+from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError
+from onnxmem.runtimes.ideal.symbolic import symbolic_peaks
 from onnxmem.sweeping import BatchFigures, sweep
 from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 

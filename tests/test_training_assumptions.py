@@ -12,9 +12,9 @@ import onnxmem
 from onnxmem.commands.training_options import add_training_options, recipe_from
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.report.terminal import render
-from onnxmem.training import PeakRange, TrainingMemory, training_memory
-from onnxmem.training.folded import BatchNorms
-from onnxmem.training.network import Network, network_of
+from onnxmem.runtimes.torch import PeakRange, TrainingMemory, training_memory
+from onnxmem.runtimes.torch.folded import BatchNorms
+from onnxmem.runtimes.torch.network import Network, network_of
 
 CONV = """
     agraph (float[2,3,5,5] x) => (float[2,11,3,3] y)

@@ -3,7 +3,7 @@
 import pytest
 from training_steps import happenings, sizes, step
 
-from onnxmem.training.heap import Kind, Phase
+from onnxmem.runtimes.torch.heap import Kind, Phase
 
 FORK = """
     agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {

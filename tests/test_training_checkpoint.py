@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from training_steps import happenings, recipe_of, step
 
 from onnxmem.errors import UsageError
-from onnxmem.training.checkpointing import every, schedules, units
-from onnxmem.training.heap import Phase
-from onnxmem.training.holdings import Holdings
-from onnxmem.training.network import network_of
-from onnxmem.training.recording import tape_of
-from onnxmem.training.tape import Tape
+from onnxmem.runtimes.torch.checkpointing import every, schedules, units
+from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.holdings import Holdings
+from onnxmem.runtimes.torch.network import network_of
+from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.runtimes.torch.tape import Tape
 
 WIDTHS = (7, 5, 3, 11, 2, 13)
 ROWS = 3

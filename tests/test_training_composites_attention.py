@@ -9,8 +9,8 @@ from training_steps import network, run_as, step
 
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.ops.spec import Call, Operand
-from onnxmem.training.composites import as_run
-from onnxmem.training.composites.framework import ATTENTION
+from onnxmem.runtimes.torch.composites import as_run
+from onnxmem.runtimes.torch.composites.framework import ATTENTION
 
 TEXT = """
     agraph (float[2,3,5,7] q, float[2,3,5,7] k, float[2,3,5,7] v, float[5,5] mask,

@@ -6,7 +6,7 @@ import pytest
 from graphs import model_of
 
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
-from onnxmem.training.folded import folded_layers, has_own_bias
+from onnxmem.runtimes.torch.folded import folded_layers, has_own_bias
 
 NET = """
     agraph (float[2,3,11,11] x) => (float y)

@@ -3,7 +3,7 @@
 import pytest
 from training_steps import happenings, sizes, step
 
-from onnxmem.training.heap import Block, Heap, Kind, Phase, StepTrace
+from onnxmem.runtimes.torch.heap import Block, Heap, Kind, Phase, StepTrace
 
 CHAIN = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {

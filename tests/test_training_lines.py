@@ -9,9 +9,9 @@ import onnxmem
 from onnxmem.capacity import batch_law
 from onnxmem.model import Graph
 from onnxmem.recipe import Recipe
-from onnxmem.training import training_memory
-from onnxmem.training.heap import Heap, Kind, Phase, StepTrace
-from onnxmem.training.lines import StepLines
+from onnxmem.runtimes.torch import training_memory
+from onnxmem.runtimes.torch.heap import Heap, Kind, Phase, StepTrace
+from onnxmem.runtimes.torch.lines import StepLines
 
 LAST = 128
 CHAIN = """
@@ -59,7 +59,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append((graph.tensors[graph.inputs[0]].shape or (0,))[0] or 0)
         return training_memory(graph, recipe)
 
-    monkeypatch.setattr("onnxmem.training.training_memory", walked)
+    monkeypatch.setattr("onnxmem.runtimes.torch.training_memory", walked)
     return found
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.recipe import Recipe
-from onnxmem.training import TrainingMemory, training_memory
+from onnxmem.runtimes.torch import TrainingMemory, training_memory
 
 FILE = Path(__file__).parent / "data" / "training_operators.json.gz"
 ROWS: dict[str, dict[str, Any]] = {

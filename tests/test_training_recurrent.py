@@ -4,10 +4,10 @@ import pytest
 from graphs import graph_of
 from training_steps import happenings, network, sizes, step
 
-from onnxmem.training import recurrent_layer
-from onnxmem.training.heap import Phase
-from onnxmem.training.packing import packed_weights
-from onnxmem.training.recurrent_layer import is_recurrent, layer_of
+from onnxmem.runtimes.torch import recurrent_layer
+from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.packing import packed_weights
+from onnxmem.runtimes.torch.recurrent_layer import is_recurrent, layer_of
 
 T, B, I, H = 3, 2, 5, 7  # noqa: E741 - as ONNX calls them
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

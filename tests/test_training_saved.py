@@ -8,10 +8,10 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.model.parameters import parameters
-from onnxmem.training.composites import as_run
-from onnxmem.training.precision import precision_named
-from onnxmem.training.recording import tape_of
-from onnxmem.training.tape import Tape
+from onnxmem.runtimes.torch.composites import as_run
+from onnxmem.runtimes.torch.precision import precision_named
+from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.runtimes.torch.tape import Tape
 
 
 def tape(text: str, precision: str = "fp32") -> Tape:

@@ -4,8 +4,8 @@ import pytest
 from training_steps import happenings, sizes, step
 
 from onnxmem.recipe import SHARDINGS
-from onnxmem.training import TrainingMemory
-from onnxmem.training.heap import Kind, Phase
+from onnxmem.runtimes.torch import TrainingMemory
+from onnxmem.runtimes.torch.heap import Kind, Phase
 
 WORLD = 3
 COUNTS = (35, 15, 33, 22, 26)

@@ -6,9 +6,9 @@ from graphs import graph_of
 
 from onnxmem.model import Graph
 from onnxmem.recipe import Recipe
-from onnxmem.training import TrainingMemory, training_memory
-from onnxmem.training.heap import Phase
-from onnxmem.training.network import Network, network_of
+from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.network import Network, network_of
 
 
 def recipe_of(**given: Any) -> Recipe:  # noqa: ANN401 - whatever a recipe takes

@@ -16,8 +16,8 @@ from typing import Any
 
 import onnxmem
 from onnxmem import Recipe
-from onnxmem.training import TrainingMemory
-from onnxmem.training.rules_of_thumb import FORMULAS, RulesOfThumb
+from onnxmem.rules_of_thumb import FORMULAS, RulesOfThumb
+from onnxmem.runtimes.torch import TrainingMemory
 
 TESTS = Path(__file__).parent.parent / "tests" / "data"
 GIVEN, NEW = TESTS / "training", TESTS / "training_new"

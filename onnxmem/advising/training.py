@@ -8,7 +8,7 @@ from onnxmem.advising.changes import with_recipe
 from onnxmem.advising.figures import Subject
 from onnxmem.advising.proposals import Idea, Price
 from onnxmem.compute import compute
-from onnxmem.training.memory import CheckpointOption
+from onnxmem.runtimes.torch.memory import CheckpointOption
 from onnxmem.units import format_count
 
 _OPTIMIZERS = ("adam8bit", "adafactor", "lion", "momentum", "sgd")

@@ -14,17 +14,17 @@ from onnxmem.errors import EXIT_OK
 from onnxmem.escaping import shortened
 from onnxmem.exporting.reordering import file_places, reordered
 from onnxmem.faults import fault_of
-from onnxmem.memory.schedule import (
+from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
+from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.report.order import render_gain
+from onnxmem.runtimes.ideal.schedule import (
     Schedule,
     best_schedule,
     in_order,
     onnxruntime_schedule,
     problem_of,
 )
-from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
-from onnxmem.model.files.file_window import FileWindow
-from onnxmem.model.given_names import refuse_unknown_names
-from onnxmem.report.order import render_gain
 
 _OWN_ORDER: Final = (
     "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "

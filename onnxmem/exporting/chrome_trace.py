@@ -12,8 +12,8 @@ from typing import Final
 from onnxmem.analysed import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.exporting.steps import live_bytes
-from onnxmem.training import TrainingMemory
-from onnxmem.training.heap import Kind, Phase, StepTrace
+from onnxmem.runtimes.torch import TrainingMemory
+from onnxmem.runtimes.torch.heap import Kind, Phase, StepTrace
 
 _PID: Final = 1
 _RUN_TID: Final = 1

@@ -15,11 +15,10 @@ from onnxmem.analysed import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.exporting.torch_replay import TorchReplay
 from onnxmem.exporting.torch_state import Frames, Held, Segment, TorchState
-from onnxmem.memory import ActivationMemory
 from onnxmem.model import Role
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings
-from onnxmem.training import TrainingMemory
-from onnxmem.training.heap import Event
+from onnxmem.runtimes.ideal import ActivationMemory
+from onnxmem.runtimes.torch import TorchMemory, TorchSettings, TrainingMemory
+from onnxmem.runtimes.torch.heap import Event
 
 _PROTOCOL: Final = 4
 """Of pickle: what the viewer's own reader knows."""

@@ -13,7 +13,7 @@ from onnxmem.fitting.searching import MOST_REPLAYS
 from onnxmem.fitting.verdicts import Demand
 from onnxmem.runtimes import torch
 from onnxmem.runtimes.assumed import Assumed, workspace_of
-from onnxmem.training import StepLines
+from onnxmem.runtimes.torch import StepLines
 
 if TYPE_CHECKING:
     from onnxmem.question import Question

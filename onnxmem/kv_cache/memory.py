@@ -14,9 +14,9 @@ from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.row import cache_row
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
-from onnxmem.memory import activation_memory
 from onnxmem.model import Graph
 from onnxmem.rows import Row
+from onnxmem.runtimes.ideal import activation_memory
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
 from onnxmem.terms import Terms, terms_of

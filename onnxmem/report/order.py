@@ -7,8 +7,8 @@ from onnxmem.report.lines import fact, figure
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
-    from onnxmem.memory.schedule import Schedule
     from onnxmem.model import Graph
+    from onnxmem.runtimes.ideal.schedule import Schedule
 
 
 def order_lines(schedule: "Schedule | None", name: str) -> list[str]:

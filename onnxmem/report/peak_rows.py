@@ -12,7 +12,7 @@ from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
-    from onnxmem.memory.polynomials import Polynomial
+    from onnxmem.program.polynomials import Polynomial
 
 _TITLE = "PEAK ROWS  "
 _LONGEST_LABEL = 22

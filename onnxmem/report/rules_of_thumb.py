@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from onnxmem.report.lines import figure
-from onnxmem.training.rules_of_thumb import FORMULAS, RulesOfThumb
+from onnxmem.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from onnxmem.report.sparklines import FEWEST, LABEL_WIDTH, row
 from onnxmem.report.timelines import step_timeline
 
 if TYPE_CHECKING:
-    from onnxmem.training import TrainingMemory
+    from onnxmem.runtimes.torch import TrainingMemory
 
 
 def step_rows(training: "TrainingMemory") -> list[str]:

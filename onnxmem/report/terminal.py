@@ -20,7 +20,7 @@ from onnxmem.units import format_bytes, format_count, plural
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
     from onnxmem.compute import Compute
-    from onnxmem.memory import ActivationMemory
+    from onnxmem.runtimes.ideal import ActivationMemory
 
 _LIVE_SHOWN = 8
 """Tensors of the peak that are listed; the others are one line."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.report.charts import Mark, Series
-from onnxmem.training.heap import Kind, Phase, StepTrace
+from onnxmem.runtimes.torch.heap import Kind, Phase, StepTrace
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis

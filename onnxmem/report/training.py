@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 from onnxmem.escaping import shortened
 from onnxmem.report.lines import fact, figure, law_text
-from onnxmem.training.heap import Kind
+from onnxmem.runtimes.torch.heap import Kind
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
-    from onnxmem.runtimes.torch import TorchMemory
-    from onnxmem.training import TrainingMemory
+    from onnxmem.runtimes.torch import TorchMemory, TrainingMemory
 
 
 def training_sections(analysis: "Analysis") -> list[list[str]]:

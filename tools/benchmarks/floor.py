@@ -21,9 +21,9 @@ from scale import chain
 
 from onnxmem import analyze
 from onnxmem.compute import compute
-from onnxmem.memory import activation_memory
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.parameters import parameters
+from onnxmem.runtimes.ideal import activation_memory
 
 ROUNDS = 5
 

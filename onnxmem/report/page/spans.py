@@ -7,8 +7,8 @@ from itertools import accumulate
 from onnxmem.analysis import Analysis
 from onnxmem.report.charts import Series
 from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
-from onnxmem.training import TrainingMemory
-from onnxmem.training.heap import Kind, Phase
+from onnxmem.runtimes.torch import TrainingMemory
+from onnxmem.runtimes.torch.heap import Kind, Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from onnxmem.report.page.figures import PEAK_PLACE
 from onnxmem.report.page.markup import Cell, section
 from onnxmem.report.page.stops import Stops
 from onnxmem.report.training import REMARKS
-from onnxmem.training.rules_of_thumb import FORMULAS
+from onnxmem.rules_of_thumb import FORMULAS
 
 _RUNTIME: Final = (
     ("requested peak", "requested_peak_bytes", "buffers at once in run 1"),

@@ -6,8 +6,8 @@ that it reads. Leaves are taken last index first, and at each node the producer 
 index first.
 """
 
-from onnxmem.memory.schedule.walks import reverse_dfs
 from onnxmem.model import Graph, Node
+from onnxmem.runtimes.ideal.schedule.walks import reverse_dfs
 from onnxmem.runtimes.onnxruntime.allocation.planning import runs, uses
 
 

@@ -1,0 +1,192 @@
+"""Peaks as polynomials in the dims of a model: the largest of a few rows.
+
+``max(256,000 x batch x sequence, 53,248 x batch x sequence + 4 x batch x sequence^2)``: each step's
+live bytes are a sum of sizes, each size is a polynomial in the dims that are free, and the peak is
+the largest of the steps'. Only rows that may be largest somewhere are kept.
+
+Sizes are read off the graph at two points (``growth``), which prove no polynomial where dims are
+computed: who asks holds them against more then. Where sizes are as read, the rows hold because:
+
+(a) which tensor is live when depends on the nodes alone, which are the same at every point;
+(b) which tensors share a buffer depends on the nodes, and on shapes that are equal (definition 4,
+    c 5): two dims are equal as polynomials, or nowhere, or at a few points, which are listed and
+    of which no row speaks.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from onnxmem.model import Graph, Role
+from onnxmem.ops.spec import Dims
+from onnxmem.program.growth import Growth
+from onnxmem.program.lifetimes import Lifetime
+from onnxmem.program.polynomials import Polynomial
+from onnxmem.runtimes.ideal import ActivationMemory
+from onnxmem.runtimes.ideal.lifetimes import last_uses
+from onnxmem.runtimes.ideal.sharing import buffer_lifetimes, candidates
+from onnxmem.runtimes.ideal.sizes import Ends, Life, Sizes, UnprovenError, sizes_of, verify
+
+# An enum's member takes twice as long to look up as a name of the module.
+_ACTIVATION: Final = Role.ACTIVATION
+
+Meeting = Mapping[int, int]
+"""Symbols by their place, and the numbers at which two dims are equal that are not elsewhere."""
+
+
+@dataclass(frozen=True)
+class SymbolicPeaks:
+    """The peaks of one graph wherever its symbols are 1 or more, but for a few points."""
+
+    graph: Graph
+    sizes: Sizes
+    lifetimes: tuple[Lifetime, ...]
+    """Of the buffers that tensors share."""
+    meetings: tuple[Meeting, ...]
+    """Points of which the rows of buffers that are shared do not speak."""
+
+    @cached_property
+    def in_place_peak_rows(self) -> tuple[Polynomial, ...]:
+        """Of the in-place peak (definition 4)."""
+        return self.sizes.rows(self._shared, len(self.graph.nodes))
+
+    @cached_property
+    def peak_rows(self) -> tuple[Polynomial, ...]:
+        """Of the liveness peak (definition 3)."""
+        return self.sizes.rows(self._alone, len(self.graph.nodes))
+
+    def naive(self, num_symbols: int) -> Polynomial:
+        """All tensors kept (definition 2)."""
+        return self.sizes.total((place for *_, place in self._alone), num_symbols)
+
+    def naive_in_place(self, num_symbols: int) -> Polynomial:
+        """All buffers kept (definition 4)."""
+        return self.sizes.total((place for *_, place in self._shared), num_symbols)
+
+    @cached_property
+    def _shared(self) -> list[Life]:
+        """The lives of buffers."""
+        places, lives = self.sizes.places, self.lifetimes
+        return [(life.start, life.stop, places[life.buffer.tensors[0]]) for life in lives]
+
+    @cached_property
+    def _alone(self) -> list[Life]:
+        """The lives of tensors."""
+        # Of what nodes make only activations have a size here: the others are weights.
+        uses, places = last_uses(self.graph), self.sizes.places
+        return [
+            (step, uses[name] + 1, places[name])
+            for step, node in enumerate(self.graph.nodes)
+            for name in node.outputs
+            if name in places
+        ]
+
+    def meets_at(self, numbers: Sequence[int]) -> bool:
+        """Whether a point is one of those of which the rows do not speak."""
+        return _meets(self.meetings, numbers)
+
+
+def symbolic_peaks(
+    ends: Ends, asked: Graph, numbers: Sequence[int], memory: ActivationMemory
+) -> SymbolicPeaks:
+    """Find the rows of a graph from its two ends, and from what it takes at the numbers asked.
+
+    :raises UnprovenError: a size is unknown or no polynomial, or lifetimes depend on the dims.
+    """
+    if any(node.subgraphs for node in asked.nodes):
+        message = "which subgraph takes most depends on the dims"
+        raise UnprovenError(message)
+    if not _same_nodes(ends.one, ends.far):
+        raise _other_nodes()
+    sizes, meetings = sizes_of(ends), tuple(_meetings(ends))
+    if _meets(meetings, ends.growth.primes):
+        message = "which tensors share a buffer depends on the dims"
+        raise UnprovenError(message)
+    if not _same_nodes(ends.one, asked):
+        raise _other_nodes()
+    lifetimes = tuple(buffer_lifetimes(ends.far)) if _meets(meetings, numbers) else memory.blocks
+    return SymbolicPeaks(asked, sizes, lifetimes, meetings)
+
+
+def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:
+    """Hold sizes against those of the graph at a point.
+
+    :raises UnprovenError: one differs, or the nodes do.
+    """
+    if not _same_nodes(peaks.graph, graph):
+        raise _other_nodes()
+    verify(peaks.sizes, graph, numbers)
+
+
+def _other_nodes() -> UnprovenError:
+    return UnprovenError("the nodes depend on the dims")
+
+
+def _same_nodes(one: Graph, other: Graph) -> bool:
+    if one.nodes is other.nodes:
+        return True
+    seams = ([(node.inputs, node.outputs) for node in each.nodes] for each in (one, other))
+    return next(seams) == next(seams) and one.tensors.keys() == other.tensors.keys()
+
+
+def _meets(meetings: Iterable[Meeting], numbers: Sequence[int]) -> bool:
+    return any(all(numbers[at] == n for at, n in meeting.items()) for meeting in meetings)
+
+
+def _meetings(ends: Ends) -> Iterator[Meeting]:
+    """Where a tensor may be written over another whose shape differs elsewhere."""
+    tensors, far = ends.one.tensors, ends.far.tensors
+    # A large graph has few shapes: one pair of names stands for all pairs of the same shapes.
+    pairs = {
+        (tensors[source].shape, far[source].shape, tensors[output].shape, far[output].shape): pair
+        for pair in candidates(ends.one)
+        for source, output in (pair,)
+        if tensors[source].role is _ACTIVATION
+    }
+    shapes = {(ends.shapes_of(source), ends.shapes_of(output)) for source, output in pairs.values()}
+    for (one, one_far), (other, other_far) in shapes:
+        if len(one) == len(other) and (one, one_far) != (other, other_far):
+            meeting = _meeting(ends.growth, (one, one_far), (other, other_far))
+            if meeting is not None:
+                yield meeting
+
+
+def _meeting(growth: Growth, one: tuple[Dims, Dims], other: tuple[Dims, Dims]) -> Meeting | None:
+    """The point at which two shapes are equal; ``None``: nowhere.
+
+    :raises UnprovenError: it is more than one point.
+    """
+    numbers: dict[int, int] = {}
+    for a, a_far, b, b_far in zip(*one, *other, strict=True):
+        dim, other_dim = growth.dim(a, a_far), growth.dim(b, b_far)
+        if dim is None or other_dim is None:
+            message = f"a dim that is {a:,} and {a_far:,} is no polynomial of the dims"
+            raise UnprovenError(message)
+        apart = dim + other_dim.times(-1)
+        if not apart.terms:
+            continue
+        root = _root(apart)
+        if root is None or numbers.setdefault(*root) != root[1]:
+            return None
+    return numbers
+
+
+def _root(apart: Polynomial) -> tuple[int, int] | None:
+    """The one symbol's number at which a difference is 0; ``None``: nowhere from 1 on.
+
+    :raises UnprovenError: it is more than one point.
+    """
+    from_one = apart.from_one().terms
+    signs = {coefficient > 0 for _, coefficient in from_one}
+    if len(signs) == 1 and not any(from_one[0][0]):
+        return None
+    places = {at for exponents, _ in apart.terms for at, power in enumerate(exponents) if power}
+    if len(places) > 1 or max(sum(exponents) for exponents, _ in apart.terms) > 1:
+        message = "where two shapes are equal is more than a few points"
+        raise UnprovenError(message)
+    (place,) = places
+    slope = apart.terms[-1][1]
+    fixed = apart.terms[0][1] if len(apart.terms) > 1 else 0
+    number, rest = divmod(-fixed, slope)
+    return (place, number) if rest == 0 and number > 0 else None

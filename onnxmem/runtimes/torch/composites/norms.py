@@ -1,0 +1,156 @@
+"""Normalisations that exporters write out: layer norm before opset 17, group norm."""
+
+from collections.abc import Iterator
+
+from onnxmem.model import Node
+from onnxmem.ops import lookup
+from onnxmem.runtimes.torch.axes import reduced_axes
+from onnxmem.runtimes.torch.composites.framework import VARIANCE
+from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
+
+_CHANNELS_AT = 1
+_STATISTICS = ("mean", "var")
+"""The last operands of BatchNormalization."""
+
+
+def layer_norms(sight: Sight) -> Iterator[Match]:
+    """Find ``(x - mean) / sqrt(mean((x - mean)^2) + eps)``, with its gain and shift if any."""
+    for division in sight.graph.nodes:
+        found = _centred_over_deviation(sight, division)
+        if found is None:
+            continue
+        data, nodes = found
+        if not _is_over_the_last_axes(sight, data, nodes):
+            continue
+        operands, rest = _gain_and_shift(sight, division.outputs[0])
+        axis = {"axis": -1}
+        yield Match(
+            (*nodes, division, *rest), lookup("LayerNormalization"), (data, *operands), (), axis
+        )
+
+
+def _centred_over_deviation(sight: Sight, division: Node) -> tuple[str, tuple[Node, ...]] | None:
+    """The data and the nodes before a Div that ends a layer norm."""
+    if division.onnx_op != "Div":
+        return None
+    centred, deviation = division.inputs
+    centring = sight.makers.get(centred)
+    root = sight.maker(deviation, "Sqrt")
+    added = None if root is None else sight.maker(root.inputs[0], "Add")
+    if root is None or added is None or centring is None or centring.onnx_op != "Sub":
+        return None
+    variance = next(
+        (node for name in added.inputs if (node := sight.maker(name, "ReduceMean"))), None
+    )
+    squaring = None if variance is None else sight.maker(variance.inputs[0], "Pow", "Mul")
+    mean = sight.maker(centring.inputs[1], "ReduceMean")
+    if variance is None or squaring is None or mean is None:
+        return None
+    if squaring.inputs[0] != centred or mean.inputs[0] != centring.inputs[0]:
+        return None
+    return mean.inputs[0], (mean, centring, squaring, variance, added, root)
+
+
+def _is_over_the_last_axes(sight: Sight, data: str, nodes: tuple[Node, ...]) -> bool:
+    """Whether both means are taken over the same last axes, as the framework's layer norm does."""
+    dims = sight.dims(data)
+    means = [node for node in nodes if node.onnx_op == "ReduceMean"]
+    if dims is None:
+        return False
+    axes = (reduced_axes(sight.graph, mean) or () for mean in means)
+    found = {tuple(sorted(axis % len(dims) for axis in each)) for each in axes}
+    return len(found) == 1 and next(iter(found)) in {
+        tuple(range(first, len(dims))) for first in range(len(dims))
+    }
+
+
+def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+    """The operands of the Mul and the Add by a weight that follow, and the nodes."""
+    operands: list[str] = []
+    nodes: list[Node] = []
+    for op_type in ("Mul", "Add"):
+        reader = sight.readers.get(name)
+        if reader is None or reader.onnx_op != op_type or sight.reads[name] != 1:
+            break
+        other = next((o for one, o in sight.operands(reader) if one == name), "")
+        if not other or not sight.is_weight(other):
+            break
+        operands.append(other)
+        nodes.append(reader)
+        name = reader.outputs[0]
+    return tuple(operands), tuple(nodes)
+
+
+def batch_norms(sight: Sight) -> Iterator[Match]:
+    """Find a BatchNormalization of which the file works out the statistics of the batch.
+
+    torch's symbolic_opset9.py writes them out where ``batch_norm`` has no running ones, as in
+    networks that standardize the weights of their convolutions.
+    """
+    for norm in sight.graph.nodes:
+        if norm.onnx_op != "BatchNormalization" or len(norm.inputs) != len(_STATISTICS) + 3:
+            continue
+        data, (mean, variance) = norm.inputs[0], norm.inputs[-len(_STATISTICS) :]
+        averaging = sight.maker(mean, "ReduceMean")
+        if averaging is None:
+            continue
+        varying = _variance(sight, variance, averaging.inputs[0])
+        laid_out = _laid_out(sight, averaging.inputs[0], data)
+        if varying and laid_out:
+            nodes = (*laid_out, averaging, *varying, norm)
+            given = dict(norm.attributes)
+            yield Match(nodes, norm.operator, norm.inputs[:3], (), given)
+
+
+def _variance(sight: Sight, name: str, data: str, reads: int = 1) -> tuple[Node, ...]:
+    """The nodes of ``mean((x - mean(x))^2)`` of some data; none if a tensor is made otherwise."""
+    average = sight.maker(name, "ReduceMean", reads=reads)
+    square = None if average is None else sight.maker(average.inputs[0], "Mul")
+    centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
+    mean = None if centred is None else sight.maker(centred.inputs[1], "ReduceMean")
+    if average is None or square is None or centred is None or mean is None:
+        return ()
+    if len(set(square.inputs)) > 1 or {centred.inputs[0], mean.inputs[0]} != {data}:
+        return ()
+    return mean, centred, square, average
+
+
+def variances(sight: Sight) -> Iterator[Match]:
+    """Find ``mean((x - mean(x))^2)``, which the framework works out from ``x`` alone."""
+    for average in sight.graph.nodes:
+        square = sight.maker(average.inputs[0], "Mul") if average.onnx_op == "ReduceMean" else None
+        centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
+        if centred is None:
+            continue
+        data, (name,) = centred.inputs[0], average.outputs
+        if nodes := _variance(sight, name, data, reads=sight.reads[name]):
+            yield Match(nodes, VARIANCE, (data,))
+
+
+def _laid_out(sight: Sight, name: str, data: str) -> tuple[Node, ...]:
+    """The nodes that lay data out with its channels last: a Transpose of a Reshape."""
+    turned = sight.maker(name, "Transpose", reads=3)
+    flat = None if turned is None else sight.maker(turned.inputs[0], "Reshape")
+    if turned is None or flat is None or flat.inputs[0] != data:
+        return ()
+    return flat, turned
+
+
+def group_norms(sight: Sight) -> Iterator[Match]:
+    """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with the gain and shift of channels."""
+    for node in sight.graph.nodes:
+        if node.onnx_op != "InstanceNormalization":
+            continue
+        before = sight.maker(node.inputs[0], "Reshape")
+        after = sight.readers.get(node.outputs[0])
+        if before is None or after is None or after.onnx_op != "Reshape":
+            continue
+        grouped, data = sight.dims(node.inputs[0]), before.inputs[0]
+        if grouped is None or sight.dims(after.outputs[0]) != sight.dims(data):
+            continue
+        operands, rest = _gain_and_shift(sight, after.outputs[0])
+        if len(operands) != 2:  # noqa: PLR2004 - group norm has both
+            continue
+        groups = {"num_groups": grouped[_CHANNELS_AT]}
+        operator = lookup("GroupNormalization")
+        yield Match((before, node, after, *rest), operator, (data, *operands), (), groups)
