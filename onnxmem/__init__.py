@@ -25,12 +25,13 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.late import late
 from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
+from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis, analyze
-    from onnxmem.exporting import to_metrics
-    from onnxmem.registry.many import analyze_many
-    from onnxmem.sweeping import sweep
+    from onnxmem.api import Analysis, analyze
+    from onnxmem.collection.many import analyze_many
+    from onnxmem.decisions.sweep import sweep
+    from onnxmem.export import to_metrics
 
 __all__ = [
     "Analysis",
@@ -44,15 +45,13 @@ __all__ = [
     "to_metrics",
 ]
 
-__version__ = "0.1.0"
-
 __getattr__ = late(
     __name__,
     {
-        "onnxmem.analysis": ("Analysis", "analyze"),
-        "onnxmem.exporting": ("to_metrics",),
-        "onnxmem.registry.many": ("analyze_many",),
-        "onnxmem.sweeping": ("sweep",),
+        "onnxmem.api": ("Analysis", "analyze"),
+        "onnxmem.export": ("to_metrics",),
+        "onnxmem.collection.many": ("analyze_many",),
+        "onnxmem.decisions.sweep": ("sweep",),
     },
 )
 

@@ -5,7 +5,7 @@ The package has taken the current folder off ``sys.path`` by now, before its own
 
 import sys
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

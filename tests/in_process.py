@@ -15,7 +15,7 @@ from onnxmem.children import JSON, ChildLimits
 
 _CALLERS = (
     "onnxmem.measure.measuring",
-    "onnxmem.measure.model_on_disk",
+    "onnxmem.runtimes.onnxruntime.session_files.model_on_disk",
     "onnxmem.runtimes.onnxruntime.session_graph.opening",
 )
 

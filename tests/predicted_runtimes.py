@@ -10,11 +10,11 @@ from typing import Any
 
 from graphs import graph_of
 
-from onnxmem.measure.options import SessionOptions
 from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 NODE = graph_of("agraph (float[7] x) => (float[7] y) { [relu] y = Relu(x) }").nodes[0]
 """Where the peak is."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onnxmem import Analysis
-from onnxmem.registry.task import Render, Task
+from onnxmem.collection.task import Render, Task
 
 
 def tasks_of(names: Sequence[str], render: Render | None = None) -> list[Task]:

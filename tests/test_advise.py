@@ -14,11 +14,10 @@ from predicted_runtimes import OWN, choice_of, runtime_of
 from session_graphs import GAP, gap_session, session_of
 
 from onnxmem import Settings
-from onnxmem.commands import advise as command
-from onnxmem.commands import main
+from onnxmem.cli import advise as command
+from onnxmem.cli import main
 from onnxmem.errors import ModelFileError
 from onnxmem.findings import Finding
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import ModelFile
 from onnxmem.report.advice import first_line, render_advice
 from onnxmem.runtimes import Advice, Choice
@@ -26,6 +25,7 @@ from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
 from onnxmem.runtimes.onnxruntime.packing import Packing
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
 DEFAULT = SessionOptions()

@@ -13,13 +13,13 @@ import pytest
 from models_on_disk import HOSTILE, write_model
 from session_graphs import GAP
 
-from onnxmem.advising import Budget, advised, settled
-from onnxmem.advising.emitting.triton_config import triton_config
-from onnxmem.commands import main
-from onnxmem.measure.options import SessionOptions
+from onnxmem.analysis.request import Question
+from onnxmem.cli import main
+from onnxmem.decisions.advise import Budget, advised, settled
+from onnxmem.decisions.advise.emitting.triton_config import triton_config
 from onnxmem.model import load, prepare
-from onnxmem.question import Question
 from onnxmem.runtimes import advise
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]

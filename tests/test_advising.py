@@ -12,15 +12,15 @@ from graphs import model_of
 from models_on_disk import CONVNET, MYSTERY, write_model
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxmem.advising import Advised, Budget, Figure, Price, Proposal, advised
-from onnxmem.advising.contents import twins
-from onnxmem.advising.figures import Subject, bytes_of
-from onnxmem.advising.meeting import followed, meet
-from onnxmem.advising.proposals import Idea
-from onnxmem.advising.training import _all_but_the_last
-from onnxmem.commands import main
+from onnxmem.analysis.request import Question
+from onnxmem.cli import main
+from onnxmem.decisions.advise import Advised, Budget, Figure, Price, Proposal, advised
+from onnxmem.decisions.advise.contents import twins
+from onnxmem.decisions.advise.figures import Subject, bytes_of
+from onnxmem.decisions.advise.meeting import followed, meet
+from onnxmem.decisions.advise.proposals import Idea
+from onnxmem.decisions.advise.training import _all_but_the_last
 from onnxmem.model import ModelFile, load, prepare
-from onnxmem.question import Question
 from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 

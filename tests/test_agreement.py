@@ -16,7 +16,7 @@ from in_process import work_here
 from models_on_disk import CONVNET, write_model
 
 import onnxmem
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.faults import fault_of
 
 Capture = pytest.CaptureFixture[str]

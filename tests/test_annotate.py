@@ -13,10 +13,10 @@ from graphs import model_of
 from models_on_disk import MYSTERY, write_model
 
 import onnxmem
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.errors import ModelFileError
-from onnxmem.exporting import annotated
-from onnxmem.exporting import annotating as annotating_room
+from onnxmem.export import annotated
+from onnxmem.export import annotating as annotating_room
 
 READER = Path(__file__).parent / "data" / "netron" / "read.mjs"
 INLINE = """<ir_version: 10, opset_import: ["" : 21], producer_name: "tests">

@@ -16,7 +16,7 @@ from hostile.not_models import whole
 
 PROGRAM = """
 import json, os, sys
-from onnxmem.commands import main
+from onnxmem.cli import main
 commands, warming = json.load(sys.stdin)
 for words in warming:
     main(words)

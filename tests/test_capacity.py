@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.capacity import BatchLaw, batch_law
+from onnxmem.analysis.scaling.capacity import BatchLaw, batch_law
 
 
 def affine(fixed_bytes: int, bytes_per_sample: int) -> Callable[[int], int]:

@@ -12,10 +12,10 @@ from models_on_disk import CONVNET
 from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.allocators.caching.allocator import OutOfMemoryError
-from onnxmem.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
-from onnxmem.fitting.answering import Holdings
-from onnxmem.fitting.searching import Search, largest_fitting
-from onnxmem.fitting.verdicts import Demand
+from onnxmem.analysis.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
+from onnxmem.analysis.fitting.answering import Holdings
+from onnxmem.analysis.fitting.searching import Search, largest_fitting
+from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.torch import TorchSettings, replay
 from onnxmem.settings import Settings

@@ -13,13 +13,13 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.checking import Budget, Checkup, Growth, read_growth, read_percent
-from onnxmem.checking.checking import Gate
-from onnxmem.checking.patterns import matches
-from onnxmem.commands import main
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.json_row import Failure
+from onnxmem.cli import main
+from onnxmem.decisions.check import Budget, Checkup, Growth, read_growth, read_percent
+from onnxmem.decisions.check.checking import Gate
+from onnxmem.decisions.check.patterns import matches
 from onnxmem.errors import UsageError
-from onnxmem.fitting import Verdict
-from onnxmem.rows import Failure
 
 Capture = pytest.CaptureFixture[str]
 PEAK = 34_728

@@ -15,7 +15,7 @@ import yaml
 from jsonschema import Draft7Validator
 from models_on_disk import write_model
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 ROOT = Path(__file__).parent.parent
 SCHEMA = Path(__file__).parent / "data" / "schemas" / "github-actions.json"

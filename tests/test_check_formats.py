@@ -14,10 +14,10 @@ from golden_text import assert_golden
 from jsonschema import Draft4Validator, Draft202012Validator
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.checking import Budget, Check, CheckedModel, Checkup, Figure, Growth, Held
-from onnxmem.commands import main
-from onnxmem.commands.check_options import FORMATS as OFFERED
-from onnxmem.fitting import Verdict
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.cli import main
+from onnxmem.cli.check_options import FORMATS as OFFERED
+from onnxmem.decisions.check import Budget, Check, CheckedModel, Checkup, Figure, Growth, Held
 from onnxmem.report.check import FORMATS
 from onnxmem.report.check.github import render as annotations
 from onnxmem.report.check.markdown import MARKER, MOST_BYTES, code

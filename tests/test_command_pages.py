@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from onnxmem.commands import main
-from onnxmem.commands.parsers import PARSERS
+from onnxmem.cli import main
+from onnxmem.cli.parsers import PARSERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "commands"

@@ -17,8 +17,8 @@ from predicted_runtimes import runtime_of
 
 import onnxmem
 from onnxmem import recipe
-from onnxmem.commands import analyze as command
-from onnxmem.commands import main
+from onnxmem.cli import analyze as command
+from onnxmem.cli import main
 from onnxmem.findings import Finding
 from onnxmem.runtimes import torch as training
 
@@ -368,7 +368,7 @@ def test_the_command_line_offers_what_training_knows() -> None:
 def test_answers_without_a_model_import_nothing_heavy(line: str) -> None:
     program = f"""
 import atexit, sys
-from onnxmem.commands import main
+from onnxmem.cli import main
 heavy = {{"onnx", "numpy", "networkx", "rich", "onnxruntime", "onnxmem.model", "psutil"}}
 atexit.register(lambda: print(sorted(heavy & set(sys.modules)), file=sys.stderr))
 main({line.split()!r})
@@ -377,9 +377,7 @@ main({line.split()!r})
 
 
 def test_a_pipe_needs_no_rich() -> None:
-    program = (
-        "import sys, onnxmem.commands as c; c.main(['net.onnx']); sys.exit('rich' in sys.modules)"
-    )
+    program = "import sys, onnxmem.cli as c; c.main(['net.onnx']); sys.exit('rich' in sys.modules)"
     assert python("-c", program).returncode == 0
 
 
@@ -391,7 +389,7 @@ def test_python_dash_m() -> None:
 def test_a_reader_that_goes_away_is_no_fault() -> None:
     program = """
 import os, sys
-from onnxmem.commands import main
+from onnxmem.cli import main
 reading, writing = os.pipe()
 os.close(reading)
 os.dup2(writing, 1)
@@ -415,7 +413,7 @@ def test_a_terminal_without_unicode_gets_the_report(folder: Path) -> None:
         "utf8=0",
         "-c",
         "import sys; sys.stdout.reconfigure(encoding='ascii')\n"
-        "from onnxmem.commands import main; sys.exit(main(['gr\\xf6\\xdfe.onnx']))",
+        "from onnxmem.cli import main; sys.exit(main(['gr\\xf6\\xdfe.onnx']))",
     )
     assert done.returncode == 0
     assert done.stdout.startswith(r"gr\xf6\xdfe.onnx  5 nodes")
@@ -462,7 +460,7 @@ FORMS = (
     ("diff net.onnx net.onnx", "x.json", '{\n "schema": "onnxmem.diff"'),
     ("diff net.onnx net.onnx", "x.html", "<!DOCTYPE html>"),
     ("explain held", "x.json", '{\n "schema": "onnxmem.explain"'),
-    ("devices T4", "x.json", '{\n "schema": "onnxmem.devices"'),
+    ("devices T4", "x.json", '{\n "schema": "onnxmem.decisions.devices"'),
     ("advise net.onnx --train", "x.json", '{\n "schema": "onnxmem.advice"'),
     ("export net.onnx --format metrics", "x.json", "{"),
 )

@@ -2,7 +2,7 @@
 
 from graphs import graph_of
 
-from onnxmem.compute import compute
+from onnxmem.analysis.compute import compute
 
 
 def test_a_matrix_product_with_a_weight_and_an_activation() -> None:

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.coverage import Coverage, coverage, model_findings
+from onnxmem.analysis.coverage import Coverage, coverage, model_findings
 from onnxmem.findings import Finding
 from onnxmem.model import Graph, build, load, prepare
 from onnxmem.model.binding import Request

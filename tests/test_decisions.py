@@ -16,7 +16,6 @@ from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Request, load
 from onnxmem.model.given_values import GivenValueError, given_values
@@ -30,6 +29,7 @@ from onnxmem.runtimes.onnxruntime.scratch import Scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import MAX_ITERATIONS
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.values import GivenValue, Values, parse_values, read_values
 
 RATE = """agraph (float[7] x, int64 sr) => (y) <int64 k = {16000}> {

@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator
 from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 
 import onnxmem
-from onnxmem.commands import main
-from onnxmem.diffing import diff
-from onnxmem.snapshots import LayerSize, LiveBlock, Peak, Snapshot, snapshot
+from onnxmem.cli import main
+from onnxmem.decisions.diff.diffing import diff
+from onnxmem.decisions.diff.snapshots import LayerSize, LiveBlock, Peak, Snapshot, snapshot
 
 Capture = pytest.CaptureFixture[str]
 SCHEMA = Draft202012Validator(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.report import diff_page as page_room
 
 Capture = pytest.CaptureFixture[str]

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from graphs import model_of
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 # wf 512 * 1024 * 4 B, y 8 * 1024 * 4 B
 INT4 = """agraph (float[8,512] x) => (float[8,1024] y) <int4[512,1024] w, float scale> {

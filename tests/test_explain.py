@@ -16,9 +16,11 @@ from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.commands import main
-from onnxmem.errors import ShapeError
-from onnxmem.explaining import (
+from onnxmem.analysis.fitting import Reach, Verdict, question_of
+from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.request import Question
+from onnxmem.cli import main
+from onnxmem.decisions.explain import (
     Inquest,
     Metric,
     OutOfMemory,
@@ -32,10 +34,8 @@ from onnxmem.explaining import (
     read_message,
     value_of,
 )
-from onnxmem.fitting import Reach, Verdict, question_of
-from onnxmem.question import Question
+from onnxmem.errors import ShapeError
 from onnxmem.report.explain import render_message
-from onnxmem.rows import Row
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onnxmem.explaining import Sizes, read_message
+from onnxmem.decisions.explain import Sizes, read_message
 
 MIB, GIB = 2**20, 2**30
 

@@ -10,10 +10,10 @@ import pytest
 from exported import IF_MODEL, analysis_of, exported, hostile_analysis, hostile_model, saved
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.commands import main
-from onnxmem.commands.export_options import BINARY, FORMATS, OF_A_RUN
+from onnxmem.cli import main
+from onnxmem.cli.export_options import BINARY, FORMATS, OF_A_RUN
 from onnxmem.errors import UsageError
-from onnxmem.exporting import EXPORTERS, to_metrics
+from onnxmem.export import EXPORTERS, to_metrics
 from onnxmem.recipe import Recipe
 
 TEXTS = [name for name in FORMATS if name not in BINARY | {"ort-node-stats"}]

@@ -12,9 +12,9 @@ from models_on_disk import MYSTERY
 
 import onnxmem
 from onnxmem.children import ChildFault, ChildLimits
-from onnxmem.exporting.murmur import murmur3_x86_128
-from onnxmem.exporting.node_accounting import node_key
-from onnxmem.measure.model_on_disk import on_disk, runnable
+from onnxmem.export.murmur import murmur3_x86_128
+from onnxmem.export.node_accounting import node_key
+from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import on_disk, runnable
 
 MODELS = Path(__file__).parent.parent / "models"
 HEAD = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"

@@ -11,7 +11,7 @@ from exported import analysis_of, exported, hostile_analysis
 from models_on_disk import MYSTERY
 
 import onnxmem
-from onnxmem.exporting.torch_snapshot import torch_snapshot
+from onnxmem.export.torch_snapshot import torch_snapshot
 from onnxmem.runtimes.torch.heap import Phase
 
 _INTEGER = {"type": "integer", "minimum": 0}

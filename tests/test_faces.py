@@ -17,8 +17,8 @@ from graphs import model_of
 from pages import data_of
 
 import onnxmem
-from onnxmem import fitting
-from onnxmem.commands import main
+from onnxmem.analysis import fitting
+from onnxmem.cli import main
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, parse_size
 

@@ -12,10 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.commands import main
-from onnxmem.devices import catalogue
-from onnxmem.errors import UsageError
-from onnxmem.fitting import (
+from onnxmem.analysis.fitting import (
     ACCURACIES,
     BASES,
     Answer,
@@ -31,9 +28,12 @@ from onnxmem.fitting import (
     largest_fitting,
     question_of,
 )
-from onnxmem.fitting.holding import held_by
-from onnxmem.fitting.searching import crossing
-from onnxmem.fitting.verdicts import Accuracy
+from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.analysis.fitting.verdicts import Accuracy
+from onnxmem.cli import main
+from onnxmem.decisions.devices import catalogue
+from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 

@@ -18,6 +18,7 @@ SVG_TAGS = {"svg", "title", "desc", "text", "path", "g", "rect", "circle"}
 
 def shown(analysis: onnxmem.Analysis) -> ET.Element:
     html = analysis._repr_html_()
+    assert html is not None
     assert len(html) < 100_000
     assert html.isprintable()
     root = ET.fromstring(html)  # noqa: S314 - our own, and without entities of its own

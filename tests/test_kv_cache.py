@@ -23,8 +23,9 @@ from kv_cache_graphs import (
 )
 
 from onnxmem import Analysis, analyze
+from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
-from onnxmem.kv_cache import CacheMemory, Course, Holds, KvCache, Step, find_cache, numbers_at
+from onnxmem.kv_cache import Course, Holds, KvCache, Step, find_cache, numbers_at
 from onnxmem.kv_cache.names import label_of
 from onnxmem.kv_cache.operators import SLOTS
 from onnxmem.model import ModelFile, prepare

@@ -12,23 +12,13 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 
 from onnxmem import analyze
-from onnxmem.commands import main
-from onnxmem.fitting import (
-    ACCURACIES,
-    Basis,
-    ContextRow,
-    Contexts,
-    Fleet,
-    Reach,
-    Setup,
-    contexts_of,
-    fit_at,
-    question_of,
-)
-from onnxmem.fitting.holding import held_by
-from onnxmem.fitting.searching import crossing
+from onnxmem.analysis.fitting import ACCURACIES, Basis, Fleet, Reach, Setup, question_of
+from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.analysis.request import Question
+from onnxmem.cli import main
+from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache import Step
-from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section
 from onnxmem.report.kv_cache import cache_sections
 from onnxmem.report.terminal import render

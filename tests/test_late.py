@@ -13,12 +13,12 @@ from onnxmem.late import late
 
 PACKAGES = (
     "onnxmem",
-    "onnxmem.devices",
-    "onnxmem.fitting",
+    "onnxmem.decisions.devices",
+    "onnxmem.analysis.fitting",
     "onnxmem.kv_cache",
     "onnxmem.measure",
     "onnxmem.runtimes.ideal.schedule",
-    "onnxmem.registry",
+    "onnxmem.collection",
     "onnxmem.report",
     "onnxmem.report.charts",
     "onnxmem.runtimes",
@@ -33,15 +33,15 @@ NOT_NEEDED = (
     "onnxmem.report.page.model_page",
     "onnxmem.measure.measuring",
     "onnxmem.runtimes.ideal.schedule.searching",
-    "onnxmem.fitting.holding",
-    "onnxmem.devices.reading",
+    "onnxmem.analysis.fitting.holding",
+    "onnxmem.decisions.devices.reading",
     "onnxmem.kv_cache.cache",
-    "onnxmem.kv_cache.memory",
+    "onnxmem.analysis.cache_memory",
     "onnxmem.measure.measurement",
     "onnxmem.runtimes.ideal.schedule.schedule",
-    "onnxmem.registry.cache",
-    "onnxmem.registry.summary",
-    "onnxmem.registry.workers",
+    "onnxmem.collection.cache",
+    "onnxmem.collection.summary",
+    "onnxmem.collection.workers",
     "onnxmem.report.charts.series",
     "onnxmem.report.kv_cache",
     "onnxmem.report.training",
@@ -79,7 +79,7 @@ def test_what_is_late_is_listed() -> None:
 
 def test_a_report_imports_no_room_that_it_does_not_enter() -> None:
     code = (
-        "import sys\nfrom onnxmem.commands import main\n"
+        "import sys\nfrom onnxmem.cli import main\n"
         f"main([{str(MODEL)!r}])\n"
         f"print([name for name in {NOT_NEEDED} if name in sys.modules], file=sys.stderr)"
     )

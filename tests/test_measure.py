@@ -20,9 +20,9 @@ from onnxmem.measure import measuring, model_on_disk, settings
 from onnxmem.measure.inputs_file import InputsFileError
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 SAID: dict[str, dict[str, JSON]] = {
     "trace_first_run": {

@@ -14,18 +14,18 @@ from measured_runs import MEASUREMENT
 from models_on_disk import write_model
 from predicted_runtimes import runtime_of
 
-from onnxmem.commands import main
-from onnxmem.commands import measure as command
-from onnxmem.commands.measure_options import measure_parser
+from onnxmem.analysis.measured import Predicted
+from onnxmem.cli import main
+from onnxmem.cli import measure as command
+from onnxmem.cli.measure_options import measure_parser
 from onnxmem.errors import MissingFileError, UsageError
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import STEPS, MeasureSettings
-from onnxmem.measured import Predicted
 from onnxmem.model import ModelFile, Request
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes import RuntimeMemory, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
 

@@ -16,7 +16,7 @@ from models_on_disk import CONVNET
 from onnx.numpy_helper import to_array
 
 from onnxmem.errors import ShapeError
-from onnxmem.measure import device_memory, machine, process_memory
+from onnxmem.measure import device_memory, process_memory
 from onnxmem.measure.feeds import fed_values, feeds_of
 from onnxmem.measure.inputs_file import (
     InputsFileError,
@@ -25,12 +25,17 @@ from onnxmem.measure.inputs_file import (
     read_headers,
     read_settings,
 )
-from onnxmem.measure.node_names import has_own_names, name_nodes
-from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
 from onnxmem.measure.run_request import Feed
-from onnxmem.measure.runnable import write_runnable
 from onnxmem.model import BoundModel, ModelFile, Prepared, Request, build, prepare
 from onnxmem.model.given_values import GivenValueError
+from onnxmem.runtimes.onnxruntime.session_files import machine
+from onnxmem.runtimes.onnxruntime.session_files.node_names import has_own_names, name_nodes
+from onnxmem.runtimes.onnxruntime.session_files.refusals import (
+    RefusedError,
+    refuse_data_elsewhere,
+    refuse_other_dims,
+)
+from onnxmem.runtimes.onnxruntime.session_files.runnable import write_runnable
 
 
 def bound_of(text: str, request: Request | None = None) -> tuple[Prepared, BoundModel]:

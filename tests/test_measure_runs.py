@@ -23,11 +23,11 @@ from onnxmem.findings import Finding
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.measure.storing import store_inputs
 from onnxmem.model import Request
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.measure

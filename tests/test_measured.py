@@ -7,17 +7,17 @@ import pytest
 from measured_runs import MEASUREMENT
 from predicted_runtimes import FIGURES, NODE, runtime_of
 
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measured import (
+from onnxmem.analysis.measured import (
     FIGURES as COMPARED,
 )
-from onnxmem.measured import (
+from onnxmem.analysis.measured import (
     Predicted,
     error_percent,
     measured_row,
     node_rows,
     predicted_by,
 )
+from onnxmem.measure.measurement import Measurement
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 MODELS = Path(__file__).parent.parent / "models"
 EXPECTED: dict[str, dict[str, Any]] = json.loads((MODELS / "expected.json").read_text())

@@ -11,7 +11,6 @@ from onnx import numpy_helper
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import ModelFile, Request, load, prepare
 from onnxmem.runtimes import RuntimeQuestion, predict
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU
@@ -20,6 +19,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_c
 from onnxmem.runtimes.onnxruntime.packing import packing
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 PACKED = 4 * 7 * 16
 """Bytes of a packed float[7,11]: panels of 16 columns."""

@@ -10,7 +10,6 @@ from in_process import work_here
 from onnxmem.allocators.bfc_arena import Arena, ArenaOptions
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Graph, Node
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
@@ -18,6 +17,7 @@ from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session,
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import sorted_graph
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 K = 1024
 A = 3772

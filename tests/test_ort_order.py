@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Graph
 from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 CHAIN = "agraph (float[2] x) => (c) { a = Exp(x)  b = Neg(a)  c = Abs(b) }"
 DIAMOND = """agraph (float[2] x) => (d) {

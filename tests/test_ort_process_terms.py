@@ -9,7 +9,6 @@ from onnx import numpy_helper
 from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import Arena
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
@@ -27,6 +26,7 @@ from onnxmem.runtimes.onnxruntime.process import (
 )
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MIB = 1 << 20
 

@@ -9,9 +9,8 @@ from models_on_disk import CONVNET
 from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import Arena
-from onnxmem.fitting import Basis, Setup, fit, question_of
-from onnxmem.fitting.answering import Holdings
-from onnxmem.measure.options import SessionOptions
+from onnxmem.analysis.fitting import Basis, Setup, fit, question_of
+from onnxmem.analysis.fitting.answering import Holdings
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.opened import Opened
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan
@@ -20,6 +19,7 @@ from onnxmem.runtimes.onnxruntime.memory import KERNELS
 from onnxmem.runtimes.onnxruntime.prediction import Replay, ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.scratch import Scratch
 from onnxmem.runtimes.onnxruntime.session_lines import SessionLines
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
 MIB = 2**20

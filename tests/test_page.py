@@ -15,10 +15,10 @@ from measured_runs import MEASUREMENT
 from pages import chain, data_of, figures, read
 
 from onnxmem import Analysis, analyze
-from onnxmem.capacity import LARGEST_BATCH
-from onnxmem.commands import main
-from onnxmem.fitting import Reach
-from onnxmem.measured import predicted_by
+from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.measured import predicted_by
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.cli import main
 from onnxmem.recipe import Recipe
 from onnxmem.report.page import stops as stops_room
 from onnxmem.report.page.envelope import envelope, peak_laws

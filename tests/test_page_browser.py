@@ -17,8 +17,8 @@ import pytest
 from pages import chain, data_of
 
 from onnxmem import Analysis, analyze
-from onnxmem.commands import main
-from onnxmem.layers import layers
+from onnxmem.analysis.layers import layers
+from onnxmem.cli import main
 from onnxmem.report.page.figures import figures_of
 from onnxmem.report.page.model_page import render_page
 from onnxmem.units import format_bytes, format_count

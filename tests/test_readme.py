@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

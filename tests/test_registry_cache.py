@@ -12,12 +12,12 @@ from registry_tasks import tasks_of
 
 import onnxmem
 from onnxmem import Recipe
-from onnxmem.commands import main
+from onnxmem.cli import main
+from onnxmem.collection import cache as room
+from onnxmem.collection.cache import Cache, content_hash, open_cache
+from onnxmem.collection.task import Outcome, Render, work
 from onnxmem.errors import ModelFileError, UsageError
 from onnxmem.findings import Finding
-from onnxmem.registry import cache as room
-from onnxmem.registry.cache import Cache, content_hash, open_cache
-from onnxmem.registry.task import Outcome, Render, work
 from onnxmem.report.terminal import render
 
 

@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from models_on_disk import MYSTERY, write_model
 
 import onnxmem
-from onnxmem.commands import main, progress
-from onnxmem.commands.progress import Counter, counter
+from onnxmem.cli import main, progress
+from onnxmem.cli.progress import Counter, counter
 
 Capture = pytest.CaptureFixture[str]
 
@@ -179,7 +179,7 @@ def test_a_list_and_a_folder_without_models(capsys: Capture) -> None:
 def test_a_reader_that_goes_away_ends_the_work() -> None:
     program = """
 import os, sys
-from onnxmem.commands import main
+from onnxmem.cli import main
 reading, writing = os.pipe()
 os.close(reading)
 os.dup2(writing, 1)
@@ -231,7 +231,7 @@ def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     program = """
 import sys
 from onnxmem import report
-from onnxmem.commands import main
+from onnxmem.cli import main
 from registry_tasks import endless
 report.render = endless
 sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))

@@ -17,14 +17,14 @@ from models_on_disk import MYSTERY, write_model
 from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
-from onnxmem import registry
+from onnxmem import collection
+from onnxmem.collection import many, processes, workers
+from onnxmem.collection.many import analyze_many, outcomes
+from onnxmem.collection.order import run_on
+from onnxmem.collection.task import Outcome, Task
+from onnxmem.collection.workers import WorkersError, run_in_workers, serve
 from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
 from onnxmem.faults import fault_of
-from onnxmem.registry import many, processes, workers
-from onnxmem.registry.many import analyze_many, outcomes
-from onnxmem.registry.order import run_on
-from onnxmem.registry.task import Outcome, Task
-from onnxmem.registry.workers import WorkersError, run_in_workers, serve
 
 
 @pytest.fixture(autouse=True)
@@ -312,7 +312,7 @@ def test_processes_are_for_those_who_have_enough_to_do(
         asked.append(jobs)
         yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
 
-    monkeypatch.setattr(registry, "run_in_workers", in_workers)
+    monkeypatch.setattr(collection, "run_in_workers", in_workers)
     monkeypatch.setattr(many, "num_cores", lambda: 5)
     (folder / "large.onnx").write_bytes(bytes(2**18))
 
@@ -352,4 +352,4 @@ def assert_nothing_is_left() -> None:
         with contextlib.suppress(OSError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             words = (stat.parent / "cmdline").read_bytes()
-            assert parent != os.getpid() or b"onnxmem.registry" not in words
+            assert parent != os.getpid() or b"onnxmem.collection" not in words

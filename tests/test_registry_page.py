@@ -8,14 +8,14 @@ import pytest
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.devices import catalogue
+from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.collection.accuracy import Accuracies, read_accuracies
+from onnxmem.collection.places import places_of
+from onnxmem.collection.summary import Tally
+from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
-from onnxmem.registry.accuracy import Accuracies, read_accuracies
-from onnxmem.registry.places import places_of
-from onnxmem.registry.summary import Tally
 from onnxmem.report import registry_page as page_room
 from onnxmem.report.registry_page import render_registry_page
-from onnxmem.rows import Failure, Row
 
 DEVICES = catalogue(None)
 

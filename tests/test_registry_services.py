@@ -18,8 +18,8 @@ from typing import Self
 import pytest
 from models_on_disk import write_model
 
-from onnxmem.commands import main
-from onnxmem.registry.cluster import dask_executor
+from onnxmem.cli import main
+from onnxmem.collection.cluster import dask_executor
 
 MODELS = Path(__file__).parents[1] / "models"
 Capture = pytest.CaptureFixture[str]

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
-from onnxmem.sources import (
+from onnxmem.collection.sources import (
     RemoteError,
     expanded,
     is_remote,
@@ -22,8 +21,9 @@ from onnxmem.sources import (
     model_names,
     staged_stdin,
 )
-from onnxmem.sources import remote as room
-from onnxmem.sources.remote import MissingExtraError, fetch
+from onnxmem.collection.sources import remote as room
+from onnxmem.collection.sources.remote import MissingExtraError, fetch
+from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
 
 
 @pytest.fixture(autouse=True)

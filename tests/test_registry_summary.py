@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.commands import main
-from onnxmem.devices import DeviceError, catalogue
-from onnxmem.fitting import Basis, Verdict, question_of
-from onnxmem.registry.many import analyze_many
-from onnxmem.registry.places import Place, common_sizes, places_of, verdicts_on
-from onnxmem.registry.summary import Summary, Tally, percentile
+from onnxmem.analysis.fitting import Basis, Verdict, question_of
+from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.cli import main
+from onnxmem.collection.many import analyze_many
+from onnxmem.collection.places import Place, common_sizes, places_of, verdicts_on
+from onnxmem.collection.summary import Summary, Tally, percentile
+from onnxmem.decisions.devices import DeviceError, catalogue
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
-from onnxmem.rows import Failure, Row
 from onnxmem.settings import Settings
 
 

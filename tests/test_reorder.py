@@ -9,9 +9,9 @@ import pytest
 from graphs import model_of
 
 from onnxmem import Settings, analyze
-from onnxmem.advising import Budget, advised
-from onnxmem.commands import main
-from onnxmem.commands.copying import write_copy
+from onnxmem.cli import main
+from onnxmem.cli.copying import write_copy
+from onnxmem.decisions.advise import Budget, advised
 from onnxmem.errors import UsageError
 from onnxmem.model.files.file_window import FileWindow
 

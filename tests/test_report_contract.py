@@ -15,9 +15,9 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from predicted_runtimes import FIGURES, NODE, runtime_of
 
 from onnxmem import Analysis, analyze
+from onnxmem.analysis.json_row import KEYS, Failure
 from onnxmem.findings import Finding
 from onnxmem.report.contract import as_json, report
-from onnxmem.rows import KEYS, Failure
 from onnxmem.runtimes import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns
 

@@ -10,8 +10,8 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write_model
 
 from onnxmem import analyze
-from onnxmem.coverage import Coverage
-from onnxmem.fitting import Reach
+from onnxmem.analysis.coverage import Coverage
+from onnxmem.analysis.fitting import Reach
 from onnxmem.recipe import Recipe
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers

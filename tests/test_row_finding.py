@@ -11,10 +11,10 @@ from static_graphs import static_graph
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
+from onnxmem.analysis.request import Question
+from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.stages import Terms
 from onnxmem.program.polynomials import polynomial
-from onnxmem.question import Question
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.terms import Terms
 
 BATCHES: Final = (1, 2, 3, 4, 64, 100, 101, 128)
 
@@ -161,7 +161,7 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
     assert honest.batch == 50
     # Rows that were wrong between the points at which they are held would be found out.
     monkeypatch.setattr(SymbolicTerms, "total_bytes", lambda _, numbers: 7 * numbers[0])
-    monkeypatch.setattr("onnxmem.row_finding._Search.hold", lambda *_: None)
+    monkeypatch.setattr("onnxmem.analysis.scaling.row_finding._Search.hold", lambda *_: None)
     assert onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch == honest
     for least in (0, 3):
         limit = onnxmem.analyze(model, budget_bytes=least).max_batch

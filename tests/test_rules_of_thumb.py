@@ -2,7 +2,7 @@
 
 from dataclasses import fields, replace
 
-from onnxmem.rules_of_thumb import (
+from onnxmem.analysis.rules_of_thumb import (
     FORMULAS,
     ModelSize,
     RulesOfThumb,

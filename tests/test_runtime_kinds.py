@@ -17,7 +17,7 @@ from runtime_kinds import KINDS, running
 from runtime_kinds.kind import Kind
 from runtime_kinds.running import Made, Refusal, Run
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.given_shapes import with_given_values
 

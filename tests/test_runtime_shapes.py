@@ -8,7 +8,6 @@ from graphs import graph_of, model_of
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model.shapes.contrib_shapes import contrib_types
 from onnxmem.model.shapes.node_facts import NodeFacts, broadcast
@@ -20,6 +19,7 @@ from onnxmem.model.shapes.runtime_shapes import (
 )
 from onnxmem.model.value_types import dense_type, shape_of
 from onnxmem.ops.spec import Dims, Shape
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MS, NCHWC, ML = "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml"
 HEADER = f'<ir_version: 10, opset_import: ["": 21, "{MS}": 1, "{NCHWC}": 1, "{ML}": 3]>'

@@ -20,13 +20,12 @@ from test_mutants import MODELS as MUTATED
 from test_mutants import mutant
 
 from onnxmem import Settings, analyze
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
 from onnxmem.measure import asking as asking_room
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError
-from onnxmem.measure.options import SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes import (
@@ -47,6 +46,7 @@ from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, Opening, OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import RUNTIMES
 
 MIB = 2**20

@@ -24,8 +24,8 @@ from test_registry_services import wait_for
 
 import onnxmem
 from onnxmem import safe_path
-from onnxmem.commands import main
-from onnxmem.commands.parsers import PARSERS
+from onnxmem.cli import main
+from onnxmem.cli.parsers import PARSERS
 
 LIBRARIES = (
     *("numpy", "onnx", "google", "networkx", "onnxruntime", "psutil", "rich", "onnx_ir"),
@@ -142,7 +142,7 @@ RUNS = (
 )
 SEVERAL = """
 import sys
-from onnxmem.commands import main
+from onnxmem.cli import main
 for line in {lines}:
     sys.argv[1:] = line.split()
     assert main() == 0, line
@@ -216,7 +216,7 @@ def test_run_as_a_module(tmp_path: Path) -> None:
 
 
 def test_an_empty_part_of_pythonpath(tmp_path: Path) -> None:
-    program = "import re, sys, onnxmem.commands, json; print(json.dumps([*sys.modules]))"
+    program = "import re, sys, onnxmem.cli, json; print(json.dumps([*sys.modules]))"
     traps = Traps(tmp_path, {*modules_after("-c", program, cwd=tmp_path), "sitecustomize"})
     assert len(list(traps.current.iterdir())) > 100
     environment = {"PYTHONPATH": f":{tmp_path}"}

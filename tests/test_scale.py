@@ -8,7 +8,7 @@ import onnx.shape_inference
 import pytest
 from onnx import TensorProto, helper
 
-import onnxmem.compute
+import onnxmem.analysis.compute
 from onnxmem import analyze
 from onnxmem.model.shapes import folding
 
@@ -56,7 +56,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, count: int) -> dict[str, int]:
     asked = (
         (onnx.shape_inference, "infer_node_outputs"),
         (folding, "_evaluated"),
-        (onnxmem.compute, "_node_compute"),
+        (onnxmem.analysis.compute, "_node_compute"),
     )
     with monkeypatch.context() as patch:
         for place, name in asked:

@@ -12,7 +12,7 @@ from kv_cache_graphs import GROUPED, HYBRID, MERGED, growing
 from models_on_disk import MYSTERY, write_model
 
 from onnxmem import analyze
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.report.contract import as_json
 
 Capture = pytest.CaptureFixture[str]

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
+from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.decisions.sweep import BatchFigures, sweep
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial, polynomial
 from onnxmem.runtimes.ideal import activation_memory
 from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError
 from onnxmem.runtimes.ideal.symbolic import symbolic_peaks
-from onnxmem.sweeping import BatchFigures, sweep
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
 MODELS = Path(__file__).parent.parent / "models"
 MEETING = """agraph (float[batch, 3] x, float[13, 1] k) => (float[batch, 3] y) {

@@ -9,7 +9,7 @@ from graphs import model_of
 from training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
-from onnxmem.commands.training_options import add_training_options, recipe_from
+from onnxmem.cli.training_options import add_training_options, recipe_from
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.report.terminal import render
 from onnxmem.runtimes.torch import PeakRange, TrainingMemory, training_memory

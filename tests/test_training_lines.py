@@ -6,7 +6,7 @@ import pytest
 from graphs import model_of
 
 import onnxmem
-from onnxmem.capacity import batch_law
+from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model import Graph
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import training_memory

@@ -3,7 +3,7 @@
 import pytest
 from graphs import graph_of
 
-from onnxmem.compute import compute
+from onnxmem.analysis.compute import compute
 from onnxmem.model.trips import trip_count
 
 LOOP = """agraph (bool c, int64 n, float[3,5] x) => (y) <float[5,5] w{constants}> {{

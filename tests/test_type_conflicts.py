@@ -12,7 +12,7 @@ from installed_runtime import require_verified
 from models_on_disk import write_model
 
 from onnxmem import analyze
-from onnxmem.commands import main
+from onnxmem.cli import main
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.model.type_conflicts import type_conflicts
 

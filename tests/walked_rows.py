@@ -5,8 +5,8 @@ from collections.abc import Iterable
 import oracle
 
 import onnxmem
+from onnxmem.analysis.scaling.symbolic_terms import SymbolicTerms
 from onnxmem.program.polynomials import largest
-from onnxmem.symbolic_terms import SymbolicTerms
 
 TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
     a = Relu(w)

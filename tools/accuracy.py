@@ -16,7 +16,7 @@ from typing import Any
 
 import onnxmem
 from onnxmem import Recipe
-from onnxmem.rules_of_thumb import FORMULAS, RulesOfThumb
+from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.runtimes.torch import TrainingMemory
 
 TESTS = Path(__file__).parent.parent / "tests" / "data"

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import Course, KvCache, Part
     from onnxmem.kv_cache.candidates import Recognised, find_cache
     from onnxmem.kv_cache.holds import Holds
-    from onnxmem.kv_cache.memory import CacheMemory, StepMemory, cache_memory
     from onnxmem.kv_cache.recognising import recognise
     from onnxmem.kv_cache.steps import (
         NoContextError,
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "CacheMemory",
     "Course",
     "Holds",
     "KvCache",
@@ -31,8 +29,6 @@ __all__ = [
     "Part",
     "Recognised",
     "Step",
-    "StepMemory",
-    "cache_memory",
     "find_cache",
     "numbers_at",
     "recognise",
@@ -47,7 +43,6 @@ __getattr__ = late(
         "onnxmem.kv_cache.cache": ("Course", "KvCache", "Part"),
         "onnxmem.kv_cache.candidates": ("Recognised", "find_cache"),
         "onnxmem.kv_cache.holds": ("Holds",),
-        "onnxmem.kv_cache.memory": ("CacheMemory", "StepMemory", "cache_memory"),
         "onnxmem.kv_cache.recognising": ("recognise",),
         "onnxmem.kv_cache.steps": (
             *("NoContextError", "Step", "numbers_at"),

@@ -3,9 +3,9 @@
 from onnxmem.findings import Finding
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
-from onnxmem.measure.options import LEVELS, Provider, SessionOptions
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import ModelFile, Request
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS, Provider, SessionOptions
 from onnxmem.settings import Settings
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.measure.refusals import RefusedError
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel, DType, Graph, Tensor
 from onnxmem.model.given_values import given_values, may_be_setting
 from onnxmem.ops.spec import known_dims
+from onnxmem.runtimes.onnxruntime.session_files.refusals import RefusedError
 from onnxmem.values import Values
 
 NONE_GIVEN: Final[Mapping[str, Values]] = MappingProxyType({})

@@ -16,15 +16,24 @@ from onnxmem.findings import Finding
 from onnxmem.measure.feeds import fed_values, feeds_of
 from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers, read_settings
 from onnxmem.measure.measurement import Measurement, read_measurement
-from onnxmem.measure.messages import without_noise
-from onnxmem.measure.model_on_disk import OnDisk, Runnable, on_disk, runnable
-from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere, refuse_other_dims
 from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
+from onnxmem.runtimes.onnxruntime.session_files.messages import without_noise
+from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import (
+    OnDisk,
+    Runnable,
+    on_disk,
+    runnable,
+)
+from onnxmem.runtimes.onnxruntime.session_files.refusals import (
+    RefusedError,
+    refuse_data_elsewhere,
+    refuse_other_dims,
+)
 from onnxmem.units import format_bytes, plural
 from onnxmem.values import Values
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 from onnxmem.values import Values
 
 

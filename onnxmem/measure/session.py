@@ -15,8 +15,8 @@ import numpy as np
 import onnxruntime as ort
 
 if TYPE_CHECKING:
-    from onnxmem.measure.options import Provider, SessionOptions
     from onnxmem.measure.run_request import RunRequest, StoredInput
+    from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 
 CPU: Final = "CPUExecutionProvider"
 CUDA: Final = "CUDAExecutionProvider"

@@ -6,8 +6,8 @@ from typing import Final
 
 from onnxmem.children import ChildLimits
 from onnxmem.errors import UsageError
-from onnxmem.measure.machine import available_bytes
-from onnxmem.measure.options import Provider, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
+from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 from onnxmem.values import Values
 
 STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
-from onnxmem.capacity import LARGEST_BATCH
-from onnxmem.fitting import Contexts, Reach
+from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.decisions.fit import Contexts
 from onnxmem.kv_cache import Step
 from onnxmem.report.lines import fact, prose
-from onnxmem.rows import Row
 from onnxmem.units import format_bytes
 
 _COLUMN = 28

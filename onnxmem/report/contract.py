@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
-from onnxmem import __version__
 from onnxmem.analysis import Analysis
-from onnxmem.rows import Failure, Row
+from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.report"
 SCHEMA_VERSION: Final = "1.0"

@@ -4,14 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
-from onnxmem.devices import Device
+from onnxmem.analysis.fitting import BASES, Verdict
+from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.request import Question
+from onnxmem.decisions.devices import Device
+from onnxmem.decisions.fit import Ranked
+from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import BASES, Ranked, Verdict
-from onnxmem.question import Question
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.verdict import fits_row
-from onnxmem.roofline import Bound, Work
-from onnxmem.rows import Row
 from onnxmem.units import format_bytes, format_count, plural
 
 _UNKNOWN: Final = "-"

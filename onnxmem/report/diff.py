@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem import __version__
-from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.analysis.fitting import ACCURACIES, BASES
+from onnxmem.analysis.json_row import Row
+from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.decisions.diff.snapshots import LayerSize, Snapshot
 from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import ACCURACIES, BASES
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.rows import Row
-from onnxmem.snapshots import LayerSize, Snapshot
 from onnxmem.units import format_bytes, plural
+from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.diff"
 SCHEMA_VERSION: Final = "1.0"

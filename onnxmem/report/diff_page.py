@@ -7,14 +7,14 @@ from itertools import islice
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
+from onnxmem.decisions.diff.snapshots import Snapshot
 from onnxmem.escaping import shortened
 from onnxmem.report.charts import area_svg, bars_svg
 from onnxmem.report.diff import LABELS, budget_lines, notes
 from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
-from onnxmem.snapshots import Snapshot
 from onnxmem.units import format_bytes, plural
 
 _MOST_ROWS: Final = 5000

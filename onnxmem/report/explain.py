@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.escaping import printable, shortened
-from onnxmem.explaining import (
+from onnxmem.analysis.fitting import BASES
+from onnxmem.analysis.json_row import Row
+from onnxmem.decisions.explain import (
     Code,
     Inquest,
     Metric,
@@ -15,11 +16,10 @@ from onnxmem.explaining import (
     is_shape,
     metrics,
 )
-from onnxmem.fitting import BASES
+from onnxmem.escaping import printable, shortened
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_lines, note_rows
 from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text
-from onnxmem.rows import Row
 from onnxmem.units import format_count, plural
 
 _INDENT: Final = f"{'':<26}"

@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.devices import Device
+from onnxmem.analysis.fitting import Answer, Basis, Held, Row
+from onnxmem.analysis.json_row import Row as JsonRow
+from onnxmem.analysis.request import Question
+from onnxmem.decisions.devices import Device
+from onnxmem.decisions.fit import Contexts
 from onnxmem.escaping import printable, shortened
-from onnxmem.fitting import Answer, Basis, Contexts, Held, Row
-from onnxmem.question import Question
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines, note_rows
@@ -16,7 +18,6 @@ from onnxmem.report.verdict import (
     terms_lines,
     verdict_text,
 )
-from onnxmem.rows import Row as JsonRow
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural

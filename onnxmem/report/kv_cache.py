@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from onnxmem.analysis.cache_json import shared_by
+from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
 from onnxmem.escaping import shortened
-from onnxmem.kv_cache import CacheMemory, Course, KvCache, Part, Step, StepMemory
-from onnxmem.kv_cache.row import shared_by
+from onnxmem.kv_cache import Course, KvCache, Part, Step
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.units import plural
 

@@ -3,8 +3,8 @@
 from itertools import starmap
 
 from onnxmem.analysis import Analysis
+from onnxmem.analysis.layers import Layer, layers
 from onnxmem.escaping import shortened
-from onnxmem.layers import Layer, layers
 
 _HEADINGS = (
     *("node", "op_type", "output shape", "dtype", "output bytes"),

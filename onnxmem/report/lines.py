@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.capacity import BatchLaw
+    from onnxmem.analysis.scaling.capacity import BatchLaw
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 WIDTH: Final = 100

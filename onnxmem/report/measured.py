@@ -4,9 +4,9 @@ from itertools import starmap, zip_longest
 from statistics import median
 from typing import Final
 
+from onnxmem.analysis.measured import FIGURES, Predicted, error_percent
 from onnxmem.escaping import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
-from onnxmem.measured import FIGURES, Predicted, error_percent
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.units import plural
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.escaping import shortened
 from onnxmem.report.lines import fact, prose
-from onnxmem.symbolic_terms import NoRows, SymbolicTerms
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis

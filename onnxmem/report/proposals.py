@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.advising import ERRORS, FIGURES, Advised, Figure, Meeting, Proposal
+from onnxmem.analysis.json_row import Row
+from onnxmem.decisions.advise import ERRORS, FIGURES, Advised, Figure, Meeting, Proposal
 from onnxmem.escaping import printable, shortened
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.rows import Row
 from onnxmem.units import format_bytes
 
 _INDENT: Final = " " * 26

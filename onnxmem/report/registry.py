@@ -4,19 +4,19 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from onnxmem import __version__
-from onnxmem.analysed import guess_told
+from onnxmem.analysis.analysis import guess_told
+from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, Verdict
+from onnxmem.analysis.fitting.verdicts import Accuracy
+from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims
+from onnxmem.collection.summary import Figure, Summary
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import ACCURACIES, BASES, Basis, Verdict
-from onnxmem.fitting.verdicts import Accuracy
-from onnxmem.registry.summary import Figure, Summary
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_lines, sentence
 from onnxmem.report.verdict import error_text, verdict_text
-from onnxmem.rows import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.units import format_bytes, plural
+from onnxmem.version import __version__
 
 _COLUMNS: Final = (
     ("WEIGHTS", ("weights", "bytes")),

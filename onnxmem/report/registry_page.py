@@ -7,16 +7,16 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, cast
 
+from onnxmem.analysis.fitting import BASES
+from onnxmem.analysis.json_row import Row, bytes_at
+from onnxmem.collection.accuracy import Accuracies
+from onnxmem.collection.places import Place
+from onnxmem.collection.summary import Summary
 from onnxmem.escaping import shortened
-from onnxmem.fitting import BASES
-from onnxmem.registry.accuracy import Accuracies
-from onnxmem.registry.places import Place
-from onnxmem.registry.summary import Summary
 from onnxmem.report.charts import Axis, Bubble, bubbles_svg
 from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document
 from onnxmem.report.registry import LABELS
-from onnxmem.rows import Row, bytes_at
 from onnxmem.units import format_bytes, format_count, plural
 
 _MOST_ROWS: Final = 5000

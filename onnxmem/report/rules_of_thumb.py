@@ -3,8 +3,8 @@
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.report.lines import figure
-from onnxmem.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:

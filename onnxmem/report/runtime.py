@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.analysis.measured import predicted_by
 from onnxmem.escaping import shortened
-from onnxmem.measured import predicted_by
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, made_by, prose
 from onnxmem.report.measured import measured_section

@@ -9,9 +9,9 @@ import io
 import json
 from typing import Any, Final
 
+from onnxmem.analysis.json_row import Row, findings_of
 from onnxmem.escaping import no_formula, shortened
 from onnxmem.report.notes import sentence
-from onnxmem.rows import Row, findings_of
 
 COLUMNS: Final = (
     *("path", "status", "error.code", "error.message"),

@@ -19,7 +19,7 @@ from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
-    from onnxmem.compute import Compute
+    from onnxmem.analysis.compute import Compute
     from onnxmem.runtimes.ideal import ActivationMemory
 
 _LIVE_SHOWN = 8

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.capacity import LARGEST_BATCH
+from onnxmem.analysis.fitting import BASES
+from onnxmem.analysis.fitting.verdicts import Accuracy, Verdict
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.escaping import shortened
-from onnxmem.fitting import BASES
-from onnxmem.fitting.verdicts import Accuracy, Verdict
 from onnxmem.report.lines import fact, figure
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.fitting import Answer, Reach, Standing
+    from onnxmem.analysis.fitting import Answer, Reach, Standing
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_STRETCHES: Final = 5

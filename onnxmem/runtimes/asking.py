@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
-from onnxmem.measure.options import LEVELS, SessionOptions
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
@@ -24,6 +23,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     Opening,
     optimised_model,
 )
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Settings
 from onnxmem.values import Values
 

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from onnxmem.commands import main
+from onnxmem.cli import main
 
 if sys.platform != "win32":
     import resource

@@ -20,7 +20,7 @@ import onnx.shape_inference
 from scale import chain
 
 from onnxmem import analyze
-from onnxmem.compute import compute
+from onnxmem.analysis.compute import compute
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.parameters import parameters
 from onnxmem.runtimes.ideal import activation_memory

@@ -11,11 +11,19 @@ import sys
 import time
 from pathlib import Path
 
-from onnxmem.devices import catalogue
-from onnxmem.fitting import ACCURACIES, Basis, Setup, basis_for, fit, on_device, question_of
-from onnxmem.fitting.holding import held_by
-from onnxmem.fitting.sessions import Sessions
-from onnxmem.question import Question
+from onnxmem.analysis.fitting import (
+    ACCURACIES,
+    Basis,
+    Setup,
+    basis_for,
+    fit,
+    on_device,
+    question_of,
+)
+from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting.sessions import Sessions
+from onnxmem.analysis.request import Question
+from onnxmem.decisions.devices import catalogue
 from onnxmem.settings import Settings
 
 MODELS = ("resnet50.train", "vgg16", "alexnet", "unet", "convnext_tiny", "efficientnet_b0")

@@ -8,7 +8,7 @@ import atheris
 
 with atheris.instrument_imports(include=["onnxmem"]):
     from onnxmem import OnnxmemError, analyze
-    from onnxmem.exporting import EXPORTERS
+    from onnxmem.export import EXPORTERS
     from onnxmem.model import Request, build, prepare
     from onnxmem.model.files import load
     from onnxmem.report.page.model_page import render_page

@@ -21,7 +21,6 @@ from typing import Any
 
 import onnx
 
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.given_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
@@ -32,6 +31,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.values import Values
 
 HERE = Path(__file__).parent

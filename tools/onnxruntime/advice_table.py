@@ -17,7 +17,6 @@ from typing import Any
 
 import corpus
 
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.session_graph import (
@@ -26,6 +25,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MEASURED = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "advice.json"
 ARENAS = {"kNextPowerOfTwo": "next_power_of_two", "kSameAsRequested": "same_as_requested"}

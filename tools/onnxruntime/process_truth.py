@@ -29,7 +29,6 @@ import session_run
 from accuracy import values_of
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
@@ -46,6 +45,7 @@ from onnxmem.runtimes.onnxruntime.process import (
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 FLOOR_BYTES = 64 << 20
 """Smaller figures are not judged: the process before is as large."""

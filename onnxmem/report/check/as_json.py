@@ -3,12 +3,12 @@
 import json
 from typing import Final
 
-from onnxmem import __version__
-from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.analysis.json_row import Row
+from onnxmem.decisions.check import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable
 from onnxmem.report.check.wording import LONGEST_REASON, rule_of, sentence
 from onnxmem.report.notes import note_rows
-from onnxmem.rows import Row
+from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.check"
 SCHEMA_VERSION: Final = "1.0"

@@ -3,9 +3,9 @@
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.decisions.check import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable
-from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
 from onnxmem.report.notes import sentence as note
 

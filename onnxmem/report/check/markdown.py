@@ -8,9 +8,9 @@ is wrong stands before what fits.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.checking import Check, Checkup
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.decisions.check import Check, Checkup
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.report.notes import sentence as note
 from onnxmem.units import format_bytes

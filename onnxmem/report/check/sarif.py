@@ -12,14 +12,14 @@ from pathlib import PurePath
 from typing import Final
 from urllib.parse import quote
 
-from onnxmem import __version__
-from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.json_row import Row
+from onnxmem.decisions.check import Check, CheckedModel, Checkup
 from onnxmem.escaping import printable, shortened
 from onnxmem.findings import Finding
-from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
 from onnxmem.report.notes import sentence as note
-from onnxmem.rows import Row
+from onnxmem.version import __version__
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _RULES: Final = {

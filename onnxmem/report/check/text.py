@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from onnxmem.checking import Check, CheckedModel, Checkup
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.decisions.check import Check, CheckedModel, Checkup
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Verdict
 from onnxmem.report.check.wording import (
     UNCOVERED,
     UNMATCHED,

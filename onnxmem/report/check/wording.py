@@ -1,8 +1,8 @@
 """What a check comes to, in words: one sentence that every format says."""
 
-from onnxmem.checking import Check, CheckedModel, Checkup, Figure
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.decisions.check import Check, CheckedModel, Checkup, Figure
 from onnxmem.escaping import shortened
-from onnxmem.fitting import Verdict
 from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, plural
 

@@ -1,7 +1,7 @@
 """How a figure moves with the batch, proven from the batches at which it was worked out.
 
 A peak is the largest of several sums of buffers, and a sum is the largest of one. Each buffer's
-bytes being affine in the batch (as in ``onnxmem.capacity``), both are convex; a convex function
+bytes being affine in the batch (``onnxmem.analysis.scaling``), both are convex; a convex function
 that meets a line at three points is that line all between them. Between other points nothing is
 said.
 

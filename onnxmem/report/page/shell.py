@@ -14,9 +14,9 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from onnxmem import __version__
 from onnxmem.escaping import shortened
 from onnxmem.report.page.markup import script_json
+from onnxmem.version import __version__
 
 DATA_ID: Final = "onnxmem-data"
 """The element that holds what the page's script reads."""

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.capacity import LARGEST_BATCH
-from onnxmem.devices import catalogue
+from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.collection.places import Place, common_sizes, verdicts_on
+from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
-from onnxmem.fitting import Reach
-from onnxmem.fitting.verdicts import Verdict
-from onnxmem.registry.places import Place, common_sizes, verdicts_on
 from onnxmem.report.page.figures import Figures, figures_of
 from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
 from onnxmem.report.verdict import verdict_text

@@ -6,7 +6,8 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.measured import FIGURES, error_percent, predicted_by
+from onnxmem.analysis.measured import FIGURES, error_percent, predicted_by
+from onnxmem.analysis.rules_of_thumb import FORMULAS
 from onnxmem.report.lines import law_text, made_by
 from onnxmem.report.page import markup
 from onnxmem.report.page.figure import Term, ratio, terms_table, text
@@ -14,7 +15,6 @@ from onnxmem.report.page.figures import PEAK_PLACE
 from onnxmem.report.page.markup import Cell, section
 from onnxmem.report.page.stops import Stops
 from onnxmem.report.training import REMARKS
-from onnxmem.rules_of_thumb import FORMULAS
 
 _RUNTIME: Final = (
     ("requested peak", "requested_peak_bytes", "buffers at once in run 1"),

@@ -10,10 +10,10 @@ from itertools import product
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.measure.options import Level, SessionOptions, Strategy
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_options import Level, SessionOptions, Strategy
 
 _GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
 """In the order of the numbers that ``OrtArenaCfg`` takes."""

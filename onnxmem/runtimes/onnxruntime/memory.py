@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.findings import Finding
-from onnxmem.measure.options import LEVELS, Level, SessionOptions
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.assumed import ORT_CONTEXT
@@ -23,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS, Level, SessionOptions
 from onnxmem.values import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}

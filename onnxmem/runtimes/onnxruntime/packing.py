@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph
 from onnxmem.runtimes.onnxruntime.allocation.kernels import Kernels
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
@@ -14,6 +13,7 @@ from onnxmem.runtimes.onnxruntime.prepacking import (
     initializer_reserves,
     prepacked,
 )
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 
 @dataclass(frozen=True, slots=True)

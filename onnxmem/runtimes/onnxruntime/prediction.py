@@ -14,7 +14,6 @@ from typing import ClassVar, Final, Protocol, Self
 from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
-from onnxmem.measure.options import SessionOptions
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
@@ -26,6 +25,7 @@ from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
 from onnxmem.runtimes.onnxruntime.process import MEASURED, Region, arena_regions
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 STEADY_RUNS = 3
 """Runs after which a session is steady: the second asks for the pattern's block, and no later one

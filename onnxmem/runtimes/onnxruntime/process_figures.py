@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 
-from onnxmem.measure.options import SessionOptions
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.process import (
@@ -14,6 +13,7 @@ from onnxmem.runtimes.onnxruntime.process import (
     process_parts,
 )
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxmem.fitting import Basis, Setup, question_of, standing_of
+from onnxmem.analysis.fitting import Basis, Setup, question_of, standing_of
 from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 

@@ -11,15 +11,15 @@ import onnx
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.findings import Finding
-from onnxmem.measure.machine import available_bytes
-from onnxmem.measure.messages import without_noise
-from onnxmem.measure.model_on_disk import OnDisk, on_disk, runnable
-from onnxmem.measure.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.model.shapes.runtime_shapes import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
+from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
+from onnxmem.runtimes.onnxruntime.session_files.messages import without_noise
+from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import OnDisk, on_disk, runnable
+from onnxmem.runtimes.onnxruntime.session_files.refusals import RefusedError, refuse_data_elsewhere
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated, unoptimised
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
 

@@ -1,0 +1,150 @@
+"""``analyze``: a model and a question in, an analysis out."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from onnxmem import kv_cache
+from onnxmem import runtimes as runtimes_room
+from onnxmem.analysis import fitting
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.request import Question, ask
+from onnxmem.collecting import without_collection
+from onnxmem.errors import UsageError
+from onnxmem.findings import Finding
+from onnxmem.model import ModelFile, ModelSource, load
+from onnxmem.recipe import Recipe
+from onnxmem.settings import Settings
+from onnxmem.values import GivenValue, read_values
+
+__all__ = ["Analysis", "analyze", "answer"]
+
+
+def _recipe(
+    recipe: Recipe, optimizer: str | None, precision: str | None, loss: str | None
+) -> Recipe:
+    """A recipe with those of its fields that are named by themselves."""
+    return replace(
+        recipe,
+        optimizer=optimizer or recipe.optimizer,
+        precision=precision or recipe.precision,
+        loss=loss or recipe.loss,
+    )
+
+
+@without_collection()
+def analyze(  # noqa: PLR0913 - the public face: one keyword per question
+    source: ModelSource,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, GivenValue] | None = None,
+    train: bool = False,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    loss: str | None = None,
+    recipe: Recipe | None = None,
+    context: int | None = None,
+    budget_bytes: int | None = None,
+    basis: str | None = None,
+    accepted: Iterable[str] = (),
+    runtimes: tuple[str, ...] = (),
+    graph: str | None = None,
+    order: str = "file",
+    measure: str | None = None,
+    fixed_dims: bool = False,
+    cuda_context_bytes: int | None = None,
+    cuda_workspace_bytes: int | None = None,
+    expandable_segments: bool = False,
+    asks_onnxruntime: bool = True,
+    cpu: str = "native",
+    one_of_several: bool = False,
+) -> Analysis:
+    """Say how much memory a model takes, from its file alone.
+
+    ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
+    whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it
+    (a number for all elements, or a list of them); ``context`` is the tokens that a language
+    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it,
+    of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
+    warnings that leave the verdict in no doubt.
+    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
+    that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
+    another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value that the
+    model has no name for is an error, unless it is ``one_of_several`` that are asked the same.
+
+    :raises OnnxmemError: the model cannot be read, or the question makes no sense.
+    """
+    settings = Settings(
+        batch=batch,
+        dims=dims or {},
+        shapes=shapes or {},
+        values=read_values(values or {}),
+        train=train,
+        recipe=_recipe(recipe or Recipe(), optimizer, precision, loss),
+        budget_bytes=budget_bytes,
+        basis=basis,
+        accepted=tuple(accepted),
+        runtimes=runtimes,
+        graph=graph,
+        order=order,
+        measure=measure,
+        fixed_dims=fixed_dims,
+        cuda_context_bytes=cuda_context_bytes,
+        cuda_workspace_bytes=cuda_workspace_bytes,
+        expandable_segments=expandable_segments,
+        asks_onnxruntime=asks_onnxruntime,
+        cpu=cpu,
+        one_of_several=one_of_several,
+    )
+    if not train and settings.recipe != Recipe():
+        message = "an optimizer, a precision, a loss or a recipe: no effect without train=True"
+        raise UsageError(message)
+    file = load(source)
+    model, remarks = _graph_of(file, settings)
+    return answer(_at(ask(model, settings, file, remarks), context))
+
+
+@without_collection()
+def answer(question: Question) -> Analysis:
+    """Work out everything that a question asks for, the verdict on its budget among it.
+
+    :raises OnnxmemError: the model cannot be analysed at what is asked.
+    """
+    found, budget_bytes = question.figures(answer), question.settings.budget_bytes
+    if budget_bytes is None:
+        return found
+    asked = question.settings
+    setup = fitting.Setup(
+        memory_bytes=budget_bytes,
+        basis=fitting.basis_for(
+            None,
+            train=asked.train,
+            runtime=next(iter(asked.runtimes), None),
+            basis=asked.basis,
+        ),
+        accepted=frozenset(asked.accepted),
+    )
+    try:
+        return replace(found, fit=fitting.fit((question,), setup))
+    except fitting.NoFigureError as fault:
+        missing = Finding("no_figure", f"{setup.basis.value}: {fault}")
+        return replace(found, findings=(*found.findings, missing))
+
+
+def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
+    """The model that the figures are of; a runtime's rules are imported where they make it."""
+    if settings.graph is None:
+        return file, ()
+    return runtimes_room.optimised_file(file, settings)
+
+
+def _at(asked: Question, context: int | None) -> Question:
+    """At a context where one is asked for; what cannot be is a finding, and the dims stay open."""
+    if context is None:
+        return asked
+    try:
+        return asked.at_context(context, kv_cache.Step.DECODE)
+    except kv_cache.NoContextError as fault:
+        text = f"--context {context} has no effect: {fault}; see --dim"
+        return replace(asked, remarks=(*asked.remarks, Finding("no_context", text)))

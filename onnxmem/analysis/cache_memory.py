@@ -1,0 +1,212 @@
+"""What a cache takes at a batch and a context, and what a decode step and a prefill take with it.
+
+The figures of a step are those of ``analyze`` at its dims: weights, inputs with the past that is
+handed in, and the in-place peak with the present that is handed out. Where past and present are
+equally long, a caller may bind one buffer to both; then the present takes nothing of its own, and
+the step is worked out again without it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from onnxmem.analysis.cache_json import cache_row
+from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.stages import Terms, terms_of
+from onnxmem.errors import OnnxmemError
+from onnxmem.kv_cache.cache import Course, KvCache, Part
+from onnxmem.kv_cache.holds import Holds
+from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
+from onnxmem.model import Graph
+from onnxmem.runtimes.ideal import activation_memory
+from onnxmem.settings import Settings
+from onnxmem.sums import sum_known
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepMemory:
+    """What one step takes; bytes, ``None`` is unknown."""
+
+    step: Step
+    sequence: int
+    past: int
+    dims: Mapping[str, int]
+    """What the file's symbols are in it."""
+    weight_bytes: int | None
+    cache_bytes: int | None
+    """Of the inputs: the past."""
+    other_inputs_bytes: int | None
+    peak_bytes: int | None
+    """The in-place peak, the present included."""
+    one_buffer_cache_bytes: int | None
+    """Of past and present in one buffer; ``None`` where they cannot be."""
+    one_buffer_peak_bytes: int | None
+    """The in-place peak beside it."""
+    is_whole: bool
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Weights, inputs and in-place peak."""
+        return self._total(self.cache_bytes, self.peak_bytes)
+
+    @property
+    def one_buffer_total_bytes(self) -> int | None:
+        """The same where past and present are one buffer."""
+        if self.one_buffer_peak_bytes is None or self.one_buffer_cache_bytes is None:
+            return None
+        return self._total(self.one_buffer_cache_bytes, self.one_buffer_peak_bytes)
+
+    def _total(self, cache_bytes: int | None, peak_bytes: int | None) -> int | None:
+        return sum_known((self.weight_bytes, cache_bytes, self.other_inputs_bytes, peak_bytes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheMemory:
+    """A cache at a batch; bytes, ``None`` is unknown."""
+
+    cache: KvCache
+    batch: int
+    numbers: Mapping[str, int]
+    """Of the symbols that no context decides."""
+    context: int | None
+    steps: tuple[StepMemory, ...]
+    """None without a context."""
+    remarks: tuple[str, ...]
+    """Why a step is missing."""
+
+    @property
+    def bytes_per_token(self) -> int | None:
+        """What one more token of one sequence takes, in every layer that follows the context."""
+        return self._sum(lambda part: part.follows_context, _one_token, 1)
+
+    @property
+    def constant_bytes_per_sequence(self) -> int | None:
+        """What one sequence takes however long it is: windows, buffers, states, the encoder's."""
+        return self._sum(lambda part: not part.follows_context, _whole, 1)
+
+    def bytes_at(self, context: int) -> int | None:
+        """All of it at this batch, when the context holds so many tokens."""
+        size = _at(context)
+        return self._sum(lambda _: True, size, self.batch)
+
+    def bytes_by_kind(self, context: int) -> Mapping[Holds, int | None]:
+        """The same: keys, values and so on."""
+        size, kinds = _at(context), dict.fromkeys(part.holds for part in self.cache.parts)
+        return {kind: self._sum(_of_kind(kind), size, self.batch) for kind in kinds}
+
+    def step(self, step: Step) -> StepMemory | None:
+        """The figures of a step; ``None`` where there are none."""
+        return next((each for each in self.steps if each.step is step), None)
+
+    def to_dict(self) -> Row:
+        """The cache in JSON."""
+        return cache_row(self)
+
+    def _sum(self, chosen: Callable[[Part], bool], size: "_Size", batch: int) -> int | None:
+        numbers = {**self.numbers, **dict.fromkeys(self.cache.symbols.batch, batch)}
+        sizes = [
+            _at_batch(part, size(part, numbers), batch, is_symbol=bool(self.cache.symbols.batch))
+            for part in self.cache.parts
+            if chosen(part)
+        ]
+        known = [each for each in sizes if each is not None]
+        return sum(known) if len(known) == len(sizes) else None
+
+
+_Size = Callable[[Part, Mapping[str, int]], int | None]
+
+
+def _one_token(part: Part, numbers: Mapping[str, int]) -> int | None:
+    return part.size_bytes(numbers, 1)
+
+
+def _whole(part: Part, numbers: Mapping[str, int]) -> int | None:
+    return part.size_bytes(numbers)
+
+
+def _at(context: int) -> _Size:
+    return lambda part, numbers: part.size_bytes(numbers, context)
+
+
+def _of_kind(kind: Holds) -> Callable[[Part], bool]:
+    return lambda part: part.holds is kind
+
+
+def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
+    """A size of a batch that the file writes as a number is in proportion at another batch."""
+    dim = part.dims[part.batch_axis]
+    if size_bytes is None or is_symbol or not isinstance(dim, int) or dim in {0, batch}:
+        return size_bytes
+    return size_bytes * batch // dim
+
+
+def cache_memory(cache: KvCache, asked: Settings, terms: Terms, context: int | None) -> CacheMemory:
+    """What the cache takes at the batch of ``terms``, and both steps at a context."""
+    steps: list[StepMemory] = []
+    remarks: list[str] = []
+    for step in Step if context is not None else ():
+        try:
+            steps.append(_step_memory(cache, asked, step, context or 1))
+        except OnnxmemError as fault:
+            remarks.append(f"no {step.value} figures: {fault}")
+    return CacheMemory(
+        cache=cache,
+        batch=terms.bound.binding.batch or 1,
+        numbers=terms.bound.binding.dims,
+        context=context,
+        steps=tuple(steps),
+        remarks=tuple(remarks),
+    )
+
+
+def _step_memory(cache: KvCache, asked: Settings, step: Step, context: int) -> StepMemory:
+    at = numbers_at(cache, step, context)
+    prepared, settings = settled(cache, cache.prepared, replace(asked, train=False), at)
+    return _figures(cache, step, at, terms_of(prepared, settings))
+
+
+def _figures(
+    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: Terms
+) -> StepMemory:
+    tokens, numbers = at
+    graph, names = terms.bound.graph, {part.name for part in cache.parts}
+    inputs = {name: graph.tensors[name].size_bytes for name in graph.inputs}
+    known = {**terms.bound.binding.dims, **numbers}
+    return StepMemory(
+        step=step,
+        sequence=tokens.sequence,
+        past=tokens.past,
+        dims=numbers,
+        weight_bytes=terms.weight_bytes,
+        cache_bytes=sum_known(size for name, size in inputs.items() if name in names),
+        other_inputs_bytes=sum_known(size for name, size in inputs.items() if name not in names),
+        peak_bytes=terms.activations.in_place_peak_bytes,
+        one_buffer_cache_bytes=_one_buffer(cache, inputs, known, tokens.total),
+        one_buffer_peak_bytes=_one_buffer_peak(cache, graph),
+        is_whole=terms.is_whole,
+    )
+
+
+def _one_buffer(
+    cache: KvCache, inputs: Mapping[str, int | None], numbers: Mapping[str, int], tokens: int
+) -> int | None:
+    """The cache handed in, where what can be shared is as long as what is handed out."""
+    if not cache.shared:
+        return None
+    return sum_known(
+        part.size_bytes(numbers, tokens)
+        if part.can_share and part.course is Course.GROWS
+        else inputs[part.name]
+        for part in cache.parts
+    )
+
+
+def _one_buffer_peak(cache: KvCache, graph: Graph) -> int | None:
+    """The in-place peak without what the caller's own buffers hold."""
+    bound = {part.output for part in cache.shared}
+    if not bound:
+        return None
+    tensors = {
+        name: replace(tensor, shape=(0,)) if name in bound else tensor
+        for name, tensor in graph.tensors.items()
+    }
+    return activation_memory(replace(graph, tensors=tensors)).in_place_peak_bytes

@@ -1,0 +1,394 @@
+"""Yes or no, by how much, and how far it goes: one question of models and a device."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnxmem.analysis.analysis import dims_line, guess_told
+from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.holding import Fleet, Held, combined, held_by
+from onnxmem.analysis.fitting.lines import StepDemands
+from onnxmem.analysis.fitting.searching import (
+    FEW_REPLAYS,
+    Reach,
+    Search,
+    largest_fitting,
+)
+from onnxmem.analysis.fitting.sessions import SessionDemands, Sessions
+from onnxmem.analysis.fitting.verdicts import (
+    ACCEPTABLE,
+    ACCURACIES,
+    PARTIAL,
+    UNBOUND,
+    Accuracy,
+    Demand,
+    Doubt,
+    Verdict,
+    doubts_of,
+    with_doubts,
+)
+from onnxmem.analysis.request import Question
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.stages import Terms
+from onnxmem.errors import OnnxmemError, UsageError
+from onnxmem.escaping import printable, shortened
+from onnxmem.findings import Finding, listed, nearest
+
+Doubts = tuple[Doubt, ...]
+
+FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
+"""Figures that an allocator makes: they may fall as the batch grows."""
+_POWERS: Final = 4
+"""Powers of two up to the largest that fits that the table shows."""
+_WORTH: Final = 10
+"""A power of two is the better pick where it gives up at most a part in so many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What there is, and what is to be found."""
+
+    memory_bytes: int
+    reserve_bytes: int = 0
+    """Kept free, for the system or for others."""
+    flash_bytes: int | None = None
+    basis: Basis = Basis.TOTAL
+    accepted: frozenset[str] = frozenset()
+    """Codes of findings that the user accepts: they leave no doubt."""
+    fleet: Fleet = field(default_factory=Fleet)
+    dim: str | None = None
+    """The dim whose largest number is sought; ``None``: the batch."""
+
+    def __post_init__(self) -> None:
+        """Refuse a code that accepts nothing.
+
+        :raises UsageError: a code that leaves no verdict in doubt.
+        """
+        for code in sorted(self.accepted - ACCEPTABLE):
+            message = (
+                f"--accept {printable(code)!r}: no verdict hangs on that code; "
+                f"{nearest(code, sorted(ACCEPTABLE))}the codes are {', '.join(sorted(ACCEPTABLE))}"
+            )
+            raise UsageError(message)
+
+    @property
+    def limit_bytes(self) -> int:
+        """What is left to be held against."""
+        return max(self.memory_bytes - self.reserve_bytes, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What models take at what is asked about, ready to be compared with any memory."""
+
+    basis: Basis
+    held: Held
+    doubts: tuple[Doubt, ...]
+    """Why nothing passes that has room."""
+    findings: tuple[Finding, ...]
+    """All warnings of the models."""
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the figure that is compared."""
+        return ACCURACIES[self.basis]
+
+    def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
+        """Compare with what there is; on a microcontroller the weights go to flash."""
+        if flash_bytes is not None and (self.held.weight_bytes or 0) > flash_bytes:
+            return Verdict.OVER
+        found = self.held.demand.verdict(limit_bytes, self.accuracy)
+        return with_doubts(found, self.doubts)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    number: int
+    num_bytes: int | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The verdict on models and a device, and how far they go."""
+
+    setup: Setup
+    asked: Row
+    """What was asked about; ``number`` is 1 where the model has no batch."""
+    has_number: bool
+    """Whether the model has the batch, or the dim, at all."""
+    standing: Standing
+    dims: Mapping[str, int]
+    """Of the first model, those in effect; a dim that nothing binds is 1."""
+    reach: Reach | None
+    """``None``: nothing to vary, or bytes are unknown."""
+    limiting: Held | None
+    """At the first number that does not fit."""
+    power_of_two: Row | None
+    """The largest within reach."""
+    table: tuple[Row, ...]
+    instances: int | None
+    """The largest number of instances; ``None`` where one more takes nothing."""
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """What becomes of the run that was asked about."""
+        return self.asked.verdict
+
+    @property
+    def held(self) -> Held:
+        """What the run that was asked about takes."""
+        return self.standing.held
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the figure that is compared."""
+        return self.standing.accuracy
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Why nothing passes that has room."""
+        return self.standing.doubts
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict in JSON, the same in every command; unknown is null."""
+        reach, held, limit_bytes = self.reach, self.held, self.setup.limit_bytes
+        is_tight = (
+            reach is not None
+            and reach.comfortable is not None
+            and (reach.comfortable < (reach.number or 0))
+        )
+        return {
+            "verdict": self.verdict.value,
+            "basis": self.setup.basis.value,
+            "bytes": held.total_bytes,
+            "limit_bytes": limit_bytes,
+            "margin_bytes": limit_bytes - held.total_bytes,
+            "context_bytes": held.context.to_dict(),
+            "workspace_bytes": held.workspace.to_dict(),
+            "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
+            "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
+            "fits_up_to": None if reach is None else reach.number,
+            "tight_from": (reach.comfortable or 0) + 1 if reach and is_tight else None,
+            "fits_again": [list(each) for each in reach.above] if reach else [],
+        }
+
+    @property
+    def is_power_better(self) -> bool:
+        """Whether a power of two gives up at most a tenth: a rule of thumb, for kernels' tiles."""
+        if self.power_of_two is None or self.reach is None or not self.reach.number:
+            return False
+        given_up = self.reach.number - self.power_of_two.number
+        return 0 < given_up * _WORTH <= self.reach.number
+
+
+@dataclass(slots=True)
+class Holdings:
+    """What models take at one number after another."""
+
+    questions: tuple[Question, ...]
+    setup: Setup
+    sessions: Sessions = field(default_factory=Sessions)
+    _lines: StepDemands | SessionDemands | None = None
+
+    def asked(self) -> int | None:
+        """The number that is asked about; ``None`` where a model has no batch, or no such dim.
+
+        :raises UsageError: a dim that no model has, or models that are asked at different batches.
+        """
+        numbers = {self._number(question) for question in self.questions}
+        if len(numbers) > 1:
+            message = "the models have different batches; pass --batch N"
+            raise UsageError(message)
+        return numbers.pop()
+
+    def at(self, number: int) -> Held | None:
+        """What all models take at a number, worked out in full; ``None`` where they cannot be."""
+        try:
+            return self.worked_out(self._at(number))
+        except OnnxmemError:
+            return None
+
+    def demand(self, number: int) -> Demand | None:
+        """The same as a demand, by lines where they hold; ``None`` where something is left out."""
+        if self._lines is not None and self._lines.holds_at(number):
+            return self._lines.demand(number)
+        held = self.at(number)
+        return held.demand if held is not None and held.is_whole else None
+
+    def draw_lines(self, last: int) -> int:
+        """Make demands up to a number cheap where the models allow it: how many may be tried."""
+        is_plain = self.setup.dim is None and self.setup.fleet.instances == 1
+        if not is_plain or len(self.questions) > 1:
+            return FEW_REPLAYS
+        question, basis = self.questions[0], self.setup.basis
+        if basis is Basis.TORCH:
+            self._lines = StepDemands.up_to(question, last)
+        elif basis in FALLING:
+            with suppress(OnnxmemError):
+                self._lines = self.sessions.demands(question, basis.value, last)
+        if self._lines is None:
+            return FEW_REPLAYS
+        return self._lines.most_replays
+
+    def search(self) -> Search:
+        """A search of the largest number."""
+        accuracy = ACCURACIES[self.setup.basis]
+        return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
+
+    def worked_out(self, questions: Sequence[Question]) -> Held:
+        """What these take together.
+
+        :raises OnnxmemError: one of them cannot be worked out.
+        """
+        held = self.each(questions)
+        return combined(held, self.setup.fleet)
+
+    def each(self, questions: Sequence[Question]) -> list[Held]:
+        """What one instance of each takes."""
+        return [held_by(question, self.setup.basis, self.sessions) for question in questions]
+
+    def _at(self, number: int) -> list[Question]:
+        name = self.setup.dim
+        if name is None:
+            return [question.at(number) for question in self.questions]
+        return [_with_dim(question, name, number) for question in self.questions]
+
+    def _number(self, question: Question) -> int | None:
+        binding = question.terms().bound.binding
+        name = self.setup.dim
+        if name is None:
+            return binding.batch
+        if name not in binding.dims:
+            known = ", ".join(map(shortened, binding.dims)) or "it has none"
+            message = f"--dim {shortened(name)}=?: the model has no such dim; its dims: {known}"
+            raise UsageError(message)
+        return binding.dims[name]
+
+
+def fit(questions: Sequence[Question], setup: Setup) -> Answer:
+    """Compare models with a device, and find how far they go: the one verdict of every command.
+
+    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    """
+    holdings = Holdings(tuple(questions), setup)
+    each = holdings.each(questions)
+    number, held = holdings.asked(), combined(each, setup.fleet)
+    doubts, findings = _doubts(questions, held, setup)
+    standing = Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+    verdict = standing.verdict(setup.limit_bytes, setup.flash_bytes)
+    search = holdings.search()
+    reach = None if number is None else reach_of(search, setup.basis)
+    return Answer(
+        setup=setup,
+        asked=Row(number or 1, held.total_bytes, verdict),
+        has_number=number is not None,
+        standing=standing,
+        dims=questions[0].terms().bound.binding.dims,
+        reach=reach,
+        limiting=_limiting(holdings, reach),
+        power_of_two=_power(search, reach, doubts),
+        table=() if number is None else _table(search, number, reach, doubts),
+        instances=setup.fleet.largest(each, setup.limit_bytes),
+        remarks=(*_remarks(setup, held), *_cache_remarks(questions)),
+    )
+
+
+def standing_of(questions: Sequence[Question], setup: Setup) -> Standing:
+    """What models take at what is asked about, and what leaves that in doubt.
+
+    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    """
+    held = Holdings(tuple(questions), setup).worked_out(questions)
+    doubts, findings = _doubts(questions, held, setup)
+    return Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+
+
+def reach_of(search: Search, basis: Basis) -> Reach | None:
+    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
+    return largest_fitting(search, is_rising=basis not in FALLING)
+
+
+def _doubts(
+    questions: Sequence[Question], held: Held, setup: Setup
+) -> tuple[tuple[Doubt, ...], tuple[Finding, ...]]:
+    """What leaves a verdict in doubt, and all warnings of the models."""
+    found: list[Finding] = []
+    doubts: list[Doubt] = []
+    for question in questions:
+        terms = question.terms()
+        findings = (*question.findings(terms), *held.findings)
+        found += findings
+        told = tuple(each for each in findings if each.code != UNBOUND)
+        doubts += (*doubts_of(told, setup.accepted), *_unbound(question, setup))
+        if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
+            doubts.append(Doubt(PARTIAL, _left_out(terms)))
+    return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
+
+
+def _left_out(terms: Terms) -> str:
+    """Which tensors a lower bound leaves out."""
+    unknown = terms.activations.unknown_tensors
+    if not unknown:
+        return "the graph does not follow the batch"
+    return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
+
+
+def _unbound(question: Question, setup: Setup) -> Iterator[Doubt]:
+    """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
+    names = [name for name in question.guessed_dims() if name != setup.dim]
+    if names and UNBOUND not in setup.accepted:
+        yield Doubt(UNBOUND, guess_told(names), flags=dims_line(names))
+
+
+def _with_dim(question: Question, name: str, number: int) -> Question:
+    dims: Mapping[str, int] = {**question.settings.dims, name: number}
+    return replace(question, settings=replace(question.settings, dims=dims))
+
+
+def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
+    if reach is None or reach.number is None:
+        return None
+    return holdings.at(reach.number + 1)
+
+
+def _power(search: Search, reach: Reach | None, doubts: Doubts) -> Row | None:
+    """The largest power of two up to what fits."""
+    if reach is None or not reach.number:
+        return None
+    return _row(search, 1 << (reach.number.bit_length() - 1), doubts)
+
+
+def _table(search: Search, asked: int, reach: Reach | None, doubts: Doubts) -> tuple[Row, ...]:
+    numbers = {1, asked}
+    if reach is not None and reach.number is not None:
+        top = reach.number.bit_length()
+        numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
+        numbers |= {reach.number, reach.number + 1}
+    return tuple(
+        _row(search, number, doubts) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH
+    )
+
+
+def _row(search: Search, number: int, doubts: Doubts) -> Row:
+    return Row(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
+
+
+def _cache_remarks(questions: Sequence[Question]) -> Iterator[str]:
+    """A cache whose length nothing asks for is as good as empty."""
+    caches = (question.cache for question in questions if question.context is None)
+    if any(part.follows_context for cache in caches if cache for part in cache.parts):
+        yield "it has a key-value cache: --context N is how many tokens that holds"
+
+
+def _remarks(setup: Setup, held: Held) -> tuple[str, ...]:
+    remarks = []
+    if setup.flash_bytes is not None and (held.weight_bytes or 0) > setup.flash_bytes:
+        remarks.append("the weights are more than the flash holds")
+    if setup.basis is Basis.MCU and setup.flash_bytes is None:
+        remarks.append("where the weights lie is not checked: no flash is known")
+    return tuple(remarks)

@@ -1,0 +1,295 @@
+"""What one instance of a model holds of a device's memory, and what instances share."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
+from onnxmem.analysis.fitting.verdicts import Demand
+from onnxmem.analysis.request import Question, ask, batchnorm_range
+from onnxmem.analysis.stages import Terms
+from onnxmem.errors import OnnxmemError
+from onnxmem.findings import Finding
+from onnxmem.model import load
+from onnxmem.model.files import ModelSource
+from onnxmem.model.given_values import GivenValueError
+from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.runtimes.onnxruntime.process import MEASURED
+from onnxmem.settings import Settings
+from onnxmem.sums import sum_known
+
+_LISTED: Final = 3
+"""Tensors that are named where a size is limited."""
+
+
+class NoFigureError(OnnxmemError):
+    """The figure that was asked for cannot be had of this model."""
+
+    code: ClassVar[str] = "no_figure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a device must have for one instance of a model, in bytes."""
+
+    total_bytes: int
+    least_bytes: int = 0
+    """Of that: what no allocator gets by without; it does not fall as the batch grows."""
+    context: Assumed = NO_TERM
+    """Of that: CUDA itself."""
+    workspace: Assumed = NO_TERM
+    """Of that: cuDNN's convolutions."""
+    range_bytes: int = 0
+    """Beyond that: with the BatchNormalizations of which the file does not tell."""
+    common_bytes: int = 0
+    """Of that: once, however many instances one process serves: the process, or its context."""
+    shared_bytes: int = 0
+    """Of that: what instances of one model can have in common, its weights."""
+    weight_bytes: int | None = None
+    """Of the file."""
+    is_whole: bool = True
+    """False: something is left out, and the total is a lower bound."""
+    phase: str | None = None
+    """Of a training step, in which the most is alive."""
+    node: str | None = None
+    """At which the most is alive."""
+    tensors: tuple[tuple[str, int], ...] = ()
+    """The largest that are alive there."""
+    findings: tuple[Finding, ...] = ()
+    """What the figure of a runtime leaves out."""
+    runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
+    """Whether it gets by with fewer bytes of the device, by its allocator's retries."""
+
+    @property
+    def fixed_bytes(self) -> int:
+        """What no instance has to itself."""
+        return self.common_bytes + self.shared_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        """What every instance has to itself."""
+        return self.total_bytes - self.common_bytes - self.shared_bytes
+
+    @property
+    def demand(self) -> Demand:
+        """What it wants of a device."""
+        return Demand(
+            size_bytes=self.total_bytes,
+            more_bytes=self.context.more_bytes + self.workspace.more_bytes,
+            range_bytes=self.range_bytes,
+            least_bytes=self.least_bytes,
+            runs_in=self.runs_in,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How many of each model there are, and whether they share weights."""
+
+    instances: int = 1
+    shares_weights: bool = False
+
+    def bytes_of(self, held: Sequence[Held]) -> int:
+        """All instances of all models together, as one server's process; trainings are apart."""
+        return max((each.common_bytes for each in held), default=0) + sum(
+            self.instances * each.own_bytes
+            + each.shared_bytes * (1 if self.shares_weights else self.instances)
+            for each in held
+        )
+
+    def least_bytes_of(self, held: Sequence[Held]) -> int:
+        """Below this they fail for certain; it does not fall as the batch grows."""
+        least = [
+            replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes)) for each in held
+        ]
+        return self.bytes_of(least)
+
+    def largest(self, held: Sequence[Held], limit_bytes: int) -> int | None:
+        """The largest number of instances of each; ``None`` where one more takes nothing."""
+        one, two = (replace(self, instances=count).bytes_of(held) for count in (1, 2))
+        if one > limit_bytes:
+            return 0
+        return None if two == one else 1 + (limit_bytes - one) // (two - one)
+
+
+def combined(held: Sequence[Held], fleet: Fleet) -> Held:
+    """Several models as one: the node and the tensors are those of the largest.
+
+    What each allocator makes of the others' pressure is not replayed.
+    """
+    if len(held) == 1 and fleet.instances == 1:
+        return held[0]
+    largest = max(held, key=lambda each: each.total_bytes)
+    contexts = [each.context for each in held]
+    if not largest.common_bytes:
+        # Each training is a process of its own.
+        contexts *= fleet.instances
+    else:
+        contexts = [max(contexts, key=lambda term: term.high_bytes)]
+    return replace(
+        largest,
+        total_bytes=fleet.bytes_of(held),
+        least_bytes=fleet.least_bytes_of(held),
+        runs_in=None,
+        context=Assumed.together(contexts),
+        workspace=Assumed.together([each.workspace for each in held] * fleet.instances),
+        range_bytes=fleet.instances * sum(each.range_bytes for each in held),
+        common_bytes=max(each.common_bytes for each in held),
+        shared_bytes=sum(each.shared_bytes for each in held),
+        weight_bytes=sum_known(each.weight_bytes for each in held),
+        is_whole=all(each.is_whole for each in held),
+        findings=tuple(finding for each in held for finding in each.findings),
+    )
+
+
+def question_of(source: ModelSource, settings: Settings) -> Question:
+    """Read a model and what is asked of it; nothing is worked out yet.
+
+    :raises OnnxmemError: the model cannot be read.
+    """
+    file = load(source)
+    return ask(file, settings, file)
+
+
+def on_device(question: Question, device_cpu: str | None, basis: Basis) -> Question:
+    """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
+    if device_cpu is None or basis is not Basis.ORT_CPU:
+        return question
+    return replace(question, settings=replace(question.settings, cpu=device_cpu))
+
+
+def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) -> Held:
+    """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
+
+    :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
+    """
+    terms = question.terms()
+    if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+        held = _session(question, terms, basis, sessions or Sessions())
+    else:
+        held = _READERS[basis](question, terms)
+    return replace(held, weight_bytes=terms.weight_bytes)
+
+
+def _torch(question: Question, terms: Terms) -> Held:
+    step = _step(question, terms)
+    memory = question.torch_memory(terms)
+    if memory is None:
+        message = "no training is asked for"
+        raise NoFigureError(message)
+    context = question.torch_context
+
+    def runs_in(limit_bytes: int) -> bool:
+        left_bytes = max(limit_bytes - context.size_bytes, 0)
+        replayed = question.torch_memory(terms, left_bytes)
+        return replayed is not None and not replayed.is_out_of_memory
+
+    return replace(
+        step,
+        total_bytes=memory.total_bytes,
+        least_bytes=memory.asked_peak_bytes + context.size_bytes,
+        context=context,
+        workspace=question.workspace(terms),
+        runs_in=runs_in,
+    )
+
+
+def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+    training = terms.training
+    if training is None:
+        message = "no training is asked for"
+        raise NoFigureError(message)
+    live = training.live_at_peak()[:_LISTED]
+    return Held(
+        total_bytes=training.peak_bytes,
+        range_bytes=_range_bytes(terms),
+        least_bytes=training.peak_bytes,
+        is_whole=terms.is_whole,
+        phase=training.peak_phase.value,
+        node=training.peak_node,
+        tensors=tuple((block.label, block.size_bytes) for block in live),
+    )
+
+
+def _range_bytes(terms: Terms) -> int:
+    """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
+    if terms.training is None or not terms.training.batchnorms.unknown:
+        return 0
+    peaks = batchnorm_range(terms)
+    return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
+
+
+def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+    memory, num_bytes = terms.activations, terms.total_bytes
+    if num_bytes is None:
+        message = "no tensor's size is known"
+        raise NoFigureError(message)
+    live = memory.live_at_peak[:_LISTED]
+    return Held(
+        total_bytes=num_bytes,
+        least_bytes=num_bytes,
+        shared_bytes=terms.weight_bytes or 0,
+        is_whole=terms.is_whole,
+        node=memory.peak_node,
+        tensors=tuple((each.tensor, each.size_bytes) for each in live),
+    )
+
+
+def _mcu(question: Question, terms: Terms) -> Held:
+    held = _total(question, terms)
+    num_bytes = held.total_bytes - held.shared_bytes
+    return replace(held, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
+
+
+def _session(question: Question, terms: Terms, basis: Basis, sessions: Sessions) -> Held:
+    """A session's figure; sessions of one process can share weights that no arena holds."""
+    held = _total(question, terms)
+    try:
+        memory = sessions.memory(question, terms, basis.value)
+    except GivenValueError:
+        raise
+    except OnnxmemError as fault:
+        raise NoFigureError(str(fault)) from fault
+    num_bytes, common_bytes = _of_session(memory)
+    arena, workspace_bytes = memory.arena, memory.workspace.size_bytes
+    own_bytes = arena.resident_peak_bytes + workspace_bytes
+    beside_bytes = memory.context.size_bytes + workspace_bytes
+
+    def runs_in(limit_bytes: int) -> bool:
+        return memory.runs_in(max(limit_bytes - beside_bytes, 0))
+
+    return replace(
+        held,
+        total_bytes=num_bytes,
+        least_bytes=arena.base_bytes + arena.requested_peak_bytes + beside_bytes,
+        context=memory.context,
+        workspace=memory.workspace,
+        common_bytes=common_bytes,
+        shared_bytes=max(min(held.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
+        node=held.node if arena.peak_node is None else arena.peak_node.name,
+        is_whole=held.is_whole and not memory.leaves_out_tensors,
+        findings=memory.findings,
+        # A CPU's pages are taken as they are touched: there nothing fails and is tried again.
+        runs_in=None if basis is Basis.ORT_CPU else runs_in,
+    )
+
+
+def _of_session(memory: SessionMemory) -> tuple[int, int]:
+    """All of it, and what is there once however many sessions there are."""
+    if memory.process_bytes is None:
+        arena_bytes = memory.arena.held_steady_bytes + memory.workspace.size_bytes
+        return arena_bytes + memory.context.size_bytes, memory.context.size_bytes
+    before = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
+    return memory.process_bytes, min(before, memory.process_bytes)
+
+
+_READERS: Final[Mapping[Basis, Callable[[Question, Terms], Held]]] = MappingProxyType(
+    {
+        Basis.TORCH: _torch,
+        Basis.STEP: _step,
+        Basis.TOTAL: _total,
+        Basis.MCU: _mcu,
+    }
+)

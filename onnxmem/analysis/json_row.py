@@ -1,0 +1,346 @@
+"""One row of the JSON contract: an analysis, or a failure, as plain values.
+
+``Analysis.to_dict`` asks for its row here, so this room stands below the analysis. Bytes are exact
+integers, ``None`` is unknown or does not apply, and every key is in every row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.measured import measured_row, predicted_by
+from onnxmem.escaping import printable
+from onnxmem.findings import Finding
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.compute import Compute
+    from onnxmem.analysis.coverage import Coverage
+    from onnxmem.analysis.rules_of_thumb import RulesOfThumb
+    from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
+    from onnxmem.recipe import Recipe
+    from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.ideal import ActivationMemory
+    from onnxmem.runtimes.ideal.schedule import Schedule
+    from onnxmem.runtimes.torch import PeakRange, TorchMemory
+    from onnxmem.runtimes.torch.folded import BatchNorms
+    from onnxmem.settings import Settings
+
+Row = dict[str, object]
+
+KEYS: Final = (
+    *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
+    *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
+    *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
+    *("layers", "findings", "kv_cache", "verdict", "devices"),
+)
+"""Of every row, in order."""
+VERDICT_KEYS: Final = (
+    *("verdict", "basis", "bytes", "limit_bytes", "margin_bytes", "context_bytes"),
+    *("workspace_bytes", "accuracy", "doubts", "fits_up_to", "tight_from", "fits_again"),
+)
+"""Of every verdict, in order."""
+
+
+_NO_PEAK_ROWS: Final = {"peak_rows": None, "no_peak_rows": None}
+_MOST_LIVE = 50
+"""Blocks at the peak of a training step that a row lists, the largest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A model that could not be analysed."""
+
+    path: str
+    code: str
+    """Stable word for the kind of failure."""
+    message: str
+
+    def to_dict(self) -> Row:
+        """One row of the contract, of which all but path, status and error is null."""
+        error = {"code": self.code, "message": printable(self.message)}
+        row: Row = dict.fromkeys(KEYS)
+        return row | {"path": printable(self.path), "status": "error", "error": error}
+
+
+def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
+    """A figure of a row; ``None`` where the row, or an object on the way, has none."""
+    value: Any = row
+    for key in keys:
+        if value is None:
+            return None
+        value = value.get(key)
+    return value if isinstance(value, int) else None
+
+
+def findings_of(row: Row) -> tuple[Finding, ...]:
+    """The findings of a row."""
+    found: Any = row["findings"]
+    return tuple(Finding(each["code"], each["message"], each["node"]) for each in found or ())
+
+
+def guessed_dims(row: Row) -> Sequence[str]:
+    """The dims of a row that count as 1 because nothing gives them a value."""
+    settings: Any = row["settings"]
+    names: Sequence[str] = (settings or {}).get("guessed_dims") or ()
+    return names
+
+
+def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool = True) -> Row:
+    """One analysis as a row; ``layers`` and ``peak_rows`` are null where they are left out."""
+    nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
+    return {
+        "path": printable(analysis.path),
+        "status": analysis.status,
+        "error": None,
+        "settings": _settings(analysis.settings) | {"guessed_dims": list(analysis.guessed_dims)},
+        "file_bytes": analysis.file_bytes,
+        "weights": {"bytes": analysis.weight_bytes, "parameters": analysis.num_parameters},
+        "inputs_bytes": analysis.inputs_bytes,
+        "outputs_bytes": analysis.outputs_bytes,
+        "batch_law": _law(analysis.batch_law),
+        "activations": _activations(analysis.activations, analysis.schedule)
+        | (analysis.symbolic.to_dict() if with_peak_rows else _NO_PEAK_ROWS),
+        "total_bytes": analysis.total_bytes,
+        "training": _training(analysis),
+        "training_law": _law(analysis.training_law),
+        "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
+        "runtime": next(map(_runtime, analysis.runtimes), None),
+        "runtimes": [_runtime(runtime) for runtime in analysis.runtimes],
+        "measured": _measured(analysis),
+        "compute": _compute(analysis.compute),
+        "max_batch": _max_batch(analysis.max_batch, analysis.rule_max_batch),
+        "coverage": _coverage(analysis.coverage),
+        "layers": None if nodes is None else [_layer(node) for node in nodes],
+        "findings": [
+            {"code": finding.code, "message": finding.message, "node": finding.node}
+            for finding in analysis.findings
+        ],
+        "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
+        "verdict": verdict_row(analysis),
+        "devices": None,
+    }
+
+
+def verdict_row(analysis: "Analysis") -> Row | None:
+    """The verdict on the budget; null where none is given."""
+    if analysis.settings.budget_bytes is None:
+        return None
+    if analysis.fit is None:
+        missing = [each.message for each in analysis.findings if each.code == "no_figure"]
+        return dict.fromkeys(VERDICT_KEYS) | {
+            "verdict": "unknown",
+            "doubts": [printable(each) for each in missing],
+            "limit_bytes": analysis.settings.budget_bytes,
+        }
+    return analysis.fit.to_dict()
+
+
+def _settings(settings: "Settings") -> Row:
+    return {
+        "batch": settings.batch,
+        "dims": dict(settings.dims),
+        "shapes": {name: list(shape) for name, shape in settings.shapes.items()},
+        "train": settings.train,
+        "optimizer": settings.recipe.optimizer,
+        "precision": settings.recipe.precision,
+        "loss": settings.recipe.loss,
+        "values": {name: list(value) for name, value in settings.values.items()},
+        "runtime": next(iter(settings.runtimes), None),
+        "graph": settings.graph or "raw",
+        "order": settings.order,
+        "fixed_dims": settings.fixed_dims,
+        "cpu": settings.cpu,
+    }
+
+
+def _law(law: "BatchLaw | None") -> Row | None:
+    if law is None:
+        return None
+    return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
+
+
+def _activations(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
+    arena = None if memory.in_place_peak_bytes is None else memory.arena
+    return {
+        "naive_bytes": memory.naive_bytes,
+        "naive_in_place_bytes": memory.naive_in_place_bytes,
+        "peak_bytes": memory.peak_bytes,
+        "in_place_peak_bytes": memory.in_place_peak_bytes,
+        "arena_bytes": arena and arena.size_bytes,
+        "arena_lower_bound_bytes": arena and arena.lower_bound_bytes,
+        "arena_is_proven": arena and arena.is_proven,
+        "peak_node": memory.peak_node,
+        "peak_step": memory.peak_step,
+        "live_at_peak": [
+            {"tensor": live.tensor, "bytes": live.size_bytes} for live in memory.live_at_peak
+        ],
+        "order": None if schedule is None else _order(schedule),
+    }
+
+
+def _order(schedule: "Schedule") -> Row:
+    return {
+        "file_in_place_peak_bytes": schedule.file_peak_bytes,
+        "lower_bound_bytes": schedule.floor_bytes,
+        "is_proven": schedule.is_proven,
+        "is_file_order": schedule.is_file_order,
+    }
+
+
+def _training(analysis: "Analysis") -> Row | None:
+    training, torch = analysis.training, analysis.torch
+    if training is None:
+        return None
+    return {
+        "optimizer": training.recipe.optimizer,
+        "recipe": recipe_row(training.recipe),
+        "weight_bytes": training.weight_bytes,
+        "buffer_bytes": training.buffer_bytes,
+        "gradient_bytes": training.gradient_bytes,
+        "optimizer_state_bytes": training.optimizer_state_bytes,
+        "saved_activation_bytes": training.saved_activation_bytes,
+        "input_bytes": training.input_bytes,
+        "forward_peak_bytes": training.forward_peak_bytes,
+        "backward_peak_bytes": training.backward_peak_bytes,
+        "optimizer_peak_bytes": training.optimizer_peak_bytes,
+        "peak_bytes": training.peak_bytes,
+        "peak_phase": training.peak_phase.value,
+        "peak_node": training.peak_node and printable(training.peak_node),
+        "live_by_kind": {kind.value: size for kind, size in training.live_by_kind().items()},
+        "live_at_peak": [
+            {"tensor": printable(block.label), "kind": block.kind.value, "bytes": block.size_bytes}
+            for block in training.live_at_peak()[:_MOST_LIVE]
+        ],
+        "checkpoints": [
+            {
+                "schedule": option.schedule,
+                "peak_bytes": option.peak_bytes,
+                "extra_flops": option.extra_flops,
+            }
+            for option in training.checkpoints
+        ],
+        "cuda": torch and _torch(torch),
+        "batchnorm": _batchnorm(training.batchnorms, analysis.training_range),
+    }
+
+
+def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> Row:
+    """What became of BatchNormalizations that the export folded; the range is that of a peak."""
+    return {
+        "put_back": len(found.put_back),
+        "left_out": len(found.left_out),
+        "unknown": len(found.unknown),
+        "low_bytes": peaks and peaks.low_bytes,
+        "high_bytes": peaks and peaks.high_bytes,
+    }
+
+
+def recipe_row(recipe: "Recipe") -> Row:
+    """What is asked of the training, field by field."""
+    values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+
+
+def _torch(memory: "TorchMemory") -> Row:
+    return {
+        "allocated_bytes": memory.allocated_peak_bytes,
+        "reserved_bytes": memory.reserved_peak_bytes,
+        "fragmentation_bytes": memory.fragmentation_bytes,
+        "cublas_workspace_bytes": memory.cublas_workspace_bytes,
+        "cudnn_workspace_bytes": memory.cudnn_workspace_bytes,
+        "context_bytes": memory.context_bytes,
+        "total_bytes": memory.total_bytes,
+    }
+
+
+def _rules_of_thumb(rules: "RulesOfThumb") -> Row:
+    return {
+        "twice_file_bytes": rules.twice_file_bytes,
+        "three_weights_bytes": rules.three_weights_bytes,
+        "three_params_two_activations_bytes": rules.three_params_two_activations_bytes,
+        "four_and_a_half_weights_bytes": rules.four_and_a_half_weights_bytes,
+        "batch_times_tensors_and_params_bytes": rules.batch_times_tensors_and_params_bytes,
+        "inputs_activations_and_gradients_bytes": rules.inputs_activations_and_gradients_bytes,
+    }
+
+
+def _measured(analysis: "Analysis") -> Row | None:
+    """What a run took, with the error of what was predicted for the same backend."""
+    if analysis.measurement is None:
+        return None
+    name = analysis.measurement.backend.replace("onnxruntime", "ort")
+    runtime = next((each for each in analysis.runtimes if each.name == name), None)
+    return measured_row(analysis.measurement, None if runtime is None else predicted_by(runtime))
+
+
+def _runtime(runtime: "RuntimeMemory") -> Row:
+    arena = runtime.arena
+    return {
+        "name": runtime.name,
+        "graph": runtime.graph,
+        "optimiser": runtime.optimiser,
+        "cpu": runtime.cpu,
+        "base_bytes": arena.base_bytes,
+        "requested_peak_bytes": arena.requested_peak_bytes,
+        "with_scratch_peak_bytes": arena.with_scratch_peak_bytes,
+        "pattern_block_bytes": arena.pattern_block_bytes,
+        "in_use_peak_bytes": arena.in_use_peak_bytes,
+        "held_bytes": arena.held_bytes,
+        "held_steady_bytes": arena.held_steady_bytes,
+        "load_peak_bytes": runtime.load_peak_bytes,
+        "process_bytes": runtime.process_bytes,
+        "context_bytes": runtime.context_bytes,
+        "workspace_bytes": runtime.workspace_bytes,
+        "peak_node": arena.peak_node and printable(arena.peak_node.name),
+        "unknown_tensors": len(runtime.unknown.tensors),
+        "unknown_scratch": sum(runtime.unknown.scratch.values()),
+        "findings": [{"code": f.code, "message": f.message} for f in runtime.findings],
+    }
+
+
+def _compute(compute: "Compute") -> Row:
+    return {
+        "forward_macs": compute.forward_macs,
+        "forward_flops": compute.forward_flops,
+        "backward_flops": compute.backward_flops,
+        "unknown_nodes": len(compute.unknown_nodes),
+    }
+
+
+def _max_batch(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None:
+    if limit is None:
+        return None
+    return {
+        "batch": limit.batch,
+        "budget_bytes": limit.budget_bytes,
+        "peak_bytes": limit.peak_bytes,
+        "over_bytes": limit.over_bytes,
+        "limiting_phase": limit.limiting_phase,
+        "rule_batch": rule_batch,
+    }
+
+
+def _coverage(coverage: "Coverage") -> Row:
+    return {
+        "nodes": coverage.num_nodes,
+        "assumed_nodes": len(coverage.assumed_nodes),
+        "unknown_tensors": len(coverage.unknown_tensors),
+        "assumed_node_names": list(coverage.assumed_nodes),
+        "unknown_tensor_names": list(coverage.unknown_tensors),
+    }
+
+
+def _layer(layer: Layer) -> Row:
+    return {
+        "node": layer.node,
+        "op_type": layer.op_type,
+        "output_shape": None if layer.output_shape is None else list(layer.output_shape),
+        "dtype": layer.dtype,
+        "output_bytes": layer.output_bytes,
+        "parameters": layer.num_parameters,
+        "weight_bytes": layer.weight_bytes,
+        "macs": layer.macs,
+        "flops": layer.flops,
+    }

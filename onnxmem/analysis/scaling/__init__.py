@@ -1,0 +1,1 @@
+"""How figures grow with the batch and other dims."""

@@ -1,0 +1,252 @@
+"""``onnxmem check PATH...``: models against budgets; what is unknown does not pass."""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from onnxmem.analysis import Analysis
+from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.json_row import Failure
+from onnxmem.cli.answers import refuse_two_answers
+from onnxmem.cli.faults import tell
+from onnxmem.cli.output import check_output, form_of, write_file, write_stdout
+from onnxmem.cli.training_options import named_fields, recipe_from
+from onnxmem.cli.unused import refuse_untrained
+from onnxmem.collection.model_paths import model_paths
+from onnxmem.collection.sources import models_below
+from onnxmem.decisions.check import (
+    Analyse,
+    Baseline,
+    Budget,
+    Checkup,
+    Configuration,
+    Gate,
+    find_configuration,
+    read_baseline,
+    read_configuration,
+    read_growth,
+    relative_path,
+)
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_OK,
+    EXIT_UNANALYSED,
+    MissingFileError,
+    UsageError,
+    worst_exit_code,
+)
+from onnxmem.escaping import shortened
+from onnxmem.faults import fault_of
+from onnxmem.model import load
+from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.recipe import Recipe
+from onnxmem.report.check import FORMATS
+
+_EXIT_CODES: Final = {
+    Verdict.FITS: EXIT_OK,
+    Verdict.TIGHT: EXIT_OK,
+    Verdict.OVER: EXIT_GATE_FAILED,
+    Verdict.UNKNOWN: EXIT_UNANALYSED,
+}
+
+
+def run(arguments: Namespace) -> int:
+    """Check every model, then write what came out in each format asked for."""
+    refuse_two_answers(arguments)
+    files = [arguments.output, *(file for _, file in arguments.also)]
+    named = model_paths(arguments.models)
+    for file in files:
+        check_output(file, named, force=arguments.force)
+    form = form_of(arguments.output, arguments.format, FORMATS)
+    for name, file in arguments.also:
+        form_of(file, name, ())
+    configuration = _configuration(arguments)
+    refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
+    _refuse_process_of_run(configuration.budgets)
+    paths = named or _paths_of(configuration)
+    codes: list[int] = []
+    gate = Gate(
+        configuration.budgets,
+        configuration.folder,
+        _analyse_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
+        _baseline(arguments, configuration),
+        _own_baselines(arguments, configuration),
+    )
+    checkup = Checkup(
+        tuple(gate.check(paths)),
+        () if named else gate.unmatched(paths),
+        allows_uncovered=arguments.allow_uncovered,
+    )
+    codes += _missing(checkup)
+    _write(checkup, form, arguments)
+    return worst_exit_code([*codes, *_codes(checkup)])
+
+
+def _refuse_process_of_run(budgets: Iterable[Budget]) -> None:
+    """Refuse a process that nothing names: a check runs no runtime.
+
+    :raises UsageError: a budget compares the process, and has no training peak.
+    """
+    for budget in budgets:
+        if budget.basis == "process" and not budget.trains:
+            message = (
+                f"budget {shortened(budget.name)}: basis process is of a training step alone; "
+                "onnxmem fit --runtime ort-cpu compares a session"
+            )
+            raise UsageError(message)
+
+
+def _codes(checkup: Checkup) -> Iterator[int]:
+    counts = checkup.counts()
+    return (code for outcome, code in _EXIT_CODES.items() if counts[outcome])
+
+
+def _missing(checkup: Checkup) -> Iterator[int]:
+    """Tell of models that are not there and that no budget is of, which nobody tried to read."""
+    for model in checkup.uncovered():
+        if not os.path.lexists(model.path):
+            error = MissingFileError("no such file; check the path")
+            yield tell(fault_of(error), path=model.path)
+
+
+def _configuration(arguments: Namespace) -> Configuration:
+    """The budgets in force: those of flags, those of ``--config``, else those found upwards."""
+    given = _budget_of_flags(arguments)
+    found = None
+    if arguments.config is not None:
+        found = read_configuration(arguments.config)
+    elif given is None:
+        found = find_configuration(Path.cwd())
+    budgets = () if found is None else tuple(_at_flags(b, arguments) for b in found.budgets)
+    if given is not None:
+        budgets = (given, *budgets)
+    if not budgets:
+        where = "no budget" if found is None else f"{shortened(found.file)}: no budget"
+        message = f"{where}: write [[tool.onnxmem.budgets]] or pass --budget-peak SIZE"
+        raise UsageError(message)
+    if given is not None and not arguments.models and found is None:
+        message = "no model is named; name files or folders to hold against these budgets"
+        raise UsageError(message)
+    if found is None:
+        return Configuration("", Path.cwd(), budgets)
+    return replace(found, budgets=budgets)
+
+
+def _budget_of_flags(arguments: Namespace) -> Budget | None:
+    """The budget that flags give; ``None`` where they give none."""
+    growth = None if arguments.max_growth is None else read_growth(arguments.max_growth)
+    limits = (arguments.budget_peak, arguments.budget_weights, arguments.budget_training, growth)
+    if all(limit is None for limit in limits):
+        return None
+    return Budget(
+        name="command line",
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        train=arguments.train,
+        recipe=recipe_from(arguments),
+        basis=arguments.basis,
+        accepted=tuple(arguments.accepted),
+        peak_bytes=arguments.budget_peak,
+        weight_bytes=arguments.budget_weights,
+        training_bytes=arguments.budget_training,
+        growth=growth,
+    )
+
+
+def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
+    """A budget of a file at the setting of the command line, which wins."""
+    return replace(
+        budget,
+        batch=arguments.batch or budget.batch,
+        dims={**budget.dims, **dict(arguments.dims)},
+        shapes={**budget.shapes, **dict(arguments.shapes)},
+        train=arguments.train or budget.train,
+        recipe=budget.recipe.with_fields(**named_fields(arguments)),
+        basis=arguments.basis or budget.basis,
+        accepted=(*budget.accepted, *arguments.accepted),
+    )
+
+
+def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | None:
+    file = arguments.baseline
+    if file is None and configuration.baseline is not None:
+        file = os.path.relpath(configuration.baseline)
+    return None if file is None else read_baseline(file, configuration.folder)
+
+
+def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
+    """Those that budgets name, each read once; ``--baseline`` takes the place of all of them."""
+    if arguments.baseline is not None:
+        return {}
+    named = {each.baseline for each in configuration.budgets if each.growth is not None}
+    return {
+        path: read_baseline(os.path.relpath(path), configuration.folder)
+        for path in named
+        if path is not None
+    }
+
+
+def _paths_of(configuration: Configuration) -> tuple[str, ...]:
+    """The models below the configuration's folder that some budget is of."""
+    folder = configuration.folder
+    return tuple(
+        os.path.relpath(path)
+        for path in models_below(folder)
+        if any(budget.covers(relative_path(path, folder)) for budget in configuration.budgets)
+    )
+
+
+def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyse:
+    """Analyse at a budget's setting; a fault of any kind is this model's alone.
+
+    ``dims`` are those that flags give for this model alone: it must have them.
+    """
+
+    def analyse(path: str, budget: Budget) -> Analysis | Failure:
+        try:
+            if dims:
+                refuse_unknown_names(load(path).proto, dims)
+            return _analysis(path, budget)
+        except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
+            fault = fault_of(error)
+            codes.append(tell(fault, error, path))
+            return Failure(path, fault.code, fault.message)
+
+    return analyse
+
+
+def _analysis(path: str, budget: Budget) -> Analysis:
+    found = analyze(
+        path,
+        batch=budget.batch,
+        dims=budget.dims,
+        shapes=budget.shapes,
+        train=budget.trains,
+        recipe=budget.recipe if budget.trains else Recipe(),
+        one_of_several=True,
+    )
+    batch = found.settings.batch
+    if budget.batch is None and batch is not None:
+        # A batch that nobody names is 1, or what the file says; saying so tells it from other
+        # dims that nobody names, of which a gate must not guess.
+        return found.at(batch=batch) if _has_unbound_dims(found) else found
+    return found
+
+
+def _has_unbound_dims(analysis: Analysis) -> bool:
+    return any(finding.code == "unbound_dims" for finding in analysis.findings)
+
+
+def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:
+    for name, file in arguments.also:
+        write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
+    text = FORMATS[form](checkup)
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)

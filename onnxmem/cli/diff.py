@@ -1,0 +1,303 @@
+"""``onnxmem diff A [B]``: what changed between two models, settings or points in time."""
+
+import os
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final
+
+import onnx
+
+from onnxmem.analysis import Analysis
+from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.saved_json import Saved, SavedReportError, read_saved
+from onnxmem.cli.answers import refuse_two_answers
+from onnxmem.cli.faults import tell
+from onnxmem.cli.output import check_output, settle_json, write_file, write_stdout
+from onnxmem.cli.questions import verdict_questions
+from onnxmem.cli.training_options import named_fields
+from onnxmem.cli.unused import refuse_untrained, refuse_without_budget
+from onnxmem.decisions.check import read_percent
+from onnxmem.decisions.diff.diffing import Change, Difference, diff
+from onnxmem.decisions.diff.snapshots import (
+    SavedSetting,
+    Snapshot,
+    saved_setting,
+    saved_snapshot,
+    snapshot,
+)
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_UNANALYSED,
+    ShapeError,
+    UsageError,
+    worst_exit_code,
+)
+from onnxmem.escaping import printable, shortened
+from onnxmem.faults import Fault, fault_of
+from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.recipe import Recipe
+from onnxmem.report.diff import as_json, grown_figures, render
+from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
+from onnxmem.units import format_bytes
+
+_GATED: Final = ("weights", "run", "training peak")
+_HEAD_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the flags say of one side; ``None`` and empty leave it to a saved report."""
+
+    batch: int | None
+    dims: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    train: bool
+    recipe: Mapping[str, Any]
+    """Fields that flags name, or a saved report has."""
+    has_saved_dims: bool = False
+    """Whether dims are a report's, of which one may be the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One side: worked out now, or saved before."""
+
+    snapshot: Snapshot
+    analysis: Analysis | None = None
+    """``None``: a saved report."""
+
+    def timelines(self) -> SideTimelines | None:
+        return None if self.analysis is None else side_timelines(self.analysis)
+
+
+def run(arguments: Namespace) -> int:
+    """Compare two sides and write what changed."""
+    sides = _sides(arguments)
+    for file in (arguments.output, arguments.html):
+        check_output(file, sides, force=arguments.force)
+    if arguments.html is not None and _is_same(arguments.html, arguments.output):
+        message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
+        raise UsageError(message)
+    refuse_two_answers(arguments)
+    refuse_without_budget(arguments)
+    is_page = settle_json(arguments, ("html",)) == "html"
+    limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
+    budget = {"budget_bytes": arguments.budget_bytes, **verdict_questions(arguments)}
+    found = _found(sides, (_asked(arguments), _asked_of_b(arguments)), budget)
+    if isinstance(found, int):
+        return found
+    refuse_untrained(arguments, trains=any(side.snapshot.training is not None for side in found))
+    _refuse_unused_dims(found, dict(arguments.dims))
+    _refuse_unused_dims(found[1:], dict(arguments.b_dims))
+    difference = diff(*(_on_budget(side.snapshot, arguments.budget_bytes) for side in found))
+    if arguments.html is not None:
+        page = diff_page(difference, [side.timelines() for side in found])
+        write_file(page, arguments.html, quiet=arguments.quiet)
+    if is_page:
+        text = diff_page(difference, [side.timelines() for side in found])
+    else:
+        text = as_json(difference) if arguments.json else render(difference)
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+    codes = [*_budget_codes(difference, arguments.budget_bytes)]
+    codes += [] if limit is None else [_gate(difference, limit)]
+    return worst_exit_code(codes)
+
+
+def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
+    """Refuse a dim that none of the models has; a saved report is not asked.
+
+    :raises ShapeError: there is one.
+    """
+    models = [side.analysis.question.source.proto for side in sides if side.analysis is not None]
+    for name in dims:
+        faults = list(filter(None, (_unknown_dim(model, name) for model in models)))
+        if models and len(faults) == len(models):
+            raise faults[0]
+
+
+def _unknown_dim(model: onnx.ModelProto, name: str) -> ShapeError | None:
+    try:
+        refuse_unknown_names(model, [name])
+    except ShapeError as fault:
+        return fault
+    return None
+
+
+def _is_same(path: str, other: str | None) -> bool:
+    return other is not None and os.path.normpath(path) == os.path.normpath(other)
+
+
+def _sides(arguments: Namespace) -> tuple[str, str]:
+    """Two names; the second setting alone makes one model two sides."""
+    given: list[str] = arguments.models
+    own = (value for name, value in vars(arguments).items() if name.startswith("b_"))
+    if len(given) == 1 and any(own):
+        return given[0], given[0]
+    if len(given) != 2:  # noqa: PLR2004 - A and B
+        message = f"{len(given)} models; name two, or one and a setting of B, as in --b-batch 8"
+        raise UsageError(message)
+    return given[0], given[1]
+
+
+def _asked(arguments: Namespace) -> _Asked:
+    return _Asked(
+        arguments.batch,
+        dict(arguments.dims),
+        dict(arguments.shapes),
+        arguments.train,
+        named_fields(arguments),
+    )
+
+
+def _asked_of_b(arguments: Namespace) -> _Asked:
+    """What the flags say of B: its own ones before those of both."""
+    both = _asked(arguments)
+    flags = {name: getattr(arguments, f"b_{name}") for name in _OF_RECIPE}
+    own = {name: value for name, value in flags.items() if value is not None}
+    return _Asked(
+        arguments.b_batch or both.batch,
+        {**both.dims, **dict(arguments.b_dims)},
+        {**both.shapes, **dict(arguments.b_shapes)},
+        both.train or bool(own),
+        {**both.recipe, **own},
+    )
+
+
+_OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
+
+
+def _found(
+    names: tuple[str, str], asked: tuple[_Asked, _Asked], budget: Mapping[str, Any]
+) -> tuple[_Side, _Side] | int:
+    """Both sides, or the exit code of what went wrong with them."""
+    reports = [read_saved(name) if _is_report(name) else None for name in names]
+    rows = [
+        None if report is None else _row_of(report, names[n], names[1 - n], reports[1 - n] is None)
+        for n, report in enumerate(reports)
+    ]
+    saved = [None if row is None else _Side(saved_snapshot(row)) for row in rows]
+    settings = [None if row is None else saved_setting(row) for row in rows]
+    found: list[_Side] = []
+    codes: list[int] = []
+    for number, name in enumerate(names):
+        try:
+            question = _setting(asked[number], settings[1 - number])
+            found.append(saved[number] or _worked_out(name, question, budget))
+        except Exception as error:  # noqa: BLE001 - both sides are told
+            codes.append(tell(fault_of(error), error, name))
+    return worst_exit_code(codes) if codes else (found[0], found[1])
+
+
+def _is_report(name: str) -> bool:
+    """Whether a file is JSON: its suffix, or how it begins."""
+    if name.endswith(".json"):
+        return True
+    path = Path(name)
+    if not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
+    except OSError:
+        return False  # reading it as a model tells what is wrong
+
+
+def _row_of(rows: tuple[Saved, ...], name: str, other: str, other_is_model: bool) -> Saved:  # noqa: FBT001
+    """The row of a report that is compared: its only one, or the one of the other side's model."""
+    if other_is_model:
+        wanted = printable(os.path.normpath(other))
+        same = [row for row in rows if os.path.normpath(row.text("path") or "") == wanted]
+        rows = tuple(same) or rows
+    if len(rows) != 1:
+        message = f"{shortened(name)}: has {len(rows)} models; save the one to be compared alone"
+        raise SavedReportError(message)
+    if rows[0].text("status") not in {"ok", "partial"}:
+        message = f"{shortened(name)}: its model could not be analysed; write the report again"
+        raise SavedReportError(message)
+    return rows[0]
+
+
+def _setting(asked: _Asked, setting: SavedSetting | None) -> _Asked:
+    """What flags leave open of a side's setting is as in the saved report on the other side."""
+    if setting is None:
+        return asked
+    return _Asked(
+        asked.batch or setting.batch,
+        {**setting.dims, **asked.dims},
+        {**setting.shapes, **asked.shapes},
+        asked.train or setting.train,
+        {**setting.recipe, **asked.recipe},
+        has_saved_dims=True,
+    )
+
+
+def _on_budget(side: Snapshot, budget_bytes: int | None) -> Snapshot:
+    """A saved verdict is of the budget that it was saved with, and of no other."""
+    if side.verdict is None or side.verdict.limit_bytes == budget_bytes:
+        return side
+    return replace(side, verdict=None)
+
+
+def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[int]:
+    """What the verdict on B comes to."""
+    if budget_bytes is None:
+        return
+    side = difference.after
+    verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.verdict
+    if verdict is Verdict.OVER:
+        message = f"does not fit the budget of {format_bytes(budget_bytes)}"
+        yield tell(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
+    elif verdict is Verdict.UNKNOWN:
+        message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see FITS"
+        yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=side.path)
+
+
+def _worked_out(path: str, asked: _Asked, budget: Mapping[str, Any]) -> _Side:
+    analysis = analyze(
+        path,
+        batch=asked.batch,
+        dims=asked.dims,
+        shapes=asked.shapes,
+        train=asked.train,
+        recipe=Recipe().with_fields(**asked.recipe) if asked.train else None,
+        one_of_several=True,
+        **budget,
+    )
+    if asked.has_saved_dims and asked.batch not in {None, analysis.settings.batch}:
+        # A flag's batch wins over the dim of that name that a saved report has.
+        analysis = analysis.at(batch=asked.batch)
+    return _Side(snapshot(analysis), analysis)
+
+
+def _gate(difference: Difference, limit: Fraction) -> int:
+    """Hold the growth of weights and peaks against a share; what is unknown does not pass."""
+    figures = [change for change in difference.figures if change.name in _GATED]
+    grown = [change for change in figures if _has_grown(change, limit)]
+    codes: list[int] = []
+    if grown:
+        message = f"grew by more than {float(limit):g} %: {grown_figures(grown)}"
+        codes.append(tell(Fault("grew", message, EXIT_GATE_FAILED)))
+    unknown = list(_unknown(difference, figures))
+    if unknown:
+        message = f"growth is unknown: {', '.join(unknown)}"
+        codes.append(tell(Fault("unknown", message, EXIT_UNANALYSED)))
+    return worst_exit_code(codes)
+
+
+def _unknown(difference: Difference, figures: list[Change]) -> Iterator[str]:
+    yield from (change.name for change in figures if change.change_bytes is None)
+    if not difference.is_whole:
+        yield "a side is known in part only"
+
+
+def _has_grown(change: Change, limit: Fraction) -> bool:
+    if change.before_bytes is None or change.after_bytes is None:
+        return False
+    return change.after_bytes > change.before_bytes * (1 + limit / 100)

@@ -1,0 +1,72 @@
+"""The HTML page that is written beside a result: of one model its own, of several one of all."""
+
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from onnxmem import collection, report
+from onnxmem.analysis.json_row import Row
+from onnxmem.cli.output import check_output, write_file
+from onnxmem.collection.task import Outcome, Render
+from onnxmem.errors import UsageError
+from onnxmem.escaping import shortened
+
+if TYPE_CHECKING:
+    from onnxmem.collection import Accuracies, Place, Summary
+
+
+@dataclass(slots=True)
+class Pages:
+    """Mutable: what a page needs of the models so far; nothing where none is asked for."""
+
+    path: str | None
+    is_of_one: bool
+    accuracies: "Accuracies | None" = None
+    _page: str | None = field(default=None, init=False)
+    _rows: list[Row] = field(default_factory=list, init=False)
+
+    @property
+    def render(self) -> Render | None:
+        """What a worker makes of a model."""
+        return report.render_page if self.path is not None and self.is_of_one else None
+
+    def kept(self, found: Iterator[Outcome]) -> Iterator[Outcome]:
+        """The outcomes, of which a page's part is kept."""
+        for outcome in found:
+            if self.path is not None:
+                self._page = outcome["page"]
+                # The nodes of thousands of models have no place in one page.
+                self._rows.append({**outcome["row"], "layers": None})
+            yield outcome
+
+    def write(
+        self, summary: "Callable[[], Summary]", places: "Sequence[Place]", *, quiet: bool
+    ) -> None:
+        """Write the page; of a model that failed there is one that says why.
+
+        :raises UsageError: the place cannot be written to.
+        """
+        if self.path is None:
+            return
+        page = self._page
+        if page is None:
+            page = report.render_registry_page(self._rows, summary, places, self.accuracies)
+        write_file(page, self.path, quiet=quiet)
+
+
+def pages(arguments: Namespace, names: Sequence[str]) -> Pages:
+    """What ``--html`` asks for.
+
+    :raises UsageError: the file is asked for twice, exists or is a model; a table cannot be read.
+    """
+    path: str | None = arguments.html
+    check_output(path, names, force=arguments.force)
+    if path is not None and path == arguments.output:
+        message = f"{shortened(path)}: is asked for twice; name another file with -o"
+        raise UsageError(message)
+    if arguments.accuracy is not None and path is None:
+        message = "--accuracy is for the page of several models; see --html"
+        raise UsageError(message)
+    table = None if arguments.accuracy is None else collection.read_accuracies(arguments.accuracy)
+    return Pages(path, len(names) == 1, table)

@@ -1,0 +1,156 @@
+"""Rows of models that were worked out before, so that a run that was stopped goes on.
+
+An entry is found by what its figures follow from: the file's content, the questions, and the
+versions of what answers them. It is written beside its place and moved there, so it is whole or
+absent; one that is not what was written is worked out again. Failures are not kept.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, TypedDict
+
+from onnxmem.analysis.json_row import KEYS, Row
+from onnxmem.errors import UsageError
+from onnxmem.escaping import shortened
+from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.files.wire import without_payloads
+from onnxmem.version import __version__
+
+_HASHED_WHOLE_BYTES: Final = 2**26
+"""SHA-256 of more takes longer than the analysis, which jumps over the weights."""
+
+_ANSWERING: Final = ("onnx", "onnx-ir", "onnx-shape-inference")
+_RUNTIME: Final = ("onnxruntime", "onnxruntime-gpu")
+_DIGEST: Final = "sha256"
+
+
+class Entry(TypedDict):
+    """What is kept of one model."""
+
+    row: Row
+    text: str | None
+    text_of: str | None
+    """The name that the text is written for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A folder of entries; processes may share it."""
+
+    folder: str
+
+    def key(self, path: str, questions: Mapping[str, Any]) -> str:
+        """The name of an entry; the model's own name is no part of it.
+
+        :raises OSError: the file cannot be read.
+        """
+        asks_runtime = any(questions.get(each) for each in ("runtimes", "graph", "measure"))
+        parts = {
+            "content": content_hash(path, whole=bool(questions.get("measure"))),
+            "questions": questions,
+            "versions": _versions((*_ANSWERING, *_RUNTIME) if asks_runtime else _ANSWERING),
+            "keys": KEYS,
+        }
+        text = json.dumps(parts, sort_keys=True, default=_as_json)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def get(self, key: str) -> Entry | None:
+        """An entry that is whole and unchanged; else ``None``."""
+        try:
+            written = json.loads(self._place(key).read_text(encoding="utf-8"))
+            entry: Entry = written["entry"]
+            is_whole = written[_DIGEST] == _digest(key, entry)
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return entry if is_whole else None
+
+    def put(self, key: str, entry: Entry) -> None:
+        """Keep an entry; a disk that is full costs the entry alone."""
+        place = self._place(key)
+        text = json.dumps({_DIGEST: _digest(key, entry), "entry": entry})
+        with contextlib.suppress(OSError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=place.parent)
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    file.write(text)
+                Path(temporary).replace(place)
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+
+    def _place(self, key: str) -> Path:
+        return Path(self.folder, key[:2], f"{key[2:]}.json")
+
+
+def open_cache(folder: str) -> Cache:
+    """A cache whose folder is there and can be written to.
+
+    :raises UsageError: it cannot.
+    """
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        message = f"{shortened(folder)}: cannot be written to as a cache: {reason}"
+        raise UsageError(message) from fault
+    return Cache(os.path.abspath(folder))  # noqa: PTH100 - workers may work in another folder
+
+
+def stamp_of(path: str) -> tuple[int, int, int]:
+    """What changes when a file is written again.
+
+    :raises OSError: there is none.
+    """
+    status = os.stat(path)  # noqa: PTH116 - a path of any characters
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def content_hash(path: str, *, whole: bool = False) -> str:
+    """What the figures of a model follow from: its bytes.
+
+    Of a large file only what an analysis reads of it counts, which leaves the weights out, and how
+    long it is; ``whole`` takes those in too, for a run may read them.
+
+    :raises OSError: the file cannot be read.
+    :raises ModelFileError: it is large, and no model.
+    """
+    with Path(path).open("rb") as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if whole or size_bytes <= _HASHED_WHOLE_BYTES:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+        read = without_payloads(FileWindow(file.fileno(), size_bytes))
+        return f"{size_bytes} {hashlib.sha256(read).hexdigest()}"
+
+
+@cache
+def _versions(packages: tuple[str, ...]) -> dict[str, str | None]:
+    return {"onnxmem": __version__, **{name: _version(name) for name in packages}}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _digest(key: str, entry: Entry) -> str:
+    return hashlib.sha256(f"{key} {json.dumps(entry, sort_keys=True)}".encode()).hexdigest()
+
+
+def _as_json(value: object) -> object:
+    """A question's value that JSON has no form for."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return repr(value)

@@ -1,0 +1,206 @@
+"""The devices that are shipped, and a user's own: read, checked, and found by name."""
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from onnxmem.decisions.devices.device import KINDS, Device, DeviceError
+from onnxmem.errors import UsageError
+from onnxmem.escaping import shortened
+from onnxmem.settings import CPUS, NATIVE
+from onnxmem.units import parse_size
+
+_SIZES: Final = {
+    "memory": "memory_bytes",
+    "usable": "usable_bytes",
+    "flash": "flash_bytes",
+    "bandwidth": "bandwidth_bytes",
+}
+_RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
+_COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
+_FIGURES: Final = _SIZES | _RATES | _COUNTS
+"""What a file calls a figure -> the field that it becomes."""
+_OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "source", "sources"})
+_MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
+"""Words before a name that say no more than the name does."""
+_CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
+_UNNAMED: Final = "the user's own file"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Devices in order, and the names that they go by."""
+
+    devices: tuple[Device, ...]
+
+    def find(self, name: str) -> Device:
+        """Find a device by name or alias; case, spaces, hyphens and the maker's name are no matter.
+
+        :raises DeviceError: no device goes by that name; the nearest names are listed.
+        """
+        device = self.get(name)
+        if device is not None:
+            return device
+        near = get_close_matches(_key(name), self._by_key(), n=5, cutoff=0.5)
+        names = dict.fromkeys(self._by_key()[key].name for key in near)
+        hint = f"near it: {', '.join(names)}" if names else "onnxmem devices lists them"
+        message = f"device {shortened(name)!r} is not known; {hint}"
+        raise DeviceError(message)
+
+    def get(self, name: str) -> Device | None:
+        """The same, but ``None`` where there is none."""
+        return self._by_key().get(_key(name))
+
+    def device_or_size(self, text: str) -> Device | int:
+        """Find a device by name, or read a size in bytes; a number alone is no size.
+
+        :raises DeviceError: it is neither.
+        """
+        try:
+            return self.find(text)
+        except DeviceError as unknown:
+            try:
+                # A number alone is the name of a device more often than a count of bytes.
+                if not text.strip().isdigit():
+                    return parse_size(text)
+            except UsageError:
+                pass
+            message = f"{unknown}; or give a size, as in 24GiB"
+            raise DeviceError(message) from unknown
+
+    def with_own(self, path: str) -> "Catalogue":
+        """Add a user's devices, which come first and take the place of others of their name.
+
+        :raises DeviceError: the file cannot be read, or makes no sense.
+        """
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, ValueError) as fault:
+            message = f"{shortened(path)}: cannot be read as a file of devices: {fault}"
+            raise DeviceError(message) from fault
+        own = read_devices(text, shortened(path))
+        taken = {_key(device.name) for device in own}
+        others = (device for device in self.devices if _key(device.name) not in taken)
+        return Catalogue((*own, *others))
+
+    def without_cpus(self) -> "Catalogue":
+        """The same devices without their CPUs: the CPU is given, or no figure depends on it."""
+        return Catalogue(tuple(replace(device, cpu=None) for device in self.devices))
+
+    def _by_key(self) -> dict[str, Device]:
+        """Names before aliases, earlier devices before later ones."""
+        named = {_key(device.name): device for device in reversed(self.devices)}
+        aliases = {
+            _key(alias): device for device in reversed(self.devices) for alias in device.aliases
+        }
+        return {**aliases, **named}
+
+
+def catalogue(own: str | None = None) -> Catalogue:
+    """Read the devices that are shipped, and a user's own file of them.
+
+    :raises DeviceError: the user's file cannot be read, or makes no sense.
+    """
+    text = (files("onnxmem.decisions.devices") / "devices.toml").read_text(encoding="utf-8")
+    shipped = Catalogue(read_devices(text, "devices.toml"))
+    return shipped if own is None else shipped.with_own(own)
+
+
+def read_devices(text: str, place: str) -> tuple[Device, ...]:
+    """Read a file of devices; ``place`` names it in what goes wrong.
+
+    :raises DeviceError: it is no TOML, or a device is not described as one.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as fault:
+        message = f"{place}: no TOML: {fault}"
+        raise DeviceError(message) from fault
+    entries, sources = document.get("device"), document.get("sources", {})
+    if not isinstance(entries, list) or not isinstance(sources, dict) or not entries:
+        message = f"{place}: no [[device]] in it"
+        raise DeviceError(message)
+    devices = tuple(_device(entry, sources, place) for entry in entries)
+    _refuse_twice((device.name for device in devices), place)
+    return devices
+
+
+def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+        message = f"{place}: a [[device]] has no name"
+        raise DeviceError(message)
+    where = f"{place}: device {shortened(entry['name'])}"
+    unknown = sorted(entry.keys() - _FIGURES.keys() - _OTHERS)
+    if unknown:
+        known = ", ".join(sorted(_FIGURES.keys() | _OTHERS))
+        message = f"{where}: {shortened(unknown[0])!r} is no key; the keys are {known}"
+        raise DeviceError(message)
+    kind = _one_of(KINDS, "kind", entry.get("kind", "cuda"), where)
+    figures = {_FIGURES[key]: _figure(key, entry[key], where) for key in _FIGURES if key in entry}
+    if "memory_bytes" not in figures:
+        message = f"{where}: no memory"
+        raise DeviceError(message)
+    return Device(
+        name=entry["name"],
+        kind=kind,
+        aliases=tuple(map(str, entry.get("aliases", ()))),
+        shares_memory=bool(entry.get("shares_memory", False)),
+        cpu=_one_of(_CPUS, "cpu", entry["cpu"], where) if "cpu" in entry else None,
+        sources=dict(_sources(entry, sources)),
+        **figures,
+    )
+
+
+def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
+    """A word of a list."""
+    if isinstance(value, str) and value in names:
+        return value
+    message = f"{where}: {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
+    raise DeviceError(message)
+
+
+def _figure(key: str, value: object, where: str) -> int:
+    """A figure in bytes, FLOPs a second, years or dollars."""
+    if key in _SIZES and isinstance(value, str):
+        try:
+            return parse_size(value)
+        except UsageError as fault:
+            message = f"{where}: {key}: {fault}"
+            raise DeviceError(message) from fault
+    if key not in _SIZES and isinstance(value, int | float) and value > 0:
+        return round(value * 10**12) if key in _RATES else int(value)
+    message = f"{where}: {key} is {shortened(str(value))!r}, no {_example(key)}"
+    raise DeviceError(message)
+
+
+def _example(key: str) -> str:
+    return "size as in '24 GiB'" if key in _SIZES else "positive number"
+
+
+def _sources(entry: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    own = entry.get("sources", {})
+    for key, name in _FIGURES.items():
+        if key in entry:
+            source = str(own.get(key, entry.get("source", _UNNAMED)))
+            yield name, str(sources.get(source, source))
+
+
+def _refuse_twice(names: Iterable[str], place: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if _key(name) in seen:
+            message = f"{place}: device {shortened(name)} is described twice"
+            raise DeviceError(message)
+        seen.add(_key(name))
+
+
+def _key(name: str) -> str:
+    """A name without case, marks and maker."""
+    words = re.findall(r"[^\W_]+|\+", name.lower())
+    kept = [word for word in words if word not in _MAKERS]
+    return "".join(kept or words)

@@ -1,0 +1,1 @@
+"""What changed between two analyses, or reports of them that were saved."""

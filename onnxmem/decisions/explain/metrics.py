@@ -1,0 +1,180 @@
+"""The figures of a report, defined; and what each is on a model, and made of."""
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from types import MappingProxyType
+from typing import Final, cast
+
+from onnxmem.analysis import Analysis
+from onnxmem.analysis.json_row import Row
+
+_MOST_PARTS: Final = 8
+_REST: Final = "the rest"
+_ROWS: Final = "activations.peak_rows"
+"""Whose number is how many there are."""
+Parts = tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure."""
+
+    key: str
+    """Its path in a row of the JSON."""
+    labels: tuple[str, ...]
+    """What reports call it."""
+    definition: int | None
+    """Its number in docs/definitions.md."""
+    text: str
+    formula: str
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether a training step has it alone."""
+        return self.key.startswith("training")
+
+    @property
+    def needs_runtime(self) -> bool:
+        """Whether a runtime has it alone."""
+        return self.key.startswith("runtime.")
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether it is a size."""
+        return "bytes" in self.key.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A figure of one model."""
+
+    number: int | None
+    """``None`` is unknown, or does not apply."""
+    parts: Parts
+    """What it is made of, which adds up to it, the largest first where it is a sum of tensors; none
+    where that is not told."""
+
+
+@cache
+def metrics() -> tuple[Metric, ...]:
+    """All of them, in the order of a report."""
+    text = files("onnxmem.decisions.explain").joinpath("metrics.toml").read_text(encoding="utf-8")
+    return tuple(
+        Metric(
+            entry["key"],
+            tuple(entry["labels"]),
+            entry["definition"] or None,
+            entry["text"],
+            entry["formula"],
+        )
+        for entry in tomllib.loads(text)["metrics"]
+    )
+
+
+def metrics_named(name: str) -> tuple[Metric, ...]:
+    """The figures of a name: a label, a key, or a key's last word, which several may share.
+
+    A label wins over a key, and a whole key over its last word.
+    """
+    wanted = _plain(name)
+    for names_of in (_labels, _keys, _last_words):
+        found = tuple(each for each in metrics() if wanted in names_of(each))
+        if found:
+            return found
+    return ()
+
+
+def value_of(metric: Metric, analysis: Analysis) -> Value:
+    """What a figure is on a model, and what it is made of."""
+    row: object = analysis.to_dict()
+    for word in metric.key.split("."):
+        row = cast("Row", row).get(word) if isinstance(row, dict) else None
+    if metric.key == _ROWS and isinstance(row, dict):
+        row = len(row["in_place_peak"])
+    number = row if isinstance(row, int) else None
+    reader = _PARTS.get(metric.key)
+    return Value(
+        number, () if number is None or reader is None else _whole(reader(analysis), number)
+    )
+
+
+def _whole(parts: Parts, number: int) -> Parts:
+    """The first of the parts, and the rest in one, so that they add up to the figure."""
+    shown = parts if len(parts) <= _MOST_PARTS else parts[: _MOST_PARTS - 1]
+    rest_bytes = number - sum(size_bytes or 0 for _, size_bytes in shown)
+    return (*shown, (_REST, rest_bytes)) if rest_bytes else shown
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().replace("_", " ").replace("-", " ")
+
+
+def _labels(metric: Metric) -> set[str]:
+    return {_plain(label) for label in metric.labels}
+
+
+def _keys(metric: Metric) -> set[str]:
+    return {_plain(metric.key), _plain(metric.key.replace(".", " "))}
+
+
+def _last_words(metric: Metric) -> set[str]:
+    last = metric.key.rpartition(".")[2]
+    return {_plain(last), _plain(last.removesuffix("_bytes"))}
+
+
+def _total(analysis: Analysis) -> Parts:
+    peak_bytes = analysis.activations.in_place_peak_bytes
+    return (
+        ("weights", analysis.weight_bytes),
+        ("inputs", analysis.inputs_bytes),
+        ("in-place peak", peak_bytes),
+    )
+
+
+def _live(analysis: Analysis) -> Parts:
+    live = analysis.activations.live_at_peak
+    return tuple((each.tensor, each.size_bytes) for each in live)
+
+
+def _weights(analysis: Analysis) -> Parts:
+    sizes = ((weight.name, weight.size_bytes) for weight in analysis.graph.weights)
+    return tuple(sorted(sizes, key=lambda each: -(each[1] or 0)))
+
+
+def _step(analysis: Analysis) -> Parts:
+    training = analysis.training
+    kinds = training.live_by_kind().items() if training else ()
+    return tuple((kind.value, size) for kind, size in kinds)
+
+
+def _cuda(analysis: Analysis) -> Parts:
+    torch = analysis.torch
+    if torch is None:
+        return ()
+    return (("reserved", torch.reserved_peak_bytes), ("context", torch.context_bytes))
+
+
+def _process(analysis: Analysis) -> Parts:
+    return tuple(part for part in analysis.runtimes[0].process_parts if part[1])
+
+
+def _arena(analysis: Analysis) -> Parts:
+    """The buffers of the peak and the gap over it."""
+    peak_bytes = analysis.activations.in_place_peak_bytes
+    return (("in-place peak", peak_bytes), ("gap", analysis.activations.arena.gap_bytes))
+
+
+_PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(
+    {
+        "total_bytes": _total,
+        "activations.in_place_peak_bytes": _live,
+        "activations.arena_bytes": _arena,
+        "weights.bytes": _weights,
+        "training.peak_bytes": _step,
+        "training.cuda.total_bytes": _cuda,
+        "runtime.process_bytes": _process,
+    }
+)

@@ -1,0 +1,106 @@
+"""How fast a device can be at most: the roofline bound, from FLOPs and bytes moved.
+
+1. *Bytes moved*, of a run: every weight and every graph input is read once, every activation
+   written once and read once; views and what is written in place share a buffer and count once. Of
+   a training step: every allocation of the step, weights, gradients and state included, is written
+   once and read once.
+2. *FLOPs*: forward; of a training step forward and backward, once for each pass that accumulates.
+   What is computed again from checkpoints and the optimizer's arithmetic are left out.
+3. The bound is the larger of FLOPs / peak and bytes / bandwidth: no run is faster on a device that
+   fuses nothing, and a real one is slower, for no kernel reaches a peak. Caches and fusion may save
+   bytes that are counted here, so the memory side is a bound for unfused execution.
+
+The peak is the float16 one where most bytes of weights are narrower than float32, or a training
+step's precision is; tensor cores that round float32 (TF32) are not counted.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from onnxmem.analysis.compute import compute
+from onnxmem.analysis.stages import Terms
+from onnxmem.decisions.devices import Device
+from onnxmem.model import Graph
+from onnxmem.sums import sum_known
+
+_WIDE_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a run or a training step has to do; ``None`` is unknown."""
+
+    flops: int | None
+    bytes_moved: int | None
+    is_half: bool
+    """Whether its products run at the float16 peak."""
+    is_whole: bool
+    """False: something is left out, and the figures are lower bounds."""
+
+    @property
+    def flops_per_byte(self) -> float | None:
+        """Arithmetic intensity."""
+        if self.flops is None or not self.bytes_moved:
+            return None
+        return self.flops / self.bytes_moved
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least time that a device needs; ``None`` where a figure of it is unknown."""
+
+    compute_seconds: float | None
+    memory_seconds: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """The larger of the two; one alone is a bound as well."""
+        known = [side for side in (self.compute_seconds, self.memory_seconds) if side is not None]
+        return max(known, default=None)
+
+    @property
+    def limited_by(self) -> str | None:
+        """``compute`` or ``memory``; ``None`` where either is unknown."""
+        if self.compute_seconds is None or self.memory_seconds is None:
+            return None
+        return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
+
+
+def work_of(terms: Terms) -> Work:
+    """What there is to do, by the definitions at the head of this module."""
+    arithmetic = compute(terms.bound.graph)
+    is_whole = terms.is_whole and not arithmetic.unknown_nodes
+    training = terms.training
+    if training is None:
+        buffers = terms.activations.naive_in_place_bytes
+        moved = sum_known((terms.weight_bytes, terms.inputs_bytes, buffers, buffers))
+        return Work(arithmetic.forward_flops, moved, _is_narrow(terms.bound.graph), is_whole)
+    passes = training.recipe.accumulate
+    both = sum_known((arithmetic.forward_flops, arithmetic.backward_flops))
+    return Work(
+        None if both is None else passes * both,
+        2 * sum(block.size_bytes for block in training.trace.blocks),
+        training.recipe.precision != "fp32",
+        is_whole,
+    )
+
+
+def bound(work: Work, device: Device) -> Bound:
+    """The roofline of a device over a piece of work."""
+    peak = device.fp32_flops
+    if work.is_half and device.fp16_flops is not None:
+        peak = max(device.fp16_flops, peak or 0)
+    return Bound(_ratio(work.flops, peak), _ratio(work.bytes_moved, device.bandwidth_bytes))
+
+
+def _ratio(amount: int | None, rate: int | None) -> float | None:
+    return None if amount is None or not rate else amount / rate
+
+
+def _is_narrow(graph: Graph) -> bool:
+    """Whether most bytes of weights are of elements narrower than float32."""
+    sizes: Counter[bool] = Counter()
+    for weight in graph.weights:
+        if weight.dtype is not None and weight.dtype.bits is not None:
+            sizes[weight.dtype.bits < _WIDE_BITS] += weight.size_bytes or 0
+    return sizes[True] > sizes[False]

@@ -1,0 +1,186 @@
+"""A model's own file with figures in it as metadata, which Netron shows; weights are not touched.
+
+What is added are ``metadata_props`` of the model, of its nodes and of the tensors that it declares
+(onnx.proto: ModelProto 14, NodeProto 9 and ValueInfoProto 4; Netron shows the first two, and those
+of the graph's inputs and outputs). Everything else is copied byte for byte, from the file to the
+file, so that a payload is never in memory. Entries that an earlier annotation left are replaced.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.layers import Layer, layers
+from onnxmem.errors import ModelFileError
+from onnxmem.export.assumptions import assumptions
+from onnxmem.export.metrics import to_metrics
+from onnxmem.export.steps import live_bytes
+from onnxmem.export.wire_fields import Field, Piece, bytes_field, fields, num_bytes
+from onnxmem.model import Role
+from onnxmem.model.files.wire import ByteSource
+from onnxmem.version import __version__
+
+PREFIX: Final = "onnxmem."
+"""Of every key."""
+MOST_BYTES: Final = 2**31 - 1
+"""Protobuf's limit of a file."""
+
+_OF_THE_FILE: Final = ("file_bytes", "rules_of_thumb.")
+"""Metrics that the figures themselves would change, by making the file longer."""
+
+_GRAPH, _MODEL_METADATA = 7, 14
+_NODE, _VALUES = 1, frozenset({11, 12, 13})
+_NODE_OUTPUT, _NODE_OP_TYPE, _NODE_METADATA = 2, 4, 9
+_VALUE_NAME, _VALUE_METADATA = 1, 4
+_KEY, _VALUE = 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatedModel:
+    """A file to be written, and what was added to it."""
+
+    pieces: tuple[Piece, ...]
+    """New bytes, and runs of the old file's."""
+    num_nodes: int
+    """Nodes that have figures now; those inside an If, a Loop or a Scan have none."""
+
+
+def annotated(data: ByteSource, analysis: Analysis) -> AnnotatedModel:
+    """Say how a model's file is written again with the figures of its analysis.
+
+    ``data`` is the file that was analysed.
+
+    :raises ModelFileError: the new file would be over 2 GiB, or the old one has changed.
+    """
+    writing = _Writing(data, dict(_node_figures(analysis)), dict(_tensor_figures(analysis)))
+    try:
+        pieces = tuple(writing.model(_model_figures(analysis)))
+    except IndexError:
+        message = "the file changed while it was read; try again when it is whole"
+        raise ModelFileError(message) from None
+    if num_bytes(pieces) > MOST_BYTES:
+        message = "with figures it would be over 2 GiB, which nothing reads; use external data"
+        raise ModelFileError(message)
+    return AnnotatedModel(pieces, writing.num_nodes)
+
+
+_Figures = Mapping[str, int | float | str]
+
+
+def _model_figures(analysis: Analysis) -> _Figures:
+    said = {"version": __version__, "assumes": ", ".join(assumptions(analysis))}
+    figures = to_metrics(analysis).items()
+    lasting = {name: figure for name, figure in figures if not name.startswith(_OF_THE_FILE)}
+    return {**said, "status": analysis.status, **lasting}
+
+
+def _node_figures(analysis: Analysis) -> Iterator[tuple[str, tuple[str, _Figures]]]:
+    """By the first tensor that a node makes: its operator and its figures."""
+    graph = analysis.graph
+    live = live_bytes(analysis)
+    steps = {node.name: (step, node) for step, node in enumerate(graph.nodes)}
+    for layer in layers(graph, analysis.parameters, analysis.compute):
+        if layer.node not in steps:
+            continue
+        step, node = steps[layer.node]
+        if any(graph.tensors[name].role is Role.ACTIVATION for name in node.writes):
+            found = _known(layer, step, live[step])
+            yield node.writes[0], (node.op_type, found)
+
+
+def _known(layer: Layer, step: int, live: int | None) -> _Figures:
+    figures = {
+        "step": step,
+        "output_bytes": layer.output_bytes,
+        "live_bytes": live,
+        "weight_bytes": layer.weight_bytes or None,
+        "macs": layer.macs,
+    }
+    return {name: figure for name, figure in figures.items() if figure is not None}
+
+
+def _tensor_figures(analysis: Analysis) -> Iterator[tuple[str, _Figures]]:
+    for name, tensor in analysis.graph.tensors.items():
+        if tensor.size_bytes is not None:
+            yield name, {"bytes": tensor.size_bytes}
+
+
+@dataclass(slots=True)
+class _Writing:
+    """Mutable: counts the nodes as it goes through the file."""
+
+    data: ByteSource
+    nodes: Mapping[str, tuple[str, _Figures]]
+    tensors: Mapping[str, _Figures]
+    num_nodes: int = 0
+
+    def model(self, figures: _Figures) -> Iterator[Piece]:
+        for field in fields(self.data, 0, len(self.data)):
+            if field.number == _GRAPH:
+                yield from bytes_field(_GRAPH, list(self._graph(field)))
+            elif not self._is_own(field, _MODEL_METADATA):
+                yield field.whole
+        yield from _entries(_MODEL_METADATA, figures)
+
+    def _graph(self, graph: Field) -> Iterator[Piece]:
+        for field in self._inside(graph):
+            if field.number == _NODE:
+                yield from self._with_metadata(field, self._of_node(field), _NODE_METADATA)
+            elif field.number in _VALUES:
+                yield from self._with_metadata(field, self._of_value(field), _VALUE_METADATA)
+            else:
+                yield field.whole
+
+    def _of_node(self, node: Field) -> _Figures:
+        """Figures of a node that is known by its first output and is the operator it was."""
+        output = op_type = ""
+        for field in self._inside(node):
+            if field.number == _NODE_OUTPUT:
+                output = output or self._text(field)
+            elif field.number == _NODE_OP_TYPE:
+                op_type = self._text(field)
+        known_type, figures = self.nodes.get(output, ("", {}))
+        if not figures or known_type != op_type:
+            return {}
+        self.num_nodes += 1
+        return figures
+
+    def _of_value(self, value: Field) -> _Figures:
+        names = (self._text(field) for field in self._inside(value) if field.number == _VALUE_NAME)
+        return self.tensors.get(next(names, ""), {})
+
+    def _with_metadata(self, message: Field, figures: _Figures, number: int) -> Iterator[Piece]:
+        kept = [field.whole for field in self._inside(message) if not self._is_own(field, number)]
+        yield from bytes_field(message.number, [*_joined(kept), *_entries(number, figures)])
+
+    def _is_own(self, field: Field, number: int) -> bool:
+        """Whether a field is an entry that an annotation left."""
+        if field.number != number:
+            return False
+        keys = (self._text(inner) for inner in self._inside(field) if inner.number == _KEY)
+        return next(keys, "").startswith(PREFIX)
+
+    def _inside(self, field: Field) -> Iterator[Field]:
+        return fields(self.data, field.content.start, field.content.stop)
+
+    def _text(self, field: Field) -> str:
+        return bytes(self.data[field.content]).decode("utf-8", "replace")
+
+
+def _entries(number: int, figures: _Figures) -> Iterator[Piece]:
+    for name, figure in figures.items():
+        key = bytes_field(_KEY, [f"{PREFIX}{name}".encode()])
+        value = bytes_field(_VALUE, [str(figure).encode()])
+        yield from bytes_field(number, [*key, *value])
+
+
+def _joined(runs: Iterable[slice]) -> list[slice]:
+    """Runs of a file, neighbours as one."""
+    found: list[slice] = []
+    for run in runs:
+        if found and found[-1].stop == run.start:
+            found[-1] = slice(found[-1].start, run.stop)
+        else:
+            found.append(run)
+    return found
