@@ -1,1 +1,33 @@
-"""What is allocated and released when, without sizes; sizes; and what follows from both."""
+"""What is allocated and released when, how large it is, and what follows: the one currency.
+
+A runtime makes a ``Program``, the tensors' shapes give its ``Sizes``, and ``replay`` makes of both a
+``Replay``, from which every figure, chart and explanation is read. Begin reading with ``program``.
+"""
+
+from onnxmem.program.program import Allocation, Category, Program, ProgramBuilder
+from onnxmem.program.replay import (
+    MAX_ITERATIONS,
+    Allocator,
+    OutOfMemoryError,
+    Peak,
+    Replay,
+    Reserved,
+    replay,
+)
+from onnxmem.program.sizes import Affine, Sizes
+
+__all__ = [
+    "MAX_ITERATIONS",
+    "Affine",
+    "Allocation",
+    "Allocator",
+    "Category",
+    "OutOfMemoryError",
+    "Peak",
+    "Program",
+    "ProgramBuilder",
+    "Replay",
+    "Reserved",
+    "Sizes",
+    "replay",
+]

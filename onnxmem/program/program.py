@@ -1,0 +1,194 @@
+"""Which allocations are made and released, in order, by which node and for what: no sizes.
+
+A program is what a runtime does with a model: one inference, one training step, the first runs of a
+session. It is written down in columns, for a large training step has a million numbers:
+
+::
+
+    allocation    0          1             2
+    label         "conv.w"   "conv_out"    "grad of conv_out"
+    category      weights    activations   activation gradients
+
+    event         0    1    2    3    4         id: allocated, ~id: released
+    events       [0    1    2   ~1   ~2]
+    step         [0    1    2    2    3]        of ``steps``: the node that runs
+    phase         setup forward  backward       ``phase_starts`` says where each begins
+
+Events are in order, so a step that allocates its outputs before it releases its scratch holds both.
+Two programs are equal if all of their columns are: that is how it is found that one program serves
+a range of batches.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+IntColumn = npt.NDArray[np.int64]
+
+
+class Category(StrEnum):
+    """What an allocation holds."""
+
+    WEIGHT = "weights"
+    BUFFER = "buffers"
+    STATE = "optimizer state"
+    INPUT = "inputs, targets"
+    ACTIVATION = "activations"
+    GRADIENT = "gradients"
+    """Of parameters."""
+    ACTIVATION_GRADIENT = "activation gradients"
+    TEMPORARY = "temporaries"
+
+
+class Allocation(NamedTuple):
+    """One allocation with its size: a row of the columns, made where somebody looks at it."""
+
+    label: str
+    """The tensor that first lies in it, or what the bytes are for."""
+    category: Category
+    size_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The allocations of one way to run a model; made by a ``ProgramBuilder``."""
+
+    labels: tuple[str, ...]
+    """Of each allocation: the tensor that first lies in it, or what the bytes are for."""
+    categories: tuple[Category, ...]
+    """Of each allocation."""
+    events: IntColumn
+    """The allocation that is made, or ``~allocation`` where it is released."""
+    event_steps: IntColumn
+    """The index into ``steps`` of each event."""
+    steps: tuple[str, ...]
+    """What runs, in order: a node each time it runs, or ``""`` where no node does."""
+    phase_starts: Mapping[str, int]
+    """The event at which each phase begins, in order; empty where there is one phase alone."""
+    num_setup_events: int = 0
+    """The first events: what is allocated once, before the program runs, and held through it."""
+    tensors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """All tensors of the allocations that carry more than the one that labels them, in order."""
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both allocate and release the same in the same order."""
+        if not isinstance(other, Program):
+            return NotImplemented
+        return (
+            np.array_equal(self.events, other.events)
+            and np.array_equal(self.event_steps, other.event_steps)
+            and self.num_setup_events == other.num_setup_events
+            and self.labels == other.labels
+            and self.categories == other.categories
+            and self.steps == other.steps
+            and dict(self.phase_starts) == dict(other.phase_starts)
+            and dict(self.tensors) == dict(other.tensors)
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
+
+    @property
+    def num_allocations(self) -> int:
+        """How many allocations there are."""
+        return len(self.labels)
+
+    @cached_property
+    def phase_ranges(self) -> Mapping[str, range]:
+        """The events of each phase; the setup belongs to the first one."""
+        stops = [*list(self.phase_starts.values())[1:], len(self.events)]
+        starts = self.phase_starts.items()
+        return {phase: range(at, to) for (phase, at), to in zip(starts, stops, strict=True)}
+
+    def node_at(self, event: int) -> str:
+        """The node that an event belongs to; ``""`` where none runs."""
+        return self.steps[int(self.event_steps[event])]
+
+    def phase_at(self, event: int) -> str:
+        """The phase of an event; ``""`` where there are no phases."""
+        return next((p for p, events in self.phase_ranges.items() if event in events), "")
+
+    def tensors_of(self, allocation: int) -> tuple[str, ...]:
+        """The tensors that lie in an allocation, one after another, in the order of writing."""
+        return self.tensors.get(allocation) or (self.labels[allocation],)
+
+    def alive_after(self, num_events: int) -> list[int]:
+        """The allocations that are alive after so many events, in the order of allocation."""
+        alive: dict[int, None] = {}
+        for event in self.events[:num_events].tolist():
+            if event >= 0:
+                alive[event] = None
+            else:
+                del alive[~event]
+        return list(alive)
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """Writes a program down while a runtime is simulated; it knows no sizes."""
+
+    labels: list[str] = field(default_factory=list)
+    categories: list[Category] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    _event_steps: list[int] = field(default_factory=list)
+    _steps: list[str] = field(default_factory=lambda: [""])
+    _phase_starts: dict[str, int] = field(default_factory=dict)
+    _num_setup_events: int = 0
+    _tensors: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def enter_phase(self, phase: str) -> None:
+        """Begin a phase, in which no node runs yet."""
+        self._phase_starts[phase] = len(self.events)
+        self.enter_step("")
+
+    def enter_step(self, node: str) -> None:
+        """Begin what a node does, each time it runs."""
+        self._steps.append(node)
+
+    def end_setup(self) -> None:
+        """Say that all allocations so far are made once and held."""
+        self._num_setup_events = len(self.events)
+
+    def malloc(self, label: str, category: Category, tensors: Sequence[str] = ()) -> int:
+        """Allocate; the number of the allocation comes out."""
+        allocation = len(self.labels)
+        self.labels.append(label)
+        self.categories.append(category)
+        if len(tensors) > 1:
+            self._tensors[allocation] = tuple(tensors)
+        self.events.append(allocation)
+        self._event_steps.append(len(self._steps) - 1)
+        return allocation
+
+    def free(self, allocation: int) -> None:
+        """Release an allocation."""
+        self.events.append(~allocation)
+        self._event_steps.append(len(self._steps) - 1)
+
+    def relabel(self, allocation: int, label: str, category: Category) -> None:
+        """Say what an allocation has become: the last word counts for all of its life."""
+        self.labels[allocation], self.categories[allocation] = label, category
+
+    def program(self) -> Program:
+        """What was written down."""
+        return Program(
+            labels=tuple(self.labels),
+            categories=tuple(self.categories),
+            events=int_column(self.events),
+            event_steps=int_column(self._event_steps),
+            steps=tuple(self._steps),
+            phase_starts=dict(self._phase_starts),
+            num_setup_events=self._num_setup_events,
+            tensors=dict(self._tensors),
+        )
+
+
+def int_column(numbers: Iterable[int]) -> IntColumn:
+    """Whole numbers as a column that nothing writes to."""
+    column = np.array(list(numbers), dtype=np.int64)
+    column.setflags(write=False)
+    return column
