@@ -1,12 +1,12 @@
 """Hold the JSON of two commits against each other, analysis by analysis.
 
-``python tools/same_answers.py save OUT.jsonl [--package FOLDER] [--part K/N]`` analyses every
-model of ``models/``, of onnx's backend suite, of ``tests/runtime_kinds`` and of ``tests/hostile``
-at two batches: inference, a training step and onnxruntime on the CPU; it writes a line for each.
+``python tools/same_answers.py save OUT.jsonl [--package FOLDER] [--part K/N] [--only NAME]``
+analyses every model of ``models/``, of onnx's backend suite, of ``tests/runtime_kinds`` and of
+``tests/hostile`` at two batches: inference, a training step and onnxruntime on the CPU; it writes a line for each.
 FOLDER is the checkout whose package is used (default: this one), so that two commits analyse the
-same models.
+same models; NAME leaves out all models whose names do not start with it.
 ``python tools/same_answers.py compare BEFORE.jsonl AFTER.jsonl`` counts the lines that are equal
-and prints each difference by its JSON key. It exits with 1 where there is one.
+of both files and prints each difference by its JSON key. It exits with 1 where there is one.
 """
 
 import argparse
@@ -84,12 +84,13 @@ def answer(path: Path, words: Sequence[str]) -> Any:  # noqa: ANN401 - whatever 
         code = fault.code
     finally:
         signal.alarm(0)
-    said = out.getvalue()
+    # The path is another one in each checkout and each run.
+    said, told = (text.getvalue().replace(str(path.parent), "") for text in (out, err))
     models = json.loads(said)["models"] if said else None
-    return {"code": code, "models": models, "stderr": err.getvalue()}
+    return {"code": code, "models": models, "stderr": told}
 
 
-def save(out: Path, part: tuple[int, int]) -> None:
+def save(out: Path, part: tuple[int, int], only: str) -> None:
     """Analyse every model that falls to this part, and write a line for each analysis."""
     resource.setrlimit(resource.RLIMIT_AS, (6 * _GIB, 6 * _GIB))
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -99,7 +100,7 @@ def save(out: Path, part: tuple[int, int]) -> None:
     folder.mkdir(exist_ok=True)
     with out.open("w") as file:
         for place, (name, path) in enumerate(model_files(folder)):
-            if place % parts != number:
+            if place % parts != number or not name.startswith(only):
                 continue
             for batch in BATCHES:
                 for asked, words in ASKED.items():
@@ -117,7 +118,7 @@ def compare(before: Path, after: Path) -> int:
     one, other = (dict(map(json.loads, path.open())) for path in (before, after))
     keys: Counter[str] = Counter()
     examples: dict[str, str] = {}
-    different = set(one) ^ set(other)
+    different = set()
     for name in sorted(one.keys() & other.keys()):
         found = set(_differences(one[name], other[name], ""))
         if found:
@@ -125,7 +126,10 @@ def compare(before: Path, after: Path) -> int:
         for key, text in found:
             keys[key] += 1
             examples.setdefault(key, f"{name}: {text}")
-    print(f"{len(one)} analyses before, {len(other)} after; {len(different)} differ")
+    both = len(one.keys() & other.keys())
+    print(
+        f"{len(one)} analyses before, {len(other)} after; of {both} in both {len(different)} differ"
+    )
     for key, count in keys.most_common():
         print(f"{count:6} {key}   e.g. {examples[key]}")
     return 1 if different else 0
@@ -150,6 +154,7 @@ def main(arguments: Sequence[str]) -> int:
     saving.add_argument("out", type=Path)
     saving.add_argument("--package", type=Path, default=ROOT)
     saving.add_argument("--part", default="0/1")
+    saving.add_argument("--only", default="")
     comparing = commands.add_parser("compare")
     comparing.add_argument("before", type=Path)
     comparing.add_argument("after", type=Path)
@@ -158,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
         return compare(asked.before, asked.after)
     sys.path[:0] = [str(asked.package.resolve()), str(ROOT / "tests")]
     number, parts = map(int, asked.part.split("/"))
-    save(asked.out, (number, parts))
+    save(asked.out, (number, parts), asked.only)
     return 0
 
 
