@@ -2,9 +2,9 @@
 
 ``python tools/same_answers.py save OUT.jsonl [--package FOLDER] [--part K/N] [--only NAME]``
 analyses every model of ``models/``, of onnx's backend suite, of ``tests/runtime_kinds`` and of
-``tests/hostile`` at two batches: inference, a training step and onnxruntime on the CPU; it writes a line for each.
-FOLDER is the checkout whose package is used (default: this one), so that two commits analyse the
-same models; NAME leaves out all models whose names do not start with it.
+``tests/hostile`` at two batches: inference, a training step and onnxruntime on the CPU; it writes
+a line for each. FOLDER is the checkout whose package is used (default: this one), so that two
+commits analyse the same models; NAME leaves out all models whose names do not start with it.
 ``python tools/same_answers.py compare BEFORE.jsonl AFTER.jsonl`` counts the lines that are equal
 of both files and prints each difference by its JSON key. It exits with 1 where there is one.
 """
@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -97,7 +98,8 @@ def save(out: Path, part: tuple[int, int], only: str) -> None:
     number, parts = part
     # A folder of a fixed name, for paths are printed.
     folder = Path(tempfile.gettempdir()) / f"same_answers_{number}"
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     with out.open("w") as file:
         for place, (name, path) in enumerate(model_files(folder)):
             if place % parts != number or not name.startswith(only):
