@@ -460,7 +460,7 @@ FORMS = (
     ("diff net.onnx net.onnx", "x.json", '{\n "schema": "onnxmem.diff"'),
     ("diff net.onnx net.onnx", "x.html", "<!DOCTYPE html>"),
     ("explain held", "x.json", '{\n "schema": "onnxmem.explain"'),
-    ("devices T4", "x.json", '{\n "schema": "onnxmem.decisions.devices"'),
+    ("devices T4", "x.json", '{\n "schema": "onnxmem.devices"'),
     ("advise net.onnx --train", "x.json", '{\n "schema": "onnxmem.advice"'),
     ("export net.onnx --format metrics", "x.json", "{"),
 )

@@ -187,7 +187,7 @@ def test_one_device_with_its_sources(capsys: Capture) -> None:
 def test_devices_in_json(capsys: Capture) -> None:
     assert main(["devices", "k80", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert (document["schema"], document["schema_version"]) == ("onnxmem.decisions.devices", "1.0")
+    assert (document["schema"], document["schema_version"]) == ("onnxmem.devices", "1.0")
     (device,) = document["devices"]
     assert device["memory_bytes"] == 12 * 2**30
     assert device["limit_bytes"] == device["usable_bytes"] == 11_441 * 2**20

@@ -24,7 +24,6 @@ PACKAGES = (
     "onnxmem.runtimes",
     "onnxmem.runtimes.onnxruntime",
     "onnxmem.runtimes.torch",
-    "onnxmem.runtimes.torch",
 )
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 NOT_NEEDED = (

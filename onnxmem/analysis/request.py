@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from onnxmem import kv_cache, measure, runtimes
 from onnxmem.allocators.caching import CachingConfig
-from onnxmem.analysis import cache_memory
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.coverage import coverage, model_findings
@@ -174,7 +173,10 @@ class Question:
         """What the cache takes; ``None`` where there is none."""
         if self.cache is None:
             return None
-        return cache_memory.cache_memory(self.cache, self.settings, terms, self.context)
+        # Most models have none, and pay for none of its rules.
+        from onnxmem.analysis.cache_memory import cache_memory  # noqa: PLC0415
+
+        return cache_memory(self.cache, self.settings, terms, self.context)
 
     @without_collection()
     def figures(self, again: "Callable[[Question], Analysis]") -> Analysis:

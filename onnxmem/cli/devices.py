@@ -30,7 +30,7 @@ from onnxmem.report.devices import (
 from onnxmem.settings import Settings
 from onnxmem.version import __version__
 
-SCHEMA: Final = "onnxmem.decisions.devices"
+SCHEMA: Final = "onnxmem.devices"
 SCHEMA_VERSION: Final = "1.0"
 
 
