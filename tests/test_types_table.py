@@ -1,0 +1,27 @@
+"""The list of types in docs/architecture.md is that of the code, and its example runs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+
+
+def test_the_list_of_types_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/types_table.py", "--check"], cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, "run: python tools/types_table.py"
+
+
+def test_each_type_says_what_it_is() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(rows) > 100
+    assert [name for name, said in rows if not said.strip()] == []
+
+
+def test_the_example_runs() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
