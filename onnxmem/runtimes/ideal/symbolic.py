@@ -20,13 +20,12 @@ from typing import Final
 
 from onnxmem.model import Graph, Role
 from onnxmem.ops.spec import Dims
+from onnxmem.program import Program
 from onnxmem.program.growth import Growth
-from onnxmem.program.lifetimes import Lifetime
 from onnxmem.program.polynomials import Polynomial
-from onnxmem.runtimes.ideal import ActivationMemory
-from onnxmem.runtimes.ideal.lifetimes import last_uses
-from onnxmem.runtimes.ideal.sharing import buffer_lifetimes, candidates
-from onnxmem.runtimes.ideal.sizes import Ends, Life, Sizes, UnprovenError, sizes_of, verify
+from onnxmem.runtimes.ideal import ActivationMemory, read_scope, shared_buffers, tensor_buffers
+from onnxmem.runtimes.ideal.sharing import candidates
+from onnxmem.runtimes.ideal.sizes import Ends, Sizes, UnprovenError, sizes_of, verify
 
 # An enum's member takes twice as long to look up as a name of the module.
 _ACTIVATION: Final = Role.ACTIVATION
@@ -41,7 +40,7 @@ class SymbolicPeaks:
 
     graph: Graph
     sizes: Sizes
-    lifetimes: tuple[Lifetime, ...]
+    program: Program
     """Of the buffers that tensors share."""
     meetings: tuple[Meeting, ...]
     """Points of which the rows of buffers that are shared do not speak."""
@@ -49,38 +48,25 @@ class SymbolicPeaks:
     @cached_property
     def in_place_peak_rows(self) -> tuple[Polynomial, ...]:
         """Of the in-place peak (definition 4)."""
-        return self.sizes.rows(self._shared, len(self.graph.nodes))
+        return self.sizes.rows(self.program)
 
     @cached_property
     def peak_rows(self) -> tuple[Polynomial, ...]:
         """Of the liveness peak (definition 3)."""
-        return self.sizes.rows(self._alone, len(self.graph.nodes))
+        return self.sizes.rows(self._alone)
 
     def naive(self, num_symbols: int) -> Polynomial:
         """All tensors kept (definition 2)."""
-        return self.sizes.total((place for *_, place in self._alone), num_symbols)
+        return self.sizes.total(self._alone.labels, num_symbols)
 
     def naive_in_place(self, num_symbols: int) -> Polynomial:
         """All buffers kept (definition 4)."""
-        return self.sizes.total((place for *_, place in self._shared), num_symbols)
+        return self.sizes.total(self.program.labels, num_symbols)
 
     @cached_property
-    def _shared(self) -> list[Life]:
-        """The lives of buffers."""
-        places, lives = self.sizes.places, self.lifetimes
-        return [(life.start, life.stop, places[life.buffer.tensors[0]]) for life in lives]
-
-    @cached_property
-    def _alone(self) -> list[Life]:
-        """The lives of tensors."""
-        # Of what nodes make only activations have a size here: the others are weights.
-        uses, places = last_uses(self.graph), self.sizes.places
-        return [
-            (step, uses[name] + 1, places[name])
-            for step, node in enumerate(self.graph.nodes)
-            for name in node.outputs
-            if name in places
-        ]
+    def _alone(self) -> Program:
+        """Of tensors, each an allocation of its own."""
+        return read_scope(self.graph, tensor_buffers).replay.program
 
     def meets_at(self, numbers: Sequence[int]) -> bool:
         """Whether a point is one of those of which the rows do not speak."""
@@ -105,8 +91,10 @@ def symbolic_peaks(
         raise UnprovenError(message)
     if not _same_nodes(ends.one, asked):
         raise _other_nodes()
-    lifetimes = tuple(buffer_lifetimes(ends.far)) if _meets(meetings, numbers) else memory.blocks
-    return SymbolicPeaks(asked, sizes, lifetimes, meetings)
+    program = memory.replay.program
+    if _meets(meetings, numbers):
+        program = read_scope(ends.far, shared_buffers).replay.program
+    return SymbolicPeaks(asked, sizes, program, meetings)
 
 
 def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:
