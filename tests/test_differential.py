@@ -24,8 +24,7 @@ def footprint_bytes(analysis: Analysis) -> int:
     uses, buffers = last_uses(graph), tensor_buffers(graph)
     for name in graph.inputs:
         buffers.add(name, graph.tensors[name].size_bytes, 0, uses[name])
-    program = buffers.program([node.name for node in graph.nodes])
-    peak = replay(program, Sizes.of(buffers.sizes_bytes)).peak
+    peak = replay(buffers.program(graph.nodes), Sizes.of(buffers.sizes_bytes)).peak
     return (analysis.weight_bytes or 0) + peak.size_bytes
 
 

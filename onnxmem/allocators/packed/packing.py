@@ -61,7 +61,7 @@ _LARGEST_SUM = 2**62
 """Of bytes that numpy adds: what a hostile file says may be past it."""
 
 _Placed = tuple[int, Sequence[int]]
-"""The size of a packed block and the offsets in it."""
+"""The size of an arena and the offsets of the blocks in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
 
 @without_collection()
 def pack_blocks(blocks: Blocks) -> tuple[int, Sequence[int], int]:
-    """The size of one block that holds all blocks, their offsets, and the lower bound of the size.
+    """The size of an arena that holds the blocks, their offsets, and the lower bound of the size.
 
     Every block has a byte at least.
     """

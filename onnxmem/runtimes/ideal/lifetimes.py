@@ -68,10 +68,10 @@ class Buffers:
             {new: self.tensors[old] for new, old in enumerate(buffers) if old in self.tensors},
         )
 
-    def program(self, nodes: Sequence[str]) -> Program:
+    def program(self, nodes: Sequence[Node]) -> Program:
         """A program in which each node allocates what it writes first, and releases at last."""
         return Program.of_steps(
-            nodes,
+            [node.name for node in nodes],
             self.labels,
             Category.ACTIVATION,
             np.array(self.starts, dtype=np.int64) + 1,

@@ -85,8 +85,7 @@ def read_scope(
     if bodies:
         allocated = buffers.keep(range(len(buffers)))
         nested = [_add_nested(allocated, step, inner) for step, inner in bodies.items()]
-    program = allocated.program([node.name for node in graph.nodes])
-    replayed = replay(program, Sizes.of(allocated.sizes_bytes))
+    replayed = replay(allocated.program(graph.nodes), Sizes.of(allocated.sizes_bytes))
     return Scope(buffers, bodies, replayed, tuple(filter(None, nested)))
 
 

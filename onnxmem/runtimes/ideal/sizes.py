@@ -35,7 +35,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizePolynomials:
     """The bytes of a graph's tensors as polynomials, of which there are few."""
 
     polynomials: tuple[Polynomial, ...]
@@ -65,7 +65,7 @@ class Sizes:
         return upper(columns, changes[1:num_steps].cumsum(axis=0))
 
 
-def verify(sizes: Sizes, graph: Graph, numbers: Sequence[int]) -> None:
+def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None:
     """Hold sizes against those of the graph at a point.
 
     :raises UnprovenError: one differs.
@@ -95,7 +95,7 @@ def weight_polynomial(ends: Ends) -> Polynomial:
     return sum(grown, constant(fixed, len(ends.growth.primes)))
 
 
-def sizes_of(ends: Ends) -> Sizes:
+def size_polynomials(ends: Ends) -> SizePolynomials:
     """The bytes of graph inputs and activations; a large graph has few shapes.
 
     :raises UnprovenError: one is unknown, or no polynomial.
@@ -110,7 +110,7 @@ def sizes_of(ends: Ends) -> Sizes:
             if key not in known:
                 known[key] = polynomials.setdefault(_size(ends, one, far), len(polynomials))
             places[name] = known[key]
-    return Sizes(tuple(polynomials), places)
+    return SizePolynomials(tuple(polynomials), places)
 
 
 def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:

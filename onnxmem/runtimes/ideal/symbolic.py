@@ -23,9 +23,15 @@ from onnxmem.ops.spec import Dims
 from onnxmem.program import Program
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial
-from onnxmem.runtimes.ideal import ActivationMemory, read_scope, shared_buffers, tensor_buffers
+from onnxmem.runtimes.ideal import ActivationMemory, shared_buffers, tensor_buffers
 from onnxmem.runtimes.ideal.sharing import candidates
-from onnxmem.runtimes.ideal.sizes import Ends, Sizes, UnprovenError, sizes_of, verify
+from onnxmem.runtimes.ideal.sizes import (
+    Ends,
+    SizePolynomials,
+    UnprovenError,
+    size_polynomials,
+    verify,
+)
 
 # An enum's member takes twice as long to look up as a name of the module.
 _ACTIVATION: Final = Role.ACTIVATION
@@ -39,7 +45,7 @@ class SymbolicPeaks:
     """The peaks of one graph wherever its symbols are 1 or more, but for a few points."""
 
     graph: Graph
-    sizes: Sizes
+    sizes: SizePolynomials
     program: Program
     """Of the buffers that tensors share."""
     meetings: tuple[Meeting, ...]
@@ -66,7 +72,7 @@ class SymbolicPeaks:
     @cached_property
     def _alone(self) -> Program:
         """Of tensors, each an allocation of its own."""
-        return read_scope(self.graph, tensor_buffers).replay.program
+        return tensor_buffers(self.graph).program(self.graph.nodes)
 
     def meets_at(self, numbers: Sequence[int]) -> bool:
         """Whether a point is one of those of which the rows do not speak."""
@@ -85,7 +91,7 @@ def symbolic_peaks(
         raise UnprovenError(message)
     if not _same_nodes(ends.one, ends.far):
         raise _other_nodes()
-    sizes, meetings = sizes_of(ends), tuple(_meetings(ends))
+    sizes, meetings = size_polynomials(ends), tuple(_meetings(ends))
     if _meets(meetings, ends.growth.primes):
         message = "which tensors share a buffer depends on the dims"
         raise UnprovenError(message)
@@ -93,7 +99,7 @@ def symbolic_peaks(
         raise _other_nodes()
     program = memory.replay.program
     if _meets(meetings, numbers):
-        program = read_scope(ends.far, shared_buffers).replay.program
+        program = shared_buffers(ends.far).program(ends.far.nodes)
     return SymbolicPeaks(asked, sizes, program, meetings)
 
 
