@@ -1,14 +1,14 @@
-"""Brute force over a graph's records: what the memory room finds by sweeps, found by looking.
+"""Brute force over a graph's records and a program's events: what sweeps find, found by looking.
 
 It goes by the definitions' words, asks every question of every node again, and shares no code with
 the package but the records themselves.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from math import prod
 
 from onnxmem.model import Graph, Node, Role, Tensor
-from onnxmem.program.lifetimes import Lifetime
 
 Groups = Mapping[str, str]
 """Activation to the first tensor of its buffer; ``""`` where the bytes are somebody else's."""
@@ -80,22 +80,31 @@ def live_bytes(graph: Graph, *, in_place: bool, outside: Iterable[str] = ()) -> 
     return steps
 
 
-def overlaps(lifetimes: Iterable[Lifetime], offsets: Mapping[str, int]) -> list[tuple[str, str]]:
-    """Pairs of buffers that share a step and an address."""
-    placed = [life for life in lifetimes if life.buffer.tensors[0] in offsets]
+Block = tuple[int, int, int]
+"""Bytes, and the steps ``[start, stop)`` in which they are live."""
+
+
+def overlaps(blocks: Mapping[int, Block], offsets: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Pairs of blocks, by number, that share a step and an address."""
     found = []
-    for place, one in enumerate(placed):
-        for other in placed[place + 1 :]:
-            names = (one.buffer.tensors[0], other.buffer.tensors[0])
-            in_time = range(max(one.start, other.start), min(one.stop, other.stop))
-            low = max(offsets[name] for name in names)
-            ends = [
-                offsets[life.buffer.tensors[0]] + (life.buffer.size_bytes or 0)
-                for life in (one, other)
-            ]
-            if in_time and low < min(ends):
-                found.append(names)
+    for one, other in combinations(sorted(offsets), 2):
+        (size, start, stop), (other_size, other_start, other_stop) = blocks[one], blocks[other]
+        in_time = range(max(start, other_start), min(stop, other_stop))
+        low = max(offsets[one], offsets[other])
+        if in_time and low < min(offsets[one] + size, offsets[other] + other_size):
+            found.append((one, other))
     return found
+
+
+def alive(events: Sequence[int], num_events: int) -> list[int]:
+    """What is allocated by so many events of a program and not released, in that order."""
+    done = list(events[:num_events])
+    return [event for event in done if event >= 0 and ~event not in done]
+
+
+def live_after_events(events: Sequence[int], sizes: Sequence[int]) -> list[int]:
+    """Bytes alive after each event of a program, each counted anew from the first one on."""
+    return [sum(sizes[n] for n in alive(events, at + 1)) for at in range(len(events))]
 
 
 def _made(graph: Graph, node: Node) -> list[str]:

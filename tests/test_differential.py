@@ -6,33 +6,26 @@ is definition 3 with two terms more: weights, and graph inputs from the start to
 ``plan_activation_memory(...).naive_bytes`` is definition 2 and the graph inputs.
 """
 
-from collections.abc import Iterator
-
 import pytest
 from onnx import checker
 from static_graphs import static_graph
 
 from onnxmem import Analysis, analyze
-from onnxmem.program.lifetimes import Buffer, Lifetime, timeline
-from onnxmem.runtimes.ideal import tensor_lifetimes
+from onnxmem.program import Sizes, replay
+from onnxmem.runtimes.ideal import tensor_buffers
 from onnxmem.runtimes.ideal.lifetimes import last_uses
 
 NUM_GRAPHS = 160
 
 
-def input_lifetimes(analysis: Analysis) -> Iterator[Lifetime]:
-    graph = analysis.graph
-    uses = last_uses(graph)
-    for name in graph.inputs:
-        buffer = Buffer((name,), graph.tensors[name].size_bytes)
-        yield Lifetime(buffer, 0, min(uses[name] + 1, len(graph.nodes)))
-
-
 def footprint_bytes(analysis: Analysis) -> int:
     """Weights, and the peak of activations and graph inputs, each tensor a buffer of its own."""
     graph = analysis.graph
-    lifetimes = [*tensor_lifetimes(graph), *input_lifetimes(analysis)]
-    return (analysis.weight_bytes or 0) + timeline(lifetimes, len(graph.nodes)).peak_bytes
+    uses, buffers = last_uses(graph), tensor_buffers(graph)
+    for name in graph.inputs:
+        buffers.add(name, graph.tensors[name].size_bytes, 0, uses[name])
+    peak = replay(buffers.program(graph.nodes), Sizes.of(buffers.sizes_bytes)).peak
+    return (analysis.weight_bytes or 0) + peak.size_bytes
 
 
 def test_the_liveness_peak_is_that_of_onnxsim() -> None:

@@ -95,7 +95,7 @@ def test_the_trace_of_a_run_has_its_timeline() -> None:
     assert slices == [(node.name, step) for step, node in enumerate(analysis.graph.nodes)]
     counters = counted(events)
     live = tuple(each["activations"] for each in counters)
-    assert live == analysis.activations.timeline.live_bytes
+    assert live == analysis.activations.live_bytes
     assert max(sum(each.values()) for each in counters) == analysis.total_bytes
 
 

@@ -7,8 +7,7 @@ knows: it is neither a view nor in place, and its outputs have the shapes that t
 from graphs import graph_of
 
 from onnxmem.model import Graph
-from onnxmem.program.lifetimes import Lifetime
-from onnxmem.runtimes.ideal import buffer_lifetimes, tensor_lifetimes
+from onnxmem.runtimes.ideal import read_scope, shared_buffers, tensor_buffers
 
 
 def graph(text: str, opset: int = 21) -> Graph:
@@ -17,17 +16,27 @@ def graph(text: str, opset: int = 21) -> Graph:
 
 def spans(text: str) -> dict[str, tuple[int, int]]:
     """Tensor to [start, stop), every tensor on its own."""
-    lifetimes = tensor_lifetimes(graph(text))
-    return {life.buffer.tensors[0]: (life.start, life.stop) for life in lifetimes}
+    program = read_scope(graph(text), tensor_buffers).replay.program
+    starts, stops = program.lifetimes
+    # No node runs in the program's first step.
+    columns = ((starts - 1).tolist(), (stops - 1).tolist())
+    return dict(zip(program.labels, zip(*columns, strict=True), strict=True))
 
 
 def buffers(text: str, opset: int = 21) -> list[tuple[str, int | None, int, int]]:
     """Tensors, size, start and stop of each buffer."""
-    return [described(life) for life in buffer_lifetimes(graph(text, opset))]
-
-
-def described(life: Lifetime) -> tuple[str, int | None, int, int]:
-    return " ".join(life.buffer.tensors), life.buffer.size_bytes, life.start, life.stop
+    replay = read_scope(graph(text, opset), shared_buffers).replay
+    program, known = replay.program, replay.sizes.known
+    starts, stops = program.lifetimes
+    return [
+        (
+            " ".join(program.tensors_of(number)),
+            replay.sizes.bytes_of(number) if known is None or known[number] else None,
+            int(starts[number]) - 1,
+            int(stops[number]) - 1,
+        )
+        for number in range(program.num_allocations)
+    ]
 
 
 # Definition 3

@@ -7,7 +7,8 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.model import Graph, Request, build, load, prepare
-from onnxmem.runtimes.ideal import ActivationMemory, LiveTensor, activation_memory
+from onnxmem.program import Allocation, Category
+from onnxmem.runtimes.ideal import ActivationMemory, activation_memory
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
@@ -18,6 +19,10 @@ def graph(text: str) -> Graph:
 
 def memory(text: str) -> ActivationMemory:
     return activation_memory(graph(text))
+
+
+def live(tensor: str, size_bytes: int) -> Allocation:
+    return Allocation(tensor, Category.ACTIVATION, size_bytes)
 
 
 def figures(text: str) -> tuple[int | None, int | None, int | None, int | None]:
@@ -39,9 +44,9 @@ def test_the_four_figures_of_a_chain() -> None:
 def test_the_peak_is_named_and_itemised() -> None:
     found = memory(CHAIN)
     assert (found.peak_node, found.peak_step) == ("F_3", 3)
-    assert found.live_at_peak == (LiveTensor("y", 28), LiveTensor("a", 12))
-    assert found.timeline.live_bytes == (12, 32, 12, 40)
-    assert (found.arena_bytes, found.arena.is_proven) == (40, True)
+    assert found.live_at_peak == (live("y", 28), live("a", 12))
+    assert found.live_bytes == (12, 32, 12, 40)
+    assert (found.arena_bytes, found.packing.is_proven) == (40, True)
 
 
 def test_every_named_output_counts_also_one_that_nobody_reads() -> None:
@@ -67,7 +72,7 @@ def test_a_graph_without_activations_takes_nothing() -> None:
     found = memory("agraph (float[2] x) => (float[3] w) <float[3] w> { }")
     assert figures("agraph (float[2] x) => (float[3] w) <float[3] w> { }") == (0, 0, 0, 0)
     assert (found.peak_node, found.peak_step, found.live_at_peak) == (None, None, ())
-    assert found.arena.size_bytes == 0
+    assert found.packing.size_bytes == 0
 
 
 def test_views_of_inputs_alone_take_nothing_in_place() -> None:
@@ -116,7 +121,7 @@ BRANCHES = """agraph (uint8[2] x, bool c) => (uint8[19] z) <uint8[3] a, uint8[19
 
 
 def test_an_if_adds_its_larger_branch_at_its_step() -> None:
-    assert memory(BRANCHES).timeline.live_bytes == (3, 3 + 11 + 13, 11 + 19)
+    assert memory(BRANCHES).live_bytes == (3, 3 + 11 + 13, 11 + 19)
     assert figures(BRANCHES)[2:] == (11 + 19, 11 + 19)
 
 
@@ -129,9 +134,9 @@ def test_a_branchs_output_is_the_ifs_output_counted_once() -> None:
     found = memory(text)
     assert (found.peak_node, found.in_place_peak_bytes) == ("If_1", 3 + 11 + 29)
     assert found.live_at_peak == (
-        LiveTensor("If_1/then_branch/i", 29),
-        LiveTensor("y", 11),
-        LiveTensor("a", 3),
+        live("If_1/then_branch/i", 29),
+        live("y", 11),
+        live("a", 3),
     )
 
 
@@ -141,7 +146,7 @@ def test_a_branchs_output_counts_inside_where_the_ifs_is_unknown() -> None:
                   else_branch = e () => (uint8[5] p) { p = own.F(x) }>
       z = own.F(y) }"""
     found = memory(text)
-    assert found.timeline.live_bytes == (11, 19)
+    assert found.live_bytes == (11, 19)
     assert (found.naive_bytes, found.unknown_tensors) == (11 + 19, ("y",))
 
 
@@ -158,7 +163,7 @@ def test_a_branch_never_overwrites_an_outer_tensor_and_views_it_for_nothing() ->
       z = If (c) <then_branch = t () => (float[3] o)
                     { v = Identity(a)  r = Relu(v)  s = Relu(a)  o = own.F(r, s) },
                   else_branch = e () => (float[3] p) { p = own.F(x) }> }"""
-    assert memory(text).timeline.live_bytes == (28, 28 + 12 + 28 + 28)
+    assert memory(text).live_bytes == (28, 28 + 12 + 28 + 28)
 
 
 def test_a_branch_that_hands_an_outer_tensor_on_adds_nothing() -> None:
@@ -166,7 +171,7 @@ def test_a_branch_that_hands_an_outer_tensor_on_adds_nothing() -> None:
     { a = own.F(x)
       y = If (c) <then_branch = t () => (uint8[7] a) { },
                   else_branch = e () => (uint8[7] p) { p = own.F(x) }> }"""
-    assert memory(text).timeline.live_bytes == (7, 7 + 7)
+    assert memory(text).live_bytes == (7, 7 + 7)
 
 
 def test_ifs_within_ifs_write_into_the_outermost_output() -> None:
@@ -179,7 +184,7 @@ def test_ifs_within_ifs_write_into_the_outermost_output() -> None:
         else_branch = e () => (uint8[7] r) { r = own.F(x) }> }"""
     found = memory(text)
     assert (found.naive_bytes, found.peak_bytes, found.in_place_peak_bytes) == (10, 10, 10)
-    assert [live.tensor for live in found.live_at_peak] == [
+    assert [each.label for each in found.live_at_peak] == [
         "y",
         "If_0/then_branch/If_0/then_branch/i",
     ]
@@ -221,7 +226,7 @@ def test_formal_inputs_are_the_loops_and_are_not_overwritten() -> None:
       y = Loop (n, c, a) <body = b (int64 i, bool go, float[7] h) => (bool on, float[7] g)
         { on = own.F(go)  r = Relu(h)  s = Relu(r)  g = own.F(s) }> }"""
     # In the body: on, then r over nothing, s over r, and g.
-    assert memory(text).timeline.live_bytes == (28, 28 + 28 + 1 + 28 + 28)
+    assert memory(text).live_bytes == (28, 28 + 28 + 1 + 28 + 28)
 
 
 def test_a_scan_counts_its_body_once() -> None:
@@ -235,10 +240,43 @@ def test_a_scan_counts_its_body_once() -> None:
     assert figures(text)[3] == 3 + 3 + 55 + inner
 
 
-def test_a_loop_at_the_peak_is_one_block_of_the_arena() -> None:
+def test_what_a_loop_has_live_at_its_peak_is_packed_as_one() -> None:
     found = memory(LOOP)
-    assert found.arena.size_bytes == found.in_place_peak_bytes == 3 + 3 + 13 + 3
-    assert dict(found.arena.offsets).keys() == {"a", "y", "Loop_1/body/t"}
+    assert found.packing.size_bytes == found.in_place_peak_bytes == 3 + 3 + 13 + 3
+    program, offsets = found.replay.program, found.packing.offsets
+    assert program.labels == ("a", "y", "Loop_1/body/t", "Loop_1/body/g")
+    assert found.nested == (range(2, 4),)
+    assert offsets[3] == offsets[2] + 13
+
+
+def test_a_subgraph_allocates_and_releases_within_the_step_of_its_node() -> None:
+    program = memory(BRANCHES).replay.program
+    a, y, z, i = range(4)
+    assert program.labels == ("a", "y", "z", "If_1/then_branch/i")
+    assert program.events.tolist() == [a, y, i, ~a, ~i, z, ~y]
+    assert [program.node_at(event) for event in range(7)] == [
+        "F_0",
+        *["If_1"] * 4,
+        *["F_2"] * 2,
+    ]
+
+
+def test_every_node_is_a_step_also_one_that_allocates_nothing() -> None:
+    text = "agraph (float[7] x) => (float[7] z) { v = Identity(x)  y = Exp(v)  z = Identity(y) }"
+    found = memory(text)
+    assert found.replay.program.steps == ("", "Identity_0", "Exp_1", "Identity_2")
+    assert found.live_bytes == (0, 28, 28)
+    assert (found.peak_step, found.peak_node) == (1, "Exp_1")
+    assert found.replay.program.tensors_of(0) == ("y", "z")
+
+
+def test_a_buffer_of_unknown_size_is_marked() -> None:
+    text = """agraph (float[2] x) => (float[7] y) <float[3] a, float[7] y>
+    { a = own.F(x)  b = own.F(a)  y = own.F(b, a) }"""
+    sizes = memory(text).replay.sizes
+    assert sizes.fixed_bytes.tolist() == [12, 0, 28]
+    assert sizes.known is not None
+    assert sizes.known.tolist() == [True, False, True]
 
 
 # Known models, by others' counts
@@ -263,7 +301,7 @@ def test_liveness_peak_and_weights_of_known_models(
     assert found.peak_bytes == peak_bytes
     assert sum(tensor.size_bytes or 0 for tensor in known.weights) == weight_bytes
     assert found.unknown_tensors == ()
-    assert found.arena.is_proven
+    assert found.packing.is_proven
 
 
 def test_the_masks_of_squeezenet_count_in_the_naive_sum() -> None:

@@ -7,10 +7,12 @@ import oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from onnxmem.allocators.packed import Packed
 from onnxmem.model import DType, Graph, Node, Role, Tensor
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Shape
-from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, buffer_lifetimes, read_scope
+from onnxmem.program import replay as replayed
+from onnxmem.runtimes.ideal import ActivationMemory, activation_memory
 
 SHAPES: tuple[Shape, ...] = ((2,), (3,), (5, 7), (1, 11), (), (0,))
 DTYPES = (DType.FLOAT32, DType.INT32, DType.FLOAT16, DType.UINT4)
@@ -118,7 +120,7 @@ def test_the_figures_are_in_order(graph: Graph) -> None:
     assert max(sizes, default=0) <= found.peak_bytes <= found.naive_bytes
     assert found.in_place_peak_bytes <= found.peak_bytes
     assert found.in_place_peak_bytes <= found.naive_in_place_bytes <= found.naive_bytes
-    assert found.arena.size_bytes >= found.arena.lower_bound_bytes == found.in_place_peak_bytes
+    assert found.packing.size_bytes >= found.packing.lower_bound_bytes == found.in_place_peak_bytes
     assert found.unknown_tensors == ()
 
 
@@ -127,7 +129,7 @@ def test_the_figures_are_in_order_also_where_sizes_are_unknown(graph: Graph) -> 
     found = activation_memory(graph)
     assert (found.in_place_peak_bytes or 0) <= (found.peak_bytes or 0) <= (found.naive_bytes or 0)
     assert (found.naive_in_place_bytes or 0) <= (found.naive_bytes or 0)
-    assert found.arena.size_bytes >= (found.in_place_peak_bytes or 0)
+    assert found.packing.size_bytes >= (found.in_place_peak_bytes or 0)
     tensors = activations(graph)
     assert set(found.unknown_tensors) <= {t.name for t in tensors if t.size_bytes is None}
     if tensors and not any(oracle.is_known(tensor) for tensor in tensors):
@@ -141,21 +143,27 @@ def test_the_figures_are_the_oracles(graph: Graph) -> None:
     found = activation_memory(graph)
     alone = oracle.live_bytes(graph, in_place=False)
     shared = oracle.live_bytes(graph, in_place=True)
-    assert found.timeline.live_bytes == tuple(shared)
+    assert found.live_bytes == tuple(shared)
     assert (found.naive_bytes or 0) == oracle.naive(graph, in_place=False)
     assert (found.naive_in_place_bytes or 0) == oracle.naive(graph, in_place=True)
     assert (found.peak_bytes or 0) == max([*alone, *shared])
     assert (found.in_place_peak_bytes or 0) == max(shared)
     assert_live_at_peak_adds_up(graph, found)
-    # No two live buffers share an address.
-    blocks = list(read_scope(graph, buffer_lifetimes).blocks())
-    assert oracle.overlaps(blocks, dict(found.arena.offsets)) == []
+    # No two live buffers share an address, those of subgraphs included.
+    program, sizes = found.replay.program, found.replay.sizes
+    starts, stops = program.lifetimes
+    blocks = {n: (sizes.bytes_of(n), starts[n], stops[n]) for n in range(program.num_allocations)}
+    assert oracle.overlaps(blocks, found.packing.offsets) == []
+    packed = replayed(program, sizes, Packed(program, sizes, found.nested)).reserved
+    assert packed is not None
+    assert packed.out_of_memory_at is None
+    assert packed.peak_bytes == found.packing.size_bytes
 
 
 def assert_live_at_peak_adds_up(graph: Graph, found: ActivationMemory) -> None:
     assert sum(live.size_bytes for live in found.live_at_peak) == (found.in_place_peak_bytes or 0)
-    assert len({live.tensor for live in found.live_at_peak}) == len(found.live_at_peak)
-    assert all(live.tensor in graph.tensors for live in found.live_at_peak)
+    assert len({live.label for live in found.live_at_peak}) == len(found.live_at_peak)
+    assert all(live.label in graph.tensors for live in found.live_at_peak)
     if found.peak_step is not None:
         assert found.peak_node == graph.nodes[found.peak_step].name
 
@@ -168,8 +176,8 @@ def test_names_mean_nothing(graph: Graph) -> None:
     after = activation_memory(renamed(graph, names, tensors))
     assert numbers(after) == numbers(before)
     assert after.unknown_tensors == tuple(names[name] for name in before.unknown_tensors)
-    assert [live.tensor for live in after.live_at_peak] == [
-        names[live.tensor] for live in before.live_at_peak
+    assert [live.label for live in after.live_at_peak] == [
+        names[live.label] for live in before.live_at_peak
     ]
 
 
@@ -200,6 +208,6 @@ def numbers(found: ActivationMemory) -> tuple[object, ...]:
         found.peak_bytes,
         found.in_place_peak_bytes,
         found.peak_step,
-        found.timeline,
-        [offset for _, offset in found.arena.offsets],
+        found.live_bytes,
+        found.packing.offsets,
     )

@@ -7,21 +7,18 @@ from hypothesis import strategies as st
 from oracle import overlaps
 
 from onnxmem.allocators.packed import tiers
-from onnxmem.allocators.packed.flat_gaps import place_flat
+from onnxmem.allocators.packed.placements import Blocks, place_flat
 from onnxmem.allocators.packed.tiers import place_in_tiers, tier_ends
-from onnxmem.program.lifetimes import Buffer, Lifetime
 
 BLOCKS = st.lists(
     st.tuples(st.integers(1, 13), st.integers(0, 7), st.integers(1, 5)), min_size=1, max_size=23
 )
 
 
-def lifetimes(blocks: list[tuple[int, int, int]]) -> list[Lifetime]:
+def columns(blocks: list[tuple[int, int, int]]) -> Blocks:
     """Blocks of size, start and number of steps."""
-    return [
-        Lifetime(Buffer((f"b{place}",), size), start, start + life)
-        for place, (size, start, life) in enumerate(blocks)
-    ]
+    sizes, starts, lives = (list(column) for column in zip(*blocks, strict=True))
+    return Blocks(sizes, starts, [sum(each) for each in zip(starts, lives, strict=True)])
 
 
 def bound(blocks: list[tuple[int, int, int]]) -> int:
@@ -35,14 +32,13 @@ def bound(blocks: list[tuple[int, int, int]]) -> int:
 @given(BLOCKS)
 @settings(deadline=None)
 def test_no_two_blocks_meet(blocks: list[tuple[int, int, int]]) -> None:
-    sizes = [size for size, _, _ in blocks]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiers, "_MAX_STEPS", 30)
-        offsets = place_in_tiers(lifetimes(blocks), sizes, bound(blocks))
-    named = {f"b{place}": offset for place, offset in enumerate(offsets)}
-    assert overlaps(lifetimes(blocks), named) == []
+        offsets = place_in_tiers(columns(blocks), bound(blocks))
+    live = {n: (size, start, start + life) for n, (size, start, life) in enumerate(blocks)}
+    assert overlaps(live, dict(enumerate(offsets))) == []
     assert min(offsets) == 0
-    assert max(np.add(offsets, sizes)) >= bound(blocks)
+    assert max(np.add(offsets, columns(blocks).sizes)) >= bound(blocks)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +60,8 @@ def test_a_tier_ends_where_its_share_of_all_areas_is_reached(
 def test_the_small_ones_fill_the_gaps_between_the_large() -> None:
     # Two large ones that never meet leave room above each, and the small ones fit there alone.
     blocks = [(97, 0, 5), (89, 5, 5), (3, 0, 5), (11, 5, 5)]
-    sizes = [size for size, _, _ in blocks]
-    assert bound(blocks) == 100
-    assert place_in_tiers(lifetimes(blocks), sizes, 100) == [0, 0, 97, 89]
+    assert bound(blocks) == columns(blocks).peak_bytes == 100
+    assert place_in_tiers(columns(blocks), 100) == [0, 0, 97, 89]
 
 
 def test_blocks_that_are_placed_stay() -> None:

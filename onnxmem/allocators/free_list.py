@@ -1,28 +1,7 @@
-"""Offsets as a run would find them: allocate and free in time order, best fit.
-
-It looks at no pairs of buffers, so it takes O(n log n) however many are live together.
-"""
+"""The free bytes of a block whose holes are filled best fit, in O(log n) for each request."""
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-
-from onnxmem.program.lifetimes import Lifetime
-
-
-def place_in_time(blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Sequence[int]:
-    """Offsets of blocks, those that start at one step placed largest first."""
-    offsets = [0] * len(blocks)
-    free_list = FreeList()
-    live: list[tuple[int, int]] = []
-    for i in sorted(range(len(blocks)), key=lambda i: (blocks[i].start, -sizes[i])):
-        while live and live[0][0] <= blocks[i].start:
-            _, dead = heappop(live)
-            free_list.free(offsets[dead], sizes[dead])
-        offsets[i] = free_list.allocate(sizes[i])
-        heappush(live, (blocks[i].stop, i))
-    return offsets
 
 
 @dataclass(slots=True)

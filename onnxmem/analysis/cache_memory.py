@@ -17,7 +17,7 @@ from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model import Graph
-from onnxmem.runtimes.ideal import activation_memory
+from onnxmem.runtimes.ideal import in_place_peak_bytes
 from onnxmem.settings import Settings
 from onnxmem.sums import sum_known
 
@@ -209,4 +209,4 @@ def _one_buffer_peak(cache: KvCache, graph: Graph) -> int | None:
         name: replace(tensor, shape=(0,)) if name in bound else tensor
         for name, tensor in graph.tensors.items()
     }
-    return activation_memory(replace(graph, tensors=tensors)).in_place_peak_bytes
+    return in_place_peak_bytes(replace(graph, tensors=tensors))

@@ -162,19 +162,19 @@ def _law(law: "BatchLaw | None") -> Row | None:
 
 
 def _activations(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
-    arena = None if memory.in_place_peak_bytes is None else memory.arena
+    packing = None if memory.in_place_peak_bytes is None else memory.packing
     return {
         "naive_bytes": memory.naive_bytes,
         "naive_in_place_bytes": memory.naive_in_place_bytes,
         "peak_bytes": memory.peak_bytes,
         "in_place_peak_bytes": memory.in_place_peak_bytes,
-        "arena_bytes": arena and arena.size_bytes,
-        "arena_lower_bound_bytes": arena and arena.lower_bound_bytes,
-        "arena_is_proven": arena and arena.is_proven,
+        "arena_bytes": packing and packing.size_bytes,
+        "arena_lower_bound_bytes": packing and packing.lower_bound_bytes,
+        "arena_is_proven": packing and packing.is_proven,
         "peak_node": memory.peak_node,
         "peak_step": memory.peak_step,
         "live_at_peak": [
-            {"tensor": live.tensor, "bytes": live.size_bytes} for live in memory.live_at_peak
+            {"tensor": live.label, "bytes": live.size_bytes} for live in memory.live_at_peak
         ],
         "order": None if schedule is None else _order(schedule),
     }

@@ -8,5 +8,5 @@ def live_bytes(analysis: Analysis) -> tuple[int | None, ...]:
 
     They are those of definition 4. ``None`` at every step where no activation's size is known.
     """
-    known = analysis.activations.timeline.live_bytes
+    known = analysis.activations.live_bytes
     return (None,) * len(known) if analysis.activations.in_place_peak_bytes is None else known

@@ -7,7 +7,6 @@ Source of the layout: ``torch/cuda/memory.py`` (``memory_snapshot``) and
 
 import pickle
 from collections.abc import Iterator
-from operator import itemgetter
 from typing import Any, Final
 
 from onnxmem.allocators.caching import CachingConfig
@@ -16,6 +15,7 @@ from onnxmem.escaping import shortened
 from onnxmem.export.torch_replay import TorchReplay
 from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role
+from onnxmem.program import Category
 from onnxmem.runtimes.ideal import ActivationMemory
 from onnxmem.runtimes.torch import TorchMemory, TorchSettings, TrainingMemory
 from onnxmem.runtimes.torch.heap import Event
@@ -56,27 +56,23 @@ def _run(state: TorchState, analysis: Analysis) -> None:
             state.allocate(address, size, frames(name, kind, ""))
             address += size
     if analysis.activations.in_place_peak_bytes:
-        nodes = [node.name for node in graph.nodes]
-        _activations(state, analysis.activations, nodes)
+        _activations(state, analysis.activations)
 
 
-def _activations(state: TorchState, memory: ActivationMemory, nodes: list[str]) -> None:
-    segment = state.new_segment(memory.arena.size_bytes)
-    blocks = [block for block in memory.blocks if block.buffer.size_bytes]
-    offsets = [offset for _, offset in memory.arena.offsets]
-    events = []
-    for block, offset in zip(blocks, offsets, strict=True):
-        what = (segment.address + offset, block.buffer)
-        events.append((block.start, True, what))
-        if block.stop < len(nodes):  # what is left lives to the end
-            events.append((block.stop, False, what))
-    # At a step what has died goes before what is made: False sorts before True.
-    for step, is_allocation, (address, buffer) in sorted(events, key=itemgetter(0, 1)):
-        if is_allocation:
-            named = frames(buffer.tensors[0], "activations", nodes[step])
-            state.allocate(address, buffer.size_bytes or 0, named)
-        else:
-            state.free(address)
+def _activations(state: TorchState, memory: ActivationMemory) -> None:
+    program, sizes, offsets = memory.replay.program, memory.replay.sizes, memory.packing.offsets
+    address = state.new_segment(memory.packing.size_bytes).address
+    last_step = len(program.steps) - 1
+    for event, step in zip(program.events.tolist(), program.event_steps.tolist(), strict=True):
+        number = max(event, ~event)
+        if number not in offsets:
+            continue
+        if event >= 0:
+            node = program.steps[step]
+            named = frames(program.labels[number], Category.ACTIVATION.value, node)
+            state.allocate(address + offsets[number], sizes.bytes_of(number), named)
+        elif step < last_step:  # the snapshot is taken while the last node runs
+            state.free(address + offsets[number])
 
 
 def _training(

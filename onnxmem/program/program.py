@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,38 @@ class Program:
     tensors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     """All tensors of the allocations that carry more than the one that labels them, in order."""
 
+    @classmethod
+    def of_steps(
+        cls,
+        steps: Sequence[str],
+        labels: Sequence[str],
+        category: Category,
+        allocated: IntColumn,
+        released: IntColumn,
+        tensors: Mapping[int, tuple[str, ...]],
+    ) -> Self:
+        """A program whose steps each allocate first and release last, from columns.
+
+        ``allocated`` and ``released`` are the steps of each allocation, from 1 on: no node runs in
+        the first step of a program, 0. One that is released after the last step never is. Within a
+        step allocations are made, and released, in the order of their numbers.
+        """
+        last = len(steps)
+        numbers = np.arange(len(labels))
+        freed = numbers[released <= last]
+        events = np.concatenate((numbers, ~freed))
+        event_steps = np.concatenate((allocated, released[freed]))
+        order = np.argsort(2 * event_steps + (events < 0), kind="stable")
+        return cls(
+            labels=tuple(labels),
+            categories=(category,) * len(labels),
+            events=_read_only(events[order]),
+            event_steps=_read_only(event_steps[order]),
+            steps=("", *steps),
+            phase_starts={},
+            tensors=tensors,
+        )
+
     def __eq__(self, other: object) -> bool:
         """Whether both allocate and release the same in the same order."""
         if not isinstance(other, Program):
@@ -115,6 +147,23 @@ class Program:
     def tensors_of(self, allocation: int) -> tuple[str, ...]:
         """The tensors that lie in an allocation, one after another, in the order of writing."""
         return self.tensors.get(allocation) or (self.labels[allocation],)
+
+    @cached_property
+    def lifetimes(self) -> tuple[IntColumn, IntColumn]:
+        """The steps of ``steps`` in which each allocation is alive: ``[start, stop)``.
+
+        It is alive in the step that releases it; one that is never released, to the end.
+        """
+        return self.spans_over(self.event_steps, len(self.steps))
+
+    def spans_over(self, times: IntColumn, end: int) -> tuple[IntColumn, IntColumn]:
+        """The same over other times, one of each event, that do not fall and are below ``end``."""
+        is_release = self.events < 0
+        starts = np.zeros(self.num_allocations, dtype=np.int64)
+        stops = np.full(self.num_allocations, end, dtype=np.int64)
+        starts[self.events[~is_release]] = times[~is_release]
+        stops[~self.events[is_release]] = times[is_release] + 1
+        return starts, stops
 
     def alive_after(self, num_events: int) -> list[int]:
         """The allocations that are alive after so many events, in the order of allocation."""
@@ -189,6 +238,9 @@ class ProgramBuilder:
 
 def int_column(numbers: Iterable[int]) -> IntColumn:
     """Whole numbers as a column that nothing writes to."""
-    column = np.array(list(numbers), dtype=np.int64)
+    return _read_only(np.array(list(numbers), dtype=np.int64))
+
+
+def _read_only(column: IntColumn) -> IntColumn:
     column.setflags(write=False)
     return column

@@ -114,6 +114,15 @@ class Replay:
         return np.cumsum(changes(self.program, self.sizes))
 
     @cached_property
+    def step_bytes(self) -> ByteColumn:
+        """The most bytes alive during each step of the program, what it begins with included."""
+        steps, live = self.program.event_steps, self.live_bytes
+        num_events_before = np.searchsorted(steps, np.arange(len(self.program.steps)))
+        most: ByteColumn = np.append(np.zeros(1, dtype=live.dtype), live)[num_events_before]
+        np.maximum.at(most, steps, live)
+        return most
+
+    @cached_property
     def peak(self) -> Peak:
         """The first moment at which the most is alive."""
         return self._peak_of(range(len(self.program.events)), "")

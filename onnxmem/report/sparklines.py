@@ -16,7 +16,7 @@ FEWEST: Final = 8
 
 def timeline_section(analysis: "Analysis") -> list[str]:
     """Activations over the nodes, and all that a training step holds, phase by phase."""
-    live_bytes = analysis.activations.timeline.live_bytes
+    live_bytes = analysis.activations.live_bytes
     lines = []
     if len(live_bytes) >= FEWEST and any(live_bytes):
         lines.append(row("activations", spark(live_bytes, WIDTH - LABEL_WIDTH)))

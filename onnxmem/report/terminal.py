@@ -95,15 +95,15 @@ def _peak_place(analysis: "Analysis") -> str:
 
 def _activations_section(analysis: "Analysis") -> list[str]:
     """The same tensors under each rule of sharing, the least first."""
-    memory, arena = analysis.activations, analysis.activations.arena
-    gap = f"one block, gap {format_bytes(arena.gap_bytes)}"
-    proof = "proven least" if arena.is_proven else "not proven least"
-    has_arena = memory.in_place_peak_bytes is not None
+    memory, packing = analysis.activations, analysis.activations.packing
+    gap = f"one block, gap {format_bytes(packing.gap_bytes)}"
+    proof = "proven least" if packing.is_proven else "not proven least"
+    is_packed = memory.in_place_peak_bytes is not None
     return [
         "ACTIVATIONS",
         figure("  in-place peak", memory.in_place_peak_bytes, "live at once, buffers shared"),
         figure("  liveness peak", memory.peak_bytes, "live at once, nothing shared"),
-        figure("  arena", arena.size_bytes if has_arena else None, f"{gap}, {proof}"),
+        figure("  arena", packing.size_bytes if is_packed else None, f"{gap}, {proof}"),
         figure("  naive in-place", memory.naive_in_place_bytes, "all kept, buffers shared"),
         figure("  naive", memory.naive_bytes, "all kept"),
         figure("  outputs", analysis.outputs_bytes, "of the model"),
@@ -115,7 +115,7 @@ def _live_section(memory: "ActivationMemory") -> list[str]:
     shown, others = memory.live_at_peak[:_LIVE_SHOWN], memory.live_at_peak[_LIVE_SHOWN:]
     if not shown:
         return []
-    named = [(shortened(live.tensor), live.size_bytes) for live in shown]
+    named = [(shortened(live.label), live.size_bytes) for live in shown]
     if others:
         named.append((f"{len(others):,} more", sum(live.size_bytes for live in others)))
     peak_bytes = memory.in_place_peak_bytes

@@ -62,15 +62,15 @@ class StackedTimeline:
 def run_timeline(analysis: "Analysis") -> StackedTimeline:
     """Inference: its largest sum is ``total_bytes``; unknown sizes count nothing."""
     memory = analysis.activations
-    live_bytes = memory.timeline.live_bytes
+    live_bytes = memory.live_bytes
     num_steps = len(live_bytes)
     series = (
         Series("weights", (analysis.weight_bytes or 0,) * num_steps, "c-weights"),
         Series("inputs", (analysis.inputs_bytes or 0,) * num_steps, "c-inputs"),
         Series("activations", live_bytes, "c-activations"),
     )
-    labels = tuple(node.name for node in analysis.graph.nodes)
-    return StackedTimeline(series, labels, memory.timeline.peak_step)
+    peak_step = live_bytes.index(max(live_bytes)) if live_bytes else None
+    return StackedTimeline(series, memory.replay.program.steps[1:], peak_step)
 
 
 def step_timeline(trace: StepTrace) -> StackedTimeline:

@@ -24,30 +24,29 @@ from random import Random
 import onnx
 
 from onnxmem import analyze
-from onnxmem.allocators.packed import pack
-from onnxmem.program.lifetimes import Buffer, Lifetime
+from onnxmem.allocators.packed.packing import pack_blocks
+from onnxmem.allocators.packed.placements import Blocks
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 CAPACITY = 1 << 20
 
-Blocks = tuple[Lifetime, ...]
+Rows = list[tuple[int, int, int]]
+"""Start, stop and bytes of each block."""
 Box = tuple[int, int, int, int]
 """Start, stop, low and high."""
 
 
-def block(number: int, start: int, stop: int, size_bytes: int) -> Lifetime:
-    """A buffer without a model."""
-    return Lifetime(Buffer((f"b{number}",), size_bytes), start, stop)
-
-
-def of_models() -> Iterator[tuple[str, Blocks]]:
+def of_models() -> Iterator[tuple[str, Rows]]:
     """What the arenas of real models hold."""
     for path in (*sorted((ROOT / "models").glob("*.onnx")), *sorted(LIGHT.glob("*.onnx"))):
-        yield path.stem, analyze(str(path)).activations.blocks
+        run = analyze(str(path)).activations.replay
+        columns = (*run.program.lifetimes, run.sizes.fixed_bytes)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        yield path.stem, [row for row in rows if row[2]]
 
 
-def tiling(num_blocks: int, num_steps: int, seed: int) -> Blocks:
+def tiling(num_blocks: int, num_steps: int, seed: int) -> Rows:
     """Cut the box with the largest area, across time or address, until there are enough."""
     draws = Random(seed)  # noqa: S311 - the same instance each time
     boxes: list[Box] = [(0, num_steps, 0, CAPACITY)]
@@ -64,10 +63,10 @@ def tiling(num_blocks: int, num_steps: int, seed: int) -> Blocks:
         else:
             boxes.append((start, stop, low, high))
     draws.shuffle(boxes)
-    return tuple(block(i, *box[:2], box[3] - box[2]) for i, box in enumerate(boxes))
+    return [(start, stop, high - low) for start, stop, low, high in boxes]
 
 
-def layered(num_blocks: int, share_long: float, seed: int) -> Blocks:
+def layered(num_blocks: int, share_long: float, seed: int) -> Rows:
     """Two of three buffers live a few steps; the share of long ones lives up to half the run."""
     draws = Random(seed)  # noqa: S311 - the same instance each time
     found = []
@@ -76,36 +75,35 @@ def layered(num_blocks: int, share_long: float, seed: int) -> Blocks:
         longest = num_blocks // 2 if is_long else 6
         size_bytes = 64 * (1 + int(10 ** (5 * draws.random())))
         stop = min(num_blocks, step + 1 + int(longest * draws.random()))
-        found.append(block(step, step, stop, size_bytes))
-    return tuple(found)
+        found.append((step, stop, size_bytes))
+    return found
 
 
-def training(num_layers: int, per_layer: int, seed: int) -> Blocks:
+def training(num_layers: int, per_layer: int, seed: int) -> Rows:
     """Forward and backward of a deep network: what a layer saves lives until its backward."""
     draws = Random(seed)  # noqa: S311 - the same instance each time
     num_steps = 2 * num_layers * per_layer
-    found: list[Lifetime] = []
+    found: Rows = []
     for step in range(num_layers * per_layer):
         size_bytes = 4096 << int(8 * draws.random())
         is_saved = draws.random() < 0.5  # noqa: PLR2004 - half of a layer's tensors
         stop = num_steps - step if is_saved else step + 2 + int(per_layer * draws.random())
-        found.append(block(2 * step, step, min(stop, num_steps), size_bytes))
+        found.append((step, min(stop, num_steps), size_bytes))
         back = num_steps - 1 - step
         stop = min(num_steps, back + 2 + int(per_layer * draws.random()))
-        found.append(block(2 * step + 1, back, stop, size_bytes))
-    return tuple(found)
+        found.append((back, stop, size_bytes))
+    return found
 
 
-def of_files(folder: Path) -> Iterator[tuple[str, Blocks]]:
+def of_files(folder: Path) -> Iterator[tuple[str, Rows]]:
     """Instances of minimalloc's form: name, first step, step after the last, size."""
     for path in sorted(folder.glob("*.csv")):
         with path.open(encoding="utf-8") as lines:
             rows = list(csv.reader(lines))[1:]
-        spans = [(int(start), int(stop), int(size)) for _, start, stop, size in rows]
-        yield path.stem, tuple(block(i, *span) for i, span in enumerate(spans))
+        yield path.stem, [(int(start), int(stop), int(size)) for _, start, stop, size in rows]
 
 
-def stress() -> Iterator[tuple[str, Blocks]]:
+def stress() -> Iterator[tuple[str, Rows]]:
     """Instances made for the purpose."""
     for seed, num_blocks in enumerate((150, 200, 300, 450)):
         for num_steps in (40, 400):
@@ -126,18 +124,19 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, help="of google/minimalloc's CSV files")
     folder = parser.parse_args().folder
     print(
-        f"{'instance':36} {'buffers':>8} {'arena B':>14} {'bound B':>14} {'/ bound':>8} "
+        f"{'instance':36} {'buffers':>8} {'packed B':>14} {'bound B':>14} {'/ bound':>8} "
         f"{'cpu s':>7}  proven"
     )
     files = of_files(folder) if folder else ()
-    for name, blocks in chain(files, of_models(), stress()):
+    for name, rows in chain(files, of_models(), stress()):
+        starts, stops, sizes = (list(column) for column in zip(*rows, strict=True))
         start = time.process_time()
-        arena = pack(blocks)
+        size_bytes, _, lower_bound = pack_blocks(Blocks(sizes, starts, stops))
         seconds = time.process_time() - start
-        ratio = arena.size_bytes / max(1, arena.lower_bound_bytes)
+        ratio = size_bytes / max(1, lower_bound)
         print(
-            f"{name:36} {len(blocks):8,} {arena.size_bytes:14,} {arena.lower_bound_bytes:14,} "
-            f"{ratio:8.4f} {seconds:7.3f}  {'yes' if arena.is_proven else 'no'}",
+            f"{name:36} {len(rows):8,} {size_bytes:14,} {lower_bound:14,} "
+            f"{ratio:8.4f} {seconds:7.3f}  {'yes' if size_bytes == lower_bound else 'no'}",
             flush=True,
         )
 

@@ -1,5 +1,9 @@
-"""Offsets in one block: sizes and lifetimes in, an offset for each allocation out."""
+"""One block for a program that is known ahead: an offset for each allocation of it.
 
-from onnxmem.allocators.packed.packing import Arena, pack
+A program and its sizes go in, a ``Packing`` comes out, and ``Packed`` serves the program's events
+from it as an allocator. Begin reading with ``packing``.
+"""
 
-__all__ = ["Arena", "pack"]
+from onnxmem.allocators.packed.packing import Packed, Packing, pack
+
+__all__ = ["Packed", "Packing", "pack"]

@@ -8,7 +8,7 @@ methods for traveling salesman problems", 1996). A block weighs its bytes times 
 each time that it has put others out or was put out, so that no two change places for ever.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Final, Self
@@ -16,8 +16,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.allocators.packed.flat_gaps import Ints, fitting, gaps_between
-from onnxmem.program.lifetimes import Lifetime
+from onnxmem.allocators.packed.placements import Blocks, Ints, fitting, gaps_between
 
 Floats = npt.NDArray[np.float64]
 
@@ -39,10 +38,9 @@ class Spans:
     stops: Ints
 
     @classmethod
-    def of(cls, blocks: Sequence[Lifetime], sizes: Sequence[int]) -> Self:
+    def of(cls, blocks: Blocks) -> Self:
         """Those of some blocks, as arrays."""
-        columns = sizes, [block.start for block in blocks], [block.stop for block in blocks]
-        return cls(*(np.array(column, dtype=np.int64) for column in columns))
+        return cls(*(np.array(column, dtype=np.int64) for column in blocks))
 
     def top(self, offsets: Ints) -> int:
         """The size of the arena that offsets make."""

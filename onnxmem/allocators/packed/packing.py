@@ -1,36 +1,40 @@
-"""Offsets for buffers in one block, as small a block as is found in a bounded number of steps.
+"""Offsets for allocations in one block, as small a block as is found in a bounded number of steps.
 
-Definition 5: two buffers that are live at one step never share an address. No arena is smaller than
-the peak of the live bytes, and one as small as that peak is proven least: the search ends there.
+Definition 5: two allocations that are alive at once never share an address. No block is smaller
+than the peak of the live bytes, and one as small as that peak is optimal: the search ends there.
 
 Sizes are taken as they are: nothing is padded to an alignment, which each runtime chooses for
-itself. Finding the least arena is NP-hard. Several orders are tried, each with the smallest gap
-that fits and with the lowest, then the best arena is lowered (``ejecting``); where pairs of buffers
-are too many to list, buffers are placed and lowered in tiers too (``tiers``). Work is counted in
-pairs, not in seconds: a model has the same arena on every machine.
+itself. Finding the smallest block is NP-hard. Several orders are tried, each with the smallest gap
+that fits and with the lowest (``placements``), then the best is lowered (``ejecting``); where pairs
+of allocations are too many to list, they are placed and lowered in tiers too (``tiers``). Work is
+counted in pairs, not in seconds: a model is packed alike on every machine.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, islice
 from operator import itemgetter
 
 import numpy as np
 
-from onnxmem.allocators.free_list import place_in_time
 from onnxmem.allocators.packed.ejecting import Spans, lowest
-from onnxmem.allocators.packed.flat_gaps import flat_placements
-from onnxmem.allocators.packed.gaps import (
+from onnxmem.allocators.packed.placements import (
     BLOCK_WORK,
+    Blocks,
+    Measures,
     best_fit,
     find_conflicts,
     first_fit,
+    flat_placements,
+    orders,
     place_blocks,
+    place_in_time,
 )
-from onnxmem.allocators.packed.orders import Measures, orders
 from onnxmem.allocators.packed.tiers import place_in_tiers
 from onnxmem.collecting import without_collection
-from onnxmem.program.lifetimes import Lifetime, timeline
+from onnxmem.program import OutOfMemoryError, Program, Sizes
+from onnxmem.program.program import IntColumn
 
 _MAX_CONFLICTS = 300_000
 """Pairs of buffers live together up to which they are listed: some 6 MiB."""
@@ -57,18 +61,18 @@ _LARGEST_SUM = 2**62
 """Of bytes that numpy adds: what a hostile file says may be past it."""
 
 _Placed = tuple[int, Sequence[int]]
-"""The size of an arena and its offsets."""
+"""The size of an arena and the offsets of the blocks in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Arena:
-    """One block in which every buffer has an offset."""
+class Packing:
+    """One block in which every allocation has an offset."""
 
     size_bytes: int
     lower_bound_bytes: int
-    """Live bytes at the peak: no arena is smaller."""
-    offsets: tuple[tuple[str, int], ...] = ()
-    """(name of the buffer's first tensor, offset in bytes); buffers without bytes have none."""
+    """Live bytes at the peak: no block is smaller."""
+    offsets: Mapping[int, int] = field(default_factory=dict)
+    """Of each allocation, in bytes; allocations without bytes have none."""
 
     @property
     def gap_bytes(self) -> int:
@@ -77,36 +81,128 @@ class Arena:
 
     @property
     def is_proven(self) -> bool:
-        """Whether no smaller arena exists."""
+        """Whether no smaller block exists."""
         return self.gap_bytes == 0
 
 
-@without_collection()
-def pack(lifetimes: Iterable[Lifetime]) -> Arena:
-    """Find every buffer an offset; buffers of unknown size are left out.
+class Packed:
+    """Serves one program, known ahead, from one block that is reserved before it runs.
 
-    From 56,000 buffers on the order by time is the only one, in O(n log n).
+    It serves each allocation where it is packed, and none that lies in bytes of what is alive.
     """
-    blocks = [lifetime for lifetime in lifetimes if lifetime.buffer.size_bytes]
-    sizes = [block.buffer.size_bytes or 0 for block in blocks]
-    num_steps = max((block.stop for block in blocks), default=0)
-    lower_bound = timeline(blocks, num_steps).peak_bytes
-    in_time = place_in_time(blocks, sizes)
-    found = [(_top(in_time, sizes), in_time)]
+
+    num_retries = 0
+
+    def __init__(self, program: Program, sizes: Sizes, together: Iterable[range] = ()) -> None:
+        """Pack the program; ``together`` as ``pack`` has it."""
+        self.packing = pack(program, sizes, together)
+        self._alive: list[tuple[int, int]] = []
+        """Offset and end of what is alive, in order: no two of them meet."""
+        self._spans: dict[int, tuple[int, int]] = {}
+        """The same by number."""
+
+    @property
+    def reserved_bytes(self) -> int:
+        """The block."""
+        return self.packing.size_bytes
+
+    @property
+    def reserved_peak_bytes(self) -> int:
+        """The block."""
+        return self.packing.size_bytes
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Serve an allocation of the program.
+
+        :raises OutOfMemoryError: it is not the program's, or its bytes are not free.
+        """
+        offset = self.packing.offsets.get(number)
+        if offset is None:
+            message = f"allocation {number} has no offset in the block"
+            raise OutOfMemoryError(message)
+        span = (offset, offset + size_bytes)
+        index = bisect_left(self._alive, span)
+        is_free = index == 0 or self._alive[index - 1][1] <= span[0]
+        is_free &= index == len(self._alive) or self._alive[index][0] >= span[1]
+        if not is_free:
+            message = f"bytes {span[0]:,} to {span[1]:,} of the block are not free"
+            raise OutOfMemoryError(message)
+        self._alive.insert(index, span)
+        self._spans[number] = span
+
+    def free(self, number: int) -> None:
+        """Take back what was served by a number."""
+        del self._alive[bisect_left(self._alive, self._spans.pop(number))]
+
+    def rename(self, number: int, new_number: int) -> None:
+        """Call what was served by a number by another one from now on."""
+        self._spans[new_number] = self._spans.pop(number)
+
+    def layout(self) -> object:
+        """Where everything lies."""
+        return tuple(self._alive)
+
+
+def pack(program: Program, sizes: Sizes, together: Iterable[range] = ()) -> Packing:
+    """Find every allocation an offset; those of unknown size are left out.
+
+    ``together`` are runs of allocations that live equally long: each is packed as one block, one
+    allocation behind the other. From 56,000 blocks on the order by time is the only one, in
+    O(n log n).
+    """
+    size_of = sizes.fixed_bytes.tolist()
+    starts, stops = (column.tolist() for column in _moments(program))
+    runs = [run for run in together if any(size_of[number] for number in run)]
+    in_runs = {number for run in runs for number in run}
+    numbers = [n for n, size in enumerate(size_of) if size and n not in in_runs]
+    firsts = [*numbers, *(run.start for run in runs)]
+    found, offsets, lower_bound = pack_blocks(
+        Blocks(
+            [*(size_of[n] for n in numbers), *(sum(size_of[n] for n in run) for run in runs)],
+            [starts[n] for n in firsts],
+            [stops[n] for n in firsts],
+        )
+    )
+    placed = dict(zip(numbers, offsets, strict=False))
+    for run, first in zip(runs, offsets[len(numbers) :], strict=True):
+        ends = accumulate((size_of[n] for n in run), initial=first)
+        placed |= {n: offset for n, offset in zip(run, ends, strict=False) if size_of[n]}
+    return Packing(found, lower_bound, placed)
+
+
+def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
+    """The lifetimes of a program's allocations, in which two meet if they are alive at once.
+
+    They are those over its steps, but a step in which something is allocated after a release is
+    several: what lives in one part of it alone meets nothing of another.
+    """
+    steps, is_release = program.event_steps, program.events < 0
+    begins = is_release[:-1] & ~is_release[1:] & (steps[1:] == steps[:-1])
+    num_before = np.concatenate(([0], np.cumsum(begins)))[: len(steps)]
+    num_more = int(num_before[-1]) if len(steps) else 0
+    return program.spans_over(steps + num_before, len(program.steps) + num_more)
+
+
+@without_collection()
+def pack_blocks(blocks: Blocks) -> tuple[int, Sequence[int], int]:
+    """The size of an arena that holds the blocks, their offsets, and the lower bound of the size.
+
+    Every block has a byte at least.
+    """
+    lower_bound = blocks.peak_bytes
+    in_time = place_in_time(blocks)
+    found: list[_Placed] = [(_top(in_time, blocks.sizes), in_time)]
     if found[0][0] > lower_bound:
-        found += _smaller(found[0], blocks, sizes, lower_bound)
-    best_size, best = min(found, key=itemgetter(0))
-    names = (block.buffer.tensors[0] for block in blocks)
-    return Arena(best_size, lower_bound, tuple(zip(names, best, strict=True)))
+        found += _smaller(found[0], blocks, lower_bound)
+    return (*min(found, key=itemgetter(0)), lower_bound)
 
 
-def _smaller(
-    in_time: _Placed, blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
-) -> Iterator[_Placed]:
-    """Other arenas, most of them smaller than that of the order by time."""
-    conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks, sizes)
+def _smaller(in_time: _Placed, blocks: Blocks, lower_bound: int) -> Iterator[_Placed]:
+    """Other placements, most of them smaller than that of the order by time."""
+    sizes = blocks.sizes
+    conflicts, measures = find_conflicts(blocks, _MAX_CONFLICTS), Measures(blocks)
     is_large = sum(sizes) >= _LARGEST_SUM
-    is_flat = conflicts is None and len(blocks) <= _MOST_FLAT and not is_large
+    is_flat = conflicts is None and len(sizes) <= _MOST_FLAT and not is_large
     placements: Iterable[Sequence[int]] = ()
     if conflicts is not None:
         placements = _by_pairs(measures, conflicts)
@@ -117,12 +213,12 @@ def _smaller(
     if starts[0][0] == lower_bound or is_large:
         return
     num_starts = _STARTS if conflicts else 1
-    for lower in _lowered(starts[:num_starts], blocks, sizes, lower_bound):
+    for lower in _lowered(starts[:num_starts], blocks, lower_bound):
         yield lower
         if lower[0] == lower_bound:
             return
     if is_flat:
-        offsets = place_in_tiers(blocks, sizes, lower_bound)
+        offsets = place_in_tiers(blocks, lower_bound)
         yield _top(offsets, sizes), offsets
 
 
@@ -141,15 +237,10 @@ def _smallest(
     return found
 
 
-def _lowered(
-    found: Iterable[_Placed],
-    blocks: Sequence[Lifetime],
-    sizes: Sequence[int],
-    lower_bound: int,
-) -> Iterator[_Placed]:
-    """Smaller arenas, each from one that orders have found."""
-    spans = Spans.of(blocks, sizes)
-    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks))
+def _lowered(found: Iterable[_Placed], blocks: Blocks, lower_bound: int) -> Iterator[_Placed]:
+    """Smaller placements, each from one that orders have found."""
+    spans = Spans.of(blocks)
+    num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // len(blocks.sizes))
     for _, offsets in found:
         best = lowest(np.array(offsets, dtype=np.int64), spans, lower_bound, num_steps)
         yield spans.top(best), best.tolist()

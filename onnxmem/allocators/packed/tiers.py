@@ -14,9 +14,13 @@ from typing import Final
 import numpy as np
 
 from onnxmem.allocators.packed.ejecting import Spans, lowest
-from onnxmem.allocators.packed.flat_gaps import Ints, flat_placements, place_flat
-from onnxmem.allocators.packed.orders import Measures
-from onnxmem.program.lifetimes import Lifetime, timeline
+from onnxmem.allocators.packed.placements import (
+    Blocks,
+    Ints,
+    Measures,
+    flat_placements,
+    place_flat,
+)
 
 _SHARES: Final = (0.95, 0.999, 1.0)
 """Of all areas, what a tier takes together with those before it."""
@@ -27,23 +31,20 @@ _MAX_STEP_WORK: Final = 160_000_000
 """Blocks that all steps of one tier together may look at."""
 
 
-def place_in_tiers(
-    blocks: Sequence[Lifetime], sizes: Sequence[int], lower_bound: int
-) -> Sequence[int]:
+def place_in_tiers(blocks: Blocks, lower_bound: int) -> list[int]:
     """Offsets of the blocks, as low as they are found in a bounded number of steps."""
-    areas = [size * (block.stop - block.start) for block, size in zip(blocks, sizes, strict=True)]
+    areas = [size * (stop - start) for size, start, stop in zip(*blocks, strict=True)]
     order = sorted(range(len(areas)), key=areas.__getitem__, reverse=True)
-    by_area = [blocks[place] for place in order]
-    spans = Spans.of(by_area, [sizes[place] for place in order])
+    spans = Spans.of(blocks.take(order))
     found: Ints = np.zeros(0, dtype=np.int64)
     for num_blocks in tier_ends([areas[place] for place in order]):
         tier = Spans(spans.sizes[:num_blocks], spans.starts[:num_blocks], spans.stops[:num_blocks])
-        found = _in_gaps(found, tier) if found.size else _by_orders(by_area[:num_blocks], tier)
+        found = _in_gaps(found, tier) if found.size else _by_orders(tier)
         num_steps = min(_MAX_STEPS, _MAX_STEP_WORK // num_blocks)
         found = lowest(found, tier, lower_bound, num_steps)
     offsets = np.zeros(len(order), dtype=np.int64)
     offsets[order] = found
-    placed: Sequence[int] = offsets.tolist()
+    placed: list[int] = offsets.tolist()
     return placed
 
 
@@ -54,12 +55,12 @@ def tier_ends(areas: Sequence[int]) -> Iterator[int]:
     yield from sorted({*ends[:-1], len(sums)})
 
 
-def _by_orders(blocks: Sequence[Lifetime], spans: Spans) -> Ints:
-    """The lowest arena of some orders; the first that is as low as any can be ends them."""
-    measures = Measures(blocks, spans.sizes.tolist())
-    found = flat_placements(measures, _MAX_FLAT_WORK)
+def _by_orders(spans: Spans) -> Ints:
+    """The lowest offsets of some orders; the first that are as low as any can be end them."""
+    blocks = Blocks(spans.sizes.tolist(), spans.starts.tolist(), spans.stops.tolist())
+    found = flat_placements(Measures(blocks), _MAX_FLAT_WORK)
     placements = (np.array(offsets, dtype=np.int64) for offsets in found)
-    lowest_bytes = timeline(blocks, int(spans.stops.max())).peak_bytes
+    lowest_bytes = blocks.peak_bytes
     best = next(placements)
     for offsets in placements:
         if spans.top(best) == lowest_bytes:

@@ -233,7 +233,7 @@ def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of s
         shared_bytes=terms.weight_bytes or 0,
         is_whole=terms.is_whole,
         node=memory.peak_node,
-        tensors=tuple((each.tensor, each.size_bytes) for each in live),
+        tensors=tuple((each.label, each.size_bytes) for each in live),
     )
 
 

@@ -107,7 +107,7 @@ class _Search:
             if one.weight_bytes == far.weight_bytes
             else weight_polynomial(ends)
         )
-        numbers, places = terms.bound.binding.dims, peaks.sizes.places
+        numbers = terms.bound.binding.dims
         found = SymbolicTerms(
             symbols=self.symbols,
             asked=asked,
@@ -115,7 +115,7 @@ class _Search:
             fixed={name: numbers[name] for name in dims if name not in self.symbols},
             peaks=peaks,
             weights=weights,
-            inputs=peaks.sizes.total(map(places.__getitem__, ends.one.inputs), len(asked)),
+            inputs=peaks.sizes.total(ends.one.inputs, len(asked)),
         )
         self.hold(found, asked, terms)
         for point in self.further(found, far_numbers, computes=computes_dims(ends)):

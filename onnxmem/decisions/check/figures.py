@@ -38,7 +38,7 @@ def training(analysis: Analysis, budget: Budget) -> Known:
 
 def peak_of_tensors(analysis: Analysis) -> Known:
     """Weights, inputs and in-place peak, to be compared with what they were."""
-    live = ((each.tensor, each.size_bytes) for each in analysis.activations.live_at_peak)
+    live = ((each.label, each.size_bytes) for each in analysis.activations.live_at_peak)
     return _known(analysis, analysis.total_bytes, analysis.activations.peak_node, live)
 
 

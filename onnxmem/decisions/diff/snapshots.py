@@ -118,7 +118,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
     memory, step = analysis.activations, analysis.training
     activations = training = None
     if memory.in_place_peak_bytes is not None:
-        live = (LiveBlock(each.tensor, "", each.size_bytes) for each in memory.live_at_peak)
+        live = (LiveBlock(each.label, "", each.size_bytes) for each in memory.live_at_peak)
         activations = Peak(memory.in_place_peak_bytes, memory.peak_node, tuple(live))
     if step is not None:
         blocks = (LiveBlock(b.label, b.kind.value, b.size_bytes) for b in step.live_at_peak())

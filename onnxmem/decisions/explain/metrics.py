@@ -136,7 +136,7 @@ def _total(analysis: Analysis) -> Parts:
 
 def _live(analysis: Analysis) -> Parts:
     live = analysis.activations.live_at_peak
-    return tuple((each.tensor, each.size_bytes) for each in live)
+    return tuple((each.label, each.size_bytes) for each in live)
 
 
 def _weights(analysis: Analysis) -> Parts:
@@ -164,7 +164,7 @@ def _process(analysis: Analysis) -> Parts:
 def _arena(analysis: Analysis) -> Parts:
     """The buffers of the peak and the gap over it."""
     peak_bytes = analysis.activations.in_place_peak_bytes
-    return (("in-place peak", peak_bytes), ("gap", analysis.activations.arena.gap_bytes))
+    return (("in-place peak", peak_bytes), ("gap", analysis.activations.packing.gap_bytes))
 
 
 _PARTS: Final[Mapping[str, Callable[[Analysis], Parts]]] = MappingProxyType(

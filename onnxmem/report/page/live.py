@@ -39,7 +39,7 @@ def live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
 
 def _run(stop: Stop) -> Bars:
     live = stop.analysis.activations.live_at_peak
-    return _cut([(shortened(each.tensor), each.size_bytes) for each in live])
+    return _cut([(shortened(each.label), each.size_bytes) for each in live])
 
 
 def _train(stop: Stop) -> Bars:

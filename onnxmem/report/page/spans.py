@@ -69,19 +69,22 @@ def course_of(analysis: Analysis) -> Course:
 
 def _run(analysis: Analysis) -> Course:
     """A step a node; weights and inputs are there all along."""
-    num_steps = len(analysis.graph.nodes)
+    replay = analysis.activations.replay
+    nodes = replay.program.steps[1:]
     held = (
         ("weights", LAYER_OF[Kind.WEIGHT], analysis.weight_bytes),
         ("inputs", LAYER_OF[Kind.INPUT], analysis.inputs_bytes),
     )
-    spans = [Span(name, layer, 0, num_steps, size) for name, layer, size in held if size]
+    spans = [Span(name, layer, 0, len(nodes), size) for name, layer, size in held if size]
     made = LAYER_OF[Kind.ACTIVATION]
+    lifetimes = zip(*(column.tolist() for column in replay.program.lifetimes), strict=True)
+    # No node runs in the first step of the program.
     spans += [
-        Span(each.buffer.tensors[0], made, each.start, each.stop, each.buffer.size_bytes)
-        for each in analysis.activations.blocks
-        if each.buffer.size_bytes
+        Span(each.label, made, start - 1, stop - 1, each.size_bytes)
+        for each, (start, stop) in zip(replay.allocations(), lifetimes, strict=True)
+        if each.size_bytes
     ]
-    return Course(tuple(spans), tuple(node.name for node in analysis.graph.nodes), ())
+    return Course(tuple(spans), nodes, ())
 
 
 def _step(training: TrainingMemory) -> Course:

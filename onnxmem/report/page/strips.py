@@ -9,21 +9,22 @@ from onnxmem.units import format_bytes, plural
 def arena_section(analysis: Analysis) -> str:
     """The strips of the run's arena; nothing where no buffer has bytes."""
     memory = analysis.activations
-    blocks = [block for block in memory.blocks if block.buffer.size_bytes]
-    if not blocks or memory.in_place_peak_bytes is None:
+    if not memory.in_place_peak_bytes:
         return ""
-    arena = memory.arena
+    program, sizes, packing = memory.replay.program, memory.replay.sizes, memory.packing
+    starts, stops = (column.tolist() for column in program.lifetimes)
+    # No node runs in the first step of the program.
     strips = [
-        Strip(name, block.start, block.stop, offset, block.buffer.size_bytes or 0)
-        for block, (name, offset) in zip(blocks, arena.offsets, strict=True)
+        Strip(program.labels[n], starts[n] - 1, stops[n] - 1, offset, sizes.bytes_of(n))
+        for n, offset in sorted(packing.offsets.items())
     ]
-    proof = "proven least" if arena.is_proven else "not proven least"
-    packed = f"{format_bytes(arena.size_bytes)}, gap {format_bytes(arena.gap_bytes)}, {proof}"
+    proof = "proven least" if packing.is_proven else "not proven least"
+    packed = f"{format_bytes(packing.size_bytes)}, gap {format_bytes(packing.gap_bytes)}, {proof}"
     count = plural(len(strips), "buffer")
     svg = strips_svg(
         strips,
-        num_steps=len(analysis.graph.nodes),
-        size_bytes=arena.size_bytes,
+        num_steps=len(program.steps) - 1,
+        size_bytes=packing.size_bytes,
         chart_id="onnxmem-arena-svg",
         title="Buffers of the arena over steps and addresses",
         description=f"{count} in one block of {packed}.",

@@ -18,27 +18,81 @@ A step is the run of one node, counted from 0 in running order. Definition 3:
     c = h(a)       [---)           nobody reads it
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+import numpy as np
+
 from onnxmem.model import Graph, Node, Role
-from onnxmem.program.lifetimes import Buffer, Lifetime
+from onnxmem.program import Category, Program
 
 # An enum's member takes twice as long to look up as a name of the module.
 ACTIVATION: Final = Role.ACTIVATION
 
 
-def tensor_lifetimes(graph: Graph) -> Iterator[Lifetime]:
-    """Give every activation of a graph, its subgraphs left out, a buffer and a lifetime."""
-    uses = last_uses(graph)
-    tensors, num_steps = graph.tensors, len(graph.nodes)
+@dataclass(slots=True)
+class Buffers:
+    """The buffers of one graph as columns, in the order in which they are first written."""
+
+    labels: list[str] = field(default_factory=list)
+    """Of each buffer: the tensor that is written to it first."""
+    sizes_bytes: list[int | None] = field(default_factory=list)
+    """``None``: unknown."""
+    starts: list[int] = field(default_factory=list)
+    """The step that first writes it."""
+    last_uses: list[int] = field(default_factory=list)
+    """The step that last reads or writes it; the number of nodes: it lives to the end."""
+    tensors: dict[int, list[str]] = field(default_factory=dict)
+    """All tensors of the buffers that more than one shares, in the order of writing."""
+
+    def add(self, tensor: str, size_bytes: int | None, step: int, last_use: int) -> int:
+        """Add a buffer; its number comes out."""
+        self.labels.append(tensor)
+        self.sizes_bytes.append(size_bytes)
+        self.starts.append(step)
+        self.last_uses.append(last_use)
+        return len(self.labels) - 1
+
+    def tensors_of(self, buffer: int) -> Sequence[str]:
+        """The tensors that share a buffer."""
+        return self.tensors.get(buffer) or (self.labels[buffer],)
+
+    def keep(self, buffers: Sequence[int]) -> "Buffers":
+        """Some of them, numbered anew."""
+        return Buffers(
+            [self.labels[each] for each in buffers],
+            [self.sizes_bytes[each] for each in buffers],
+            [self.starts[each] for each in buffers],
+            [self.last_uses[each] for each in buffers],
+            {new: self.tensors[old] for new, old in enumerate(buffers) if old in self.tensors},
+        )
+
+    def program(self, nodes: Sequence[Node]) -> Program:
+        """A program in which each node allocates what it writes first, and releases at last."""
+        return Program.of_steps(
+            [node.name for node in nodes],
+            self.labels,
+            Category.ACTIVATION,
+            np.array(self.starts, dtype=np.int64) + 1,
+            np.array(self.last_uses, dtype=np.int64) + 1,
+            {number: tuple(tensors) for number, tensors in self.tensors.items()},
+        )
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.labels)
+
+
+def tensor_buffers(graph: Graph) -> Buffers:
+    """Give every activation of a graph, its subgraphs left out, a buffer of its own."""
+    uses, tensors, found = last_uses(graph), graph.tensors, Buffers()
     for step, node in enumerate(graph.nodes):
         for name in node.writes:
             tensor = tensors[name]
             if tensor.role is ACTIVATION:
-                stop = uses[name] + 1
-                buffer = Buffer((name,), tensor.size_bytes)
-                yield Lifetime(buffer, step, min(num_steps, stop))
+                found.add(name, tensor.size_bytes, step, uses[name])
+    return found
 
 
 def activations(graph: Graph, node: Node) -> Sequence[str]:

@@ -23,27 +23,15 @@ from dataclasses import dataclass, field
 
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.ops.spec import OpSpec
-from onnxmem.program.lifetimes import Buffer, Lifetime
-from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, last_uses
+from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, Buffers, last_uses
 
 
-@dataclass(slots=True, eq=False)
-class _Draft:
-    """A buffer while the tensors that share it are found."""
-
-    tensors: list[str]
-    size_bytes: int | None
-    start: int
-    last_write: int
-    last_use: int
-
-
-def buffer_lifetimes(graph: Graph) -> Iterator[Lifetime]:
+def shared_buffers(graph: Graph) -> Buffers:
     """Give the activations of a graph, its subgraphs left out, buffers that they share."""
-    num_steps = len(graph.nodes)
-    for draft in _share(graph):
-        buffer = Buffer(tuple(draft.tensors), draft.size_bytes)
-        yield Lifetime(buffer, draft.start, min(draft.last_use + 1, num_steps))
+    sharing = _Sharing(graph, last_uses(graph))
+    for step, node in enumerate(graph.nodes):
+        sharing.place_outputs(step, node)
+    return sharing.buffers
 
 
 def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -54,23 +42,17 @@ def candidates(graph: Graph) -> Iterator[tuple[str, str]]:
             yield source, output
 
 
-def _share(graph: Graph) -> list[_Draft]:
-    """Walk the nodes in order and put each output into a buffer."""
-    sharing = _Sharing(graph, last_uses(graph), {}, [])
-    for step, node in enumerate(graph.nodes):
-        sharing.place_outputs(step, node)
-    return sharing.drafts
-
-
 @dataclass(slots=True)
 class _Sharing:
     """The buffers of the nodes so far."""
 
     graph: Graph
     uses: Mapping[str, int]
-    holders: dict[str, _Draft]
+    buffers: Buffers = field(default_factory=Buffers)
+    last_writes: list[int] = field(default_factory=list)
+    """The step that last writes each buffer."""
+    holders: dict[str, int] = field(default_factory=dict)
     """Tensor to buffer; a tensor whose bytes are not this graph's is absent (b)."""
-    drafts: list[_Draft]
     views: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.alias))
     chains: "Pairs" = field(default_factory=lambda: Pairs(lambda operator: operator.may_inplace))
 
@@ -87,9 +69,9 @@ class _Sharing:
             if tensor.role is not ACTIVATION or output in views:
                 continue
             if not (chains and self._overwrites(step, node, output, chains)):
-                draft = _Draft([output], tensor.size_bytes, step, step, self.uses[output])
-                self.holders[output] = draft
-                self.drafts.append(draft)
+                uses = self.uses[output]
+                self.holders[output] = self.buffers.add(output, tensor.size_bytes, step, uses)
+                self.last_writes.append(step)
 
     def _overwrites(
         self, step: int, node: Node, output: str, chains: Iterable[tuple[str, str]]
@@ -101,31 +83,34 @@ class _Sharing:
                 return True
         return False
 
-    def _join(self, draft: _Draft, name: str, step: int) -> None:
+    def _join(self, buffer: int, name: str, step: int) -> None:
         """Add a tensor to a buffer; all are of one size, which any that is known tells."""
-        size_bytes = self.graph.tensors[name].size_bytes
-        if size_bytes != draft.size_bytes:
-            draft.size_bytes = _larger(draft.size_bytes, size_bytes)
-        draft.tensors.append(name)
-        draft.last_write = step
-        draft.last_use = max(draft.last_use, self.uses[name])
-        self.holders[name] = draft
+        buffers, size_bytes = self.buffers, self.graph.tensors[name].size_bytes
+        if size_bytes != buffers.sizes_bytes[buffer]:
+            buffers.sizes_bytes[buffer] = _larger(buffers.sizes_bytes[buffer], size_bytes)
+        if buffer in buffers.tensors:
+            buffers.tensors[buffer].append(name)
+        else:
+            buffers.tensors[buffer] = [buffers.labels[buffer], name]
+        self.last_writes[buffer] = step
+        buffers.last_uses[buffer] = max(buffers.last_uses[buffer], self.uses[name])
+        self.holders[name] = buffer
 
     def _may_overwrite(self, step: int, node: Node, source: str, output: str) -> bool:
         """Whether (c) 1 to 5 hold."""
-        draft = self.holders.get(source)
-        if draft is None:
+        buffer = self.holders.get(source)
+        if buffer is None:
             return False
         return (
-            draft.last_use == step
-            and draft.last_write < step
+            self.buffers.last_uses[buffer] == step
+            and self.last_writes[buffer] < step
             and self.uses[output] < len(self.graph.nodes)
-            and self._num_reads(node, draft) == 1
+            and self._num_reads(node, buffer) == 1
             and same_layout(self.graph.tensors[source], self.graph.tensors[output])
         )
 
-    def _num_reads(self, node: Node, draft: _Draft) -> int:
-        return [self.holders.get(name) for name in node.reads].count(draft)
+    def _num_reads(self, node: Node, buffer: int) -> int:
+        return [self.holders.get(name) for name in node.reads].count(buffer)
 
 
 @dataclass(slots=True)

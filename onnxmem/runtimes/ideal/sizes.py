@@ -9,13 +9,11 @@ import numpy as np
 
 from onnxmem.model import Graph, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
+from onnxmem.program import Program
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial, as_rows, constant, upper
 
 _HAS_BYTES: Final = frozenset({Role.INPUT, Role.ACTIVATION})
-
-Life = tuple[int, int, int]
-"""The step from which a tensor is live, the step before which it is, and its size's place."""
 
 
 class UnprovenError(ValueError):
@@ -37,34 +35,37 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SizePolynomials:
     """The bytes of a graph's tensors as polynomials, of which there are few."""
 
     polynomials: tuple[Polynomial, ...]
     places: Mapping[str, int]
     """Graph input or activation to its polynomial's place."""
 
-    def total(self, places: Iterable[int], num_symbols: int) -> Polynomial:
-        """The sum of tensors' bytes, each by its size's place."""
-        scaled = (self.polynomials[place].times(n) for place, n in Counter(places).items())
+    def total(self, tensors: Iterable[str], num_symbols: int) -> Polynomial:
+        """The sum of tensors' bytes."""
+        counts = Counter(map(self.places.__getitem__, tensors))
+        scaled = (self.polynomials[place].times(n) for place, n in counts.items())
         return sum(scaled, constant(0, num_symbols))
 
-    def rows(self, lives: Sequence[Life], num_steps: int) -> tuple[Polynomial, ...]:
-        """The polynomials of which the largest is the peak of tensors that are live so long.
+    def rows(self, program: Program) -> tuple[Polynomial, ...]:
+        """The polynomials of which the largest is the peak of a program.
 
-        A difference array of rows: each life adds its size where it starts and takes it away where
-        it stops, and a running sum turns changes into what is live.
+        A difference array of rows: each allocation adds its size where it is made and takes it away
+        where it is released, and a running sum turns changes into what is live.
         """
-        found = np.array(lives, dtype=np.int64).reshape(-1, 3)
-        columns, sizes = as_rows(self.polynomials, len(found))
+        columns, sizes = as_rows(self.polynomials, program.num_allocations)
+        num_steps = len(program.steps)
         changes = np.zeros((num_steps + 1, len(columns)), dtype=sizes.dtype)
-        starts, stops, places = found.T
-        np.add.at(changes, starts, sizes[places])
-        np.subtract.at(changes, np.minimum(stops, num_steps), sizes[places])
-        return upper(columns, changes[:num_steps].cumsum(axis=0))
+        starts, stops = program.lifetimes
+        of_labels = sizes[[self.places[label] for label in program.labels]]
+        np.add.at(changes, starts, of_labels)
+        np.subtract.at(changes, stops, of_labels)
+        # No node runs in the first step: nothing is live there.
+        return upper(columns, changes[1:num_steps].cumsum(axis=0))
 
 
-def verify(sizes: Sizes, graph: Graph, numbers: Sequence[int]) -> None:
+def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None:
     """Hold sizes against those of the graph at a point.
 
     :raises UnprovenError: one differs.
@@ -94,7 +95,7 @@ def weight_polynomial(ends: Ends) -> Polynomial:
     return sum(grown, constant(fixed, len(ends.growth.primes)))
 
 
-def sizes_of(ends: Ends) -> Sizes:
+def size_polynomials(ends: Ends) -> SizePolynomials:
     """The bytes of graph inputs and activations; a large graph has few shapes.
 
     :raises UnprovenError: one is unknown, or no polynomial.
@@ -109,7 +110,7 @@ def sizes_of(ends: Ends) -> Sizes:
             if key not in known:
                 known[key] = polynomials.setdefault(_size(ends, one, far), len(polynomials))
             places[name] = known[key]
-    return Sizes(tuple(polynomials), places)
+    return SizePolynomials(tuple(polynomials), places)
 
 
 def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:

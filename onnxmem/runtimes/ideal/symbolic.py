@@ -20,13 +20,18 @@ from typing import Final
 
 from onnxmem.model import Graph, Role
 from onnxmem.ops.spec import Dims
+from onnxmem.program import Program
 from onnxmem.program.growth import Growth
-from onnxmem.program.lifetimes import Lifetime
 from onnxmem.program.polynomials import Polynomial
-from onnxmem.runtimes.ideal import ActivationMemory
-from onnxmem.runtimes.ideal.lifetimes import last_uses
-from onnxmem.runtimes.ideal.sharing import buffer_lifetimes, candidates
-from onnxmem.runtimes.ideal.sizes import Ends, Life, Sizes, UnprovenError, sizes_of, verify
+from onnxmem.runtimes.ideal import ActivationMemory, shared_buffers, tensor_buffers
+from onnxmem.runtimes.ideal.sharing import candidates
+from onnxmem.runtimes.ideal.sizes import (
+    Ends,
+    SizePolynomials,
+    UnprovenError,
+    size_polynomials,
+    verify,
+)
 
 # An enum's member takes twice as long to look up as a name of the module.
 _ACTIVATION: Final = Role.ACTIVATION
@@ -40,8 +45,8 @@ class SymbolicPeaks:
     """The peaks of one graph wherever its symbols are 1 or more, but for a few points."""
 
     graph: Graph
-    sizes: Sizes
-    lifetimes: tuple[Lifetime, ...]
+    sizes: SizePolynomials
+    program: Program
     """Of the buffers that tensors share."""
     meetings: tuple[Meeting, ...]
     """Points of which the rows of buffers that are shared do not speak."""
@@ -49,38 +54,25 @@ class SymbolicPeaks:
     @cached_property
     def in_place_peak_rows(self) -> tuple[Polynomial, ...]:
         """Of the in-place peak (definition 4)."""
-        return self.sizes.rows(self._shared, len(self.graph.nodes))
+        return self.sizes.rows(self.program)
 
     @cached_property
     def peak_rows(self) -> tuple[Polynomial, ...]:
         """Of the liveness peak (definition 3)."""
-        return self.sizes.rows(self._alone, len(self.graph.nodes))
+        return self.sizes.rows(self._alone)
 
     def naive(self, num_symbols: int) -> Polynomial:
         """All tensors kept (definition 2)."""
-        return self.sizes.total((place for *_, place in self._alone), num_symbols)
+        return self.sizes.total(self._alone.labels, num_symbols)
 
     def naive_in_place(self, num_symbols: int) -> Polynomial:
         """All buffers kept (definition 4)."""
-        return self.sizes.total((place for *_, place in self._shared), num_symbols)
+        return self.sizes.total(self.program.labels, num_symbols)
 
     @cached_property
-    def _shared(self) -> list[Life]:
-        """The lives of buffers."""
-        places, lives = self.sizes.places, self.lifetimes
-        return [(life.start, life.stop, places[life.buffer.tensors[0]]) for life in lives]
-
-    @cached_property
-    def _alone(self) -> list[Life]:
-        """The lives of tensors."""
-        # Of what nodes make only activations have a size here: the others are weights.
-        uses, places = last_uses(self.graph), self.sizes.places
-        return [
-            (step, uses[name] + 1, places[name])
-            for step, node in enumerate(self.graph.nodes)
-            for name in node.outputs
-            if name in places
-        ]
+    def _alone(self) -> Program:
+        """Of tensors, each an allocation of its own."""
+        return tensor_buffers(self.graph).program(self.graph.nodes)
 
     def meets_at(self, numbers: Sequence[int]) -> bool:
         """Whether a point is one of those of which the rows do not speak."""
@@ -99,14 +91,16 @@ def symbolic_peaks(
         raise UnprovenError(message)
     if not _same_nodes(ends.one, ends.far):
         raise _other_nodes()
-    sizes, meetings = sizes_of(ends), tuple(_meetings(ends))
+    sizes, meetings = size_polynomials(ends), tuple(_meetings(ends))
     if _meets(meetings, ends.growth.primes):
         message = "which tensors share a buffer depends on the dims"
         raise UnprovenError(message)
     if not _same_nodes(ends.one, asked):
         raise _other_nodes()
-    lifetimes = tuple(buffer_lifetimes(ends.far)) if _meets(meetings, numbers) else memory.blocks
-    return SymbolicPeaks(asked, sizes, lifetimes, meetings)
+    program = memory.replay.program
+    if _meets(meetings, numbers):
+        program = shared_buffers(ends.far).program(ends.far.nodes)
+    return SymbolicPeaks(asked, sizes, program, meetings)
 
 
 def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnxmem.model import Graph, Node
-from onnxmem.runtimes.ideal.lifetimes import activations, tensor_lifetimes
+from onnxmem.runtimes.ideal.lifetimes import activations, tensor_buffers
 from onnxmem.runtimes.ideal.scopes import read_scope
-from onnxmem.runtimes.ideal.sharing import Pairs, buffer_lifetimes, same_layout
+from onnxmem.runtimes.ideal.sharing import Pairs, same_layout, shared_buffers
 
 Overwrites = tuple[tuple[int, tuple[int, ...]], ...]
 """Of each block made that may lie over a block read: which ones, in the order they are tried."""
@@ -176,7 +176,7 @@ def _inner_bytes(graph: Graph, *, is_shared: bool) -> Mapping[int, int]:
     """What the subgraphs of each node that has any take at their peak."""
     if not any(node.subgraphs for node in graph.nodes):
         return {}
-    scope = read_scope(graph, buffer_lifetimes if is_shared else tensor_lifetimes)
+    scope = read_scope(graph, shared_buffers if is_shared else tensor_buffers)
     return {
         place: max(body.peak_bytes for body in bodies) for place, bodies in scope.bodies.items()
     }
