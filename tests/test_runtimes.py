@@ -74,6 +74,11 @@ def test_a_session_is_replayed() -> None:
     assert figures.peak_node is figures.nodes[2].node
     assert unknown == Unknowns((), Counter(), ())
     assert list(unknown.findings()) == []
+    alive = [(live.label, live.size_bytes) for live in figures.replay.live_set(figures.peak)]
+    assert alive == [("c", 8012), ("a", 4036), ("s", 4)]
+    assert figures.peak.node == figures.nodes[2].node.name
+    assert figures.replay.reserved is not None
+    assert figures.replay.reserved.peak_bytes == MIB + 16
 
 
 def test_without_reuse_and_pattern_and_as_much_as_is_asked_for() -> None:

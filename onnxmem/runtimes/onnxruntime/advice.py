@@ -11,7 +11,12 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.prediction import (
+    ArenaFigures,
+    PlannedSession,
+    RecordedSession,
+    ReplayError,
+)
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import Level, SessionOptions, Strategy
 
@@ -60,7 +65,15 @@ def combined_choices(
         )
         for reuse, pattern, grown in product((True, False), (True, False), _GROWTHS)
     )
-    return _ranked(choice(graph, options, other, kernels) for other in grid)
+    # Of the three settings only reuse changes the plan; the others are the arena's.
+    recorded = {
+        reuse: RecordedSession.of(graph, replace(options, enable_mem_reuse=reuse), kernels)
+        for reuse in (True, False)
+    }
+    return _ranked(
+        choice(graph, options, other, kernels, recorded=recorded[other.enable_mem_reuse])
+        for other in grid
+    )
 
 
 def single_choices(
@@ -89,9 +102,10 @@ def choice(
     other: SessionOptions,
     kernels: Kernels,
     dims: Mapping[str, int] = MappingProxyType({}),
+    recorded: RecordedSession | None = None,
 ) -> Choice:
-    """What ``other`` settings take in place of ``options``."""
-    figures, _ = arena_figures(graph, other, kernels)
+    """What ``other`` settings take in place of ``options``; ``recorded`` is a session with them."""
+    figures, _ = PlannedSession.of(graph, other, kernels, recorded).figures()
     changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
     lines = tuple(line for name in changes for line in _lines(name, other, kernels, dims))
     return Choice(other, tuple(_NAMES[name](other) for name in changes), lines, figures)
@@ -116,11 +130,13 @@ def _limited(
 
     cuDNN's workspaces come from the same arena, and are in no replay.
     """
-    least, enough = 0, -(-arena_figures(graph, options, kernels)[0].held_steady_bytes // _MIB)
+    session = PlannedSession.of(graph, options, kernels)
+    least, enough = 0, -(-session.figures()[0].held_steady_bytes // _MIB)
     while enough - least > 1:
         middle = (least + enough) // 2
         try:
-            arena_figures(graph, replace(options, gpu_mem_limit_bytes=middle * _MIB), kernels)
+            limited = replace(options, gpu_mem_limit_bytes=middle * _MIB)
+            replace(session, options=limited).figures()
             enough = middle
         except ReplayError:
             least = middle

@@ -29,6 +29,11 @@ class Packing:
     turned: tuple[tuple[int, int], ...] = ()
     """Requests that are freed at once: how many of the allocated ones precede, and bytes."""
 
+    @property
+    def requested_bytes(self) -> int:
+        """What the arena holds before the first run."""
+        return sum(self.reserved_bytes) + sum(self.allocated_bytes)
+
 
 def on_cuda(sizes_bytes: Sequence[int], options: SessionOptions) -> Packing:
     """Weights in the arena of a GPU, from their bytes.

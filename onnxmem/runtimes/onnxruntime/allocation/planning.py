@@ -58,6 +58,8 @@ class Plan:
     """Graph outputs whose dims are all numbers at load."""
     buffers: Mapping[str, str]
     """Each tensor's buffer, by the name of its first tensor."""
+    sharing: Mapping[str, tuple[str, ...]]
+    """The tensors of each buffer that has several, in the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,15 @@ class _Planner:
             stored_outputs=stored,
             sized_outputs=frozenset(n for n in self.graph.outputs if _is_sized(shapes.get(n))),
             buffers=self.buffer,
+            sharing=self._sharing(),
         )
+
+    def _sharing(self) -> Mapping[str, tuple[str, ...]]:
+        tensors: dict[str, list[str]] = {}
+        for name, buffer in self.buffer.items():
+            if name != buffer:
+                tensors.setdefault(buffer, [buffer]).append(name)
+        return {buffer: tuple(names) for buffer, names in tensors.items()}
 
     def _stored_outputs(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """Outputs that are initializers of this graph; a weight may be what a node fills."""
