@@ -14,8 +14,8 @@ from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.opened import Opened
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
-from onnxmem.runtimes.onnxruntime.memory import KERNELS
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -53,7 +53,7 @@ def session_at(
     runtime: str = "ort-cpu",
 ) -> PlannedSession:
     session = session_of(text, shapes, {"x": dims})
-    return PlannedSession.of(session, options or SessionOptions(), KERNELS[runtime])
+    return PlannedSession.of(session, options or SessionOptions(), PROVIDERS[runtime])
 
 
 DEFAULT = SessionOptions()
@@ -76,7 +76,7 @@ def test_each_batch_is_as_one_that_is_worked_out_in_full(
     assert affine is not None
     for batch in range(1, 62, 3):
         full = planned_at(batch)
-        figures, _ = arena_figures(full.recorded.graph, options, KERNELS[runtime])
+        figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS[runtime])
         session = affine.at(batch)
         steady = session.steady()
         assert steady.held_bytes == figures.held_steady_bytes
@@ -106,7 +106,7 @@ def test_constants_that_follow_the_batch_are_affine_on_cuda(options: SessionOpti
     assert affine is not None
     for batch in range(6, 57, 5):
         full = masked(batch, options=options)
-        figures, _ = arena_figures(full.recorded.graph, options, KERNELS["ort-cuda"])
+        figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS["ort-cuda"])
         assert affine.at(batch).steady().held_bytes == figures.held_steady_bytes
 
 

@@ -19,7 +19,7 @@ from onnxmem.model.given_values import given_values
 from onnxmem.program import Affine
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, session_findings
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, session_findings
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession
 from onnxmem.runtimes.onnxruntime.process import (
     PAGE_BYTES,
@@ -32,6 +32,7 @@ from onnxmem.runtimes.onnxruntime.process_figures import (
     process_figures,
     process_terms,
 )
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     OptimisedModel,
@@ -85,15 +86,15 @@ class Sessions:
         """
         opened = self._opened(question, terms, runtime)
         arena, unknown = opened.session.figures()
-        is_cpu = runtime == "ort-cpu"
+        provider = PROVIDERS[runtime]
         process = process_figures(opened.model, opened.graph, opened.options, arena)
         return SessionMemory(
             arena,
-            process.process_bytes if is_cpu else None,
-            NO_TERM if is_cpu else question.runtime_context,
-            NO_TERM if is_cpu else question.workspace(terms),
+            process.process_bytes if provider.is_host else None,
+            NO_TERM if provider.is_host else question.runtime_context,
+            NO_TERM if provider.is_host else question.workspace(terms),
             bool(unknown.tensors),
-            session_findings(opened.graph, KERNELS[runtime], unknown),
+            session_findings(opened.graph, provider, unknown),
             opened.session.runs_in,
         )
 
@@ -133,7 +134,7 @@ class Sessions:
         model = _model_at(question, terms)
         optimised = self._optimised(model, opened)
         graph = session_graph(optimised, model.bound.binding.shapes, asked.values)
-        return _Opened(model, graph, options, PlannedSession.of(graph, options, KERNELS[runtime]))
+        return _Opened(model, graph, options, PlannedSession.of(graph, options, PROVIDERS[runtime]))
 
     def _optimised(self, model: ModelAt, opened: RuntimeQuestion) -> OptimisedModel:
         opening = opened.opening()
@@ -230,7 +231,7 @@ def _demands(
     if feed is None or workspace is None or pages is None:
         return None
     process = None
-    if runtime == "ort-cpu":
+    if PROVIDERS[runtime].is_host:
         opened = walked[0][2]
         arena, _ = opened.session.figures()
         process = process_terms(opened.model, opened.graph, opened.options, arena)

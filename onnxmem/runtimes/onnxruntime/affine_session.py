@@ -16,7 +16,6 @@ from onnxmem.program import Category, OutOfMemoryError, Sizes
 from onnxmem.program.sizes import ByteColumn
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
-from onnxmem.runtimes.onnxruntime.packing import on_cuda
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, Runs
 from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
 
@@ -67,7 +66,7 @@ class AffineSession:
     later: Sizes
     """Of a later run with it; 0 for the pattern's block, which follows from the first run's."""
     weights: Sizes | None
-    """Of weights on CUDA, where constants may follow the batch; ``None``: all are constant."""
+    """Of the weights where what is packed grows with the batch, as it may on CUDA."""
 
     @classmethod
     def through(cls, walked: Sequence[tuple[int, PlannedSession]]) -> Self | None:
@@ -109,7 +108,8 @@ class AffineSession:
         later = replace(runs.later, sizes=Sizes(later_bytes))
         if self.weights is not None:
             sizes_bytes = self.weights.at(batch).fixed_bytes.tolist()
-            session = replace(session, packed=on_cuda(sizes_bytes, session.options))
+            packed = session.recorded.provider.packing_of(sizes_bytes, session.options)
+            session = replace(session, packed=packed or session.packed)
         runs = replace(runs, plain=plain, learning=plain, later=later, pattern_bytes=pattern_bytes)
         return SessionAt(session, runs)
 
@@ -148,8 +148,9 @@ def _block_bytes(first: Run) -> int:
 
 
 def _weights_through(walked: Sequence[tuple[int, PlannedSession]]) -> Sizes | None:
-    """Sizes of weights on CUDA; ``None`` on CPU, or where they are not affine."""
-    if walked[0][1].recorded.kernels.provider != "cuda":
+    """Sizes of the weights; ``None``: they are not affine, or do not decide what is packed."""
+    session = walked[0][1]
+    if session.recorded.provider.packing_of((), session.options) is None:
         return None
     weights = [each.recorded.graph.graph.weights for _, each in walked]
     names = [[weight.name for weight in each] for each in weights]

@@ -19,13 +19,12 @@ from onnxmem.model import Graph, Node, Tensor
 from onnxmem.program import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
-from onnxmem.runtimes.onnxruntime.process import MEASURED, Region, arena_regions
+from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, Packing
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -131,7 +130,7 @@ class Unknowns:
 class _Rules:
     """The scratch of one session's kernels, and what is not known of it."""
 
-    kernels: Kernels
+    provider: ExecutionProvider
     opsets: Mapping[str, int]
     cpu: Cpu
     constants: Mapping[str, Tensor]
@@ -143,8 +142,8 @@ class _Rules:
     """By the addresses of a lasting graph and a node of it."""
 
     def of(self, graph: Graph, node: Node) -> Scratch:
-        if self.kernels.provider != "cpu":
-            return Scratch(())  # cuDNN's workspace is a term of its own.
+        if not self.provider.is_host:
+            return Scratch(())  # a workspace is a term of its own
         key = (id(graph), id(node))
         found = self.known[key] if key in self.known else self._found(graph, node)
         if id(graph) in self.lasting:
@@ -194,24 +193,26 @@ class RecordedSession:
     """What a session plans and runs, whatever its arena is told."""
 
     graph: SessionGraph
-    kernels: Kernels
+    provider: ExecutionProvider
     plan: Plan
     rules: _Rules
 
     @classmethod
-    def of(cls, session_graph: SessionGraph, options: SessionOptions, kernels: Kernels) -> Self:
+    def of(
+        cls, session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
+    ) -> Self:
         """Plan a session; its runs are simulated when they are asked for."""
-        planning = Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse)
+        planning = Planning(session_graph.shapes, provider, reuses_memory=options.enable_mem_reuse)
         proto = session_graph.optimised.proto
         rules = _Rules(
-            kernels,
+            provider,
             {entry.domain: entry.version for entry in proto.opset_import},
             session_graph.facts.cpu,
             # A kernel that may not pack beforehand packs while it runs.
             {} if options.disable_prepacking else initializers(session_graph.graph),
             lasting=_addresses(session_graph.graph),
         )
-        return cls(session_graph, kernels, plan(session_graph.graph, planning), rules)
+        return cls(session_graph, provider, plan(session_graph.graph, planning), rules)
 
     @property
     def is_plain(self) -> bool:
@@ -260,12 +261,12 @@ class PlannedSession:
         cls,
         session_graph: SessionGraph,
         options: SessionOptions,
-        kernels: Kernels = CPU,
+        provider: ExecutionProvider = CPU,
         recorded: RecordedSession | None = None,
     ) -> Self:
         """Plan a session, or take what is ``recorded`` of one whose arena alone differs."""
-        packed = packing(session_graph.graph, options, kernels, session_graph.facts)
-        recorded = recorded or RecordedSession.of(session_graph, options, kernels)
+        packed = provider.packing(session_graph.graph, options, session_graph.facts)
+        recorded = recorded or RecordedSession.of(session_graph, options, provider)
         return cls(recorded, options, packed)
 
     def figures(self) -> tuple[ArenaFigures, Unknowns]:
@@ -312,7 +313,7 @@ class PlannedSession:
 
         :raises OutOfMemoryError: the session does not load.
         """
-        return _loaded_arena(self.packed, self.options, self.recorded.kernels, capacity_bytes)
+        return _loaded_arena(self.packed, self.options, self.recorded.provider, capacity_bytes)
 
     @property
     def exhausted(self) -> str:
@@ -358,20 +359,20 @@ class PlannedSession:
 
     def _end_run(self, arena: BfcArena) -> int:
         """What is resident after a run, before the arena shrinks where it is told to."""
-        resident_bytes = _resident_bytes(arena, self.packed, self.recorded.kernels)
+        resident_bytes = self.recorded.provider.resident_bytes(arena, self.packed)
         if self.options.shrinks_arena:
             arena.shrink()
         return resident_bytes
 
 
 def arena_figures(
-    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
+    session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider = CPU
 ) -> tuple[ArenaFigures, Unknowns]:
     """Replay a session; bytes that are unknown count as nothing and are named.
 
     :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
     """
-    return PlannedSession.of(session_graph, options, kernels).figures()
+    return PlannedSession.of(session_graph, options, provider).figures()
 
 
 def _serve(arena: BfcArena, run: Run) -> Replay:
@@ -390,34 +391,24 @@ def _addresses(graph: Graph) -> frozenset[int]:
     return frozenset(map(id, (graph, *inner)))
 
 
-def _resident_bytes(arena: BfcArena, packed: Packing, kernels: Kernels) -> int:
-    """What the arena takes of the device's memory, weights aside.
-
-    A process's own memory is taken page by page when it is touched, a GPU's with the region.
-    """
-    allocated_bytes = sum(packed.allocated_bytes)
-    if kernels.provider == "cuda":
-        return arena.reserved_bytes - sum(packed.reserved_bytes) - allocated_bytes
-    return arena.touched_bytes - allocated_bytes
-
-
 def _loaded_arena(
     packed: Packing,
     options: SessionOptions,
-    kernels: Kernels,
+    provider: ExecutionProvider,
     capacity_bytes: int | None = None,
 ) -> BfcArena:
     """The arena of a session before its first run.
 
     :raises OutOfMemoryError: it does not fit.
     """
-    given = ArenaOptions(doubles=options.arena_extend_strategy == "kNextPowerOfTwo")
+    given = ArenaOptions(
+        doubles=options.arena_extend_strategy == "kNextPowerOfTwo",
+        mapped_from_bytes=provider.mapped_from_bytes,
+    )
     if options.gpu_mem_limit_bytes is not None:
         given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
     if capacity_bytes is not None:
         given = replace(given, capacity_bytes=capacity_bytes)
-    if kernels.provider == "cpu":
-        given = replace(given, mapped_from_bytes=MEASURED.mmap_threshold_bytes)
     arena = BfcArena(given)
     for size in packed.reserved_bytes:
         arena.reserve(size)

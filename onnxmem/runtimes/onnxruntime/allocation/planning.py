@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxmem.model import DType, Graph, Node, Role
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
 
 LoadShape = tuple[int | str | None, ...]
 """Dims as onnxruntime knows them at load: a number, a symbol, or neither."""
@@ -68,7 +68,7 @@ class Planning:
 
     shapes: LoadShapes
     """Of the whole model, subgraphs' tensors by their scoped names."""
-    kernels: Kernels = CPU
+    provider: ExecutionProvider = CPU
     reuses_memory: bool = True
     """``enable_mem_reuse``."""
 
@@ -172,10 +172,10 @@ class _Planner:
         """The tensor whose buffer an output takes; ``None``: it has one of its own."""
         if name in self.graph.outputs:
             return self._passed_through(node)
-        for source, target in self.planning.kernels.aliases(node):
+        for source, target in self.planning.provider.aliases(node):
             if target == place and source < len(node.inputs) and node.inputs[source]:
                 return node.inputs[source]
-        for source, target in self.planning.kernels.may_overwrite(node):
+        for source, target in self.planning.provider.may_overwrite(node):
             if target == place and source < len(node.inputs) and node.inputs[source]:
                 dying = node.inputs[source]
                 if self.use_count[self.buffer[dying]] == 1 and self._same_size(dying, name):
