@@ -11,8 +11,7 @@ from session_graphs import session_of
 from onnxmem.analysis.fitting import Basis, Setup, fit, question_of
 from onnxmem.analysis.fitting.answering import Holdings
 from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
-from onnxmem.runtimes.onnxruntime.allocation.frames import Session
-from onnxmem.runtimes.onnxruntime.allocation.opened import Opened
+from onnxmem.runtimes.onnxruntime.allocation.frames import FrameBinding, Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
@@ -173,7 +172,7 @@ def test_a_search_runs_the_plan_at_a_few_batches_and_replays_the_others_by_their
     opened: list[object] = []
     open_frame = Session.open
 
-    def open_counted(self: Session, graph: Opened) -> object:
+    def open_counted(self: Session, graph: FrameBinding) -> object:
         opened.append(self)
         return open_frame(self, graph)
 

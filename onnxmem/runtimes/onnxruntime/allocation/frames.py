@@ -18,17 +18,18 @@ in the frame's course.
   (``execution_frame.cc``, ``AllocateMLValueTensorSelfOwnBufferHelper``).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final
+from functools import partial, reduce
+from operator import xor
+from typing import Final, cast
 
-from onnxmem.model import Graph, Node
+from onnxmem.model import Graph, Node, Tensor
 from onnxmem.model.trips import trip_count
 from onnxmem.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
-from onnxmem.runtimes.onnxruntime.allocation.opened import Opened, PatternKey, opened
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step
 from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder, Run
@@ -47,9 +48,63 @@ _ANY: Final = Branch(None, ())
 _NUMBER_BYTES, _CONDITION_BYTES = 8, 1
 """Of a Loop's body: the number of the iteration and whether it goes on."""
 
+PatternKey = tuple[int, int]
+"""Identity of a plan, and the exclusive or of the dims that its graph is fed."""
 ScratchRule = Callable[[Graph, Node], Scratch]
 Numbers = list[int | None]
 """Of requests; ``None`` stands for a tensor that lies in another's buffer."""
+
+
+@dataclass(slots=True)
+class FrameBinding:
+    """A graph that is about to run."""
+
+    plan: Plan
+    graph: Graph
+    """The plan's, with the shapes of this run."""
+    course: Course
+    outer_reads: tuple[str, ...] = ()
+    """Of graphs around it."""
+    handed_out: dict[str, int] = field(default_factory=dict)
+    """Bytes of outputs that a branch of an If knows better than the If."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any shape is of this run alone."""
+        return self.graph is not self.plan.graph
+
+    @property
+    def pattern_key(self) -> PatternKey:
+        """What the pattern of this run is found again by."""
+        fed = (*self.plan.graph.inputs, *self.outer_reads)
+        dims = (dim for name in fed for dim in self.graph.tensors[name].shape or ())
+        return id(self.plan), reduce(xor, (dim for dim in dims if dim is not None), 0)
+
+    def inside(self, step: Step, place: int, course: Course) -> "FrameBinding":
+        """A subgraph of one of its nodes."""
+        plan = step.bodies[place]
+        graph = _in_course(plan.graph, course, self.graph.tensors)
+        return FrameBinding(plan, graph, course, step.node.outer_reads)
+
+
+def _bound(plan: Plan, course: Course) -> FrameBinding:
+    """The main graph."""
+    return FrameBinding(plan, _in_course(plan.graph, course), course)
+
+
+def _in_course(graph: Graph, course: Course, outer: Mapping[str, Tensor] | None = None) -> Graph:
+    """A graph with the shapes of one run: the graph itself where none is of that run alone.
+
+    ``outer`` are the tensors as the run of the graph around it has them.
+    """
+    tensors = graph.tensors if outer is None else outer
+    if course.kinds:
+        changed = {
+            name: replace(tensors[name], dtype=kind.dtype, shape=kind.shape)
+            for name, kind in course.kinds.items()
+        }
+        tensors = ChainMap(changed, cast("MutableMapping[str, Tensor]", tensors))
+    return graph if tensors is graph.tensors else replace(graph, tensors=tensors)
 
 
 @dataclass(slots=True)
@@ -79,43 +134,45 @@ class Session:
         self.num_frames = 0
         self.num_runs += 1
         self.recorder = Recorder(f"run {self.num_runs}")
-        self.open(opened(self.plan, self.course)).run()
+        self.open(_bound(self.plan, self.course)).run()
         return self.recorder.ended()
 
-    def open(self, opened: Opened, provided: Mapping[str, Asking] | None = None) -> "_Frame":
+    def open(self, binding: FrameBinding, provided: Mapping[str, Asking] | None = None) -> "_Frame":
         """Begin a run of a graph."""
-        key = opened.pattern_key
+        key = binding.pattern_key
         learnt = self.patterns.get(key)
-        if learnt is not None and opened.is_changed:
-            learnt = replace(learnt, sizes=self._fitting(learnt, opened))
+        if learnt is not None and binding.is_changed:
+            learnt = replace(learnt, sizes=self._fitting(learnt, binding))
         trace = PatternTrace() if self.uses_pattern and learnt is None else None
         self.num_frames += 1
-        asked = partial(self._asked_bytes, opened)
-        is_main = opened.plan is self.plan
-        buffers = Buffers(opened.plan, self.recorder, asked, learnt, trace, provided or {}, is_main)
-        return _Frame(self, opened, buffers)
+        asked = partial(self._asked_bytes, binding)
+        is_main = binding.plan is self.plan
+        buffers = Buffers(
+            binding.plan, self.recorder, asked, learnt, trace, provided or {}, is_main
+        )
+        return _Frame(self, binding, buffers)
 
-    def size_bytes(self, opened: Opened, name: str) -> int | None:
+    def size_bytes(self, binding: FrameBinding, name: str) -> int | None:
         """Bytes of a tensor in one run of its graph; ``None``: unknown."""
-        if opened.is_changed:
-            return tensor_bytes(opened.graph, name)
+        if binding.is_changed:
+            return tensor_bytes(binding.graph, name)
         if name not in self.sizes:
-            self.sizes[name] = tensor_bytes(opened.graph, name)
+            self.sizes[name] = tensor_bytes(binding.graph, name)
         return self.sizes[name]
 
-    def _asked_bytes(self, opened: Opened, _: Graph, name: str) -> int:
+    def _asked_bytes(self, binding: FrameBinding, _: Graph, name: str) -> int:
         """Bytes to ask for: 0 where they are unknown."""
-        size = opened.handed_out.get(name) or self.size_bytes(opened, name)
+        size = binding.handed_out.get(name) or self.size_bytes(binding, name)
         if size is None:
             self.unsized[name] = None
         return size or 0
 
-    def _fitting(self, learnt: PatternTrace, opened: Opened) -> dict[str, int]:
+    def _fitting(self, learnt: PatternTrace, binding: FrameBinding) -> dict[str, int]:
         """The buffers that the block has in the size of this run."""
         return {
             name: size
             for name, size in learnt.sizes.items()
-            if rounded_up(self.size_bytes(opened, name) or 0) == size
+            if rounded_up(self.size_bytes(binding, name) or 0) == size
         }
 
     @property
@@ -130,21 +187,21 @@ class _Frame:
     """One run of one graph."""
 
     session: Session
-    opened: Opened
+    binding: FrameBinding
     buffers: Buffers
 
     def run(self) -> None:
         """Run the nodes in order, those of subgraphs before their node has ended."""
-        for step in self.opened.plan.steps:
+        for step in self.binding.plan.steps:
             self._step(step)
         self.buffers.close()
         if self.buffers.trace is not None:
-            self.session.patterns[self.opened.pattern_key] = self.buffers.trace
+            self.session.patterns[self.binding.pattern_key] = self.buffers.trace
 
     def _step(self, step: Step) -> None:
         recorder = self.buffers.recorder
         recorder.begin(step.node)
-        scratch = self.session.scratch(self.opened.graph, step.node)
+        scratch = self.session.scratch(self.binding.graph, step.node)
         kept: Numbers = []
         if step.bodies:
             self._run_bodies(step, scratch, kept)
@@ -195,19 +252,19 @@ class _Frame:
 
     def _branch(self, step: Step) -> None:
         """Run the branch that is known to run, or else the one that makes more."""
-        branch = self.opened.course.branches.get(step.node.name, _ANY)
+        branch = self.binding.course.branches.get(step.node.name, _ANY)
         place = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
         if branch.place is not None:
             place = branch.place
-        body = self.opened.inside(step, place, branch.course(place))
+        body = self.binding.inside(step, place, branch.course(place))
         for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
             size = self.session.size_bytes(body, inner)
             if size:  # branches may differ, and the If itself may not know
-                self.opened.handed_out[outer] = size
+                self.binding.handed_out[outer] = size
         self.session.open(body, self._provided(step, body.plan)).run()
 
     def _all_bytes(self, step: Step, branch: Branch, place: int) -> int:
-        body = self.opened.inside(step, place, branch.course(place))
+        body = self.binding.inside(step, place, branch.course(place))
         names = (name for inner in body.plan.steps for name in inner.allocates)
         return sum(self.session.size_bytes(body, name) or 0 for name in names)
 
@@ -232,7 +289,7 @@ class _Frame:
         trips = self._trips(step)
         for place in range(self._num_simulated(trips)):
             self.buffers.recorder.begin(step.node)
-            body = self.opened.inside(step, 0, trips.course(place))
+            body = self.binding.inside(step, 0, trips.course(place))
             self.session.open(body, provided).run()
 
     def _loop(self, step: Step, kept: Numbers) -> None:
@@ -249,7 +306,7 @@ class _Frame:
                 if number not in made and number not in kept:
                     recorder.free(number)
             fed = made
-            frame = self.session.open(self.opened.inside(step, 0, trips.course(index)))
+            frame = self.session.open(self.binding.inside(step, 0, trips.course(index)))
             frame.run()
             outputs = frame.buffers.plan.graph.outputs
             fetched = [_fetched(frame.buffers, name, fed) for name in outputs]
@@ -262,15 +319,15 @@ class _Frame:
 
     def _stacked_later(self, step: Step, trips: Trips, num_later: int) -> Iterator[int]:
         """What the iterations that are not simulated put out to be stacked."""
-        body = self.opened.inside(step, 0, trips.course(len(trips.courses)))
+        body = self.binding.inside(step, 0, trips.course(len(trips.courses)))
         for name in body.graph.outputs[len(step.node.inputs) - 1 :] if num_later > 0 else ():
             size = self.session.size_bytes(body, name) or 0
             yield self.buffers.recorder.malloc(name, Category.ACTIVATION, size * num_later)
 
     def _trips(self, step: Step) -> Trips:
         """How often a body runs: as its course knows, or else its graph."""
-        known = self.opened.course.trips.get(step.node.name)
-        return known or Trips(trip_count(self.opened.graph, step.node), ())
+        known = self.binding.course.trips.get(step.node.name)
+        return known or Trips(trip_count(self.binding.graph, step.node), ())
 
     def _num_simulated(self, trips: Trips) -> int:
         """Iterations that are simulated; one where only a run can tell how many there are."""

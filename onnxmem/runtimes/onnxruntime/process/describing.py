@@ -8,7 +8,7 @@ from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.optimising import made_weights
+from onnxmem.runtimes.onnxruntime.process.made_weights import made_weights
 from onnxmem.runtimes.onnxruntime.process.terms import (
     LoadTerms,
     PackedWeight,
