@@ -10,14 +10,18 @@ from typing import Any
 
 from graphs import graph_of
 
+from onnxmem.program import Category, Peak, ProgramBuilder, Replay, Sizes
 from onnxmem.runtimes.onnxruntime.advice import Choice
-from onnxmem.runtimes.onnxruntime.allocation.frames import Sample
+from onnxmem.runtimes.onnxruntime.allocation.recording import Sample
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 NODE = graph_of("agraph (float[7] x) => (float[7] y) { [relu] y = Relu(x) }").nodes[0]
 """Where the peak is."""
+
+_BUILDER = ProgramBuilder()
+_BUILDER.malloc("y", Category.ACTIVATION)
 
 FIGURES = ArenaFigures(
     base_bytes=1_009,
@@ -31,8 +35,10 @@ FIGURES = ArenaFigures(
     resident_peak_bytes=6_000_011,
     loaded_regions=(),
     steady_regions=(),
-    nodes=(Sample(NODE, 1_100_009, 1_200_007, 4_000_037, 0),),
+    nodes=(Sample(NODE, 1_100_009, 0),),
     peak_node=NODE,
+    peak=Peak(2_100_013, 1, "relu"),
+    replay=Replay(_BUILDER.program(), Sizes.of([2_100_013])),
 )
 
 

@@ -22,9 +22,8 @@ from onnxmem.model import ModelFile
 from onnxmem.report.advice import first_line, render_advice
 from onnxmem.runtimes import Advice, Choice
 from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single_choices
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
-from onnxmem.runtimes.onnxruntime.packing import Packing
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider, Packing
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]
@@ -113,7 +112,7 @@ def test_the_least_limit_of_a_gpu_s_arena_is_a_setting_too() -> None:
 
 def test_weights_that_lie_in_the_regions_are_left_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = Packing((101,), (2 * 2**20,))
-    monkeypatch.setattr("onnxmem.runtimes.onnxruntime.prediction.packing", lambda *_: packed)
+    monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     assert (12_548, "") in told(combined_choices(gap_session(), DEFAULT))
 
 
@@ -179,14 +178,14 @@ def test_shrinkage_gives_back_what_no_run_needs() -> None:
 # The Python that sets them.
 
 
-def lines_of(other: SessionOptions, kernels: Kernels = CPU) -> tuple[str, ...]:
-    return choice(gap_session(), DEFAULT, other, kernels, {"N": 3, "it's": 5}).lines
+def lines_of(other: SessionOptions, provider: ExecutionProvider = CPU) -> tuple[str, ...]:
+    return choice(gap_session(), DEFAULT, other, provider, {"N": 3, "it's": 5}).lines
 
 
-@pytest.mark.parametrize("kernels", [CPU, CUDA])
+@pytest.mark.parametrize("provider", [CPU, CUDA])
 @pytest.mark.parametrize("other", SINGLE_CHANGES, ids=str)
-def test_the_lines_are_python(other: SessionOptions, kernels: Kernels) -> None:
-    lines = lines_of(other, kernels)
+def test_the_lines_are_python(other: SessionOptions, provider: ExecutionProvider) -> None:
+    lines = lines_of(other, provider)
     assert lines
     compile("\n".join(lines), "<advice>", "exec")
 

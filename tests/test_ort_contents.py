@@ -13,11 +13,10 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.model import ModelFile, Request, load, prepare
 from onnxmem.runtimes import RuntimeQuestion, predict
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_content
-from onnxmem.runtimes.onnxruntime.packing import packing
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
+from onnxmem.runtimes.onnxruntime.providers import CPU
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -45,7 +44,7 @@ def test_what_is_packed_in_passing_stands_beside_what_is_packed_till_then() -> N
     graph = graph_of(PRODUCTS.replace("Gemm", "MatMul"))
 
     def passing_bytes(*equal: str) -> int:
-        made = packing(graph, SessionOptions(), CPU, SessionFacts(dict.fromkeys(equal, "same")))
+        made = CPU.packing(graph, SessionOptions(), SessionFacts(dict.fromkeys(equal, "same")))
         assert sum(made.reserved_bytes) == (3 - len(equal[1:])) * PACKED
         return made.passing_bytes
 
@@ -86,7 +85,7 @@ agraph (uint8[3,5] a, float s, uint8 p) => (y) <uint8[IN,OUT] b, float t = {0.5}
 @pytest.mark.parametrize(("turn", "dims"), [(0, ("5", "7")), (1, ("7", "5"))])
 def test_a_matrix_in_8_bits_is_transposed_in_the_arena(turn: int, dims: tuple[str, str]) -> None:
     text = TURNED_GEMM.replace("TURN", str(turn)).replace("IN,OUT", ",".join(dims))
-    made = packing(graph_of(text), SessionOptions(), CPU)
+    made = CPU.packing(graph_of(text), SessionOptions(), SessionFacts())
     assert made.turned == ((0, 35),) * turn
     assert made.allocated_bytes == ()
 

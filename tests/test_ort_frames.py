@@ -1,20 +1,23 @@
-"""Runs of a plan in the arena: node by node, with and without the pattern, bodies and scratch."""
+"""Runs of a plan replayed in the arena: node by node, with the pattern, bodies and scratch."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from graphs import graph_of, model_of
 from in_process import work_here
 
-from onnxmem.allocators.bfc_arena import Arena, ArenaOptions
+from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Graph, Node
+from onnxmem.program import Category, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
-from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan
+from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Plan, Planning, plan
+from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import sorted_graph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -28,6 +31,31 @@ APART = ArenaOptions(doubles=False)
 """Every request that no free chunk holds is a region of its own, so regions tell the requests."""
 
 
+@dataclass
+class Replayed:
+    """A session, each run of which is simulated and replayed in its arena."""
+
+    session: Session
+    arena: BfcArena
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def plan(self) -> Plan:
+        return self.session.plan
+
+    @property
+    def pattern_bytes(self) -> int:
+        return self.session.pattern_bytes
+
+    def run(self) -> list[Sample]:
+        """The ends of the nodes of one more run."""
+        base_bytes = self.arena.requested_bytes
+        run = self.session.run()
+        self.runs.append(run)
+        assert replay(run.program, run.sizes, self.arena).out_of_memory_at is None
+        return list(run.samples(base_bytes))
+
+
 def opened(  # the parts of a session
     text: str,
     *,
@@ -36,7 +64,7 @@ def opened(  # the parts of a session
     options: ArenaOptions | None = None,
     shapes: Mapping[str, LoadShape | None] | None = None,
     in_order: bool = False,
-) -> Session:
+) -> Replayed:
     """A session of a graph in the text's order; scratch and shapes at load by operator and end."""
     graph = graph_of(text)
     graph = sorted_graph(graph) if in_order else graph
@@ -44,7 +72,8 @@ def opened(  # the parts of a session
     for end, shape in (shapes or {}).items():
         known[next(name for name in known if name.endswith(end))] = shape
     made = plan(graph, Planning(known))
-    return Session(made, Arena(options or ArenaOptions()), rule(taken or {}), pattern)
+    session = Session(made, rule(taken or {}), pattern)
+    return Replayed(session, BfcArena(options or ArenaOptions()))
 
 
 def rule(taken: Mapping[str, Scratch]) -> ScratchRule:
@@ -55,12 +84,12 @@ def rule(taken: Mapping[str, Scratch]) -> ScratchRule:
     return found
 
 
-def requested(session: Session) -> list[tuple[str, int]]:
+def requested(session: Replayed) -> list[tuple[str, int]]:
     """What one run asks for: the operator, and bytes at the end of its node."""
     return [(sample.node.op_type, sample.requested_bytes) for sample in session.run()]
 
 
-def regions(session: Session) -> list[int]:
+def regions(session: Replayed) -> list[int]:
     """Sizes of the regions after a run, in the order in which they were asked for."""
     session.run()
     return list(session.arena.regions.values())
@@ -83,9 +112,9 @@ def test_a_sample_has_a_node_s_outputs_and_inputs_and_all_that_lives_on() -> Non
 
 
 def test_chunks_are_rounded_and_regions_held() -> None:
-    samples = opened(SIZES).run()
-    assert [sample.in_use_bytes for sample in samples] == [256, 512, 768, 512]
-    assert {sample.held_bytes for sample in samples} == {K * K}
+    session = opened(SIZES)
+    session.run()
+    assert (session.arena.in_use_peak_bytes, session.arena.reserved_bytes) == (768, K * K)
 
 
 def test_what_was_there_before_counts() -> None:
@@ -99,7 +128,7 @@ def test_after_a_run_all_is_given_back() -> None:
     first = session.run()
     assert (session.arena.requested_bytes, session.arena.in_use_bytes) == (0, 0)
     assert [s.requested_bytes for s in session.run()] == [s.requested_bytes for s in first]
-    assert session.arena.held_bytes == K * K
+    assert session.arena.reserved_bytes == K * K
 
 
 def test_an_output_that_is_stored_in_the_file_is_copied_when_the_run_begins() -> None:
@@ -183,7 +212,7 @@ def test_scratch_is_taken_after_the_outputs_and_gone_at_the_end() -> None:
     samples = session.run()
     assert list(session.arena.regions.values())[:3] == [ROUNDED, 7 * K, 5 * K]
     assert [sample.scratch_bytes for sample in samples] == [12 * K, 0, 0, 0]
-    assert (samples[0].requested_bytes, samples[0].in_use_bytes) == (A, ROUNDED)
+    assert samples[0].requested_bytes == A
     assert session.arena.requested_peak_bytes == A + 12 * K
 
 
@@ -240,9 +269,9 @@ def test_the_branch_that_is_known_to_run_runs_and_else_the_larger() -> None:
     session = opened(IF)
     name = session.plan.steps[1].node.name
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
-    session.course = Course(branches={name: Branch(1, ())})
+    session.session.course = Course(branches={name: Branch(1, ())})
     assert requested(session) == [("Exp", A), ("Mul", 2 * A), ("If", 2 * A), ("Neg", 2 * A)]
-    session.course = Course(branches={name: Branch(0, ())})
+    session.session.course = Course(branches={name: Branch(0, ())})
     assert [op for op, _ in requested(session)][1:4] == ["Add", "Abs", "Sub"]
 
 
@@ -253,7 +282,7 @@ def test_the_output_of_an_if_is_as_large_as_its_branch_s() -> None:
     session = opened(text)
     name = session.plan.steps[1].node.name
     for place, size in ((1, 2 * A), (0, A)):
-        session.course = Course(branches={name: Branch(place, ())})
+        session.session.course = Course(branches={name: Branch(place, ())})
         assert ("If", A + size) in requested(session)
 
 
@@ -261,7 +290,7 @@ def test_what_a_branch_does_not_know_the_if_may() -> None:
     text = IF.replace("o = Sub(p, q)", "o = NonZero(q)").replace("float[23,41] o", "o")
     session = opened(text.replace("=> (y)", "=> (y) <int64[2,7] b>"))
     name = session.plan.steps[1].node.name
-    session.course = Course(branches={name: Branch(0, ())})
+    session.session.course = Course(branches={name: Branch(0, ())})
     assert ("If", A + 2 * 7 * 8) in requested(session)
 
 
@@ -462,6 +491,69 @@ def test_a_scan_that_does_not_say_what_it_scans_hands_all_on() -> None:
     assert requested(session) == [*requested(session)]
 
 
+# What is written down
+
+
+def test_a_run_is_a_program_whose_allocations_say_what_they_are_for() -> None:
+    text = """agraph (float[23,41] x) => (y) {
+        a = Exp(x)  [n] b = Neg(a)  c = Relu(b)  d = Add(c, a)  [y] y = Neg(d) }"""
+    session = opened(text, pattern=True, taken={"Neg": Scratch((7 * K,), 1)})
+    session.run()
+    session.run()
+    first, later = session.runs
+    exp, _, _, add, _ = (node.name for node in first.nodes)
+    assert first.program.labels == ("a", "scratch of n", "b", "d", "scratch of y", "y")
+    activation, temporary = Category.ACTIVATION, Category.TEMPORARY
+    assert first.program.categories == (
+        *(activation, temporary, activation, activation, temporary, activation),
+    )
+    assert first.program.tensors_of(2) == ("b", "c")
+    # b and c lie in one buffer; what a node releases comes after its end.
+    assert first.program.events.tolist() == [0, 1, 2, ~1, 3, ~0, ~2, 4, 5, ~4, ~3, ~5]
+    steps = [first.program.node_at(event) for event in range(12)]
+    assert steps == [exp, "n", "n", "n", add, add, add, "y", "y", "y", "y", ""]
+    assert first.node_ends.tolist() == [1, 4, 4, 5, 10]
+    assert first.traced == (0, 2, 3)
+    assert (list(first.program.phase_starts), list(later.program.phase_starts)) == (
+        ["run 1"],
+        ["run 2"],
+    )
+    assert later.program.labels == ("memory-pattern buffer", "scratch of n", "scratch of y", "y")
+    assert later.program.categories[0] is Category.PATTERN_BUFFER
+    assert later.sizes.fixed_bytes.tolist() == [3 * ROUNDED, 7 * K, 7 * K, A]
+
+
+def test_what_is_alive_at_the_peak_is_told() -> None:
+    session = opened(CHAIN, taken={"Abs": Scratch((5 * K,))})
+    session.run()
+    (run,) = session.runs
+    assert run.requested_peak.size_bytes == 2 * A
+    assert run.requested_peak.node == run.nodes[1].name
+    assert [(live.label, live.size_bytes) for live in run.replay.live_set(run.requested_peak)] == [
+        *(("a", A), ("b", A))
+    ]
+
+
+def test_each_run_of_a_body_is_written_down() -> None:
+    session = opened(LOOP)
+    session.run()
+    (run,) = session.runs
+    loop = session.plan.steps[1].node.name
+    labels = run.program.labels
+    assert labels[1:3] == (f"iteration number of {loop}", f"condition of {loop}")
+    assert sum(label.endswith("body/o") for label in labels) == 3
+    assert session.arena.requested_bytes == run.replay.end_bytes == 0
+
+
+def test_a_value_that_a_body_hands_on_twice_is_released_once() -> None:
+    text = SWAP.replace("w_on = Identity(v)", "w_on = Identity(w)").replace(
+        "p = Abs(w)  v_on = Neg(p)", "v_on = Identity(w)"
+    )
+    session = opened(text)
+    requested(session)
+    assert session.arena.requested_bytes == session.runs[0].replay.end_bytes == 0
+
+
 # In onnxruntime
 
 
@@ -509,19 +601,19 @@ def test_it_is_what_onnxruntime_takes(
         (node.op_type, node.requested_bytes) for node in found.nodes
     ]
     assert first.arena.in_use_peak_bytes == found.in_use_peak_bytes
-    assert first.arena.held_bytes == found.held_bytes
+    assert first.arena.reserved_bytes == found.held_bytes
     for _ in range(3):
         steady.run()
     assert steady.pattern_bytes == found.pattern_block_bytes
-    assert steady.arena.held_bytes == found.held_steady_bytes
+    assert steady.arena.reserved_bytes == found.held_steady_bytes
 
 
-def loaded(text: str, base_bytes: int | None, *, pattern: bool) -> Session:
+def loaded(text: str, base_bytes: int | None, *, pattern: bool) -> Replayed:
     """A session as onnxruntime has it when the first node begins."""
     open_dims = dict.fromkeys("xabcy", ("N", 41)) if text == OPEN else {}
     session = opened(text, pattern=pattern, shapes=open_dims, in_order=True)
     graph = session.plan.graph
-    session.scratch = lambda graph, node: (
+    session.session.scratch = lambda graph, node: (
         scratch(node.op_type, node.domain, graph.call(node)) or NO_SCRATCH
     )
     copied = sum(tensor_bytes(graph, name) or 0 for name in session.plan.stored_outputs)

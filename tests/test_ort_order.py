@@ -9,7 +9,7 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Graph
-from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
+from onnxmem.runtimes.onnxruntime.allocation.planning import in_running_order
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 CHAIN = "agraph (float[2] x) => (c) { a = Exp(x)  b = Neg(a)  c = Abs(b) }"

@@ -5,7 +5,6 @@ from graphs import graph_of
 
 from onnxmem.model import DType, Node
 from onnxmem.ops.spec import OpSpec
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import (
     LoadShape,
     Plan,
@@ -15,19 +14,20 @@ from onnxmem.runtimes.onnxruntime.allocation.planning import (
     runs,
     uses,
 )
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider
 
 
 def planned(
     text: str,
     shapes: dict[str, LoadShape | None] | None = None,
     *,
-    kernels: Kernels = CPU,
+    provider: ExecutionProvider = CPU,
     reuses_memory: bool = True,
 ) -> Plan:
     """Plan a graph whose shapes are known at load, but for those that are given."""
     graph = graph_of(text)
     known = {name: tensor.shape for name, tensor in graph.tensors.items()}
-    return plan(graph, Planning({**known, **(shapes or {})}, kernels, reuses_memory=reuses_memory))
+    return plan(graph, Planning({**known, **(shapes or {})}, provider, reuses_memory=reuses_memory))
 
 
 def told(made: Plan) -> list[str]:
@@ -486,6 +486,6 @@ def test_on_cuda_onnx_s_own_attention_overwrites_nothing() -> None:
 
 def test_a_plan_follows_its_provider() -> None:
     text = chain("a = Exp(x)  b = Softmax(a)  c = Gelu(b)  y = Neg(c)")
-    cpu, cuda = planned(text), planned(text, kernels=CUDA)
+    cpu, cuda = planned(text), planned(text, provider=CUDA)
     assert told(cpu) == ["Exp +a", "Softmax", "Gelu +c -a", "Neg +y -c"]
     assert told(cuda) == ["Exp +a", "Softmax +b -a", "Gelu", "Neg +y -b"]

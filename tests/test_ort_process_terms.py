@@ -8,7 +8,7 @@ from graphs import graph_of, model_of
 from onnx import numpy_helper
 from session_graphs import session_of
 
-from onnxmem.allocators.bfc_arena import Arena
+from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
@@ -207,9 +207,9 @@ def test_weights_of_the_file_itself_are_not_mapped() -> None:
 
 
 def test_an_arena_tells_its_regions_in_their_order() -> None:
-    arena = Arena()
-    arena.allocate(1009)
-    arena.allocate(3 * MIB)
+    arena = BfcArena()
+    arena.malloc(0, 1009)
+    arena.malloc(1, 3 * MIB)
     assert arena_regions(arena) == (Region(MIB, 1009), Region(4 * MIB, 3 * MIB))
 
 

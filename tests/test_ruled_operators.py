@@ -6,8 +6,8 @@ from graphs import graph_of, model_of
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.runtimes import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime import memory
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
-from onnxmem.runtimes.onnxruntime.ruled import ruled_operators
+from onnxmem.runtimes.onnxruntime.memory import ruled_operators
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, OptimisedModel
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>'
@@ -21,7 +21,7 @@ LAYERS = """agraph (float[1,4,8,8] x) => (float[1,4,8,8] y) <float[4,4,1,1] w = 
 
 
 @pytest.mark.parametrize(
-    ("nodes", "kernels", "operators"),
+    ("nodes", "provider", "operators"),
     [
         ("y = Transpose(x)", CPU, ()),
         ("y = Concat<axis = 0>(x, x)", CPU, ()),
@@ -40,10 +40,10 @@ LAYERS = """agraph (float[1,4,8,8] x) => (float[1,4,8,8] y) <float[4,4,1,1] w = 
     ids=str,
 )
 def test_operators_with_rules_are_named(
-    nodes: str, kernels: Kernels, operators: tuple[str, ...]
+    nodes: str, provider: ExecutionProvider, operators: tuple[str, ...]
 ) -> None:
     graph = graph_of(f"{HEADER} agraph (float[2,2] x, int64[1] s, bool b) => (y) {{ {nodes} }}")
-    assert ruled_operators(graph, kernels) == operators
+    assert ruled_operators(graph, provider) == operators
 
 
 def messages(text: str, level: str) -> list[str]:

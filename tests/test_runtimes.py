@@ -38,12 +38,11 @@ from onnxmem.runtimes import (
     runtime_memories,
 )
 from onnxmem.runtimes.assumed import ORT_CONTEXT
-from onnxmem.runtimes.onnxruntime import memory, packing
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA
-from onnxmem.runtimes.onnxruntime.memory import VERIFIED, CudaTerms
-from onnxmem.runtimes.onnxruntime.packing import Packing
+from onnxmem.runtimes.onnxruntime import memory
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
-from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve
+from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve, SessionFacts
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing, cpu
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, Opening, OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -74,6 +73,11 @@ def test_a_session_is_replayed() -> None:
     assert figures.peak_node is figures.nodes[2].node
     assert unknown == Unknowns((), Counter(), ())
     assert list(unknown.findings()) == []
+    alive = [(live.label, live.size_bytes) for live in figures.replay.live_set(figures.peak)]
+    assert alive == [("c", 8012), ("a", 4036), ("s", 4)]
+    assert figures.peak.node == figures.nodes[2].node.name
+    assert figures.replay.reserved is not None
+    assert figures.replay.reserved.peak_bytes == MIB + 16
 
 
 def test_without_reuse_and_pattern_and_as_much_as_is_asked_for() -> None:
@@ -200,18 +204,18 @@ def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatc
         seen.append(packs)
         return small
 
-    monkeypatch.setattr(packing, "prepacked", lambda *_: packed)
-    monkeypatch.setattr(packing, "initializer_reserves", reserves)
-    made = packing.packing(graph, SessionOptions(), CPU)
+    monkeypatch.setattr(cpu, "prepacked", lambda *_: packed)
+    monkeypatch.setattr(cpu, "initializer_reserves", reserves)
+    made = CPU.packing(graph, SessionOptions(), SessionFacts())
     assert made == Packing((101, 107, 13), (103,))
-    without = packing.packing(graph, SessionOptions(disable_prepacking=True), CPU)
+    without = CPU.packing(graph, SessionOptions(disable_prepacking=True), SessionFacts())
     assert without == Packing((13,), ())
     assert seen == [packed, ()]
 
 
 def test_the_arena_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     packed = Packing((101, 107), (2 * MIB + 1,))
-    monkeypatch.setattr("onnxmem.runtimes.onnxruntime.prediction.packing", lambda *_: packed)
+    monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
     figures, _ = arena_figures(gap_session(), SessionOptions())
     assert figures.base_bytes == 208 + 2 * MIB + 1
     assert figures.requested_peak_bytes == 12_052

@@ -7,7 +7,7 @@ import pytest
 from onnxmem import Settings, analyze
 from onnxmem.errors import UsageError
 from onnxmem.recipe import OPTIMIZERS, PRECISIONS
-from onnxmem.runtimes.onnxruntime.memory import KERNELS
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS
 from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
 
@@ -88,5 +88,5 @@ def test_a_question_with_sense_is_taken(asked: dict[str, object]) -> None:
 
 def test_what_can_be_asked_is_what_the_runtimes_know() -> None:
     assert tuple(LEVELS) == GRAPHS
-    assert tuple(KERNELS) == RUNTIMES
+    assert tuple(PROVIDERS) == RUNTIMES
     assert tuple(name.replace("ort-", "") for name in RUNTIMES) == BACKENDS

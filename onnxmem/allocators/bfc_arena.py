@@ -22,6 +22,8 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Final
 
+from onnxmem.program import OutOfMemoryError
+
 MINIMUM_BYTES: Final = 256
 """``kMinAllocationSize``."""
 _MIB: Final = 1 << 20
@@ -66,10 +68,6 @@ class Chunk:
     after: "Chunk | None" = None
 
 
-class ArenaExhaustedError(Exception):
-    """A request does not fit under the limit."""
-
-
 @dataclass(slots=True)
 class TouchedRanges:
     """What of a region was ever written, and is resident: a union of half-open byte ranges."""
@@ -96,22 +94,25 @@ class TouchedRanges:
 
 
 @dataclass(slots=True)
-class Arena:
-    """The chunks of one arena and what it counts, in bytes."""
+class BfcArena:
+    """The chunks of one arena and what it counts, in bytes; an ``Allocator``."""
 
     options: ArenaOptions = field(default_factory=ArenaOptions)
     requested_bytes: int = 0
     in_use_bytes: int = 0
     in_use_peak_bytes: int = 0
     requested_peak_bytes: int = 0
-    held_bytes: int = 0
-    """Regions and reserved bytes."""
+    reserved_bytes: int = 0
+    """Regions, and what is reserved beside them."""
+    reserved_peak_bytes: int = 0
     num_retries: int = 0
     """Regions that were made smaller because the device had too little left."""
     regions: dict[int, int] = field(default_factory=dict)
     """Size of each region, by number."""
     touched: dict[int, TouchedRanges] = field(default_factory=dict)
     """What of each region was ever requested: a chunk may be larger than what is written to it."""
+    _in_use: dict[int, Chunk] = field(default_factory=dict)
+    """By the number of the request that each serves."""
     _free: list[tuple[int, int]] = field(default_factory=list)
     """Size and address of the free chunks."""
     _chunks: dict[int, Chunk] = field(default_factory=dict)
@@ -124,21 +125,19 @@ class Arena:
     def reserve(self, size_bytes: int) -> None:
         """Hold bytes beside the regions, as for weights.
 
-        :raises ArenaExhaustedError: the device has fewer.
+        :raises OutOfMemoryError: the device has fewer.
         """
-        if size_bytes > self.options.capacity_bytes - self.held_bytes:
-            raise ArenaExhaustedError
-        self.held_bytes += size_bytes
+        if size_bytes > self.options.capacity_bytes - self.reserved_bytes:
+            raise OutOfMemoryError
+        self._hold(size_bytes)
         self.requested_bytes += size_bytes
         self._use(size_bytes)
 
-    def allocate(self, size_bytes: int) -> Chunk | None:
-        """Serve a request; ``None`` where it asks for nothing.
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Serve a request for at least one byte.
 
-        :raises ArenaExhaustedError: the limit is reached, or the device is full.
+        :raises OutOfMemoryError: the limit is reached, or the device is full.
         """
-        if size_bytes == 0:
-            return None
         rounded = _rounded_up(size_bytes)
         chunk = self._taken(rounded) or self._extended(rounded)
         if chunk.size_bytes >= 2 * rounded or (
@@ -146,18 +145,17 @@ class Arena:
         ):
             self._split(chunk, rounded)
         chunk.requested_bytes = size_bytes
+        self._in_use[number] = chunk
         self.requested_bytes += size_bytes
         self._use(chunk.size_bytes)
         if chunk.region not in self.touched:
             self.touched[chunk.region] = TouchedRanges()
         self.touched[chunk.region].add(chunk.address, chunk.address + size_bytes)
-        return chunk
 
-    def free(self, chunk: Chunk | None) -> None:
-        """Give a chunk back and merge it with its free neighbours."""
-        if chunk is None or chunk.requested_bytes is None:
-            return
-        self.requested_bytes -= chunk.requested_bytes
+    def free(self, number: int) -> None:
+        """Free the chunk of a request and merge it with its free neighbors."""
+        chunk = self._in_use.pop(number)
+        self.requested_bytes -= chunk.requested_bytes or 0
         self.in_use_bytes -= chunk.size_bytes
         chunk.requested_bytes = None
         if chunk.after is not None and chunk.after.requested_bytes is None:
@@ -168,6 +166,19 @@ class Arena:
             self._merge(chunk.before, chunk)
             chunk = chunk.before
         insort(self._free, (chunk.size_bytes, chunk.address))
+
+    def rename(self, number: int, new_number: int) -> None:
+        """Give the chunk of a request another number."""
+        self._in_use[new_number] = self._in_use.pop(number)
+
+    def layout(self) -> object:
+        """Where each chunk lies and what is free, and how large the next region is."""
+        chunks = sorted((number, each.address) for number, each in self._in_use.items())
+        return chunks, [*self._free], {**self.regions}, self._growth_bytes
+
+    def chunk(self, number: int) -> Chunk:
+        """The chunk that serves a request."""
+        return self._in_use[number]
 
     def shrink(self) -> None:
         """Free the regions of which nothing is in use."""
@@ -180,7 +191,7 @@ class Arena:
         for chunk in whole:
             self._forget(chunk)
             del self._chunks[chunk.address]
-            self.held_bytes -= self.regions.pop(chunk.region)
+            self.reserved_bytes -= self.regions.pop(chunk.region)
             self.touched.pop(chunk.region, None)
         self._growth_bytes = self.options.growth_bytes
 
@@ -189,38 +200,42 @@ class Arena:
         """Bytes of the regions that were ever requested: what of them is resident."""
         return sum(ranges.num_bytes for ranges in self.touched.values())
 
+    def _hold(self, size_bytes: int) -> None:
+        self.reserved_bytes += size_bytes
+        self.reserved_peak_bytes = max(self.reserved_peak_bytes, self.reserved_bytes)
+
     def _use(self, size_bytes: int) -> None:
         self.in_use_bytes += size_bytes
         self.in_use_peak_bytes = max(self.in_use_peak_bytes, self.in_use_bytes)
         self.requested_peak_bytes = max(self.requested_peak_bytes, self.requested_bytes)
 
     def _taken(self, rounded: int) -> Chunk | None:
-        place = bisect_left(self._free, (rounded, 0))
-        return self._chunks[self._free.pop(place)[1]] if place < len(self._free) else None
+        index = bisect_left(self._free, (rounded, 0))
+        return self._chunks[self._free.pop(index)[1]] if index < len(self._free) else None
 
     def _extended(self, rounded: int) -> Chunk:
-        available = self.options.limit_bytes - self.held_bytes
+        available = self.options.limit_bytes - self.reserved_bytes
         available -= available % MINIMUM_BYTES
         if rounded > available:
-            raise ArenaExhaustedError
+            raise OutOfMemoryError
         size = self._given(min(self._next_region_bytes(rounded), available), rounded)
         number = self._num_regions
         self._num_regions += 1
         self.regions[number] = size
-        self.held_bytes += size
+        self._hold(size)
         chunk = Chunk(self._region_address(number, size), size, number)
         self._chunks[chunk.address] = chunk
         return chunk
 
     def _given(self, size: int, rounded: int) -> int:
         """Bytes of a region that the device has: less than asked for where it is nearly full."""
-        left = self.options.capacity_bytes - self.held_bytes
+        left = self.options.capacity_bytes - self.reserved_bytes
         if size <= left:
             return size
         while size > left:
             size = _rounded_up(int(size * _BACKPEDAL))
             if size < rounded or size < _LEAST_REGION_BYTES:
-                raise ArenaExhaustedError
+                raise OutOfMemoryError
         self.num_retries += 1
         return size
 
@@ -265,7 +280,7 @@ class Arena:
 
 
 _REGION_BITS: Final = 48
-"""A region's address is no real one, but stands in the order of the real ones."""
+"""A region's address is not a real one, but keeps the order of the real ones."""
 _FIRST_MAPPED: Final = 1 << 24
 """Above the heap, and above as many regions as may follow."""
 

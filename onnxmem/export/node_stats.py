@@ -18,11 +18,11 @@ from onnxmem.errors import UsageError
 from onnxmem.export.node_accounting import Accounting, NodeStats
 from onnxmem.model import ModelFile, Request, build
 from onnxmem.model.traversal import nodes_in
-from onnxmem.runtimes.onnxruntime.allocation.kernels import Kernels
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, Sessions
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files.node_names import name_nodes
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -47,31 +47,34 @@ def node_stats(analysis: Analysis) -> Iterator[str]:
         raise UsageError(message)
     sessions = _sessions(analysis)
     options = sessions.question.session_options()
-    kernels = KERNELS[sessions.question.name]
+    provider = PROVIDERS[sessions.question.name]
     yield _HEAD
     session = sessions.graph(options)
     names = _own_names(sessions.model.file, session)
-    for stats in collected(session, options, kernels, names):
+    for stats in collected(session, options, provider, names):
         if _UNREADABLE.isdisjoint(stats.key):
             yield f"{stats.key},{stats.input_bytes},0,{stats.output_bytes},{stats.scratch_bytes}\n"
 
 
 def collected(
-    session: SessionGraph, options: SessionOptions, kernels: Kernels, names: Mapping[str, str]
+    session: SessionGraph,
+    options: SessionOptions,
+    provider: ExecutionProvider,
+    names: Mapping[str, str],
 ) -> Iterator[NodeStats]:
     """The statistics of a session's first run, node by node, those of subgraphs included.
 
     ``names`` are those of the model's file, by those that nodes were given to be told apart.
     """
-    planning = Planning(session.shapes, kernels, reuses_memory=options.enable_mem_reuse)
+    planning = Planning(session.shapes, provider, reuses_memory=options.enable_mem_reuse)
     scratch_bytes: dict[str, int] = {}
-    for sample in arena_figures(session, options, kernels)[0].nodes:
+    for sample in arena_figures(session, options, provider)[0].nodes:
         name = sample.node.name
         scratch_bytes[name] = max(sample.scratch_bytes, scratch_bytes.get(name, 0))
     accounting = Accounting(
         file=session.optimised.proto.graph,
         scratch_bytes=scratch_bytes,
-        dropped=_dropped(session, options, kernels),
+        dropped=_dropped(session, options, provider),
         own_names=names,
     )
     return accounting.of(plan(session.graph, planning))
@@ -102,9 +105,11 @@ def _own_names(file: ModelFile, session: SessionGraph) -> Mapping[str, str]:
     return {made.name: own.name for made, own in pairs if made.name != own.name}
 
 
-def _dropped(session: SessionGraph, options: SessionOptions, kernels: Kernels) -> frozenset[str]:
+def _dropped(
+    session: SessionGraph, options: SessionOptions, provider: ExecutionProvider
+) -> frozenset[str]:
     """Weights that are gone before the first run, for all their readers have packed them."""
-    if kernels.provider != "cpu" or options.disable_prepacking:
+    if not provider.is_host or options.disable_prepacking:
         return frozenset()
     graph = session.graph
     packed = Counter(each.weight for each in prepacked(graph, session.facts) if each.drops_original)

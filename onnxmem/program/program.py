@@ -43,6 +43,8 @@ class Category(StrEnum):
     """Of parameters."""
     ACTIVATION_GRADIENT = "activation gradients"
     TEMPORARY = "temporaries"
+    PATTERN_BUFFER = "memory-pattern buffer"
+    """Of onnxruntime: one block for all of a run's activations but its outputs."""
 
 
 class Allocation(NamedTuple):

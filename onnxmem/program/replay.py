@@ -251,7 +251,7 @@ class _Served:
         )
 
     def _iterate(self, events: list[int], iterations: int, by_iteration: list[int]) -> None:
-        released, inherited = self._between(events)
+        released, inherited = self._between(events) if iterations > 1 else ([], [])
         layout: object = None
         for index in range(iterations):
             if index:

@@ -10,14 +10,13 @@ from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
-    KERNELS,
-    CudaTerms,
     RuntimeMemory,
     RuntimeQuestion,
     Sessions,
     runtime_memory,
     session_memory,
 )
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
@@ -48,9 +47,9 @@ def advise(file: ModelFile, settings: Settings) -> Advice:
     model = ModelAt(file, prepared, bound)
     sessions = Sessions(model, next(_questions(settings)))
     runtime = session_memory(sessions)
-    kernels = KERNELS[runtime.name]
+    provider = PROVIDERS[runtime.name]
     return Advice(
-        runtime, single_choices(sessions.graph, runtime.own.options, kernels, bound.binding.dims)
+        runtime, single_choices(sessions.graph, runtime.own.options, provider, bound.binding.dims)
     )
 
 

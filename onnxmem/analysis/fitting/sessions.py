@@ -16,9 +16,11 @@ from onnxmem.analysis.stages import Terms
 from onnxmem.findings import Finding
 from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
+from onnxmem.program import Affine
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, session_findings
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Replay, replayed_figures
+from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, session_findings
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession
 from onnxmem.runtimes.onnxruntime.process import (
     PAGE_BYTES,
     Loading,
@@ -30,6 +32,7 @@ from onnxmem.runtimes.onnxruntime.process_figures import (
     process_figures,
     process_terms,
 )
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     OptimisedModel,
@@ -37,7 +40,6 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_lines import Line, SessionLines, line_through
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _FIRST: Final = (1, 2, 8)
@@ -68,7 +70,7 @@ class _Opened:
     model: ModelAt
     graph: SessionGraph
     options: SessionOptions
-    replay: Replay
+    session: PlannedSession
 
 
 @dataclass(slots=True)
@@ -83,21 +85,21 @@ class Sessions:
         :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit its input.
         """
         opened = self._opened(question, terms, runtime)
-        arena, unknown = replayed_figures(opened.replay)
-        is_cpu = runtime == "ort-cpu"
+        arena, unknown = opened.session.figures()
+        provider = PROVIDERS[runtime]
         process = process_figures(opened.model, opened.graph, opened.options, arena)
         return SessionMemory(
             arena,
-            process.process_bytes if is_cpu else None,
-            NO_TERM if is_cpu else question.runtime_context,
-            NO_TERM if is_cpu else question.workspace(terms),
+            process.process_bytes if provider.is_host else None,
+            NO_TERM if provider.is_host else question.runtime_context,
+            NO_TERM if provider.is_host else question.workspace(terms),
             bool(unknown.tensors),
-            session_findings(opened.graph, KERNELS[runtime], unknown),
-            lambda capacity_bytes: not opened.replay.pressure(capacity_bytes).is_out_of_memory,
+            session_findings(opened.graph, provider, unknown),
+            opened.session.runs_in,
         )
 
     def demands(self, question: Question, runtime: str, last: int) -> "SessionDemands | None":
-        """Demands up to a batch by lines; ``None`` where these do not hold.
+        """Demands up to a batch by affine sizes; ``None`` where these do not hold.
 
         :raises OnnxmemError: as ``memory``.
         """
@@ -112,8 +114,8 @@ class Sessions:
                 if not terms.is_whole:
                     return None
                 walked.append((batch, terms, self._opened(asked, terms, runtime)))
-            lines = SessionLines.through([(batch, each.replay) for batch, _, each in walked])
-            made = None if lines is None else _demands(question, runtime, lines, walked)
+            session = AffineSession.through([(batch, each.session) for batch, _, each in walked])
+            made = None if session is None else _demands(question, runtime, session, walked)
             if made is not None:
                 return made
         return None
@@ -132,7 +134,7 @@ class Sessions:
         model = _model_at(question, terms)
         optimised = self._optimised(model, opened)
         graph = session_graph(optimised, model.bound.binding.shapes, asked.values)
-        return _Opened(model, graph, options, Replay.of(graph, options, KERNELS[runtime]))
+        return _Opened(model, graph, options, PlannedSession.of(graph, options, PROVIDERS[runtime]))
 
     def _optimised(self, model: ModelAt, opened: RuntimeQuestion) -> OptimisedModel:
         opening = opened.opening()
@@ -161,13 +163,13 @@ _EVENTS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class SessionDemands:
-    """What a session wants at the batches that its lines were drawn for."""
+    """What a session takes at the batches for which its sizes hold."""
 
-    lines: SessionLines
-    feed: Line
+    session: AffineSession
+    feed: Affine
     pages: tuple[tuple[int, int], ...]
     """Of each mapped weight that is read by rows: pages per sample, and at most."""
-    workspace: Line
+    workspace: Affine
     """cuDNN's at its largest."""
     context: Assumed
     given_workspace_bytes: int | None
@@ -179,34 +181,30 @@ class SessionDemands:
     @property
     def most_replays(self) -> int:
         """Batches that one search may replay: each is three runs."""
-        log = self.lines.log
-        return max(MOST_REPLAYS, _EVENTS // (len(log.first) + 2 * len(log.later) + 1))
+        return max(MOST_REPLAYS, _EVENTS // (self.session.num_events + 1))
 
     def holds_at(self, batch: int) -> bool:
-        """Whether the lines were drawn for a batch."""
-        return self.lines.holds_at(batch)
+        """Whether the sizes hold at a batch."""
+        return self.session.holds_at(batch)
 
     def demand(self, batch: int) -> Demand:
         """What a session wants at a batch.
 
         :raises ReplayError: no arena could serve it.
         """
-        session = self.lines.at(batch)
+        session = self.session.at(batch)
         steady = session.steady()
         if self.process is not None:
-            fixed, slope = self.feed
-            feed_bytes = fixed + slope * batch
             pages = sum(min(each * batch, most) for each, most in self.pages)
             process = replace(
                 self.process,
                 regions=steady.regions,
-                feed_bytes=feed_bytes,
+                feed_bytes=self.feed.at(batch),
                 mapped_bytes=PAGE_BYTES * pages,
             )
             size_bytes = process_bytes(process, self.loaded)
             return Demand(size_bytes=size_bytes, least_bytes=steady.requested_peak_bytes)
-        fixed, slope = self.workspace
-        workspace = workspace_of(fixed + slope * batch, self.given_workspace_bytes)
+        workspace = workspace_of(self.workspace.at(batch), self.given_workspace_bytes)
         beside_bytes = self.context.size_bytes + workspace.size_bytes
 
         def runs_in(limit_bytes: int) -> bool:
@@ -223,23 +221,22 @@ class SessionDemands:
 def _demands(
     question: Question,
     runtime: str,
-    lines: SessionLines,
+    session: AffineSession,
     walked: Sequence[tuple[int, Terms, _Opened]],
 ) -> SessionDemands | None:
-    batches = [batch for batch, _, _ in walked]
-    feed = line_through(batches, [_feed_bytes(each.model) for _, _, each in walked])
-    high = [question.workspace(terms).high_bytes for _, terms, _ in walked]
-    workspace = line_through(batches, high)
+    feed = Affine.through([(batch, _feed_bytes(each.model)) for batch, _, each in walked])
+    high = [(batch, question.workspace(terms).high_bytes) for batch, terms, _ in walked]
+    workspace = Affine.through(high)
     pages = _pages([(batch, each) for batch, _, each in walked])
     if feed is None or workspace is None or pages is None:
         return None
     process = None
-    if runtime == "ort-cpu":
+    if PROVIDERS[runtime].is_host:
         opened = walked[0][2]
-        arena, _ = replayed_figures(opened.replay)
+        arena, _ = opened.session.figures()
         process = process_terms(opened.model, opened.graph, opened.options, arena)
     return SessionDemands(
-        lines,
+        session,
         feed,
         pages,
         workspace,

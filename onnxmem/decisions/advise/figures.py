@@ -16,9 +16,10 @@ from onnxmem.analysis.request import Question
 from onnxmem.analysis.stages import Terms, sum_bytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, DType, Graph
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion, Sessions
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.sums import sum_known
@@ -139,7 +140,7 @@ def _session(subject: Subject, runtime: str) -> int | None:
         name=runtime, options=options, asks_onnxruntime=False, cpu=asked.cpu, values=asked.values
     )
     graph = Sessions(model, opened).graph(options)
-    arena, unknown = arena_figures(graph, options, KERNELS[runtime])
+    arena, unknown = arena_figures(graph, options, PROVIDERS[runtime])
     if unknown.tensors or subject.has_half_floats:
         return None
     if runtime == "ort-cpu":

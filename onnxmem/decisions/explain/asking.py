@@ -14,8 +14,9 @@ from onnxmem.analysis.request import Question
 from onnxmem.decisions.explain.messages import OutOfMemory, Sizes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import Graph, Tensor
-from onnxmem.runtimes.onnxruntime.memory import KERNELS, RuntimeQuestion, Sessions
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -157,7 +158,7 @@ def _sessions(question: Question) -> Sessions:
 def _pattern_block(question: Question) -> int | None:
     try:
         session = _sessions(question).graph(SessionOptions())
-        return arena_figures(session, SessionOptions(), KERNELS["ort-cpu"])[0].pattern_block_bytes
+        return arena_figures(session, SessionOptions(), PROVIDERS["ort-cpu"])[0].pattern_block_bytes
     except OnnxmemError:
         return None
 

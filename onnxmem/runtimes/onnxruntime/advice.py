@@ -10,13 +10,17 @@ from itertools import product
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
-from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.prediction import (
+    ArenaFigures,
+    PlannedSession,
+    RecordedSession,
+    ReplayError,
+)
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
+from onnxmem.runtimes.onnxruntime.providers.cuda import limit_lines
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
-from onnxmem.runtimes.onnxruntime.session_options import Level, SessionOptions, Strategy
+from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, SessionOptions
 
-_GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
-"""In the order of the numbers that ``OrtArenaCfg`` takes."""
 _MIB: Final = 1 << 20
 _SHRINKAGE: Final = "memory.enable_memory_arena_shrinkage"
 _LEVELS: Final[Mapping[Level, str]] = {
@@ -48,7 +52,7 @@ class Choice:
 
 
 def combined_choices(
-    graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
+    graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider = CPU
 ) -> tuple[Choice, ...]:
     """Every combination of reuse, pattern and growth on one graph, the least memory first.
 
@@ -58,15 +62,23 @@ def combined_choices(
         replace(
             options, enable_mem_reuse=reuse, enable_mem_pattern=pattern, arena_extend_strategy=grown
         )
-        for reuse, pattern, grown in product((True, False), (True, False), _GROWTHS)
+        for reuse, pattern, grown in product((True, False), (True, False), GROWTHS)
     )
-    return _ranked(choice(graph, options, other, kernels) for other in grid)
+    # Of the three settings only reuse changes the plan; the others are the arena's.
+    recorded = {
+        reuse: RecordedSession.of(graph, replace(options, enable_mem_reuse=reuse), provider)
+        for reuse in (True, False)
+    }
+    return _ranked(
+        choice(graph, options, other, provider, recorded=recorded[other.enable_mem_reuse])
+        for other in grid
+    )
 
 
 def single_choices(
     graph_of: GraphOf,
     options: SessionOptions,
-    kernels: Kernels = CPU,
+    provider: ExecutionProvider = CPU,
     dims: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Choice, ...]:
     """Every setting changed alone, the least memory first; the session's own comes with them.
@@ -74,10 +86,10 @@ def single_choices(
     ``dims`` are the numbers of the model's symbols; without any there are none to fix.
     """
     others = [other for other in _single_changes(options) if other != options]
-    if kernels.provider == "cuda":
-        others += _limited(graph_of(options), options, kernels)
+    if not provider.is_host:
+        others += _limited(graph_of(options), options, provider)
     return _ranked(
-        choice(graph_of(other), options, other, kernels, dims)
+        choice(graph_of(other), options, other, provider, dims)
         for other in (options, *others)
         if dims or other.fixed_dims == options.fixed_dims
     )
@@ -87,13 +99,14 @@ def choice(
     graph: SessionGraph,
     options: SessionOptions,
     other: SessionOptions,
-    kernels: Kernels,
+    provider: ExecutionProvider,
     dims: Mapping[str, int] = MappingProxyType({}),
+    recorded: RecordedSession | None = None,
 ) -> Choice:
-    """What ``other`` settings take in place of ``options``."""
-    figures, _ = arena_figures(graph, other, kernels)
+    """What ``other`` settings take in place of ``options``; ``recorded`` is a session with them."""
+    figures, _ = PlannedSession.of(graph, other, provider, recorded).figures()
     changes = tuple(name for name in _NAMES if getattr(options, name) != getattr(other, name))
-    lines = tuple(line for name in changes for line in _lines(name, other, kernels, dims))
+    lines = tuple(line for name in changes for line in _lines(name, other, provider, dims))
     return Choice(other, tuple(_NAMES[name](other) for name in changes), lines, figures)
 
 
@@ -109,18 +122,20 @@ def _single_changes(options: SessionOptions) -> Iterator[SessionOptions]:
 
 
 def _limited(
-    graph: SessionGraph, options: SessionOptions, kernels: Kernels
+    graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
 ) -> Iterator[SessionOptions]:
     """The least limit of the arena, in MiB, that the runs get by with; a region that would grow
     beyond the limit is cut to what is left of it (``bfc_arena.cc``, ``Extend``).
 
     cuDNN's workspaces come from the same arena, and are in no replay.
     """
-    least, enough = 0, -(-arena_figures(graph, options, kernels)[0].held_steady_bytes // _MIB)
+    session = PlannedSession.of(graph, options, provider)
+    least, enough = 0, -(-session.figures()[0].held_steady_bytes // _MIB)
     while enough - least > 1:
         middle = (least + enough) // 2
         try:
-            arena_figures(graph, replace(options, gpu_mem_limit_bytes=middle * _MIB), kernels)
+            limited = replace(options, gpu_mem_limit_bytes=middle * _MIB)
+            replace(session, options=limited).figures()
             enough = middle
         except ReplayError:
             least = middle
@@ -144,15 +159,17 @@ _NAMES: Final[Mapping[str, Callable[[SessionOptions], str]]] = {
 
 
 def _lines(
-    name: str, options: SessionOptions, kernels: Kernels, dims: Mapping[str, int]
+    name: str, options: SessionOptions, provider: ExecutionProvider, dims: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Python that gives one setting its value in ``options``."""
     if name == "fixed_dims":
         return tuple(_override_lines(options, dims))
     if name in {"arena_extend_strategy", "gpu_mem_limit_bytes"}:
-        return _arena_lines(name, options, kernels)
+        is_growth = name == "arena_extend_strategy"
+        limit_bytes = options.gpu_mem_limit_bytes
+        return provider.growth_lines(options) if is_growth else limit_lines(limit_bytes)
     if name == "shrinks_arena":
-        device = "gpu" if kernels.provider == "cuda" else "cpu"
+        device = provider.device
         return (
             "run_options = onnxruntime.RunOptions()",
             f'run_options.add_run_config_entry("{_SHRINKAGE}", "{device}:0")  # for every run',
@@ -173,25 +190,3 @@ def _override_lines(options: SessionOptions, dims: Mapping[str, int]) -> Iterato
         return
     for symbol, number in dims.items():
         yield f"options.add_free_dimension_override_by_name({symbol!r}, {number})"
-
-
-def _arena_lines(name: str, options: SessionOptions, kernels: Kernels) -> tuple[str, ...]:
-    """On CUDA an option of the provider; on CPU the arena of the whole process."""
-    if name == "gpu_mem_limit_bytes":
-        limit = f'"gpu_mem_limit": "{options.gpu_mem_limit_bytes}"'
-        return ("# the limit covers cuDNN's workspaces too: add them", _provider_line(limit))
-    growth = options.arena_extend_strategy
-    if kernels.provider == "cuda":
-        return (_provider_line(f'"arena_extend_strategy": "{growth}"'),)
-    number = _GROWTHS.index(growth)
-    return (
-        "arena = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR",
-        'memory = onnxruntime.OrtMemoryInfo("Cpu", arena, 0, onnxruntime.OrtMemType.DEFAULT)',
-        f'growth = onnxruntime.OrtArenaCfg({{"arena_extend_strategy": {number}}})',
-        "onnxruntime.create_and_register_allocator(memory, growth)  # before any session",
-        'options.add_session_config_entry("session.use_env_allocators", "1")',
-    )
-
-
-def _provider_line(setting: str) -> str:
-    return f'providers = [("CUDAExecutionProvider", {{{setting}}})]'

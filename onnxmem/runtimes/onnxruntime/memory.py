@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.findings import Finding
+from onnxmem.model import Graph
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
-from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, CUDA, Kernels
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
-from onnxmem.runtimes.onnxruntime.ruled import ruled_operators
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph import (
     ModelAt,
     Opening,
@@ -22,23 +21,13 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
-from onnxmem.runtimes.onnxruntime.session_options import LEVELS, Level, SessionOptions
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.values import Values
 
-KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
 VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime that the rules were verified on; what differs between them is in
 tests/data/onnxruntime/versions.json."""
 _NAMED_OPERATORS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class CudaTerms:
-    """What no file tells of a GPU: assumptions that can be set."""
-
-    context_bytes: int = ORT_CONTEXT.size_bytes
-    workspace_bytes: int | None = None
-    """Of cuDNN's convolutions; ``None``: unknown, for cuDNN chooses when it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +82,8 @@ class RuntimeQuestion:
         return self.opening_with(self.session_options())
 
     def opening_with(self, options: SessionOptions) -> Opening:
-        """How it is made with other options; blocks of channels are the CPU's alone."""
-        is_blocked = self.name == "ort-cuda" and options.level == "all"
-        level: Level = "extended" if is_blocked else options.level
+        """How it is made with other options."""
+        level = PROVIDERS[self.name].level(options.level)
         return Opening(level, options.fixed_dims, self.asks_onnxruntime, self.cpu)
 
     def session_options(self) -> SessionOptions:
@@ -143,9 +131,9 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         raise TypeConflictError(message)
     options = question.session_options()
     session = sessions.graph(options)
-    optimised, kernels = session.optimised, KERNELS[question.name]
-    figures, unknown = arena_figures(session, options, kernels)
-    cuda = question.cuda if question.name == "ort-cuda" else None
+    optimised, provider = session.optimised, PROVIDERS[question.name]
+    figures, unknown = arena_figures(session, options, provider)
+    cuda = None if provider.is_host else question.cuda
     process = None if cuda else process_figures(model, session, options, figures)
     return RuntimeMemory(
         name=question.name,
@@ -159,16 +147,16 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         context_bytes=None if cuda is None else cuda.context_bytes,
         workspace_bytes=None if cuda is None else cuda.workspace_bytes,
         unknown=unknown,
-        advice=combined_choices(session, options, kernels),
+        advice=combined_choices(session, options, provider),
         findings=(
             *unused_values(model.bound.graph, question.values),
-            *session_findings(session, kernels, unknown),
+            *session_findings(session, provider, unknown),
         ),
     )
 
 
 def session_findings(
-    session: SessionGraph, kernels: Kernels, unknown: Unknowns
+    session: SessionGraph, provider: ExecutionProvider, unknown: Unknowns
 ) -> tuple[Finding, ...]:
     """What the figures of a session assume or leave out."""
     optimised = session.optimised
@@ -176,8 +164,21 @@ def session_findings(
         *optimised.findings,
         *unknown.findings(),
         *(varying_order(session.graph) if optimised.level == "all" else ()),
-        *_version_findings(optimised.optimiser, ruled_operators(session.graph, kernels)),
+        *_version_findings(optimised.optimiser, ruled_operators(session.graph, provider)),
     )
+
+
+def ruled_operators(graph: Graph, provider: ExecutionProvider) -> tuple[str, ...]:
+    """Types of the nodes whose kernels have a rule of their own, which a version may change.
+
+    Those that only share a buffer come last. The rest take their outputs and nothing else: no
+    scratch, no packed weights, no shared buffer.
+    """
+    nodes = tuple(graph.all_nodes())
+    # What is onnxruntime's own operator has a rule even where it takes nothing.
+    taking = (n for n in nodes if n.domain.startswith("com.microsoft") or provider.has_rule(n))
+    sharing = (node for node in nodes if provider.aliases(node) or provider.may_overwrite(node))
+    return tuple(dict.fromkeys(node.op_type for found in (taking, sharing) for node in found))
 
 
 def _version_findings(optimiser: str, operators: Sequence[str]) -> Iterator[Finding]:

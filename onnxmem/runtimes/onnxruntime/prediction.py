@@ -1,35 +1,39 @@
-"""What a session of onnxruntime takes, worked out from its graph: definition 6.
+"""What a session of onnxruntime takes, computed from its graph: definition 6.
 
-The plan is replayed twice: once run with the memory pattern off, which is where requests can be
-compared with onnxruntime's own profile node by node, and three times with the session's own
-settings, after which a session holds what it will go on holding.
+The runs of a session are simulated and written down once, and every figure is read from replays of
+them: of one run with the memory pattern off, which is where requests can be compared with
+onnxruntime's own profile node by node, and of three runs with the session's own settings, after
+which a session holds what it will go on holding.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import ClassVar, Final, Protocol, Self
+from functools import cached_property
+from typing import ClassVar, Final, Self
 
-from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
+from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding, listed
 from onnxmem.model import Graph, Node, Tensor
+from onnxmem.program import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
-from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
+from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
+from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.packing import Packing, packing
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
-from onnxmem.runtimes.onnxruntime.process import MEASURED, Region, arena_regions
+from onnxmem.runtimes.onnxruntime.process import Region, arena_regions
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, Packing
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
-STEADY_RUNS = 3
+STEADY_RUNS: Final = 3
 """Runs after which a session is steady: the second asks for the pattern's block, and no later one
 for more."""
+_TURNED: Final = -1
+"""Stands for what a kernel requests while it packs a weight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +64,12 @@ class ArenaFigures:
     steady_regions: tuple[Region, ...]
     """And after the third, those among them."""
     nodes: tuple[Sample, ...]
-    """The first run, node by node."""
+    """The first run, node by node; pattern off."""
     peak_node: Node | None
+    peak: Peak = field(compare=False)
+    """Where the most is asked for: ``replay.live_set`` of it says for what."""
+    replay: Replay = field(compare=False, repr=False)
+    """The first run in the arena, above the base; pattern off."""
 
 
 _ONCE: Final = "counted once, for only a run can tell how often they run"
@@ -122,7 +130,7 @@ class Unknowns:
 class _Rules:
     """The scratch of one session's kernels, and what is not known of it."""
 
-    kernels: Kernels
+    provider: ExecutionProvider
     opsets: Mapping[str, int]
     cpu: Cpu
     constants: Mapping[str, Tensor]
@@ -134,8 +142,8 @@ class _Rules:
     """By the addresses of a lasting graph and a node of it."""
 
     def of(self, graph: Graph, node: Node) -> Scratch:
-        if self.kernels.provider != "cpu":
-            return Scratch(())  # cuDNN's workspace is a term of its own.
+        if not self.provider.is_host:
+            return Scratch(())  # a workspace is a term of its own
         key = (id(graph), id(node))
         found = self.known[key] if key in self.known else self._found(graph, node)
         if id(graph) in self.lasting:
@@ -157,117 +165,155 @@ class ReplayError(OnnxmemError):
     code: ClassVar[str] = "replay"
 
 
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """What a device of some capacity does to a session."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """All runs of a session that differ from one another, and what they leave out."""
 
-    num_retries: int
-    """Regions that are made smaller than asked for."""
-    is_out_of_memory: bool
+    plain: Run
+    """Every run with the memory pattern off."""
+    learning: Run
+    """The first run with the pattern: it differs where a graph runs more than once in it."""
+    later: Run
+    """Every later run with the pattern."""
+    pattern_bytes: int
+    """The main graph's block."""
+    unsized: tuple[str, ...] = ()
+    """Tensors without a size, in the order in which they come up."""
+    unknown_scratch: Counter[str] = field(default_factory=Counter)
+    """Operators whose kernel's scratch is not known, by how often they run."""
 
-
-def arena_figures(
-    session_graph: SessionGraph, options: SessionOptions, kernels: Kernels = CPU
-) -> tuple[ArenaFigures, Unknowns]:
-    """Replay a session; bytes that are unknown count as nothing and are named.
-
-    :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
-    """
-    return replayed_figures(Replay.of(session_graph, options, kernels))
-
-
-class Running(Protocol):
-    """A session that is loaded: it runs by its plan, or by a log of what it requests."""
-
-    arena: Arena
-
-    def run(self) -> object:
-        """Run the model once."""
+    def until_steady(self, *, uses_pattern: bool) -> tuple[Run, ...]:
+        """The runs after which a session is steady."""
+        first, later = (self.learning, self.later) if uses_pattern else (self.plain, self.plain)
+        return (first, *[later] * (STEADY_RUNS - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
-    """What all runs of a session have in common."""
+@dataclass(frozen=True)
+class RecordedSession:
+    """What a session plans and runs, whatever its arena is told."""
 
     graph: SessionGraph
-    options: SessionOptions
-    kernels: Kernels
-    packed: Packing
+    provider: ExecutionProvider
     plan: Plan
     rules: _Rules
 
     @classmethod
-    def of(cls, session_graph: SessionGraph, options: SessionOptions, kernels: Kernels) -> Self:
-        """Plan a session; nothing is allocated yet."""
-        planning = Planning(session_graph.shapes, kernels, reuses_memory=options.enable_mem_reuse)
+    def of(
+        cls, session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider
+    ) -> Self:
+        """Plan a session; its runs are simulated when they are asked for."""
+        planning = Planning(session_graph.shapes, provider, reuses_memory=options.enable_mem_reuse)
         proto = session_graph.optimised.proto
         rules = _Rules(
-            kernels,
+            provider,
             {entry.domain: entry.version for entry in proto.opset_import},
             session_graph.facts.cpu,
             # A kernel that may not pack beforehand packs while it runs.
             {} if options.disable_prepacking else initializers(session_graph.graph),
             lasting=_addresses(session_graph.graph),
         )
-        packed = packing(session_graph.graph, options, kernels, session_graph.facts)
-        planned = plan(session_graph.graph, planning)
-        return cls(session_graph, options, kernels, packed, planned, rules)
+        return cls(session_graph, provider, plan(session_graph.graph, planning), rules)
 
     @property
-    def is_decided(self) -> bool:
-        """Whether values that are known decide what a run does."""
-        return self.graph.course != PLAIN
+    def is_plain(self) -> bool:
+        """Whether every node runs once: no subgraphs, and nothing that values decide."""
+        return self.graph.course == PLAIN and not self._has_bodies
 
-    def session(self, arena: Arena | None = None, *, uses_pattern: bool = True) -> Session:
-        """A session before its first run; by default on a device that is large enough.
-
-        :raises ArenaExhaustedError: it does not load.
-        """
-        return Session(
-            self.plan,
-            arena or self.loaded_arena(),
-            scratch=self.rules.of,
-            course=self.graph.course,
-            uses_pattern=uses_pattern,
+    @cached_property
+    def runs(self) -> Runs:
+        """Simulate the runs."""
+        # A frame finds a learned pattern in the first run only where a body runs again: without
+        # subgraphs the first run is the same with the pattern and without.
+        first = self._session(uses_pattern=not self._has_bodies)
+        plain = first.run()
+        unknown = self.rules.unknown.copy()  # of this run: the others meet the same operators again
+        session, learning = first, plain
+        if self._has_bodies:
+            session = self._session(uses_pattern=True)
+            learning = session.run()
+        return Runs(
+            plain=plain,
+            learning=learning,
+            later=session.run(),
+            pattern_bytes=session.pattern_bytes,
+            unsized=tuple(first.unsized),
+            unknown_scratch=unknown,
         )
 
-    def run(self, session: Running, before: int = 0) -> int:
-        """Run a session, of which some runs are done, until it is steady: its resident peak.
+    @property
+    def _has_bodies(self) -> bool:
+        return any(step.bodies for step in self.plan.steps)
 
-        :raises ArenaExhaustedError: a limit is reached.
+    def _session(self, *, uses_pattern: bool) -> Session:
+        return Session(self.plan, self.rules.of, uses_pattern, self.graph.course)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSession:
+    """A session with its settings, before it is loaded."""
+
+    recorded: RecordedSession
+    options: SessionOptions
+    packed: Packing
+
+    @classmethod
+    def of(
+        cls,
+        session_graph: SessionGraph,
+        options: SessionOptions,
+        provider: ExecutionProvider = CPU,
+        recorded: RecordedSession | None = None,
+    ) -> Self:
+        """Plan a session, or take what is ``recorded`` of one whose arena alone differs."""
+        packed = provider.packing(session_graph.graph, options, session_graph.facts)
+        recorded = recorded or RecordedSession.of(session_graph, options, provider)
+        return cls(recorded, options, packed)
+
+    def figures(self) -> tuple[ArenaFigures, Unknowns]:
+        """All figures of the session, and what they leave out.
+
+        :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
         """
-        resident_bytes = 0
-        for number in range(STEADY_RUNS):
-            if number >= before:
-                session.run()
-            resident = _resident_bytes(session.arena, self.packed, self.kernels)
-            resident_bytes = max(resident_bytes, resident)
-            if self.options.shrinks_arena:
-                session.arena.shrink()
-        return resident_bytes
+        runs, course = self.recorded.runs, self.recorded.graph.course
+        try:
+            figures = self._figures(runs)
+        except OutOfMemoryError as fault:
+            raise ReplayError(self.exhausted) from fault
+        left = undecided(course)
+        return figures, Unknowns(
+            runs.unsized,
+            runs.unknown_scratch,
+            left.trips,
+            left.branches,
+            left.bounds,
+            self.recorded.graph.deciding,
+        )
 
-    def loaded_arena(self, capacity_bytes: int | None = None) -> Arena:
+    def runs_in(self, capacity_bytes: int, runs: Runs | None = None) -> bool:
+        """Whether it gets by on a device that has so many bytes for its arena."""
+        try:
+            self.steady_arena(runs or self.recorded.runs, capacity_bytes)
+        except OutOfMemoryError:
+            return False
+        return True
+
+    def steady_arena(self, runs: Runs, capacity_bytes: int | None = None) -> BfcArena:
+        """The arena after the runs that it takes until the session is steady.
+
+        :raises OutOfMemoryError: the session does not get by.
+        """
+        arena = self.loaded_arena(capacity_bytes)
+        for run in runs.until_steady(uses_pattern=self.options.enable_mem_pattern):
+            _serve(arena, run)
+            self._end_run(arena)
+        return arena
+
+    def loaded_arena(self, capacity_bytes: int | None = None) -> BfcArena:
         """The arena before the first run, by default on a device that is large enough.
 
-        :raises ArenaExhaustedError: the session does not load.
+        :raises OutOfMemoryError: the session does not load.
         """
-        return _loaded_arena(self.packed, self.options, self.kernels, capacity_bytes)
-
-    def pressure(
-        self, capacity_bytes: int, running: Callable[[Arena], Running] | None = None
-    ) -> Pressure:
-        """Load and run a session on a device that has so many bytes for its arena.
-
-        ``running`` is how it runs in an arena; by default by its plan, with its own settings.
-        """
-        arena = None
-        running = running or partial(self.session, uses_pattern=self.options.enable_mem_pattern)
-        try:
-            arena = self.loaded_arena(capacity_bytes)
-            self.run(running(arena))
-        except ArenaExhaustedError:
-            return Pressure(0 if arena is None else arena.num_retries, is_out_of_memory=True)
-        return Pressure(arena.num_retries, is_out_of_memory=False)
+        return _loaded_arena(self.packed, self.options, self.recorded.provider, capacity_bytes)
 
     @property
     def exhausted(self) -> str:
@@ -277,55 +323,67 @@ class Replay:
             return "the buffers of a run are more bytes than there are addresses"
         return f"the arena does not get by with {limit_bytes:,} bytes"
 
+    def _figures(self, runs: Runs) -> ArenaFigures:
+        arena, base_bytes = self.loaded_arena(), self.packed.requested_bytes
+        loaded_regions = arena_regions(arena)
+        first = _serve(arena, runs.plain)
+        in_use_peak_bytes, held_bytes = arena.in_use_peak_bytes, arena.reserved_bytes
+        steady_first, *later = runs.until_steady(uses_pattern=self.options.enable_mem_pattern)
+        if steady_first is not runs.plain:
+            arena = self.loaded_arena()
+            _serve(arena, steady_first)
+        resident_bytes = self._end_run(arena)
+        for run in later:
+            _serve(arena, run)
+            resident_bytes = max(resident_bytes, self._end_run(arena))
+        nodes = tuple(runs.plain.samples(base_bytes))
+        with_scratch = (sample.requested_bytes + sample.scratch_bytes for sample in nodes)
+        peak = runs.plain.requested_peak
+        return ArenaFigures(
+            base_bytes=base_bytes,
+            requested_peak_bytes=peak.size_bytes,
+            with_scratch_peak_bytes=max(with_scratch, default=base_bytes) - base_bytes,
+            pattern_block_bytes=runs.pattern_bytes,
+            in_use_peak_bytes=in_use_peak_bytes,
+            held_bytes=held_bytes,
+            held_steady_bytes=arena.reserved_bytes,
+            touched_steady_bytes=arena.touched_bytes,
+            resident_peak_bytes=resident_bytes,
+            loaded_regions=loaded_regions,
+            steady_regions=arena_regions(arena),
+            nodes=nodes,
+            peak_node=runs.plain.peak_node,
+            peak=peak,
+            replay=first,
+        )
 
-def replayed_figures(replay: Replay) -> tuple[ArenaFigures, Unknowns]:
-    """All figures of a session, and what they leave out.
+    def _end_run(self, arena: BfcArena) -> int:
+        """What is resident after a run, before the arena shrinks where it is told to."""
+        resident_bytes = self.recorded.provider.resident_bytes(arena, self.packed)
+        if self.options.shrinks_arena:
+            arena.shrink()
+        return resident_bytes
+
+
+def arena_figures(
+    session_graph: SessionGraph, options: SessionOptions, provider: ExecutionProvider = CPU
+) -> tuple[ArenaFigures, Unknowns]:
+    """Replay a session; bytes that are unknown count as nothing and are named.
 
     :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
     """
-    try:
-        return _figures(replay)
-    except ArenaExhaustedError as fault:
-        raise ReplayError(replay.exhausted) from fault
+    return PlannedSession.of(session_graph, options, provider).figures()
 
 
-def _figures(replay: Replay) -> tuple[ArenaFigures, Unknowns]:
-    first = replay.session(uses_pattern=False)
-    base_bytes = first.arena.requested_bytes
-    loaded_regions = arena_regions(first.arena)
-    nodes = first.run()
-    left = undecided(replay.graph.course)
-    unknown = Unknowns(
-        tuple(first.unsized),
-        replay.rules.unknown.copy(),  # of this run, for the others meet the same operators again
-        left.trips,
-        left.branches,
-        left.bounds,
-        replay.graph.deciding,
-    )
-    in_use_peak_bytes, held_bytes = first.arena.in_use_peak_bytes, first.arena.held_bytes
-    traced = replay.session()
-    traced.run()
-    steady = traced if replay.options.enable_mem_pattern else first
-    resident_bytes = replay.run(steady, before=1)
-    peak = max(nodes, key=lambda sample: sample.requested_bytes, default=None)
-    with_scratch = (sample.requested_bytes + sample.scratch_bytes for sample in nodes)
-    figures = ArenaFigures(
-        base_bytes=base_bytes,
-        requested_peak_bytes=peak.requested_bytes - base_bytes if peak else 0,
-        with_scratch_peak_bytes=max(with_scratch, default=base_bytes) - base_bytes,
-        pattern_block_bytes=traced.pattern_bytes,
-        in_use_peak_bytes=in_use_peak_bytes,
-        held_bytes=held_bytes,
-        held_steady_bytes=steady.arena.held_bytes,
-        touched_steady_bytes=steady.arena.touched_bytes,
-        resident_peak_bytes=resident_bytes,
-        loaded_regions=loaded_regions,
-        steady_regions=arena_regions(steady.arena),
-        nodes=nodes,
-        peak_node=peak.node if peak else None,
-    )
-    return figures, unknown
+def _serve(arena: BfcArena, run: Run) -> Replay:
+    """Replay a run in an arena.
+
+    :raises OutOfMemoryError: the arena does not serve a request.
+    """
+    served = replay(run.program, run.sizes, arena)
+    if served.out_of_memory_at is not None:
+        raise OutOfMemoryError
+    return served
 
 
 def _addresses(graph: Graph) -> frozenset[int]:
@@ -333,40 +391,33 @@ def _addresses(graph: Graph) -> frozenset[int]:
     return frozenset(map(id, (graph, *inner)))
 
 
-def _resident_bytes(arena: Arena, packed: Packing, kernels: Kernels) -> int:
-    """What the arena takes of the device's memory, weights aside.
-
-    A process's own memory is taken page by page when it is touched, a GPU's with the region.
-    """
-    allocated_bytes = sum(packed.allocated_bytes)
-    if kernels.provider == "cuda":
-        return arena.held_bytes - sum(packed.reserved_bytes) - allocated_bytes
-    return arena.touched_bytes - allocated_bytes
-
-
 def _loaded_arena(
     packed: Packing,
     options: SessionOptions,
-    kernels: Kernels,
+    provider: ExecutionProvider,
     capacity_bytes: int | None = None,
-) -> Arena:
+) -> BfcArena:
     """The arena of a session before its first run.
 
-    :raises ArenaExhaustedError: it does not fit.
+    :raises OutOfMemoryError: it does not fit.
     """
-    given = ArenaOptions(doubles=options.arena_extend_strategy == "kNextPowerOfTwo")
+    given = ArenaOptions(
+        doubles=options.arena_extend_strategy == "kNextPowerOfTwo",
+        mapped_from_bytes=provider.mapped_from_bytes,
+    )
     if options.gpu_mem_limit_bytes is not None:
         given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
     if capacity_bytes is not None:
         given = replace(given, capacity_bytes=capacity_bytes)
-    if kernels.provider == "cpu":
-        given = replace(given, mapped_from_bytes=MEASURED.mmap_threshold_bytes)
-    arena = Arena(given)
+    arena = BfcArena(given)
     for size in packed.reserved_bytes:
         arena.reserve(size)
     arena.in_use_peak_bytes += packed.passing_bytes
-    for place, size in enumerate((*packed.allocated_bytes, 0)):
-        for turned_bytes in (each for before, each in packed.turned if before == place):
-            arena.free(arena.allocate(turned_bytes))
-        arena.allocate(size)
+    # A program numbers its allocations from 0 on: weights have the numbers below.
+    for num_before, size in enumerate((*packed.allocated_bytes, 0)):
+        for turned_bytes in (each for before, each in packed.turned if before == num_before):
+            arena.malloc(_TURNED, turned_bytes)
+            arena.free(_TURNED)
+        if size:
+            arena.malloc(_TURNED - 1 - num_before, size)
     return arena

@@ -10,6 +10,8 @@ Strategy: TypeAlias = Literal["kNextPowerOfTwo", "kSameAsRequested"]
 Search: TypeAlias = Literal["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]
 Provider: TypeAlias = Literal["cpu", "cuda"]
 
+GROWTHS: Final[tuple[Strategy, ...]] = ("kNextPowerOfTwo", "kSameAsRequested")
+"""In the order of the numbers that ``OrtArenaCfg`` takes."""
 LEVELS: Final[Mapping[str, Level]] = MappingProxyType(
     {"raw": "off", "ort-basic": "basic", "ort-extended": "extended", "ort-all": "all"}
 )

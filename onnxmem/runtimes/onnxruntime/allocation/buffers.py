@@ -14,13 +14,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.allocators.bfc_arena import Arena, Chunk
 from onnxmem.model import DType, Graph
+from onnxmem.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan
+from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder
 
 _STRING_BYTES: Final = 32
 """``sizeof(std::string)``."""
+
+_BLOCK: Final = "memory-pattern buffer"
 
 Asking = Callable[[], None]
 
@@ -41,7 +44,7 @@ class Buffers:
     """The buffers of one frame, by the names of their first tensors."""
 
     plan: Plan
-    arena: Arena
+    recorder: Recorder
     size_bytes: Callable[[Graph, str], int]
     learnt: PatternTrace | None = None
     """The pattern of an earlier run."""
@@ -49,16 +52,19 @@ class Buffers:
     """The pattern while it is worked out."""
     provided: Mapping[str, Asking] = field(default_factory=dict)
     """Outputs that are the enclosing node's, and how they are asked for."""
-    outputs: dict[str, Chunk | None] = field(default_factory=dict)
+    is_main: bool = True
+    """Whether the frame is the main graph's."""
+    outputs: dict[str, int] = field(default_factory=dict)
     """The caller's, who gives them back."""
-    _chunks: dict[str, Chunk | None] = field(default_factory=dict)
-    _block: Chunk | None = None
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _block: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.plan.stored_outputs:
             self.allocate(name)
         if self.learnt is not None:
-            self._block = self.arena.allocate(self.learnt.size_bytes)
+            size = self.learnt.size_bytes
+            self._block = self.recorder.malloc(_BLOCK, Category.PATTERN_BUFFER, size)
 
     def allocate(self, name: str) -> None:
         """Ask for a buffer, unless it is there."""
@@ -66,27 +72,36 @@ class Buffers:
             self.provided[name]()
         elif name in self.plan.outputs:
             if name not in self.outputs:
-                self.outputs[name] = self.arena.allocate(self.size_bytes(self.plan.graph, name))
+                self.outputs[name] = self._requested(name, self._size_of(name))
         elif not self._is_placed(name):
-            size = self.size_bytes(self.plan.graph, name)
-            self._chunks[name] = self.arena.allocate(size)
+            size = self._size_of(name)
+            self._numbers[name] = self._requested(name, size)
             if self.trace is not None and not self._holds_text(name):
                 self.trace.allocate(name, size)
+                if self.is_main:
+                    self.recorder.traced.append(self._numbers[name])
 
     def release(self, name: str) -> None:
         """Give a buffer back."""
-        self.arena.free(self._chunks.pop(name, None))
+        self.recorder.free(self._numbers.pop(name, None))
         if self.trace is not None:
             self.trace.free(name)
 
     def close(self) -> None:
         """Give back all but the outputs."""
-        for chunk in self._chunks.values():
-            self.arena.free(chunk)
-        self.arena.free(self._block)
+        for number in self._numbers.values():
+            self.recorder.free(number)
+        self.recorder.free(self._block)
+
+    def _size_of(self, name: str) -> int:
+        return self.size_bytes(self.plan.graph, name)
+
+    def _requested(self, name: str, size_bytes: int) -> int:
+        tensors = self.plan.sharing.get(name, ())
+        return self.recorder.malloc(name, Category.ACTIVATION, size_bytes, tensors)
 
     def _is_placed(self, name: str) -> bool:
-        return name in self._chunks or (self.learnt is not None and name in self.learnt.sizes)
+        return name in self._numbers or (self.learnt is not None and name in self.learnt.sizes)
 
     def _holds_text(self, name: str) -> bool:
         return self.plan.graph.tensors[name].dtype is DType.STRING

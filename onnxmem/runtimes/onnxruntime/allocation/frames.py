@@ -1,4 +1,4 @@
-"""Runs of a plan: what each node asks the arena for, and what the arena makes of it.
+"""Runs of a plan, simulated: what each node requests of the arena, written down.
 
 Source: ``core/framework/sequential_executor.cc`` and ``core/providers/cpu/controlflow`` of
 onnxruntime 1.31. A frame is one run of one graph; an If, a Loop or a Scan opens frames of its own
@@ -18,56 +18,100 @@ in the frame's course.
   (``execution_frame.cc``, ``AllocateMLValueTensorSelfOwnBufferHelper``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Final
+from functools import partial, reduce
+from operator import xor
+from typing import Final, cast
 
-from onnxmem.allocators.bfc_arena import Arena, Chunk
-from onnxmem.model import Graph, Node
+from onnxmem.model import Graph, Node, Tensor
 from onnxmem.model.trips import trip_count
+from onnxmem.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
-from onnxmem.runtimes.onnxruntime.allocation.opened import Opened, PatternKey, opened
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step
+from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder, Run
 from onnxmem.runtimes.onnxruntime.scratch import Scratch
 
-__all__ = ["Sample", "ScratchRule", "Session", "tensor_bytes"]
+__all__ = ["ScratchRule", "Session", "tensor_bytes"]
 
 _MAX_TRIPS: Final = 64
-"""Iterations that are replayed; further ones of a Loop add what is stacked, and nothing else."""
+"""Iterations that are simulated; further ones of a Loop add what is stacked, and nothing else."""
 _MAX_FRAMES: Final = 1024
-"""Of one run; a Loop that begins after so many replays its first iterations alone."""
+"""Of one run; a Loop that begins after so many simulates its first iterations alone."""
 _FIRST_TRIPS: Final = 2
 _MAX_PASSES: Final = 2
-"""Passes of a kernel that are replayed; a third finds the arena as the second did."""
+"""Passes of a kernel that are simulated; a third finds the arena as the second did."""
 _ANY: Final = Branch(None, ())
 _NUMBER_BYTES, _CONDITION_BYTES = 8, 1
 """Of a Loop's body: the number of the iteration and whether it goes on."""
 
+PatternKey = tuple[int, int]
+"""Identity of a plan, and the exclusive or of the dims that its graph is fed."""
 ScratchRule = Callable[[Graph, Node], Scratch]
-Chunks = list[Chunk | None]
+Numbers = list[int | None]
+"""Of requests; ``None`` stands for a tensor that lies in another's buffer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """The arena when a node has ended: its outputs and inputs alive, its scratch gone."""
+@dataclass(slots=True)
+class FrameBinding:
+    """A graph that is about to run."""
 
-    node: Node
-    requested_bytes: int
-    in_use_bytes: int
-    held_bytes: int
-    scratch_bytes: int
-    """Sum of the node's temporary requests."""
+    plan: Plan
+    graph: Graph
+    """The plan's, with the shapes of this run."""
+    course: Course
+    outer_reads: tuple[str, ...] = ()
+    """Of graphs around it."""
+    handed_out: dict[str, int] = field(default_factory=dict)
+    """Bytes of outputs that a branch of an If knows better than the If."""
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any shape is of this run alone."""
+        return self.graph is not self.plan.graph
+
+    @property
+    def pattern_key(self) -> PatternKey:
+        """What the pattern of this run is found again by."""
+        fed = (*self.plan.graph.inputs, *self.outer_reads)
+        dims = (dim for name in fed for dim in self.graph.tensors[name].shape or ())
+        return id(self.plan), reduce(xor, (dim for dim in dims if dim is not None), 0)
+
+    def inside(self, step: Step, place: int, course: Course) -> "FrameBinding":
+        """A subgraph of one of its nodes."""
+        plan = step.bodies[place]
+        graph = _in_course(plan.graph, course, self.graph.tensors)
+        return FrameBinding(plan, graph, course, step.node.outer_reads)
+
+
+def _bound(plan: Plan, course: Course) -> FrameBinding:
+    """The main graph."""
+    return FrameBinding(plan, _in_course(plan.graph, course), course)
+
+
+def _in_course(graph: Graph, course: Course, outer: Mapping[str, Tensor] | None = None) -> Graph:
+    """A graph with the shapes of one run: the graph itself where none is of that run alone.
+
+    ``outer`` are the tensors as the run of the graph around it has them.
+    """
+    tensors = graph.tensors if outer is None else outer
+    if course.kinds:
+        changed = {
+            name: replace(tensors[name], dtype=kind.dtype, shape=kind.shape)
+            for name, kind in course.kinds.items()
+        }
+        tensors = ChainMap(changed, cast("MutableMapping[str, Tensor]", tensors))
+    return graph if tensors is graph.tensors else replace(graph, tensors=tensors)
 
 
 @dataclass(slots=True)
 class Session:
-    """A session that is loaded: its plan, its arena and the patterns learnt so far."""
+    """A session that is loaded: its plan and the patterns learned so far."""
 
     plan: Plan
-    arena: Arena
     scratch: ScratchRule
     uses_pattern: bool = True
     """``enable_mem_pattern``."""
@@ -81,54 +125,54 @@ class Session:
     """Bytes of the tensors, as they come up, but for those that a course changes."""
     num_frames: int = 0
     """Opened in this run so far."""
-    new_trace: Callable[[], PatternTrace] = PatternTrace
-    """Begins the pattern of a graph."""
+    num_runs: int = 0
+    recorder: Recorder = field(default_factory=partial(Recorder, ""))
+    """Of the run that goes on."""
 
-    def run(self) -> tuple[Sample, ...]:
-        """Run the model once; its outputs are given back by the caller afterwards."""
-        return tuple(self.samples())
-
-    def samples(self) -> Iterator[Sample]:
-        """The same, node by node."""
+    def run(self) -> Run:
+        """Run the model once; the caller releases its outputs afterwards."""
         self.num_frames = 0
-        frame = self.open(opened(self.plan, self.course))
-        yield from frame.run()
-        for chunk in frame.buffers.outputs.values():
-            self.arena.free(chunk)
+        self.num_runs += 1
+        self.recorder = Recorder(f"run {self.num_runs}")
+        self.open(_bound(self.plan, self.course)).run()
+        return self.recorder.ended()
 
-    def open(self, opened: Opened, provided: Mapping[str, Asking] | None = None) -> "_Frame":
+    def open(self, binding: FrameBinding, provided: Mapping[str, Asking] | None = None) -> "_Frame":
         """Begin a run of a graph."""
-        key = opened.pattern_key
+        key = binding.pattern_key
         learnt = self.patterns.get(key)
-        if learnt is not None and opened.is_changed:
-            learnt = replace(learnt, sizes=self._fitting(learnt, opened))
-        trace = self.new_trace() if self.uses_pattern and learnt is None else None
+        if learnt is not None and binding.is_changed:
+            learnt = replace(learnt, sizes=self._fitting(learnt, binding))
+        trace = PatternTrace() if self.uses_pattern and learnt is None else None
         self.num_frames += 1
-        asked = partial(self._asked_bytes, opened)
-        buffers = Buffers(opened.plan, self.arena, asked, learnt, trace, provided or {})
-        return _Frame(self, opened, buffers)
+        asked = partial(self._asked_bytes, binding)
+        is_main = binding.plan is self.plan
+        buffers = Buffers(
+            binding.plan, self.recorder, asked, learnt, trace, provided or {}, is_main
+        )
+        return _Frame(self, binding, buffers)
 
-    def size_bytes(self, opened: Opened, name: str) -> int | None:
+    def size_bytes(self, binding: FrameBinding, name: str) -> int | None:
         """Bytes of a tensor in one run of its graph; ``None``: unknown."""
-        if opened.is_changed:
-            return tensor_bytes(opened.graph, name)
+        if binding.is_changed:
+            return tensor_bytes(binding.graph, name)
         if name not in self.sizes:
-            self.sizes[name] = tensor_bytes(opened.graph, name)
+            self.sizes[name] = tensor_bytes(binding.graph, name)
         return self.sizes[name]
 
-    def _asked_bytes(self, opened: Opened, _: Graph, name: str) -> int:
+    def _asked_bytes(self, binding: FrameBinding, _: Graph, name: str) -> int:
         """Bytes to ask for: 0 where they are unknown."""
-        size = opened.handed_out.get(name) or self.size_bytes(opened, name)
+        size = binding.handed_out.get(name) or self.size_bytes(binding, name)
         if size is None:
             self.unsized[name] = None
         return size or 0
 
-    def _fitting(self, learnt: PatternTrace, opened: Opened) -> dict[str, int]:
+    def _fitting(self, learnt: PatternTrace, binding: FrameBinding) -> dict[str, int]:
         """The buffers that the block has in the size of this run."""
         return {
             name: size
             for name, size in learnt.sizes.items()
-            if rounded_up(self.size_bytes(opened, name) or 0) == size
+            if rounded_up(self.size_bytes(binding, name) or 0) == size
         }
 
     @property
@@ -143,84 +187,84 @@ class _Frame:
     """One run of one graph."""
 
     session: Session
-    opened: Opened
+    binding: FrameBinding
     buffers: Buffers
 
-    def run(self) -> Iterator[Sample]:
+    def run(self) -> None:
         """Run the nodes in order, those of subgraphs before their node has ended."""
-        for step in self.opened.plan.steps:
-            yield from self._step(step)
+        for step in self.binding.plan.steps:
+            self._step(step)
         self.buffers.close()
         if self.buffers.trace is not None:
-            self.session.patterns[self.opened.pattern_key] = self.buffers.trace
+            self.session.patterns[self.binding.pattern_key] = self.buffers.trace
 
-    def _step(self, step: Step) -> Iterator[Sample]:
-        arena = self.session.arena
-        scratch = self.session.scratch(self.opened.graph, step.node)
-        kept: Chunks = []
-        operator = step.node.op_type if step.bodies else None
-        if operator == "If":
-            yield from self._branch(step)
-        elif operator == "Scan":
-            yield from self._scan(step, scratch, kept)
-        elif operator:
-            yield from self._loop(step, kept)
+    def _step(self, step: Step) -> None:
+        recorder = self.buffers.recorder
+        recorder.begin(step.node)
+        scratch = self.session.scratch(self.binding.graph, step.node)
+        kept: Numbers = []
         if step.bodies:
+            self._run_bodies(step, scratch, kept)
+            recorder.begin(step.node)
             self._allocate(step)
         else:
-            kept += self._taken(scratch, partial(self._allocate, step))
-        for chunk in kept:
-            arena.free(chunk)
-        yield Sample(
-            step.node,
-            arena.requested_bytes,
-            arena.in_use_bytes,
-            arena.held_bytes,
-            scratch.size_bytes,
-        )
+            kept += self._taken(step.node, scratch, partial(self._allocate, step))
+        for number in kept:
+            recorder.free(number)
+        recorder.end(step.node, scratch.size_bytes)
         for name in step.releases:
             self.buffers.release(name)
+
+    def _run_bodies(self, step: Step, scratch: Scratch, kept: Numbers) -> None:
+        if step.node.op_type == "If":
+            self._branch(step)
+        elif step.node.op_type == "Scan":
+            self._scan(step, scratch, kept)
+        else:
+            self._loop(step, kept)
 
     def _allocate(self, step: Step) -> None:
         for name in step.allocates:
             self.buffers.allocate(name)
 
-    def _taken(self, scratch: Scratch, allocate_outputs: Asking) -> Chunks:
+    def _taken(self, node: Node, scratch: Scratch, allocate_outputs: Asking) -> Numbers:
         """Take a kernel's scratch, and the outputs in between; what it holds to its end."""
-        arena = self.session.arena
         gone_after: dict[int | None, list[int]] = {}
-        for place, stop in enumerate(scratch.freed_after):
-            gone_after.setdefault(stop, []).append(place)
-        held: Chunks = []
-        for place, size in enumerate(scratch.blocks):
-            if place == scratch.num_before_outputs:
+        for index, stop in enumerate(scratch.freed_after):
+            gone_after.setdefault(stop, []).append(index)
+        held: Numbers = []
+        for index, size in enumerate(scratch.blocks):
+            if index == scratch.num_before_outputs:
                 allocate_outputs()
-            held.append(arena.allocate(size))
-            for gone in gone_after.get(place + 1, ()):
-                arena.free(held[gone])
-                held[gone] = None
+            held.append(self._temporary("scratch", node, size))
+            for gone in gone_after.get(index + 1, ()):
+                self.buffers.recorder.free(held[gone])
         if scratch.num_before_outputs == len(scratch.blocks):
             allocate_outputs()
         for _ in range(min(scratch.passes, _MAX_PASSES)):
-            for chunk in [arena.allocate(size) for size in scratch.per_pass]:
-                arena.free(chunk)
+            for number in [self._temporary("scratch", node, size) for size in scratch.per_pass]:
+                self.buffers.recorder.free(number)
         return held
 
-    def _branch(self, step: Step) -> Iterator[Sample]:
+    def _temporary(self, what: str, node: Node, size_bytes: int) -> int:
+        label = f"{what} of {node.name}"
+        return self.buffers.recorder.malloc(label, Category.TEMPORARY, size_bytes)
+
+    def _branch(self, step: Step) -> None:
         """Run the branch that is known to run, or else the one that makes more."""
-        branch = self.opened.course.branches.get(step.node.name, _ANY)
+        branch = self.binding.course.branches.get(step.node.name, _ANY)
         place = max(range(len(step.bodies)), key=partial(self._all_bytes, step, branch))
         if branch.place is not None:
             place = branch.place
-        body = self.opened.inside(step, place, branch.course(place))
+        body = self.binding.inside(step, place, branch.course(place))
         for inner, outer in zip(body.graph.outputs, step.node.outputs, strict=False):
             size = self.session.size_bytes(body, inner)
             if size:  # branches may differ, and the If itself may not know
-                self.opened.handed_out[outer] = size
-        yield from self.session.open(body, self._provided(step, body.plan)).run()
+                self.binding.handed_out[outer] = size
+        self.session.open(body, self._provided(step, body.plan)).run()
 
     def _all_bytes(self, step: Step, branch: Branch, place: int) -> int:
-        body = self.opened.inside(step, place, branch.course(place))
+        body = self.binding.inside(step, place, branch.course(place))
         names = (name for inner in body.plan.steps for name in inner.allocates)
         return sum(self.session.size_bytes(body, name) or 0 for name in names)
 
@@ -236,55 +280,57 @@ class _Frame:
             provided[inner] = asking
         return provided
 
-    def _scan(self, step: Step, scratch: Scratch, kept: Chunks) -> Iterator[Sample]:
+    def _scan(self, step: Step, scratch: Scratch, kept: Numbers) -> None:
         scanned = step.node.attributes.get("num_scan_inputs", 0)
         num_states = len(step.bodies[0].graph.inputs)
         num_states -= scanned if isinstance(scanned, int) else 0
         provided = self._provided(step, step.bodies[0], num_states)
-        kept += self._taken(scratch, _nothing)
+        kept += self._taken(step.node, scratch, _nothing)
         trips = self._trips(step)
-        for place in range(self._num_replayed(trips)):
-            body = self.opened.inside(step, 0, trips.course(place))
-            yield from self.session.open(body, provided).run()
+        for place in range(self._num_simulated(trips)):
+            self.buffers.recorder.begin(step.node)
+            body = self.binding.inside(step, 0, trips.course(place))
+            self.session.open(body, provided).run()
 
-    def _loop(self, step: Step, kept: Chunks) -> Iterator[Sample]:
+    def _loop(self, step: Step, kept: Numbers) -> None:
         """Run a Loop's body; what stays until the Loop ends goes to ``kept``."""
-        arena, trips = self.session.arena, self._trips(step)
-        kept.append(arena.allocate(_NUMBER_BYTES))
+        recorder, trips = self.buffers.recorder, self._trips(step)
+        kept.append(self._temporary("iteration number", step.node, _NUMBER_BYTES))
         num_handed_on = len(step.node.inputs) - 1
-        fed: Chunks = [arena.allocate(_CONDITION_BYTES)]
+        fed: Numbers = [self._temporary("condition", step.node, _CONDITION_BYTES)]
         made = fed
-        num_replayed = self._num_replayed(trips)
-        for place in range(num_replayed):
-            for chunk in fed:
-                if not _is_among(chunk, (*made, *kept)):
-                    arena.free(chunk)
+        num_simulated = self._num_simulated(trips)
+        for index in range(num_simulated):
+            recorder.begin(step.node)
+            for number in fed:
+                if number not in made and number not in kept:
+                    recorder.free(number)
             fed = made
-            frame = self.session.open(self.opened.inside(step, 0, trips.course(place)))
-            yield from frame.run()
+            frame = self.session.open(self.binding.inside(step, 0, trips.course(index)))
+            frame.run()
             outputs = frame.buffers.plan.graph.outputs
             fetched = [_fetched(frame.buffers, name, fed) for name in outputs]
             made = fetched[:num_handed_on]
             kept += fetched[num_handed_on:]
-        kept += self._stacked_later(step, trips, (trips.number or 0) - num_replayed)
+        kept += self._stacked_later(step, trips, (trips.number or 0) - num_simulated)
         kept += fed
         kept += made
-        kept[:] = {id(chunk): chunk for chunk in kept}.values()
+        kept[:] = dict.fromkeys(kept)
 
-    def _stacked_later(self, step: Step, trips: Trips, num_later: int) -> Iterator[Chunk | None]:
-        """What the iterations that are not replayed put out to be stacked."""
-        body = self.opened.inside(step, 0, trips.course(len(trips.courses)))
+    def _stacked_later(self, step: Step, trips: Trips, num_later: int) -> Iterator[int]:
+        """What the iterations that are not simulated put out to be stacked."""
+        body = self.binding.inside(step, 0, trips.course(len(trips.courses)))
         for name in body.graph.outputs[len(step.node.inputs) - 1 :] if num_later > 0 else ():
             size = self.session.size_bytes(body, name) or 0
-            yield self.session.arena.allocate(size * num_later)
+            yield self.buffers.recorder.malloc(name, Category.ACTIVATION, size * num_later)
 
     def _trips(self, step: Step) -> Trips:
         """How often a body runs: as its course knows, or else its graph."""
-        known = self.opened.course.trips.get(step.node.name)
-        return known or Trips(trip_count(self.opened.graph, step.node), ())
+        known = self.binding.course.trips.get(step.node.name)
+        return known or Trips(trip_count(self.binding.graph, step.node), ())
 
-    def _num_replayed(self, trips: Trips) -> int:
-        """Iterations that are replayed; one where only a run can tell how many there are."""
+    def _num_simulated(self, trips: Trips) -> int:
+        """Iterations that are simulated; one where only a run can tell how many there are."""
         if trips.number is None:
             return 1
         is_late = self.session.num_frames > _MAX_FRAMES
@@ -296,14 +342,10 @@ def _nothing() -> None:
     """Ask for nothing: the output lies in another buffer."""
 
 
-def _fetched(buffers: Buffers, name: str, fed: Chunks) -> Chunk | None:
-    """The chunk of an output of a Loop's body, which may be one that it was fed."""
+def _fetched(buffers: Buffers, name: str, fed: Numbers) -> int | None:
+    """The request of an output of a Loop's body, which may be one that it was fed."""
     inputs = buffers.plan.graph.inputs[1:]
     source = buffers.plan.buffers.get(name, name)
     if name not in buffers.outputs and source in inputs[: len(fed)]:
         return fed[inputs.index(source)]
     return buffers.outputs.get(name)
-
-
-def _is_among(chunk: Chunk | None, chunks: Iterable[Chunk | None]) -> bool:
-    return any(chunk is other for other in chunks)

@@ -23,7 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxmem.model import DType, Graph, Node, Role
-from onnxmem.runtimes.onnxruntime.allocation.kernels import CPU, Kernels
+from onnxmem.runtimes.ideal.schedule.walks import reverse_dfs
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
 
 LoadShape = tuple[int | str | None, ...]
 """Dims as onnxruntime knows them at load: a number, a symbol, or neither."""
@@ -58,6 +59,8 @@ class Plan:
     """Graph outputs whose dims are all numbers at load."""
     buffers: Mapping[str, str]
     """Each tensor's buffer, by the name of its first tensor."""
+    sharing: Mapping[str, tuple[str, ...]]
+    """The tensors of each buffer that has several, in the order of writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ class Planning:
 
     shapes: LoadShapes
     """Of the whole model, subgraphs' tensors by their scoped names."""
-    kernels: Kernels = CPU
+    provider: ExecutionProvider = CPU
     reuses_memory: bool = True
     """``enable_mem_reuse``."""
 
@@ -74,6 +77,22 @@ class Planning:
 def plan(graph: Graph, planning: Planning) -> Plan:
     """Plan a graph, its nodes in the order in which onnxruntime runs them."""
     return _Planner(graph, planning).planned()
+
+
+def in_running_order(graph: Graph) -> tuple[Node, ...]:
+    """The nodes of a graph, whose present order gives their indices, as onnxruntime runs them.
+
+    A depth-first walk from the leaves up to the producers, a node after all that it reads. Leaves
+    are taken last index first, and at each node the producer with the highest index first. Source:
+    ``core/graph/graph_viewer.cc`` (the constructor) and ``Graph::ReverseDFSFrom`` of
+    ``core/graph/graph.cc``.
+    """
+    nodes = [node for node in graph.nodes if runs(node)]
+    maker = {name: place for place, node in enumerate(nodes) for name in node.writes}
+    producers = [sorted({maker[name] for name in uses(node) if name in maker}) for node in nodes]
+    read = {place for places in producers for place in places}
+    leaves = [place for place in range(len(nodes)) if place not in read]
+    return tuple(nodes[place] for place in reverse_dfs(leaves, producers))
 
 
 def runs(node: Node) -> bool:
@@ -114,7 +133,15 @@ class _Planner:
             stored_outputs=stored,
             sized_outputs=frozenset(n for n in self.graph.outputs if _is_sized(shapes.get(n))),
             buffers=self.buffer,
+            sharing=self._sharing(),
         )
+
+    def _sharing(self) -> Mapping[str, tuple[str, ...]]:
+        tensors: dict[str, list[str]] = {}
+        for name, buffer in self.buffer.items():
+            if name != buffer:
+                tensors.setdefault(buffer, [buffer]).append(name)
+        return {buffer: tuple(names) for buffer, names in tensors.items()}
 
     def _stored_outputs(self, nodes: Iterable[Node]) -> tuple[str, ...]:
         """Outputs that are initializers of this graph; a weight may be what a node fills."""
@@ -162,10 +189,10 @@ class _Planner:
         """The tensor whose buffer an output takes; ``None``: it has one of its own."""
         if name in self.graph.outputs:
             return self._passed_through(node)
-        for source, target in self.planning.kernels.aliases(node):
+        for source, target in self.planning.provider.aliases(node):
             if target == place and source < len(node.inputs) and node.inputs[source]:
                 return node.inputs[source]
-        for source, target in self.planning.kernels.may_overwrite(node):
+        for source, target in self.planning.provider.may_overwrite(node):
             if target == place and source < len(node.inputs) and node.inputs[source]:
                 dying = node.inputs[source]
                 if self.use_count[self.buffer[dying]] == 1 and self._same_size(dying, name):

@@ -1,6 +1,9 @@
-"""What onnxruntime's process takes of the system: while a session is made, and when it has run."""
+"""What onnxruntime's process takes of the system: while a session is made, and when it has run.
 
-from onnxmem.runtimes.onnxruntime.process.baseline import MEASURED, Baseline
+``terms`` are the rows of bytes that go in, ``describing`` reads them off a model and its optimized
+graph, and ``loading`` runs them through the C library's heap. Begin reading with ``loading``.
+"""
+
 from onnxmem.runtimes.onnxruntime.process.describing import (
     arena_regions,
     load_terms,
@@ -8,9 +11,15 @@ from onnxmem.runtimes.onnxruntime.process.describing import (
     mapped_pages,
 )
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import Loading, load_peak_bytes
-from onnxmem.runtimes.onnxruntime.process.resident import process_bytes, process_parts
+from onnxmem.runtimes.onnxruntime.process.loading import (
+    Loading,
+    load_peak_bytes,
+    process_bytes,
+    process_parts,
+)
 from onnxmem.runtimes.onnxruntime.process.terms import (
+    MEASURED,
+    Baseline,
     LoadTerms,
     MadeWeight,
     Making,

@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.allocators.bfc_arena import Arena
+from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.optimising import made_weights
+from onnxmem.runtimes.onnxruntime.process.made_weights import made_weights
 from onnxmem.runtimes.onnxruntime.process.terms import (
     LoadTerms,
     PackedWeight,
@@ -41,7 +41,7 @@ def load_terms(
     )
 
 
-def arena_regions(arena: Arena) -> tuple[Region, ...]:
+def arena_regions(arena: BfcArena) -> tuple[Region, ...]:
     """The regions of an arena, in the order in which they were added."""
     return tuple(
         Region(size, arena.touched[number].num_bytes if number in arena.touched else 0)

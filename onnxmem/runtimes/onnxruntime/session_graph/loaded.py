@@ -15,8 +15,7 @@ from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
-from onnxmem.runtimes.onnxruntime.allocation.order import in_running_order
-from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes
+from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes, in_running_order
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts
 from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs

@@ -1,0 +1,190 @@
+"""A session through three batches, against one that is simulated at every batch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from graphs import model_of
+from models_on_disk import CONVNET
+from session_graphs import session_of
+
+from onnxmem.analysis.fitting import Basis, Setup, fit, question_of
+from onnxmem.analysis.fitting.answering import Holdings
+from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
+from onnxmem.runtimes.onnxruntime.allocation.frames import FrameBinding, Session
+from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import Settings
+
+MIB = 2**20
+CHAIN = """agraph (float[N,17] x) => (y) {
+    a = Concat <axis = 1> (x, x)  b = Concat <axis = 1> (x, a)  c = Relu(b)
+    d = Concat <axis = 1> (a, c)  y = Neg(d)
+}"""
+CHAIN_SHAPES: Mapping[str, LoadShape | None] = {
+    "x": ("N", 17), "a": ("N", 34), "b": ("N", 51), "c": ("N", 51), "d": ("N", 85), "y": ("N", 85)
+}  # fmt: skip
+DFT = """agraph (float[N,3,1] x) => (float[N,3,2] y) { y = DFT(x) }"""
+"""Bluestein's algorithm takes two vectors for each line in turn."""
+
+
+def test_the_block_follows_from_the_sizes_of_the_first_run() -> None:
+    # a lies in the block while b and c do, which are one buffer; d takes the gap behind them.
+    walked = [(batch, session_at(CHAIN, CHAIN_SHAPES, (batch, 17))) for batch in (2, 7, 13)]
+    session = AffineSession.through(walked)
+    assert session is not None
+    for batch, full in walked:
+        runs = session.at(batch).runs
+        assert runs.pattern_bytes == full.recorded.runs.pattern_bytes > 0
+        assert runs.later.program.labels == ("memory-pattern buffer", "y")
+        assert runs.later.sizes.fixed_bytes.tolist() == [runs.pattern_bytes, 4 * 85 * batch]
+        first, found = full.recorded.runs.plain, runs.plain
+        assert found.sizes.fixed_bytes.tolist() == first.sizes.fixed_bytes.tolist()
+
+
+def session_at(
+    text: str,
+    shapes: Mapping[str, LoadShape | None],
+    dims: tuple[int, ...],
+    options: SessionOptions | None = None,
+    runtime: str = "ort-cpu",
+) -> PlannedSession:
+    session = session_of(text, shapes, {"x": dims})
+    return PlannedSession.of(session, options or SessionOptions(), PROVIDERS[runtime])
+
+
+DEFAULT = SessionOptions()
+OPTIONS = {
+    "default": DEFAULT,
+    "no pattern": SessionOptions(enable_mem_pattern=False),
+    "as requested": SessionOptions(arena_extend_strategy="kSameAsRequested"),
+}
+
+
+@pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_each_batch_is_as_one_that_is_worked_out_in_full(
+    runtime: str, options: SessionOptions
+) -> None:
+    def planned_at(batch: int) -> PlannedSession:
+        return session_at(CHAIN, CHAIN_SHAPES, (1009 * batch, 17), options, runtime)
+
+    affine = AffineSession.through([(batch, planned_at(batch)) for batch in (1, 31, 61)])
+    assert affine is not None
+    for batch in range(1, 62, 3):
+        full = planned_at(batch)
+        figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS[runtime])
+        session = affine.at(batch)
+        steady = session.steady()
+        assert steady.held_bytes == figures.held_steady_bytes
+        assert steady.regions == figures.steady_regions
+        requested_peak_bytes = figures.base_bytes + figures.requested_peak_bytes
+        assert steady.requested_peak_bytes == requested_peak_bytes
+        for capacity_bytes in range(0, steady.held_bytes + MIB, 1 + steady.held_bytes // 7):
+            assert session.runs_in(capacity_bytes) is full.runs_in(capacity_bytes)
+
+
+def masked(
+    batch: int, runtime: str = "ort-cuda", options: SessionOptions = DEFAULT
+) -> PlannedSession:
+    """A session with a constant that follows the batch, and one of which the bytes do not."""
+    text = f"""agraph (float[{batch},1009] x) => (y)
+        <float[{batch},1009] mask, float[{1 + batch % 5},7] odd> {{
+        a = Mul(x, mask) b = Neg(odd) y = Exp(a) }}"""
+    shapes: dict[str, LoadShape | None] = {
+        **dict.fromkeys("xay", (batch, 1009)), "b": (1 + batch % 5, 7)
+    }  # fmt: skip
+    return session_at(text, shapes, (batch, 1009), options, runtime)
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_constants_that_follow_the_batch_are_affine_on_cuda(options: SessionOptions) -> None:
+    affine = AffineSession.through([(n, masked(n, options=options)) for n in (6, 26, 56)])
+    assert affine is not None
+    for batch in range(6, 57, 5):
+        full = masked(batch, options=options)
+        figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS["ort-cuda"])
+        assert affine.at(batch).steady().held_bytes == figures.held_steady_bytes
+
+
+def test_constants_on_no_line_draw_none() -> None:
+    assert AffineSession.through([(n, masked(n)) for n in (6, 26, 59)]) is None
+    on_cpu = [(n, masked(n, "ort-cpu")) for n in (6, 26, 56)]
+    assert on_cpu[0][1].packed == on_cpu[1][1].packed
+    assert AffineSession.through(on_cpu) is not None
+
+
+def test_a_kernel_that_goes_over_its_lines_once_at_batch_1_has_another_program_there() -> None:
+    shapes: dict[str, LoadShape | None] = {"x": ("N", 3, 1), "y": ("N", 3, 2)}
+    walked = [(batch, session_at(DFT, shapes, (batch, 3, 1))) for batch in (1, 2, 7, 13)]
+    assert AffineSession.through([walked[each] for each in (0, 2, 3)]) is None
+    affine = AffineSession.through(walked[1:])
+    assert affine is not None
+    figures, _ = arena_figures(walked[2][1].recorded.graph, SessionOptions())
+    assert affine.at(7).steady().held_bytes == figures.held_steady_bytes
+
+
+UNLIKE: dict[str, Callable[[int], PlannedSession]] = {
+    "a size on no line": lambda batch: session_at(
+        "agraph (float[N,17] x) => (y) { t = Transpose(x)  a = MatMul(x, t)  y = Exp(a) }",
+        {"x": ("N", 17), "t": (17, "N"), "a": ("N", "N"), "y": ("N", "N")},
+        (batch, 17),
+    ),
+    "an unknown size": lambda batch: session_at(
+        "agraph (float[N,17] x) => (y) { y = NonZero(x) }",
+        {"x": ("N", 17), "y": (2, None)},
+        (batch, 17),
+    ),
+    "another plan": lambda batch: session_at(
+        CHAIN, {**CHAIN_SHAPES, "b": (batch, 51) if batch == 3 else ("N", 51)}, (batch, 17)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("planned_at", UNLIKE.values(), ids=UNLIKE)
+def test_a_session_that_is_not_affine_is_none(
+    planned_at: Callable[[int], PlannedSession],
+) -> None:
+    assert AffineSession.through([(batch, planned_at(batch)) for batch in (3, 5, 11)]) is None
+
+
+def test_an_arena_that_does_not_get_by_says_so() -> None:
+    options = SessionOptions(gpu_mem_limit_bytes=MIB)
+    walked = [
+        (batch, session_at(CHAIN, CHAIN_SHAPES, (batch, 17), options, "ort-cuda"))
+        for batch in (1, 500, 9001)
+    ]
+    affine = AffineSession.through(walked)
+    assert affine is not None
+    assert affine.at(500).steady().held_bytes == MIB
+    with pytest.raises(ReplayError, match="does not get by with 1,048,576 bytes"):
+        affine.at(9001).steady()
+
+
+@pytest.mark.parametrize(
+    ("basis", "memory_bytes"), [(Basis.ORT_CUDA, 540 * MIB), (Basis.ORT_CPU, 80 * MIB)]
+)
+def test_a_search_runs_the_plan_at_a_few_batches_and_replays_the_others_by_their_requests(
+    basis: Basis, memory_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[object] = []
+    open_frame = Session.open
+
+    def open_counted(self: Session, graph: FrameBinding) -> object:
+        opened.append(self)
+        return open_frame(self, graph)
+
+    monkeypatch.setattr(Session, "open", open_counted)
+    question = question_of(model_of(CONVNET), Settings(asks_onnxruntime=False, cpu="avx512"))
+    setup = Setup(memory_bytes=memory_bytes, basis=basis)
+    reach = fit([question], setup).reach
+    assert reach is not None
+    assert len(opened) < 100 < reach.num_replayed
+    holdings = Holdings((question,), setup)
+    holdings.draw_lines(401)
+    for batch in (1, 131, 400):
+        held = holdings.at(batch)
+        assert held is not None
+        assert holdings.demand(batch) == replace(held.demand, runs_in=None)
