@@ -8,7 +8,6 @@ from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis import fitting
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.request import Question, ask
-from onnxmem.collecting import without_collection
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, ModelSource, load
@@ -31,7 +30,6 @@ def _recipe(
     )
 
 
-@without_collection()
 def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     source: ModelSource,
     *,
@@ -105,7 +103,6 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     return answer(_at(ask(model, settings, file, remarks), context))
 
 
-@without_collection()
 def answer(question: Question) -> Analysis:
     """Work out everything that a question asks for, the verdict on its budget among it.
 

@@ -20,7 +20,6 @@ from onnxmem.analysis.scaling.limits import Limits
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import Terms, model_size, sum_bytes, terms_of
-from onnxmem.collecting import without_collection
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, Prepared, Request, prepare
@@ -176,7 +175,6 @@ class Question:
             return None
         return cache_memory.cache_memory(self.cache, self.settings, terms, self.context)
 
-    @without_collection()
     def figures(self, again: "Callable[[Question], Analysis]") -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws need.
 

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
-from onnxmem.collecting import without_collection
 from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
@@ -44,8 +43,7 @@ class Terms:
         """
         if self.recipe is None:
             return None
-        with without_collection():
-            return step.training_memory(self.bound.graph, self.recipe)
+        return step.training_memory(self.bound.graph, self.recipe)
 
     @cached_property
     def schedule(self) -> "Schedule | None":
@@ -63,14 +61,12 @@ class Terms:
     @cached_property
     def parameters(self) -> Parameters:
         """The weights by what they are to training, found when first asked for: a law asks none."""
-        with without_collection():
-            return parameters(self.bound.graph)
+        return parameters(self.bound.graph)
 
     @cached_property
     def activations(self) -> ActivationMemory:
         """What nodes make, found when first asked for: peaks as lines ask for the graph alone."""
-        with without_collection():
-            return activation_memory(self.graph)
+        return activation_memory(self.graph)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
@@ -87,8 +83,7 @@ class Terms:
         """Of activations that were asked for, or by itself: most batches are asked no more."""
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
-        with without_collection():
-            return in_place_peak_bytes(self.graph)
+        return in_place_peak_bytes(self.graph)
 
     @property
     def is_whole(self) -> bool:
@@ -102,7 +97,6 @@ class Terms:
         return self.training.peak_bytes if self.training else None
 
 
-@without_collection()
 def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))

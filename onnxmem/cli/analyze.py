@@ -5,9 +5,10 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import collection, report
@@ -215,6 +216,7 @@ def _outcomes(
             if number is not None:
                 message = f"{flag} is for this machine; a cluster has the workers that it has"
                 raise UsageError(message)
+        _silence_dask()
         executor = stack.enter_context(collection.dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
     found = outcomes(
@@ -226,6 +228,14 @@ def _outcomes(
     )
     # An end before the last outcome must leave no worker behind.
     return stack.enter_context(closing(found))
+
+
+def _silence_dask() -> None:
+    """Keep dask's log off stderr: what it says of connections comes back as exceptions too."""
+    with suppress(ImportError):
+        import_module("distributed")  # sets the levels of its loggers as it is imported
+    logging = import_module("logging")  # is not loaded otherwise
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 
 def _left_out(row: Row) -> Iterator[FaultRow]:

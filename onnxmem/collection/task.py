@@ -12,7 +12,6 @@ from onnxmem.analysis import Analysis
 from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Failure, Row
-from onnxmem.collecting import without_collection
 from onnxmem.collection.sources import is_remote, local_file
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
@@ -90,7 +89,6 @@ class Task:
         )
 
 
-@without_collection()
 def work(task: Task, analyse: Analyse = analyze) -> Outcome:
     """Work a model out, or take what the cache has of it; a fault of any kind is its own alone."""
     try:

@@ -1,7 +1,8 @@
 """What is allocated and released when, how large it is, and what follows: the one currency.
 
 A runtime makes a ``Program``, the tensors' shapes give its ``Sizes``, and ``replay`` makes a
-``Replay`` of both, from which every figure, chart and explanation is read. Begin reading with ``program``.
+``Replay`` of both, from which every figure, chart and explanation is read. Begin reading with
+``program``.
 """
 
 from onnxmem.program.program import Allocation, Category, Program, ProgramBuilder

@@ -29,7 +29,6 @@ from onnxmem.allocators.packed.gaps import (
 )
 from onnxmem.allocators.packed.orders import Measures, orders
 from onnxmem.allocators.packed.tiers import place_in_tiers
-from onnxmem.collecting import without_collection
 from onnxmem.program.lifetimes import Lifetime, timeline
 
 _MAX_CONFLICTS = 300_000
@@ -81,7 +80,6 @@ class Arena:
         return self.gap_bytes == 0
 
 
-@without_collection()
 def pack(lifetimes: Iterable[Lifetime]) -> Arena:
     """Find every buffer an offset; buffers of unknown size are left out.
 

@@ -1,0 +1,30 @@
+"""What holds of the package as a whole: who imports whom, and what it leaves to its caller."""
+
+import ast
+import gc
+from pathlib import Path
+
+from graphs import model_of
+
+import onnxmem
+
+PACKAGE = Path(onnxmem.__file__).parent
+OWN_PROCESSES = ("children", "cli", "measure")
+"""Packages whose code runs in a process of onnxmem's own, or starts one."""
+
+
+def test_the_library_leaves_the_garbage_collector_to_its_caller() -> None:
+    importers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(each.name == "gc" for each in node.names)
+        if path.relative_to(PACKAGE).parts[0] not in OWN_PROCESSES
+    }
+    assert importers == set()
+
+
+def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
+    before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
+    onnxmem.analyze(model_of("agraph (float[n,3] x) => (y) { y = Relu(x) }"), train=False).to_dict()
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
