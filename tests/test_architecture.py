@@ -4,6 +4,8 @@ import ast
 import gc
 from pathlib import Path
 
+import grimp
+import networkx as nx
 from graphs import model_of
 
 import onnxmem
@@ -11,6 +13,18 @@ import onnxmem
 PACKAGE = Path(onnxmem.__file__).parent
 OWN_PROCESSES = ("children", "cli", "measure")
 """Packages whose code runs in a process of onnxmem's own, or starts one."""
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports for type checking count: a reader follows them too."""
+    found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
+    imports = nx.DiGraph(
+        (importer, imported)
+        for importer in found.modules
+        for imported in found.find_modules_directly_imported_by(importer)
+    )
+    cycles = [sorted(each) for each in nx.strongly_connected_components(imports) if len(each) > 1]
+    assert cycles == []
 
 
 def test_the_library_leaves_the_garbage_collector_to_its_caller() -> None:

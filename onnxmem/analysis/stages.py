@@ -1,4 +1,4 @@
-"""What one batch of one model takes: the stages walked once, before any other batch is tried."""
+"""What one batch of one model takes: the results of the stages, each computed when first read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from onnxmem.sums import sum_known
 if TYPE_CHECKING:
     from onnxmem.recipe import Recipe
     from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import TrainingMemory
+    from onnxmem.runtimes.torch import PeakRange, TrainingMemory
     from onnxmem.settings import Settings
 
 
@@ -44,6 +44,16 @@ class Terms:
         if self.recipe is None:
             return None
         return step.training_memory(self.bound.graph, self.recipe)
+
+    @cached_property
+    def training_range(self) -> "PeakRange | None":
+        """The training peak without and with the BatchNormalizations that the step leaves out.
+
+        ``None``: it leaves none out.
+        """
+        return (
+            None if self.training is None else step.batchnorm_range(self.bound.graph, self.training)
+        )
 
     @cached_property
     def schedule(self) -> "Schedule | None":

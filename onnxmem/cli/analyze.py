@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import collection, report
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.analysis import guess_told
 from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row, bytes_at, guessed_dims
 from onnxmem.cli.answers import refuse_two_answers

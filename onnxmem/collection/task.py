@@ -7,9 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from onnxmem import collection
 from onnxmem.analysis import Analysis
-from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Failure, Row
 from onnxmem.collection.sources import is_remote, local_file
@@ -18,7 +16,8 @@ from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
 
 if TYPE_CHECKING:
-    from onnxmem.collection import Cache, Place
+    from onnxmem.collection.cache import Cache
+    from onnxmem.collection.places import Place
 
 Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
@@ -105,7 +104,9 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
     """
     if task.cache is None:
         return _answered(task, path, analyse)
-    before = collection.stamp_of(path)
+    from onnxmem.collection.cache import stamp_of  # noqa: PLC0415 - most tasks have no cache
+
+    before = stamp_of(path)
     key = task.cache.key(path, {**task.questions, **_of_row(task)})
     entry = None if task.render_page else task.cache.get(key)
     # The text names the model and breaks its lines by the name.
@@ -114,7 +115,7 @@ def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
         text = entry["text"] if task.render else None
         return Outcome(row=row, text=text, page=None, faults=[])
     outcome = _answered(task, path, analyse)
-    if not outcome["faults"] and collection.stamp_of(path) == before:
+    if not outcome["faults"] and stamp_of(path) == before:
         text_of = None if outcome["text"] is None else task.name
         task.cache.put(key, {"row": outcome["row"], "text": outcome["text"], "text_of": text_of})
     return outcome
@@ -124,8 +125,10 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
     analysis = analyse(path, **task.questions)
     if path != task.name:
         analysis = replace(analysis, path=task.name)
-    row = rows.row(analysis, with_layers=task.with_layers, with_peak_rows=task.with_peak_rows)
+    row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
     if task.places:
+        from onnxmem.collection.places import verdicts_on  # noqa: PLC0415 - most name no device
+
         row["devices"] = [
             {
                 "name": printable(each.place.name),
@@ -134,7 +137,7 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
                 "bytes": each.num_bytes,
                 "verdict": each.verdict.value,
             }
-            for each in collection.verdicts_on(analysis.question, task.places)
+            for each in verdicts_on(analysis.request, task.places)
         ]
     return Outcome(
         row=_plain(row),
