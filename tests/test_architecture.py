@@ -2,13 +2,20 @@
 
 import ast
 import gc
+import traceback
 from pathlib import Path
 
 import grimp
 import networkx as nx
+import onnx
+import pytest
 from graphs import model_of
 
 import onnxmem
+from onnxmem.cli import main
+from onnxmem.model import Graph
+from onnxmem.recipe import Recipe
+from onnxmem.runtimes.torch import TrainingMemory, training_memory
 
 PACKAGE = Path(onnxmem.__file__).parent
 OWN_PROCESSES = ("children", "cli", "measure")
@@ -42,3 +49,21 @@ def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
     before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
     onnxmem.analyze(model_of("agraph (float[n,3] x) => (y) { y = Relu(x) }"), train=False).to_dict()
     assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_few_frames_lie_between_a_command_and_its_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "agraph (float[n,3] x) => (float[n,7] y) <float[3,7] w> { y = MatMul(x, w) }"
+    onnx.save(model_of(text), tmp_path / "net.onnx")
+    depths: list[int] = []
+
+    def walked(graph: Graph, recipe: Recipe) -> TrainingMemory:
+        names = [frame.name for frame in traceback.extract_stack()[:-1]]
+        depths.append(len(names) - names.index("main") - 1)
+        return training_memory(graph, recipe)
+
+    monkeypatch.setattr("onnxmem.runtimes.torch.training_memory", walked)
+    assert main([str(tmp_path / "net.onnx"), "--train"]) == 0
+    assert capsys.readouterr().out
+    assert depths[0] <= 8
