@@ -159,7 +159,7 @@ def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
     conv = """agraph (float[N,3,8,8] x) => (float[N,5,8,8] y) <float[5,3,1,1] w>
         { y = Conv(x, w) }"""
     question = question_of(model_of(conv), Settings(batch=7))
-    term = question.workspace(question.terms())
+    term = question.workspace(question.results)
     assert term.low_bytes == 0
     assert term.high_bytes == 4 * (7 * 3 * 64 + 7 * 5 * 64 + 15)
     assert term.size_bytes == term.high_bytes  # less than what usually counts
@@ -167,7 +167,7 @@ def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
     assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.given(1009)
     linear = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
     question = question_of(model_of(linear), Settings())
-    assert question.workspace(question.terms()) is assumed.NO_TERM
+    assert question.workspace(question.results) is assumed.NO_TERM
 
 
 @pytest.mark.parametrize(

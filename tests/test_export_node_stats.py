@@ -32,7 +32,7 @@ def parsed(text: str) -> Stats:
 
 def complete(analysis: onnxmem.Analysis, folder: Path) -> Path:
     """The model with weights, where its own are absent."""
-    file, bound = on_disk(analysis.question.source, folder), analysis.question.terms().bound
+    file, bound = on_disk(analysis.request.source, folder), analysis.request.results.bound
     model = runnable(file, bound, folder, LIMITS)
     assert not isinstance(model, ChildFault)
     return model.path
@@ -119,9 +119,9 @@ def test_a_small_model_has_the_statistics_of_a_run(
 
 def for_cpu(analysis: onnxmem.Analysis, graph: str) -> onnxmem.Analysis:
     """The same, asked of a session on CPU, without working its other figures out."""
-    question = analysis.question
+    question = analysis.request
     settings = replace(question.settings, runtimes=("ort-cpu",), graph=graph)
-    return replace(analysis, question=replace(question, settings=settings))
+    return replace(analysis, request=replace(question, settings=settings))
 
 
 @pytest.mark.measure

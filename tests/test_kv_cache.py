@@ -33,7 +33,7 @@ from onnxmem.ops import lookup
 
 
 def found(text: str) -> KvCache | None:
-    return find_cache(prepare(ModelFile("", model_of(text), 0))).cache
+    return find_cache(prepare(ModelFile("", model_of(text), 0)))[0]
 
 
 def cache_of(text: str) -> KvCache:
@@ -43,8 +43,8 @@ def cache_of(text: str) -> KvCache:
 
 
 def remark(text: str) -> str:
-    recognised = find_cache(prepare(ModelFile("", model_of(text), 0)))
-    return " ".join(finding.message for finding in recognised.remarks)
+    _, remarks = find_cache(prepare(ModelFile("", model_of(text), 0)))
+    return " ".join(finding.message for finding in remarks)
 
 
 def at(text: str, context: int | None = None, **asked: object) -> CacheMemory:

@@ -17,7 +17,6 @@ from models_on_disk import MYSTERY, write_model
 from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
-from onnxmem import collection
 from onnxmem.collection import many, processes, workers
 from onnxmem.collection.many import analyze_many, outcomes
 from onnxmem.collection.order import run_on
@@ -312,7 +311,7 @@ def test_processes_are_for_those_who_have_enough_to_do(
         asked.append(jobs)
         yield from run_on(Broken(BrokenExecutor(), at_once=True), tasks)
 
-    monkeypatch.setattr(collection, "run_in_workers", in_workers)
+    monkeypatch.setattr(workers, "run_in_workers", in_workers)
     monkeypatch.setattr(many, "num_cores", lambda: 5)
     (folder / "large.onnx").write_bytes(bytes(2**18))
 

@@ -193,9 +193,9 @@ def test_training_and_unknown_orders_are_refused() -> None:
 
 def test_a_better_order_is_advised(model: Path) -> None:
     plain, best = analyze(str(model)), analyze(str(model), order="best")
-    proposals = {each.idea.id: each for each in advised(plain.question, Budget()).proposals}
+    proposals = {each.idea.id: each for each in advised(plain.request, Budget()).proposals}
     assert proposals["order"].after_bytes == best.total_bytes
-    assert all(each.idea.id != "order" for each in advised(best.question, Budget()).proposals)
+    assert all(each.idea.id != "order" for each in advised(best.request, Budget()).proposals)
 
 
 def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

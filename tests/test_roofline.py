@@ -19,7 +19,7 @@ SLOW = Device(
 
 def work(text: str = TWO_LAYERS, **asked: object) -> Work:
     settings = Settings(batch=3, **asked)  # type: ignore[arg-type]
-    return work_of(question_of(model_of(text), settings).terms())
+    return work_of(question_of(model_of(text), settings).results)
 
 
 def test_weights_and_inputs_are_read_once_and_activations_written_too() -> None:

@@ -75,12 +75,27 @@ def test_law_is_that_of_three_steps(text: str, batch: int | None) -> None:
 
 @pytest.mark.parametrize("text", [CHAIN, WIDE])
 def test_two_steps_are_walked_where_one_is_asked_at_one_sample(text: str, walks: list[int]) -> None:
-    analysed(text)
+    _ = analysed(text).training_law
     assert walks == [1, 131]
 
 
+def test_an_analysis_whose_law_nobody_reads_walks_one_step(walks: list[int]) -> None:
+    analysis = analysed(WIDE, 7)
+    assert analysis.training is not None
+    assert analysis.torch is not None
+    assert (analysis.training.peak_bytes > 0, analysis.status) == (True, "ok")
+    assert walks == [7]
+
+
+def test_a_verdict_and_the_law_read_the_step_that_was_walked(walks: list[int]) -> None:
+    analysis = onnxmem.analyze(model_of(CHAIN), batch=7, train=True, budget_bytes=2**30)
+    assert walks.count(7) == 1
+    _ = analysis.training_law
+    assert walks.count(7) == 1
+
+
 def test_the_last_is_walked_too_where_one_sample_is_laid_out_apart(walks: list[int]) -> None:
-    analysed(HEADS)
+    _ = analysed(HEADS).training_law
     assert walks[:3] == [1, 131, 128]
 
 
@@ -139,7 +154,7 @@ def test_a_line_is_met_or_not() -> None:
 
 
 def test_terms_without_training_work_out_none(walks: list[int]) -> None:
-    question = analysed(CHAIN).question
+    question = analysed(CHAIN).request
     walks.clear()
     assert question is not None
     terms = question.walk(3, {})

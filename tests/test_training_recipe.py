@@ -78,7 +78,7 @@ def test_adam_of_2_0_holds_the_root_and_the_sum_with_eps(optimizer: str) -> None
 def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
     model = Path(__file__).parents[1] / "models" / "mlp.onnx"
     old, new = (
-        onnxmem.analyze(model, train=True, recipe=Recipe(torch=name)).question.torch_context
+        onnxmem.analyze(model, train=True, recipe=Recipe(torch=name)).request.torch_context
         for name in ("1.12", "2.0")
     )
     assert old.size_bytes > 3 * new.size_bytes

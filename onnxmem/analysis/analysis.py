@@ -1,24 +1,40 @@
-"""The answer: everything that is known of one model under one setting."""
+"""From a request to an analysis: the one function that walks the stages, and what it returns.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from shlex import quote
-from typing import TYPE_CHECKING, ClassVar, Final
+``analysis_of`` computes what every reader needs. What only some faces show (how the peak grows with
+the batch, the peak as polynomials, rules of thumb, arithmetic, PyTorch's allocator, a key-value
+cache) is computed when it is first read.
+"""
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from onnxmem import measure, runtimes
+from onnxmem.analysis import fitting
 from onnxmem.analysis import json_row as rows
-from onnxmem.analysis.scaling.capacity import BatchLimit
-from onnxmem.findings import Finding, listed
+from onnxmem.analysis.compute import Compute, compute
+from onnxmem.analysis.coverage import Coverage, coverage, dims_line, guess_told
+from onnxmem.analysis.layers import layers as layers_of
+from onnxmem.analysis.request import Question
+from onnxmem.analysis.rules_of_thumb import (
+    RulesOfThumb,
+    rules_of_thumb,
+    tensor_elements,
+    usual_max_batch,
+)
+from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
+from onnxmem.analysis.scaling.limits import Limits
+from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
+from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.stages import Terms, model_size, sum_bytes
+from onnxmem.escaping import printable
+from onnxmem.findings import Finding
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
-    from onnxmem.analysis.compute import Compute
-    from onnxmem.analysis.coverage import Coverage
-    from onnxmem.analysis.fitting.answering import Answer
-    from onnxmem.analysis.request import Question
-    from onnxmem.analysis.rules_of_thumb import RulesOfThumb
-    from onnxmem.analysis.scaling.capacity import BatchLaw
-    from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+    from onnxmem.analysis.fitting import Answer
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
@@ -29,77 +45,198 @@ if TYPE_CHECKING:
     from onnxmem.settings import Settings
 
 
-_EXAMPLE: Final = 512
-"""Of a dim that is to be named: a usual sequence, and a usual side of a picture."""
+def analysis_of(request: Question) -> "Analysis":
+    """Analyze a model as requested.
+
+    :raises OnnxmemError: the model cannot be analyzed at what is requested.
+    """
+    results = request.results
+    binding = results.bound.binding
+    # A recipe or an order that the model does not have is refused here, not where a face reads it.
+    _ = results.training, results.schedule
+    measured = _measured(request)
+    predicted = _predicted(request, measured)
+    fit, without_figure = _verdict(request)
+    findings = request.findings(results, _of_runs(predicted, measured))
+    return Analysis(
+        path=request.model.path,
+        settings=replace(request.settings, batch=binding.batch, dims=binding.dims),
+        request=request,
+        results=results,
+        measured=measured,
+        runtimes=tuple(each for each in predicted if not isinstance(each, Finding)),
+        findings=(*findings, *without_figure),
+        fit=fit,
+    )
 
 
-def guess_told(dims: Sequence[str]) -> str:
-    """Dims that count as 1, and the flags to type: ``--dim sequence=512``."""
-    verb = "counts" if len(dims) == 1 else "count"
-    return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"
-
-
-def dims_line(dims: Sequence[str]) -> str:
-    """The flags that give dims a value, as they are typed: ``--dim sequence=512``."""
-    return " ".join(f"--dim {quote(f'{name}={_EXAMPLE}')}" for name in dims)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Analysis:
-    """The answer: one model under one setting. Bytes are exact; ``None`` is unknown."""
+    """The figures of one model under one setting. Bytes are exact; ``None`` is unknown."""
 
     notebook_html: "ClassVar[Callable[[Analysis], str] | None]" = None
     """Set by ``onnxmem.api``: what draws it stands above the analysis."""
 
     path: str
-    file_bytes: int
     settings: "Settings"
-    """As asked, but ``batch`` and ``dims`` are those in effect."""
-    graph: "Graph"
-    parameters: "Parameters"
-    weight_bytes: int | None
-    inputs_bytes: int | None
-    outputs_bytes: int | None
-    activations: "ActivationMemory"
-    schedule: "Schedule | None"
-    """The order of execution asked for; ``None``: the file's."""
-    total_bytes: int | None
-    """Weights, inputs and in-place peak (definition 6): what inference needs before any runtime's
-    overhead."""
-    training: "TrainingMemory | None"
-    training_range: "PeakRange | None"
-    """The training peak if no BatchNormalization was folded where the file doesn't tell, and if one
-    was in each such layer; ``None``: the file tells, or the recipe says."""
-    torch: "TorchMemory | None"
-    """What PyTorch's allocator on CUDA makes of the training step."""
-    rules_of_thumb: "RulesOfThumb"
-    compute: "Compute"
-    batch_law: "BatchLaw | None"
-    """Of ``total_bytes``."""
-    training_law: "BatchLaw | None"
-    """Of the training peak."""
-    rule_max_batch: int | None
-    """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""
-    runtimes: tuple["RuntimeMemory", ...]
-    """What each runtime asked for takes, in the order asked."""
+    """As requested, but ``batch`` and ``dims`` are those in effect."""
+    request: Question = field(repr=False)
+    """What ``at`` requests again."""
+    results: Terms = field(repr=False)
+    """Of the stages."""
     measured: "Measurement | Finding | None"
-    """What a run took, or why there is no such figure; ``None``: not asked for."""
-    kv_cache: "CacheMemory | None"
-    """``None``: the model has no cache that is recognised."""
-    coverage: "Coverage"
-    findings: tuple["Finding", ...]
-    guessed_dims: tuple[str, ...]
-    """Dynamic dims without a value, which count as 1; the batch is none of them."""
-    follows_batch: bool
-    """False: the batch asked for is not, or not everywhere, the batch of the graph."""
-    symbolic: "SymbolicTerms | NoRows"
-    """The peaks of a run as polynomials in the dims that are free, or why there are none."""
-    question: "Question"
-    """What ``at`` asks again."""
-    again: Callable[["Question"], "Analysis"] = field(repr=False)
-    """Answers a question: the analysis stands above the stages."""
+    """What a run took, or why there is no such figure; ``None``: not requested."""
+    runtimes: tuple["RuntimeMemory", ...]
+    """What each runtime requested takes, in the order requested."""
+    findings: tuple[Finding, ...]
     fit: "Answer | None" = None
     """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Of the model's file."""
+        return self.request.model.file_bytes
+
+    @property
+    def graph(self) -> "Graph":
+        """The graph in the order requested."""
+        return self.results.graph
+
+    @property
+    def parameters(self) -> "Parameters":
+        """The weights by what they are to training."""
+        return self.results.parameters
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """Weights, each storage once."""
+        return self.results.weight_bytes
+
+    @property
+    def inputs_bytes(self) -> int | None:
+        """Graph inputs."""
+        return self.results.inputs_bytes
+
+    @cached_property
+    def outputs_bytes(self) -> int | None:
+        """Graph outputs."""
+        return sum_bytes(self.graph.tensors[name] for name in self.graph.outputs)
+
+    @property
+    def activations(self) -> "ActivationMemory":
+        """What nodes make."""
+        return self.results.activations
+
+    @property
+    def schedule(self) -> "Schedule | None":
+        """The order of execution requested; ``None``: the file's."""
+        return self.results.schedule
+
+    @property
+    def total_bytes(self) -> int | None:
+        """Weights, inputs and in-place peak: what inference needs before any runtime's overhead."""
+        return self.results.total_bytes
+
+    @property
+    def training(self) -> "TrainingMemory | None":
+        """The training step; ``None``: not requested."""
+        return self.results.training
+
+    @property
+    def training_range(self) -> "PeakRange | None":
+        """The training peak if no BatchNormalization was folded where the file doesn't tell, and if
+        one was in each such layer; ``None``: the file tells, or the recipe says.
+        """
+        training = self.training
+        is_open = training is not None and training.batchnorms.unknown
+        return self.results.training_range if is_open else None
+
+    @cached_property
+    def torch(self) -> "TorchMemory | None":
+        """What PyTorch's allocator on CUDA makes of the training step."""
+        return self.request.torch_memory(self.results)
+
+    @cached_property
+    def rules_of_thumb(self) -> RulesOfThumb:
+        """What the rules of thumb say, for comparison."""
+        return rules_of_thumb(model_size(self.request.model, self.results))
+
+    @cached_property
+    def rule_max_batch(self) -> int | None:
+        """The batch of the usual rule: budget / 4 / (tensor elements + parameters).
+
+        ``None``: no budget is given, or sizes are unknown.
+        """
+        budget_bytes = self.settings.budget_bytes
+        if budget_bytes is None:
+            return None
+        size = model_size(self.request.model, self.results)
+        elements, parameters = tensor_elements(size), size.num_parameters
+        if elements is None or parameters is None:
+            return None
+        return usual_max_batch(budget_bytes, elements, parameters)
+
+    @cached_property
+    def compute(self) -> Compute:
+        """Arithmetic of the forward and the backward pass."""
+        return compute(self.graph)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """What the figures rest on."""
+        return coverage(self.graph, self.activations, self.training)
+
+    @property
+    def batch_law(self) -> BatchLaw | None:
+        """Of ``total_bytes``."""
+        return self._laws[0]
+
+    @property
+    def training_law(self) -> BatchLaw | None:
+        """Of the training peak."""
+        return self._laws[1]
+
+    @cached_property
+    def symbolic(self) -> SymbolicTerms | NoRows:
+        """The peaks of inference as polynomials in the dims that are free, or why there are none.
+
+        In the batch alone where whole shapes or a context are bound. A training step's report
+        leaves them out: they are walks of their own.
+        """
+        request, results = self.request, self.results
+        if request.settings.train:
+            return NoRows("rows are of a run: ask without --train")
+        is_bound = request.settings.shapes or request.context is not None
+        dims = free_dims(request.prepared, results.bound.binding, results.graph)
+        return symbolic_terms(
+            results, request.walk, dict.fromkeys(dims, False) if is_bound else dims
+        )
+
+    @cached_property
+    def _laws(self) -> tuple[BatchLaw | None, BatchLaw | None]:
+        request = self.request
+        limits = Limits(self.results, lambda batch: request.at(batch).results, self.symbolic)
+        return limits.total_law(), limits.training_law()
+
+    @cached_property
+    def kv_cache(self) -> "CacheMemory | None":
+        """``None``: the model has no cache that is recognised."""
+        request = self.request
+        if request.cache is None:
+            return None
+        from onnxmem.analysis.cache_memory import cache_memory  # noqa: PLC0415 - most have none
+
+        return cache_memory(request.cache, request.settings, self.results, request.context)
+
+    @cached_property
+    def guessed_dims(self) -> tuple[str, ...]:
+        """Dynamic dims without a value, which count as 1; the batch is none of them."""
+        return self.request.guessed_dims()
+
+    @property
+    def follows_batch(self) -> bool:
+        """False: the batch requested is not, or not everywhere, the batch of the graph."""
+        return self.results.bound.follows_batch
 
     @property
     def max_batch(self) -> BatchLimit | None:
@@ -160,17 +297,97 @@ class Analysis:
         return self.parameters.num_parameters
 
     def at(self, *, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Analysis":
-        """Ask the same of another batch or of other dims, without reading the file again.
+        """Analyze at another batch or other dims, without reading the file again.
 
         :raises OnnxmemError: no input has a dim of that name.
         """
-        refuse_unknown_names(self.question.source.proto, dims or ())
-        return self.again(self.question.at(batch, dims))
+        refuse_unknown_names(self.request.source.proto, dims or ())
+        return analysis_of(self.request.at(batch, dims))
 
-    def to_dict(self, *, layers: bool = False) -> rows.Row:
-        """One row of the JSON contract; ``layers`` adds a row per node."""
-        return rows.row(self, with_layers=layers)
+    def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> rows.Row:
+        """One row of the JSON contract.
+
+        ``layers`` adds a row per node; without ``peak_rows`` the peaks as polynomials are null.
+        """
+        nodes = layers_of(self.graph, self.parameters, self.compute) if layers else None
+        polynomials = self.symbolic.to_dict() if peak_rows else rows.NO_PEAK_ROWS
+        return {
+            "path": printable(self.path),
+            "status": self.status,
+            "error": None,
+            "settings": rows.settings_row(self.settings)
+            | {"guessed_dims": list(self.guessed_dims)},
+            "file_bytes": self.file_bytes,
+            "weights": {"bytes": self.weight_bytes, "parameters": self.num_parameters},
+            "inputs_bytes": self.inputs_bytes,
+            "outputs_bytes": self.outputs_bytes,
+            "batch_law": rows.law_row(self.batch_law),
+            "activations": rows.activations_row(self.activations, self.schedule) | polynomials,
+            "total_bytes": self.total_bytes,
+            "training": rows.training_row(self.training, self.torch, self.training_range),
+            "training_law": rows.law_row(self.training_law),
+            "rules_of_thumb": rows.rules_row(self.rules_of_thumb),
+            "runtime": next(map(rows.runtime_row, self.runtimes), None),
+            "runtimes": [rows.runtime_row(runtime) for runtime in self.runtimes],
+            "measured": rows.run_row(self.measurement, self.runtimes),
+            "compute": rows.compute_row(self.compute),
+            "max_batch": rows.max_batch_row(self.max_batch, self.rule_max_batch),
+            "coverage": rows.coverage_row(self.coverage),
+            "layers": None if nodes is None else [rows.layer_row(node) for node in nodes],
+            "findings": [
+                {"code": finding.code, "message": finding.message, "node": finding.node}
+                for finding in self.findings
+            ],
+            "kv_cache": rows.kv_cache_row(self.kv_cache),
+            "verdict": rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
+            "devices": None,
+        }
 
     def _repr_html_(self) -> str | None:
         """Show the main figures and the timeline in a notebook."""
         return None if self.notebook_html is None else self.notebook_html()
+
+
+def _measured(request: Question) -> "Measurement | Finding | None":
+    """Run the model where that is requested; what goes wrong costs no other figure."""
+    if request.settings.measure is None:
+        return None
+    return measure.run_as_asked(request.source, request.settings)
+
+
+def _predicted(
+    request: Question, measured: "Measurement | Finding | None"
+) -> "tuple[RuntimeMemory | Finding, ...]":
+    """What the runtimes requested take; their rules are imported where one is."""
+    if not request.settings.runtimes:
+        return ()
+    fed = {} if measured is None or isinstance(measured, Finding) else measured.fed
+    return runtimes.runtime_memories(request.source, request.results.bound, request.settings, fed)
+
+
+def _verdict(request: Question) -> "tuple[Answer | None, tuple[Finding, ...]]":
+    """The verdict on the budget, or why its figure cannot be had."""
+    asked = request.settings
+    if asked.budget_bytes is None:
+        return None, ()
+    runtime = next(iter(asked.runtimes), None)
+    setup = fitting.Setup(
+        memory_bytes=asked.budget_bytes,
+        basis=fitting.basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
+        accepted=frozenset(asked.accepted),
+    )
+    try:
+        return fitting.fit((request,), setup), ()
+    except fitting.NoFigureError as fault:
+        return None, (Finding("no_figure", f"{setup.basis.value}: {fault}"),)
+
+
+def _of_runs(
+    predicted: "Iterable[RuntimeMemory | Finding]", measured: "Measurement | Finding | None"
+) -> tuple[Finding, ...]:
+    """Why something requested came to nothing, and what is worth saying of the run."""
+    refused = tuple(each for each in predicted if isinstance(each, Finding))
+    if measured is None:
+        return refused
+    of_run = (measured,) if isinstance(measured, Finding) else measured.findings
+    return (*refused, *of_run)

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
-from onnxmem.analysis import fitting
-from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.request import Question, ask
-from onnxmem.collecting import without_collection
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, ModelSource, load
@@ -16,7 +14,7 @@ from onnxmem.recipe import Recipe
 from onnxmem.settings import Settings
 from onnxmem.values import GivenValue, read_values
 
-__all__ = ["Analysis", "analyze", "answer"]
+__all__ = ["analyze"]
 
 
 def _recipe(
@@ -31,7 +29,6 @@ def _recipe(
     )
 
 
-@without_collection()
 def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     source: ModelSource,
     *,
@@ -102,34 +99,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
-    return answer(_at(ask(model, settings, file, remarks), context))
-
-
-@without_collection()
-def answer(question: Question) -> Analysis:
-    """Work out everything that a question asks for, the verdict on its budget among it.
-
-    :raises OnnxmemError: the model cannot be analysed at what is asked.
-    """
-    found, budget_bytes = question.figures(answer), question.settings.budget_bytes
-    if budget_bytes is None:
-        return found
-    asked = question.settings
-    setup = fitting.Setup(
-        memory_bytes=budget_bytes,
-        basis=fitting.basis_for(
-            None,
-            train=asked.train,
-            runtime=next(iter(asked.runtimes), None),
-            basis=asked.basis,
-        ),
-        accepted=frozenset(asked.accepted),
-    )
-    try:
-        return replace(found, fit=fitting.fit((question,), setup))
-    except fitting.NoFigureError as fault:
-        missing = Finding("no_figure", f"{setup.basis.value}: {fault}")
-        return replace(found, findings=(*found.findings, missing))
+    return analysis_of(_at(ask(model, settings, file, remarks), context))
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:

@@ -1,20 +1,17 @@
 """A cache as plain values: the key ``kv_cache`` of a row of the JSON contract."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
 from onnxmem.escaping import printable
 from onnxmem.kv_cache.cache import Part
 from onnxmem.kv_cache.steps import Step
 
-if TYPE_CHECKING:
-    from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
-
 _Value = TypeVar("_Value")
 
 
-def cache_row(memory: "CacheMemory") -> Row:
+def cache_row(memory: CacheMemory) -> dict[str, object]:
     """All of it; unknown is null, and what is not the same in all layers too."""
     cache, context, symbols = memory.cache, memory.context, memory.cache.symbols
     parts = cache.parts
@@ -60,7 +57,7 @@ def _names(names: Iterable[str]) -> list[str]:
     return [printable(name) for name in names]
 
 
-def _part(part: Part) -> Row:
+def _part(part: Part) -> dict[str, object]:
     return {
         "name": printable(part.name),
         "output": None if part.output is None else printable(part.output),
@@ -73,7 +70,7 @@ def _part(part: Part) -> Row:
     }
 
 
-def _step(memory: "StepMemory | None") -> Row | None:
+def _step(memory: StepMemory | None) -> dict[str, object] | None:
     if memory is None:
         return None
     return {

@@ -9,8 +9,6 @@ the step is worked out again without it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from onnxmem.analysis.cache_json import cache_row
-from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.stages import Terms, terms_of
 from onnxmem.errors import OnnxmemError
 from onnxmem.kv_cache.cache import Course, KvCache, Part
@@ -96,10 +94,6 @@ class CacheMemory:
     def step(self, step: Step) -> StepMemory | None:
         """The figures of a step; ``None`` where there are none."""
         return next((each for each in self.steps if each.step is step), None)
-
-    def to_dict(self) -> Row:
-        """The cache in JSON."""
-        return cache_row(self)
 
     def _sum(self, chosen: Callable[[Part], bool], size: "_Size", batch: int) -> int | None:
         numbers = {**self.numbers, **dict.fromkeys(self.cache.symbols.batch, batch)}

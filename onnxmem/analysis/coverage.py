@@ -1,9 +1,10 @@
 """How much of a model the figures rest on, and what a reader should know of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.findings import Finding, listed
 from onnxmem.model import Graph, Node, Role
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from onnxmem.model.parameters import Parameters
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.torch import TrainingMemory
+
+
+_EXAMPLE: Final = 512
+"""Of a dim that is to be named: a usual sequence, and a usual side of a picture."""
+
+
+def guess_told(dims: Sequence[str]) -> str:
+    """Dims that count as 1, and the flags to type: ``--dim sequence=512``."""
+    verb = "counts" if len(dims) == 1 else "count"
+    return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"
+
+
+def dims_line(dims: Sequence[str]) -> str:
+    """The flags that give dims a value, as they are typed: ``--dim sequence=512``."""
+    return " ".join(f"--dim {quote(f'{name}={_EXAMPLE}')}" for name in dims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,33 +1,37 @@
-"""One row of the JSON contract: an analysis, or a failure, as plain values.
+"""The parts of one row of the JSON contract as plain values, and the row of a failure.
 
-``Analysis.to_dict`` asks for its row here, so this room stands below the analysis. Bytes are exact
-integers, ``None`` is unknown or does not apply, and every key is in every row.
+``Analysis.to_dict`` puts a row together. Bytes are exact integers, ``None`` is unknown or does not
+apply, and every key is in every row.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.layers import Layer
 from onnxmem.analysis.measured import measured_row, predicted_by
 from onnxmem.escaping import printable
 from onnxmem.findings import Finding
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
+    from onnxmem.analysis.fitting.answering import Answer
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
+    from onnxmem.measure.measurement import Measurement
     from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import PeakRange, TorchMemory
+    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
     from onnxmem.settings import Settings
 
 Row = dict[str, object]
+NO_PEAK_ROWS: Final[Row] = {"peak_rows": None, "no_peak_rows": None}
+"""Of a row that leaves the peaks as polynomials out."""
 
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
@@ -43,7 +47,6 @@ VERDICT_KEYS: Final = (
 """Of every verdict, in order."""
 
 
-_NO_PEAK_ROWS: Final = {"peak_rows": None, "no_peak_rows": None}
 _MOST_LIVE = 50
 """Blocks at the peak of a training step that a row lists, the largest."""
 
@@ -87,57 +90,33 @@ def guessed_dims(row: Row) -> Sequence[str]:
     return names
 
 
-def row(analysis: "Analysis", *, with_layers: bool = False, with_peak_rows: bool = True) -> Row:
-    """One analysis as a row; ``layers`` and ``peak_rows`` are null where they are left out."""
-    nodes = layers(analysis.graph, analysis.parameters, analysis.compute) if with_layers else None
-    return {
-        "path": printable(analysis.path),
-        "status": analysis.status,
-        "error": None,
-        "settings": _settings(analysis.settings) | {"guessed_dims": list(analysis.guessed_dims)},
-        "file_bytes": analysis.file_bytes,
-        "weights": {"bytes": analysis.weight_bytes, "parameters": analysis.num_parameters},
-        "inputs_bytes": analysis.inputs_bytes,
-        "outputs_bytes": analysis.outputs_bytes,
-        "batch_law": _law(analysis.batch_law),
-        "activations": _activations(analysis.activations, analysis.schedule)
-        | (analysis.symbolic.to_dict() if with_peak_rows else _NO_PEAK_ROWS),
-        "total_bytes": analysis.total_bytes,
-        "training": _training(analysis),
-        "training_law": _law(analysis.training_law),
-        "rules_of_thumb": _rules_of_thumb(analysis.rules_of_thumb),
-        "runtime": next(map(_runtime, analysis.runtimes), None),
-        "runtimes": [_runtime(runtime) for runtime in analysis.runtimes],
-        "measured": _measured(analysis),
-        "compute": _compute(analysis.compute),
-        "max_batch": _max_batch(analysis.max_batch, analysis.rule_max_batch),
-        "coverage": _coverage(analysis.coverage),
-        "layers": None if nodes is None else [_layer(node) for node in nodes],
-        "findings": [
-            {"code": finding.code, "message": finding.message, "node": finding.node}
-            for finding in analysis.findings
-        ],
-        "kv_cache": None if analysis.kv_cache is None else analysis.kv_cache.to_dict(),
-        "verdict": verdict_row(analysis),
-        "devices": None,
-    }
-
-
-def verdict_row(analysis: "Analysis") -> Row | None:
-    """The verdict on the budget; null where none is given."""
-    if analysis.settings.budget_bytes is None:
+def verdict_row(
+    answer: "Answer | None", budget_bytes: int | None, findings: Iterable[Finding]
+) -> Row | None:
+    """The verdict on a budget; null where none is given."""
+    if budget_bytes is None:
         return None
-    if analysis.fit is None:
-        missing = [each.message for each in analysis.findings if each.code == "no_figure"]
+    if answer is None:
+        missing = [each.message for each in findings if each.code == "no_figure"]
         return dict.fromkeys(VERDICT_KEYS) | {
             "verdict": "unknown",
             "doubts": [printable(each) for each in missing],
-            "limit_bytes": analysis.settings.budget_bytes,
+            "limit_bytes": budget_bytes,
         }
-    return analysis.fit.to_dict()
+    return answer.to_dict()
 
 
-def _settings(settings: "Settings") -> Row:
+def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
+    """The key-value cache; null where the model has none."""
+    if memory is None:
+        return None
+    from onnxmem.analysis.cache_json import cache_row  # noqa: PLC0415 - most models have none
+
+    return cache_row(memory)
+
+
+def settings_row(settings: "Settings") -> Row:
+    """What was requested, as it is in effect."""
     return {
         "batch": settings.batch,
         "dims": dict(settings.dims),
@@ -155,13 +134,15 @@ def _settings(settings: "Settings") -> Row:
     }
 
 
-def _law(law: "BatchLaw | None") -> Row | None:
+def law_row(law: "BatchLaw | None") -> Row | None:
+    """Bytes that are linear in the batch."""
     if law is None:
         return None
     return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
 
 
-def _activations(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
+def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
+    """What nodes make: sums, peaks and the arena."""
     packing = None if memory.in_place_peak_bytes is None else memory.packing
     return {
         "naive_bytes": memory.naive_bytes,
@@ -189,8 +170,10 @@ def _order(schedule: "Schedule") -> Row:
     }
 
 
-def _training(analysis: "Analysis") -> Row | None:
-    training, torch = analysis.training, analysis.torch
+def training_row(
+    training: "TrainingMemory | None", torch: "TorchMemory | None", peaks: "PeakRange | None"
+) -> Row | None:
+    """The training step; ``peaks`` is the range that the file leaves open."""
     if training is None:
         return None
     return {
@@ -222,7 +205,7 @@ def _training(analysis: "Analysis") -> Row | None:
             for option in training.checkpoints
         ],
         "cuda": torch and _torch(torch),
-        "batchnorm": _batchnorm(training.batchnorms, analysis.training_range),
+        "batchnorm": _batchnorm(training.batchnorms, peaks),
     }
 
 
@@ -255,7 +238,8 @@ def _torch(memory: "TorchMemory") -> Row:
     }
 
 
-def _rules_of_thumb(rules: "RulesOfThumb") -> Row:
+def rules_row(rules: "RulesOfThumb") -> Row:
+    """The rules of thumb."""
     return {
         "twice_file_bytes": rules.twice_file_bytes,
         "three_weights_bytes": rules.three_weights_bytes,
@@ -266,16 +250,17 @@ def _rules_of_thumb(rules: "RulesOfThumb") -> Row:
     }
 
 
-def _measured(analysis: "Analysis") -> Row | None:
+def run_row(measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]) -> Row | None:
     """What a run took, with the error of what was predicted for the same backend."""
-    if analysis.measurement is None:
+    if measurement is None:
         return None
-    name = analysis.measurement.backend.replace("onnxruntime", "ort")
-    runtime = next((each for each in analysis.runtimes if each.name == name), None)
-    return measured_row(analysis.measurement, None if runtime is None else predicted_by(runtime))
+    name = measurement.backend.replace("onnxruntime", "ort")
+    runtime = next((each for each in runtimes if each.name == name), None)
+    return measured_row(measurement, None if runtime is None else predicted_by(runtime))
 
 
-def _runtime(runtime: "RuntimeMemory") -> Row:
+def runtime_row(runtime: "RuntimeMemory") -> Row:
+    """What a session of a runtime takes."""
     arena = runtime.arena
     return {
         "name": runtime.name,
@@ -300,7 +285,8 @@ def _runtime(runtime: "RuntimeMemory") -> Row:
     }
 
 
-def _compute(compute: "Compute") -> Row:
+def compute_row(compute: "Compute") -> Row:
+    """Arithmetic of the forward and the backward pass."""
     return {
         "forward_macs": compute.forward_macs,
         "forward_flops": compute.forward_flops,
@@ -309,7 +295,8 @@ def _compute(compute: "Compute") -> Row:
     }
 
 
-def _max_batch(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None:
+def max_batch_row(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None:
+    """The largest batch that fits the budget, and the one of the rule of thumb."""
     if limit is None:
         return None
     return {
@@ -322,7 +309,8 @@ def _max_batch(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None
     }
 
 
-def _coverage(coverage: "Coverage") -> Row:
+def coverage_row(coverage: "Coverage") -> Row:
+    """What the figures rest on."""
     return {
         "nodes": coverage.num_nodes,
         "assumed_nodes": len(coverage.assumed_nodes),
@@ -332,7 +320,8 @@ def _coverage(coverage: "Coverage") -> Row:
     }
 
 
-def _layer(layer: Layer) -> Row:
+def layer_row(layer: Layer) -> Row:
+    """One node."""
     return {
         "node": layer.node,
         "op_type": layer.op_type,

@@ -1,25 +1,14 @@
-"""What is asked of one model, and the one place that walks all stages to answer it."""
+"""What is requested of one model, prepared once: the settings, at any batch and dims."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from onnxmem import kv_cache, measure, runtimes
+from onnxmem import kv_cache
 from onnxmem.allocators.caching import CachingConfig
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.compute import compute
-from onnxmem.analysis.coverage import coverage, model_findings
-from onnxmem.analysis.rules_of_thumb import (
-    ModelSize,
-    rules_of_thumb,
-    tensor_elements,
-    usual_max_batch,
-)
-from onnxmem.analysis.scaling.limits import Limits
-from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
-from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.analysis.stages import Terms, model_size, sum_bytes, terms_of
-from onnxmem.collecting import without_collection
+from onnxmem.analysis.coverage import model_findings
+from onnxmem.analysis.stages import Terms, terms_of
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
 from onnxmem.model import ModelFile, Prepared, Request, prepare
@@ -31,18 +20,14 @@ from onnxmem.runtimes import assumed, torch
 from onnxmem.runtimes.assumed import Assumed
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.kv_cache import KvCache, Step
-    from onnxmem.measure.measurement import Measurement
-    from onnxmem.runtimes import RuntimeMemory
-    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TorchSettings
+    from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
-    from onnxmem.values import Values
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
-    """A model that is read, and what is asked of it."""
+    """A model that was read, and what is requested of it."""
 
     model: ModelFile
     prepared: Prepared
@@ -99,26 +84,10 @@ class Question:
         """What a run takes at a batch and at dims."""
         return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))
 
-    def symbolic(self, terms: Terms) -> SymbolicTerms | NoRows:
-        """The peaks of a run as rows; in the batch alone where whole shapes or a context are bound.
-
-        A training step's report leaves them out: they are walks of their own.
-        """
-        if self.settings.train:
-            return NoRows("rows are of a run: ask without --train")
-        is_bound = self.settings.shapes or self.context is not None
-        dims = free_dims(self.prepared, terms.bound.binding, terms.graph)
-        return symbolic_terms(terms, self.walk, dict.fromkeys(dims, False) if is_bound else dims)
-
-    def terms(self) -> Terms:
-        """Walk the stages once, at the batch asked for."""
+    @cached_property
+    def results(self) -> Terms:
+        """What the stages find at the batch and the dims requested, walked once."""
         return terms_of(self.prepared, self.settings)
-
-    def measurement(self) -> "Measurement | Finding | None":
-        """Run the model where that is asked for; what goes wrong costs no other figure."""
-        if self.settings.measure is None:
-            return None
-        return measure.run_as_asked(self.source, self.settings)
 
     def torch_settings(self, terms: Terms) -> "TorchSettings":
         """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
@@ -161,76 +130,6 @@ class Question:
             sizes[:held], sizes[held:], settings=settings, capacity_bytes=capacity_bytes
         )
 
-    def runtime_memories(
-        self, terms: Terms, fed: Mapping[str, "Values"]
-    ) -> "tuple[RuntimeMemory | Finding, ...]":
-        """What the runtimes asked for take; their rules are imported where one is."""
-        if not self.settings.runtimes:
-            return ()
-        return runtimes.runtime_memories(self.source, terms.bound, self.settings, fed)
-
-    def cache_memory(self, terms: Terms) -> "CacheMemory | None":
-        """What the cache takes; ``None`` where there is none."""
-        if self.cache is None:
-            return None
-        # Most models have none, and pay for none of its rules.
-        from onnxmem.analysis.cache_memory import cache_memory  # noqa: PLC0415
-
-        return cache_memory(self.cache, self.settings, terms, self.context)
-
-    @without_collection()
-    def figures(self, again: "Callable[[Question], Analysis]") -> Analysis:
-        """Walk the stages at the batch asked for, and at the batches that laws need.
-
-        ``again`` answers the same question at another batch.
-        """
-        terms = self.terms()
-        graph = terms.graph
-        settings = replace(
-            self.settings, batch=terms.bound.binding.batch, dims=terms.bound.binding.dims
-        )
-        arithmetic = compute(graph)
-        covered = coverage(graph, terms.activations, terms.training)
-        size = model_size(self.model, terms)
-        symbolic = self.symbolic(terms)
-        limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
-        measured = self.measurement()
-        fed = measured.fed if measured is not None and not isinstance(measured, Finding) else {}
-        asked = self.runtime_memories(terms, fed)
-        refused = tuple(each for each in asked if isinstance(each, Finding))
-        peaks = batchnorm_range(terms)
-        return Analysis(
-            path=self.model.path,
-            file_bytes=self.model.file_bytes,
-            settings=settings,
-            graph=graph,
-            parameters=terms.parameters,
-            weight_bytes=terms.weight_bytes,
-            inputs_bytes=terms.inputs_bytes,
-            outputs_bytes=sum_bytes(graph.tensors[name] for name in graph.outputs),
-            activations=terms.activations,
-            schedule=terms.schedule,
-            total_bytes=terms.total_bytes,
-            training=terms.training,
-            training_range=peaks if terms.training and terms.training.batchnorms.unknown else None,
-            torch=self.torch_memory(terms),
-            rules_of_thumb=rules_of_thumb(size),
-            compute=arithmetic,
-            batch_law=limits.total_law(),
-            training_law=limits.training_law(),
-            runtimes=tuple(each for each in asked if not isinstance(each, Finding)),
-            measured=measured,
-            kv_cache=self.cache_memory(terms),
-            rule_max_batch=_rule_max_batch(size, settings.budget_bytes),
-            coverage=covered,
-            findings=self.findings(terms, (*refused, *_findings_of(measured))),
-            guessed_dims=self.guessed_dims(),
-            follows_batch=terms.bound.follows_batch,
-            symbolic=symbolic,
-            question=self,
-            again=again,
-        )
-
     def guessed_dims(self) -> tuple[str, ...]:
         """Of the file itself: a graph that is optimised for its dims has numbers in their place."""
         asked = self.settings
@@ -244,7 +143,7 @@ class Question:
             *unused_values(terms.graph, self.settings.values),
             *conflict_findings(terms.type_conflicts),
             *(terms.training.findings if terms.training else ()),
-            *_range_findings(terms, batchnorm_range(terms)),
+            *_range_findings(terms),
             *model_findings(terms.graph, terms.parameters, train=self.settings.train),
             *of_runs,
         )
@@ -261,32 +160,11 @@ def ask(
     if not settings.one_of_several:
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
-    found = kv_cache.find_cache(prepared)
-    return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+    cache, no_caches = kv_cache.find_cache(prepared)
+    return Question(model, prepared, settings, source, (*remarks, *no_caches), cache)
 
 
-def batchnorm_range(terms: Terms) -> "PeakRange | None":
-    """What BatchNormalizations that the step leaves out would add; ``None``: it leaves none out."""
-    if terms.training is None:
-        return None
-    return torch.batchnorm_range(terms.bound.graph, terms.training)
-
-
-def _range_findings(terms: Terms, peaks: "PeakRange | None") -> tuple[Finding, ...]:
-    if terms.training is None or peaks is None:
+def _range_findings(terms: Terms) -> tuple[Finding, ...]:
+    if terms.training is None or terms.training_range is None:
         return ()
-    return (torch.range_finding(terms.training, peaks),)
-
-
-def _rule_max_batch(size: ModelSize, budget_bytes: int | None) -> int | None:
-    """The largest batch by the usual formula; ``None`` where no budget is or sizes are unknown."""
-    elements, parameters = tensor_elements(size), size.num_parameters
-    if budget_bytes is None or elements is None or parameters is None:
-        return None
-    return usual_max_batch(budget_bytes, elements, parameters)
-
-
-def _findings_of(measured: "Measurement | Finding | None") -> tuple[Finding, ...]:
-    if measured is None:
-        return ()
-    return (measured,) if isinstance(measured, Finding) else measured.findings
+    return (torch.range_finding(terms.training, terms.training_range),)

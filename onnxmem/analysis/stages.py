@@ -1,4 +1,4 @@
-"""What one batch of one model takes: the stages walked once, before any other batch is tried."""
+"""What one batch of one model takes: the results of the stages, each computed when first read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
-from onnxmem.collecting import without_collection
 from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
@@ -19,7 +18,7 @@ from onnxmem.sums import sum_known
 if TYPE_CHECKING:
     from onnxmem.recipe import Recipe
     from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import TrainingMemory
+    from onnxmem.runtimes.torch import PeakRange, TrainingMemory
     from onnxmem.settings import Settings
 
 
@@ -44,8 +43,17 @@ class Terms:
         """
         if self.recipe is None:
             return None
-        with without_collection():
-            return step.training_memory(self.bound.graph, self.recipe)
+        return step.training_memory(self.bound.graph, self.recipe)
+
+    @cached_property
+    def training_range(self) -> "PeakRange | None":
+        """The training peak without and with the BatchNormalizations that the step leaves out.
+
+        ``None``: it leaves none out.
+        """
+        return (
+            None if self.training is None else step.batchnorm_range(self.bound.graph, self.training)
+        )
 
     @cached_property
     def schedule(self) -> "Schedule | None":
@@ -63,14 +71,12 @@ class Terms:
     @cached_property
     def parameters(self) -> Parameters:
         """The weights by what they are to training, found when first asked for: a law asks none."""
-        with without_collection():
-            return parameters(self.bound.graph)
+        return parameters(self.bound.graph)
 
     @cached_property
     def activations(self) -> ActivationMemory:
         """What nodes make, found when first asked for: peaks as lines ask for the graph alone."""
-        with without_collection():
-            return activation_memory(self.graph)
+        return activation_memory(self.graph)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
@@ -87,8 +93,7 @@ class Terms:
         """Of activations that were asked for, or by itself: most batches are asked no more."""
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
-        with without_collection():
-            return in_place_peak_bytes(self.graph)
+        return in_place_peak_bytes(self.graph)
 
     @property
     def is_whole(self) -> bool:
@@ -102,7 +107,6 @@ class Terms:
         return self.training.peak_bytes if self.training else None
 
 
-@without_collection()
 def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))

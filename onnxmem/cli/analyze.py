@@ -4,28 +4,29 @@ import os
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem import collection, report
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.analysis import guess_told
 from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row, bytes_at, guessed_dims
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
-from onnxmem.cli.forms import FORMS, SUMMED, WHOLE, Look
+from onnxmem.cli.forms import FORMS, SUMMED, WHOLE, Form, Look
 from onnxmem.cli.output import check_output, form_of, wants_colour
 from onnxmem.cli.paging import Pages, pages
 from onnxmem.cli.progress import Counter as Progress
 from onnxmem.cli.progress import counter
 from onnxmem.cli.questions import devices_asked, questions_of, verdict_questions
 from onnxmem.cli.registry_options import FORMATS
-from onnxmem.cli.streaming import write_pieces
+from onnxmem.cli.streaming import writing
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.many import outcomes
 from onnxmem.collection.sources import STDIN, model_names, staged_stdin
@@ -57,27 +58,25 @@ class _Run:
     lacking: Counter[str] = field(default_factory=Counter)
     """Models that have no dim, or no input, of a name that is given."""
 
-    def told(self, found: Iterator[Outcome], names: Sequence[str]) -> Iterator[Outcome]:
-        """The outcomes, each with its faults told first, on stderr."""
-        for name, outcome in zip(names, found, strict=True):
-            row = outcome["row"]
-            if self.tally is not None:
-                self.tally.add(row)
-            self.lacking.update(_lacking(row))
-            self.counter.count(failed=row["status"] == "error")
-            faults = [
-                *outcome["faults"],
-                *(_left_out(row) if self.strict else ()),
-                *_budget_fault(row),
-            ]
-            if faults:
-                self.counter.clear()
-            for each in faults:
-                fault = Fault(each["code"], each["message"], each["exit_code"])
-                self.codes.append(tell(fault, path=name))
-                if each["trace"]:
-                    print(each["trace"], file=sys.stderr)
-            yield outcome
+    def tell(self, name: str, outcome: Outcome) -> None:
+        """Count an outcome, and tell its faults on stderr."""
+        row = outcome["row"]
+        if self.tally is not None:
+            self.tally.add(row)
+        self.lacking.update(_lacking(row))
+        self.counter.count(failed=row["status"] == "error")
+        faults = [
+            *outcome["faults"],
+            *(_left_out(row) if self.strict else ()),
+            *_budget_fault(row),
+        ]
+        if faults:
+            self.counter.clear()
+        for each in faults:
+            fault = Fault(each["code"], each["message"], each["exit_code"])
+            self.codes.append(tell(fault, path=name))
+            if each["trace"]:
+                print(each["trace"], file=sys.stderr)
 
     def warn_of_names(self, num_models: int) -> None:
         """Say which names some of the models lack; one model alone refuses them."""
@@ -86,12 +85,6 @@ class _Run:
             which = plural(num_models, "model")
             text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
             print(text, file=sys.stderr)
-
-    def cleared(self, pieces: Iterator[str]) -> Iterator[str]:
-        """What is written, the counter being out of its way."""
-        for piece in pieces:
-            self.counter.clear()
-            yield piece
 
 
 def run(arguments: Namespace) -> int:
@@ -122,14 +115,34 @@ def run(arguments: Namespace) -> int:
             train=arguments.train,
             summed=summed if len(names) > 1 else None,
         )
-        pieces = FORMS[form](shown.kept(state.told(found, names)), look)
-        write_pieces(state.cleared(pieces), arguments.output, quiet=arguments.quiet)
+        with writing(arguments.output, quiet=arguments.quiet) as write:
+            _write_all(zip(names, found, strict=True), FORMS[form](look), state, shown, write)
         progress.clear()
         if not arguments.quiet:
             state.warn_of_names(len(names))
         if summed is not None:
             shown.write(summed, held, quiet=arguments.quiet)
     return worst_exit_code(state.codes)
+
+
+def _write_all(
+    found: Iterable[tuple[str, Outcome]],
+    form: Form,
+    state: _Run,
+    shown: Pages,
+    write: Callable[[str], bool],
+) -> None:
+    """Write each outcome as it comes, until the reader of stdout goes away."""
+    is_read = write(form.head())
+    for name, outcome in found if is_read else ():
+        state.tell(name, outcome)
+        shown.keep(outcome)
+        piece = form.of_model(outcome)
+        state.counter.clear()
+        if piece and not write(piece):
+            return
+    if is_read:
+        write(form.tail())
 
 
 def _form(arguments: Namespace, num_models: int) -> str:
@@ -215,6 +228,7 @@ def _outcomes(
             if number is not None:
                 message = f"{flag} is for this machine; a cluster has the workers that it has"
                 raise UsageError(message)
+        _silence_dask()
         executor = stack.enter_context(collection.dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
     found = outcomes(
@@ -226,6 +240,14 @@ def _outcomes(
     )
     # An end before the last outcome must leave no worker behind.
     return stack.enter_context(closing(found))
+
+
+def _silence_dask() -> None:
+    """Keep dask's log off stderr: what it says of connections comes back as exceptions too."""
+    with suppress(ImportError):
+        import_module("distributed")  # sets the levels of its loggers as it is imported
+    logging = import_module("logging")  # is not loaded otherwise
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 
 def _left_out(row: Row) -> Iterator[FaultRow]:

@@ -76,7 +76,7 @@ def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Ro
         recipe=recipe_from(arguments),
     )
     question = question_of(arguments.model, settings)
-    terms = question.terms()
+    terms = question.results
     work = work_of(terms)
     bounds = [(device, bound(work, device)) for device in devices]
     text = render_bounds(question, terms.bound.binding.batch, work, bounds)

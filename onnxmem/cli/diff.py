@@ -115,7 +115,7 @@ def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
 
     :raises ShapeError: there is one.
     """
-    models = [side.analysis.question.source.proto for side in sides if side.analysis is not None]
+    models = [side.analysis.request.source.proto for side in sides if side.analysis is not None]
     for name in dims:
         faults = list(filter(None, (_unknown_dim(model, name) for model in models)))
         if models and len(faults) == len(models):

@@ -1,11 +1,12 @@
 """The forms of many models' results, piece by piece as the models come."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem import report
+from onnxmem.analysis.json_row import Row
 from onnxmem.collection.task import Outcome
 
 if TYPE_CHECKING:
@@ -23,61 +24,95 @@ class Look:
     """What the models so far come to; ``None``: there is one model."""
 
 
-def _nothing(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
-    """Only the work: what comes of it is written elsewhere."""
-    for _ in found:
-        yield ""
+class Form:
+    """A form of a result: what is written before, for and after the models.
+
+    This one is for a command that only shows a page: nothing is written.
+    """
+
+    def __init__(self, look: Look) -> None:
+        self.look = look
+
+    def head(self) -> str:
+        """What comes before the first model."""
+        return ""
+
+    def of_model(self, outcome: Outcome) -> str:  # noqa: ARG002 - of the other forms
+        """What is written of one model."""
+        return ""
+
+    def tail(self) -> str:
+        """What comes after the last model."""
+        return ""
 
 
-def _text(found: Iterator[Outcome], look: Look) -> Iterator[str]:
+class _Text(Form):
     """The reports one after another; failures have been told on stderr."""
+
     gap = ""
-    for outcome in found:
-        if outcome["text"] is not None:
-            yield gap + look.paint(outcome["text"])
-            gap = "\n\n"
+
+    def of_model(self, outcome: Outcome) -> str:
+        if outcome["text"] is None:
+            return ""
+        gap, self.gap = self.gap, "\n\n"
+        return gap + self.look.paint(outcome["text"])
 
 
-def _table(found: Iterator[Outcome], look: Look) -> Iterator[str]:
+class _Table(Form):
     """A line a model, and what they come to."""
-    yield look.paint(report.table_head(train=look.train))
-    row = None
-    for outcome in found:
-        row = outcome["row"]
-        yield look.paint(report.table_row(row, train=look.train))
-    if row is not None:
-        yield report.table_end(row, is_only=look.summed is None)
-    if look.summed is not None:
-        yield "\n" + look.paint(report.render_summary(look.summed()))
+
+    row: Row | None = None
+
+    def head(self) -> str:
+        return self.look.paint(report.table_head(train=self.look.train))
+
+    def of_model(self, outcome: Outcome) -> str:
+        self.row = outcome["row"]
+        return self.look.paint(report.table_row(self.row, train=self.look.train))
+
+    def tail(self) -> str:
+        look, row = self.look, self.row
+        end = "" if row is None else report.table_end(row, is_only=look.summed is None)
+        if look.summed is None:
+            return end
+        return f"{end}\n{look.paint(report.render_summary(look.summed()))}"
 
 
-def _json(found: Iterator[Outcome], look: Look) -> Iterator[str]:
-    yield report.json_head()
+class _Json(Form):
     is_first = True
-    for outcome in found:
-        yield report.json_row(outcome["row"], is_first=is_first)
-        is_first = False
-    yield report.json_tail(None if look.summed is None else look.summed())
+
+    def head(self) -> str:
+        return report.json_head()
+
+    def of_model(self, outcome: Outcome) -> str:
+        is_first, self.is_first = self.is_first, False
+        return report.json_row(outcome["row"], is_first=is_first)
+
+    def tail(self) -> str:
+        return report.json_tail(None if self.look.summed is None else self.look.summed())
 
 
-def _jsonl(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
-    return (report.jsonl_row(outcome["row"]) for outcome in found)
+class _Jsonl(Form):
+    def of_model(self, outcome: Outcome) -> str:
+        return report.jsonl_row(outcome["row"])
 
 
-def _csv(found: Iterator[Outcome], look: Look) -> Iterator[str]:  # noqa: ARG001 - as others
-    yield report.csv_head()
-    for outcome in found:
-        yield report.csv_row(outcome["row"])
+class _Csv(Form):
+    def head(self) -> str:
+        return report.csv_head()
+
+    def of_model(self, outcome: Outcome) -> str:
+        return report.csv_row(outcome["row"])
 
 
-FORMS: Final[Mapping[str, Callable[[Iterator[Outcome], Look], Iterator[str]]]] = MappingProxyType(
+FORMS: Final[Mapping[str, type[Form]]] = MappingProxyType(
     {
-        "text": _text,
-        "table": _table,
-        "json": _json,
-        "jsonl": _jsonl,
-        "csv": _csv,
-        "nothing": _nothing,
+        "text": _Text,
+        "table": _Table,
+        "json": _Json,
+        "jsonl": _Jsonl,
+        "csv": _Csv,
+        "nothing": Form,
     }
 )
 """``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""

@@ -1,7 +1,7 @@
 """The HTML page that is written beside a result: of one model its own, of several one of all."""
 
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -31,14 +31,12 @@ class Pages:
         """What a worker makes of a model."""
         return report.render_page if self.path is not None and self.is_of_one else None
 
-    def kept(self, found: Iterator[Outcome]) -> Iterator[Outcome]:
-        """The outcomes, of which a page's part is kept."""
-        for outcome in found:
-            if self.path is not None:
-                self._page = outcome["page"]
-                # The nodes of thousands of models have no place in one page.
-                self._rows.append({**outcome["row"], "layers": None})
-            yield outcome
+    def keep(self, outcome: Outcome) -> None:
+        """Keep the part of the page that an outcome has."""
+        if self.path is not None:
+            self._page = outcome["page"]
+            # One page cannot show the nodes of thousands of models.
+            self._rows.append({**outcome["row"], "layers": None})
 
     def write(
         self, summary: "Callable[[], Summary]", places: "Sequence[Place]", *, quiet: bool

@@ -3,7 +3,7 @@
 import io
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -20,15 +20,25 @@ def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> Non
 
     :raises UsageError: the place cannot be written to.
     """
+    with writing(path, quiet=quiet) as write:
+        for piece in pieces:
+            if not write(piece):
+                return
+
+
+@contextmanager
+def writing(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool]]:
+    """A function that writes a piece and flushes it; false: the reader of stdout has gone away.
+
+    :raises UsageError: the place cannot be written to.
+    """
     place = "stdout" if path is None else shortened(path)
     with ExitStack() as stack:
         stream = sys.stdout if path is None else stack.enter_context(_opened(path, place))
         if isinstance(stream, io.TextIOWrapper):
             # A name that the terminal's encoding lacks must not cost the report.
             stream.reconfigure(errors="backslashreplace")
-        for piece in pieces:
-            if not _is_written(piece, stream, place):
-                return
+        yield lambda piece: _is_written(piece, stream, place)
     if path is not None and not quiet:
         print(f"Wrote {place}", file=sys.stderr)
 

@@ -1,6 +1,5 @@
 """A dask.distributed cluster as an executor; dask is imported when it is asked for."""
 
-import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -31,8 +30,6 @@ def dask_executor(address: str) -> Iterator[Executor]:
     except ImportError as fault:
         message = "--dask needs dask.distributed: pip install 'onnxmem[dask]'"
         raise UsageError(message) from fault
-    # What it says of connections comes back as exceptions too.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     try:
         client = distributed.Client(address, timeout=_TIMEOUT, set_as_default=False)
     except (OSError, ValueError) as fault:

@@ -6,7 +6,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem import collection
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Row
 from onnxmem.collection.sources import is_remote
@@ -52,7 +51,11 @@ def analyze_many(
         message = "timeout_seconds is for processes of this machine; an executor has its own"
         raise UsageError(message)
     asked = {"one_of_several": True, **questions}
-    folder = None if cache is None else collection.open_cache(os.fspath(cache))
+    folder = None
+    if cache is not None:
+        from onnxmem.collection.cache import open_cache  # noqa: PLC0415 - imported where it is read
+
+        folder = open_cache(os.fspath(cache))
     tasks = (
         Task(name=name, location=name, questions=asked, with_layers=layers, cache=folder)
         for name in (os.fspath(path) for path in paths)
@@ -74,12 +77,16 @@ def outcomes(
     Only a process of its own can be given up: with a time limit none works in this one.
     """
     if executor is not None:
-        return collection.run_on(executor, tasks)
+        from onnxmem.collection.order import run_on  # noqa: PLC0415 - one process needs none
+
+        return run_on(executor, tasks)
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
     if jobs == 1 and timeout_seconds is None:
         return (work(task, analyse) for task in tasks)
-    return collection.run_in_workers(tasks, jobs, timeout_seconds)
+    from onnxmem.collection.workers import run_in_workers  # noqa: PLC0415 - likewise
+
+    return run_in_workers(tasks, jobs, timeout_seconds)
 
 
 def num_cores() -> int:

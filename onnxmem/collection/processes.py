@@ -26,15 +26,17 @@ from onnxmem.safe_path import safe_path
 _START: Final = """\
 import sys
 sys.path[:] = sys.argv[2:]
-import signal
+import gc, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+gc.set_threshold(200_000)
 from onnxmem.collection import processes
 from onnxmem.collection.workers import serve
+gc.freeze()
 """
 """Isolated Python (-I) starts with the standard library and installed packages alone; the rest of
 the parent's path follows before the first import that needs it, in the parent's order, so that both
 import the same versions. An interrupt at the terminal reaches every process; the parent ends its
-children."""
+children. The garbage collector is set as ``onnxmem.cli`` sets that of a command."""
 
 _FORK_SERVER: Final = f"{_START}processes.fork_on_request(int(sys.argv[1]), serve)\n"
 _WORKER: Final = f"{_START}serve(processes.inherited(int(sys.argv[1])))\n"

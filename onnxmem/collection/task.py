@@ -5,21 +5,19 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from onnxmem import collection
 from onnxmem.analysis import Analysis
-from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Failure, Row
-from onnxmem.collecting import without_collection
 from onnxmem.collection.sources import is_remote, local_file
 from onnxmem.errors import EXIT_UNANALYSED
 from onnxmem.escaping import printable
 from onnxmem.faults import Fault, fault_of
 
 if TYPE_CHECKING:
-    from onnxmem.collection import Cache, Place
+    from onnxmem.collection.cache import Cache
+    from onnxmem.collection.places import Place
 
 Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
@@ -90,44 +88,71 @@ class Task:
         )
 
 
-@without_collection()
 def work(task: Task, analyse: Analyse = analyze) -> Outcome:
-    """Work a model out, or take what the cache has of it; a fault of any kind is its own alone."""
+    """Analyze a model, or take what the cache has of it; a fault of any kind is its own alone.
+
+    A page is never in the cache, nor is an outcome with faults: a runtime that failed, or was not
+    there, may be there next time.
+    """
     try:
         with local_file(task.location) as path:
-            return _kept(task, path, analyse)
+            entry = None if task.cache is None else _Entry.of(task, path, task.cache)
+            known = None if entry is None else entry.outcome(task)
+            if known is not None:
+                return known
+            analysis = analyse(path, **task.questions)
+            outcome = _outcome(task, replace(analysis, path=task.name))
+            if entry is not None and not outcome["faults"]:
+                entry.put(task, outcome)
+            return outcome
     except Exception as error:  # noqa: BLE001 - one that fails costs no other its row
         return task.failed(fault_of(error), error)
 
 
-def _kept(task: Task, path: str, analyse: Analyse) -> Outcome:
-    """What the cache has, or what is worked out and put there; a page is never in it.
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A model's entry in the cache."""
 
-    What is told of is not kept: a runtime that failed, or was not there, may be there next time.
-    """
-    if task.cache is None:
-        return _answered(task, path, analyse)
-    before = collection.stamp_of(path)
-    key = task.cache.key(path, {**task.questions, **_of_row(task)})
-    entry = None if task.render_page else task.cache.get(key)
-    # The text names the model and breaks its lines by the name.
-    if entry is not None and (task.render is None or entry["text_of"] == task.name):
+    cache: "Cache"
+    path: str
+    key: str
+    before: object
+    """The file's stamp when its key was computed."""
+
+    @classmethod
+    def of(cls, task: Task, path: str, cache: "Cache") -> Self:
+        before = _stamp_of(path)
+        return cls(cache, path, cache.key(path, {**task.questions, **_of_row(task)}), before)
+
+    def outcome(self, task: Task) -> Outcome | None:
+        """What the cache has of a task; ``None``: nothing, or not all of it."""
+        entry = None if task.render_page else self.cache.get(self.key)
+        # The text names the model and breaks its lines by the name.
+        if entry is None or (task.render is not None and entry["text_of"] != task.name):
+            return None
         row = {**entry["row"], "path": printable(task.name)}
         text = entry["text"] if task.render else None
         return Outcome(row=row, text=text, page=None, faults=[])
-    outcome = _answered(task, path, analyse)
-    if not outcome["faults"] and collection.stamp_of(path) == before:
-        text_of = None if outcome["text"] is None else task.name
-        task.cache.put(key, {"row": outcome["row"], "text": outcome["text"], "text_of": text_of})
-    return outcome
+
+    def put(self, task: Task, outcome: Outcome) -> None:
+        """Write the outcome, unless the file changed meanwhile."""
+        if _stamp_of(self.path) == self.before:
+            text, row = outcome["text"], outcome["row"]
+            text_of = None if text is None else task.name
+            self.cache.put(self.key, {"row": row, "text": text, "text_of": text_of})
 
 
-def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
-    analysis = analyse(path, **task.questions)
-    if path != task.name:
-        analysis = replace(analysis, path=task.name)
-    row = rows.row(analysis, with_layers=task.with_layers, with_peak_rows=task.with_peak_rows)
+def _stamp_of(path: str) -> object:
+    from onnxmem.collection.cache import stamp_of  # noqa: PLC0415 - most tasks have no cache
+
+    return stamp_of(path)
+
+
+def _outcome(task: Task, analysis: Analysis) -> Outcome:
+    row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
     if task.places:
+        from onnxmem.collection.places import verdicts_on  # noqa: PLC0415 - most name no device
+
         row["devices"] = [
             {
                 "name": printable(each.place.name),
@@ -136,7 +161,7 @@ def _answered(task: Task, path: str, analyse: Analyse) -> Outcome:
                 "bytes": each.num_bytes,
                 "verdict": each.verdict.value,
             }
-            for each in collection.verdicts_on(analysis.question, task.places)
+            for each in verdicts_on(analysis.request, task.places)
         ]
     return Outcome(
         row=_plain(row),

@@ -6,7 +6,6 @@ which task did it; here every worker has its own pipe and one task at a time.
 
 import contextlib
 import os
-import signal
 import sys
 import time
 from collections import deque
@@ -56,8 +55,6 @@ def run_in_workers(
 
 def serve(connection: Connection) -> None:
     """A worker's life: a task in, its outcome out, until there is none or the parent is gone."""
-    # An interrupt at the terminal reaches every process; the parent ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(EOFError, OSError):
         connection.send(None)
         while (task := connection.recv()) is not None:

@@ -34,7 +34,7 @@ def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...
     :raises ShapeError: a batch is not positive.
     """
     asked = tuple(batches)
-    rows, question = _rows_to(analysis, max(asked, default=1)), analysis.question
+    rows, question = _rows_to(analysis, max(asked, default=1)), analysis.request
     return tuple(
         _figures(batch, question.walk(batch, {}))
         if rows is None or not rows.speaks_of(rows.at_batch(batch))
@@ -45,7 +45,7 @@ def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...
 
 def _rows_to(analysis: Analysis, last: int) -> SymbolicTerms | None:
     """Rows that go as far as the last batch: the analysis's own, or others in the batch alone."""
-    known, question, batch = analysis.symbolic, analysis.question, analysis.settings.batch
+    known, question, batch = analysis.symbolic, analysis.request, analysis.settings.batch
     if isinstance(known, SymbolicTerms) and known.has_batch and last <= known.last[0]:
         return known
     if batch is None:

@@ -17,7 +17,7 @@ _NAMED: Final = ("optimizer", "precision", "loss")
 def assumptions(analysis: Analysis) -> Iterator[str]:
     """The batch, other dims, the training and the graph, in words; names are printable."""
     settings = analysis.settings
-    symbols = analysis.question.prepared.batch_symbols
+    symbols = analysis.request.prepared.batch_symbols
     if settings.train:
         yield "training"
         yield from (f"{name.replace('_', ' ')} {_said(value)}" for name, value in _recipe(analysis))
@@ -34,7 +34,7 @@ def assumptions(analysis: Analysis) -> Iterator[str]:
 
 def command(analysis: Analysis) -> str:
     """The command line that prints the same figures, without the folder of the model."""
-    settings = analysis.question.settings
+    settings = analysis.request.settings
     name = PurePath(analysis.path).name or analysis.path
     words = ["onnxmem", name]
     if settings.batch is not None:

@@ -81,7 +81,7 @@ def collected(
 
 
 def _sessions(analysis: Analysis) -> Sessions:
-    question, settings = analysis.question, analysis.question.settings
+    question, settings = analysis.request, analysis.request.settings
     bound = build(question.prepared, Request(settings.batch, settings.dims, settings.shapes))
     session = RuntimeQuestion(
         name=next(iter(settings.runtimes), "ort-cuda"),

@@ -9,9 +9,8 @@ from onnxmem.late import late
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import Course, KvCache, Part
-    from onnxmem.kv_cache.candidates import Recognised, find_cache
+    from onnxmem.kv_cache.finding import find_cache
     from onnxmem.kv_cache.holds import Holds
-    from onnxmem.kv_cache.recognising import recognise
     from onnxmem.kv_cache.steps import (
         NoContextError,
         Step,
@@ -27,11 +26,9 @@ __all__ = [
     "KvCache",
     "NoContextError",
     "Part",
-    "Recognised",
     "Step",
     "find_cache",
     "numbers_at",
-    "recognise",
     "refuse_bound",
     "settled",
     "with_zeros",
@@ -41,9 +38,8 @@ __getattr__ = late(
     __name__,
     {
         "onnxmem.kv_cache.cache": ("Course", "KvCache", "Part"),
-        "onnxmem.kv_cache.candidates": ("Recognised", "find_cache"),
+        "onnxmem.kv_cache.finding": ("find_cache",),
         "onnxmem.kv_cache.holds": ("Holds",),
-        "onnxmem.kv_cache.recognising": ("recognise",),
         "onnxmem.kv_cache.steps": (
             *("NoContextError", "Step", "numbers_at"),
             *("refuse_bound", "settled", "with_zeros"),

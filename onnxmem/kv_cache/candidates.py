@@ -2,26 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import onnx
 
-from onnxmem import kv_cache
-from onnxmem.findings import Finding
 from onnxmem.kv_cache.names import Label, label_of
 from onnxmem.kv_cache.operators import Flow, flows
 from onnxmem.model import Prepared
-
-if TYPE_CHECKING:
-    from onnxmem.kv_cache import KvCache
-
-
-@dataclass(frozen=True, slots=True)
-class Recognised:
-    """The cache, where there is one, and what was named like a cache and is none."""
-
-    cache: "KvCache | None"
-    remarks: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +20,7 @@ class Candidate:
     present: str | None
 
 
-def find_cache(prepared: Prepared) -> Recognised:
-    """Recognise the cache of a model; no dim need be bound."""
-    found = tuple(_candidates(prepared))
-    return kv_cache.recognise(prepared, found) if found else Recognised(None, ())
-
-
-def _candidates(prepared: Prepared) -> Iterator[Candidate]:
+def candidates(prepared: Prepared) -> Iterator[Candidate]:
     """Inputs that an operator takes as a cache, or that are named as one."""
     graph, columns = prepared.proto.graph, prepared.columns
     by_input: dict[str, Flow] = {}

@@ -18,7 +18,7 @@ import onnx
 from onnxmem.escaping import shortened
 from onnxmem.findings import Finding
 from onnxmem.kv_cache.cache import Course, KvCache, Part
-from onnxmem.kv_cache.candidates import Candidate, Recognised
+from onnxmem.kv_cache.candidates import Candidate
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.names import Label, label_of
 from onnxmem.kv_cache.operators import Flow
@@ -33,8 +33,10 @@ _NAMED: Final = "name and shape"
 _FEW: Final = 2
 
 
-def recognise(prepared: Prepared, candidates: Iterable[Candidate]) -> Recognised:
-    """Recognise the cache of a model among the inputs that may be it."""
+def recognise(
+    prepared: Prepared, candidates: Iterable[Candidate]
+) -> tuple[KvCache | None, tuple[Finding, ...]]:
+    """The cache of a model among the inputs that may be it, and what is only named like one."""
     graph = prepared.proto.graph
     outputs = {value.name: value for value in graph.output}
     parts: list[Part] = []
@@ -49,10 +51,10 @@ def recognise(prepared: Prepared, candidates: Iterable[Candidate]) -> Recognised
             remarks.append(Finding("no_cache", text))
     kept = _kept(parts)
     if not kept:
-        return Recognised(None, tuple(remarks))
+        return None, tuple(remarks)
     symbols, assumptions = symbols_of(graph, kept, prepared.batch_symbols)
     assumptions = (*assumptions, *_assumptions(graph, kept))
-    return Recognised(KvCache(kept, symbols, prepared, assumptions), tuple(remarks))
+    return KvCache(kept, symbols, prepared, assumptions), tuple(remarks)
 
 
 def _assumptions(graph: onnx.GraphProto, parts: tuple[Part, ...]) -> Iterator[str]:

@@ -6,7 +6,6 @@ from functools import cached_property
 
 import onnx
 
-from onnxmem.collecting import without_collection
 from onnxmem.findings import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_inputs
 from onnxmem.model.columns import Columns, columns_of
@@ -85,7 +84,6 @@ class BoundModel:
     findings: tuple[Finding, ...]
 
 
-@without_collection()
 def prepare(model: ModelFile) -> Prepared:
     """Write the local functions out and sort the nodes; nothing here depends on a batch.
 
@@ -109,7 +107,6 @@ def prepare(model: ModelFile) -> Prepared:
     return Prepared(proto, symbols, tuple(findings), columns, with_calls)
 
 
-@without_collection()
 def build(prepared: Prepared, request: Request) -> BoundModel:
     """Bind the dims, infer the shapes and read the records.
 

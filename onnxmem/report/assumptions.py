@@ -26,7 +26,7 @@ def model_facts(analysis: "Analysis") -> list[str]:
 def assumptions(analysis: "Analysis") -> list[str]:
     """The setting that all figures are of."""
     settings = analysis.settings
-    symbols = analysis.question.prepared.batch_symbols
+    symbols = analysis.request.prepared.batch_symbols
     training = ("training", *_recipe(settings.recipe))
     stands_in = f" ({', '.join(shortened(name) for name in sorted(symbols))})" if symbols else ""
     return [

@@ -31,7 +31,7 @@ def rows_section(analysis: "Analysis") -> list[str]:
     """
     terms = analysis.symbolic
     if isinstance(terms, NoRows):
-        has_dims = analysis.settings.dims.keys() - analysis.question.prepared.batch_symbols
+        has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
         return prose(f"{_TITLE}none: ", shortened(terms.reason)) if has_dims else []
     rows = terms.peaks.in_place_peak_rows
     if not rows or len(rows) == len(terms.symbols) == 1:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from onnxmem.analysis.analysis import guess_told
+from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, Verdict
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims

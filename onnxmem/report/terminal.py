@@ -5,7 +5,6 @@ Sums are printed as lines that add up to the byte, and every name from the model
 
 from typing import TYPE_CHECKING
 
-from onnxmem import report
 from onnxmem.escaping import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.budget import budget_section
@@ -49,14 +48,20 @@ def render(analysis: "Analysis") -> str:
 
 
 def _asked_sections(analysis: "Analysis") -> list[list[str]]:
-    """What most models have not, or most questions leave out."""
+    """What most models do not have, or most requests leave out: imported where it is written."""
     sections = []
     if analysis.kv_cache is not None:
-        sections += report.cache_sections(analysis.kv_cache)
+        from onnxmem.report.kv_cache import cache_sections  # noqa: PLC0415
+
+        sections += cache_sections(analysis.kv_cache)
     if analysis.runtimes or analysis.measured is not None:
-        sections += report.runtime_sections(analysis)
+        from onnxmem.report.runtime import runtime_sections  # noqa: PLC0415
+
+        sections += runtime_sections(analysis)
     if analysis.training is not None:
-        sections += report.training_sections(analysis)
+        from onnxmem.report.training import training_sections  # noqa: PLC0415
+
+        sections += training_sections(analysis)
     return sections
 
 

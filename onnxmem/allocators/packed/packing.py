@@ -32,7 +32,6 @@ from onnxmem.allocators.packed.placements import (
     place_in_time,
 )
 from onnxmem.allocators.packed.tiers import place_in_tiers
-from onnxmem.collecting import without_collection
 from onnxmem.program import OutOfMemoryError, Program, Sizes
 from onnxmem.program.program import IntColumn
 
@@ -183,7 +182,6 @@ def _moments(program: Program) -> tuple[IntColumn, IntColumn]:
     return program.spans_over(steps + num_before, len(program.steps) + num_more)
 
 
-@without_collection()
 def pack_blocks(blocks: Blocks) -> tuple[int, Sequence[int], int]:
     """The size of an arena that holds the blocks, their offsets, and the lower bound of the size.
 

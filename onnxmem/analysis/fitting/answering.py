@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.analysis.analysis import dims_line, guess_told
+from onnxmem.analysis.coverage import dims_line, guess_told
 from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import Fleet, Held, combined, held_by
 from onnxmem.analysis.fitting.lines import StepDemands
@@ -259,7 +259,7 @@ class Holdings:
         return [_with_dim(question, name, number) for question in self.questions]
 
     def _number(self, question: Question) -> int | None:
-        binding = question.terms().bound.binding
+        binding = question.results.bound.binding
         name = self.setup.dim
         if name is None:
             return binding.batch
@@ -288,7 +288,7 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
         asked=Row(number or 1, held.total_bytes, verdict),
         has_number=number is not None,
         standing=standing,
-        dims=questions[0].terms().bound.binding.dims,
+        dims=questions[0].results.bound.binding.dims,
         reach=reach,
         limiting=_limiting(holdings, reach),
         power_of_two=_power(search, reach, doubts),
@@ -320,7 +320,7 @@ def _doubts(
     found: list[Finding] = []
     doubts: list[Doubt] = []
     for question in questions:
-        terms = question.terms()
+        terms = question.results
         findings = (*question.findings(terms), *held.findings)
         found += findings
         told = tuple(each for each in findings if each.code != UNBOUND)

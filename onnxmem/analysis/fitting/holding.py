@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
 from onnxmem.analysis.fitting.verdicts import Demand
-from onnxmem.analysis.request import Question, ask, batchnorm_range
+from onnxmem.analysis.request import Question, ask
 from onnxmem.analysis.stages import Terms
 from onnxmem.errors import OnnxmemError
 from onnxmem.findings import Finding
@@ -165,7 +165,7 @@ def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) 
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
-    terms = question.terms()
+    terms = question.results
     if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         held = _session(question, terms, basis, sessions or Sessions())
     else:
@@ -217,7 +217,7 @@ def _range_bytes(terms: Terms) -> int:
     """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
     if terms.training is None or not terms.training.batchnorms.unknown:
         return 0
-    peaks = batchnorm_range(terms)
+    peaks = terms.training_range
     return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
 
 

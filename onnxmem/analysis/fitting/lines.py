@@ -52,7 +52,7 @@ class StepDemands:
                 return None
             for batch in batches:
                 if batch not in walked:
-                    walked[batch] = question.at(batch).terms()
+                    walked[batch] = question.at(batch).results
             found = cls._through(question, [(batch, walked[batch]) for batch in batches])
             if found is not None:
                 return found

@@ -110,7 +110,7 @@ class Sessions:
             walked = []
             for batch in batches:
                 asked = question.at(batch)
-                terms = asked.terms()
+                terms = asked.results
                 if not terms.is_whole:
                     return None
                 walked.append((batch, terms, self._opened(asked, terms, runtime)))

@@ -13,7 +13,7 @@ from typing import Final
 from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, Setup, Verdict, standing_of
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.analysis.request import Question
-from onnxmem.analysis.stages import Terms, sum_bytes
+from onnxmem.analysis.stages import Terms, sum_bytes, terms_of
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
@@ -73,7 +73,8 @@ class Subject:
 
         :raises OnnxmemError: the dims do not fit the model.
         """
-        terms = self.question.terms()
+        # Not the request's own results: of a large graph, many subjects would keep many copies.
+        terms = terms_of(self.question.prepared, self.question.settings)
         return _in_half(terms) if self.has_half_floats else terms
 
 
@@ -98,7 +99,7 @@ def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
         return Verdict.FITS if num_bytes <= limit_bytes else Verdict.OVER
     setup = Setup(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
     try:
-        return standing_of((subject.question,), setup).verdict(limit_bytes)
+        return standing_of((replace(subject.question),), setup).verdict(limit_bytes)
     except OnnxmemError:
         return Verdict.UNKNOWN
 
@@ -134,7 +135,7 @@ def _device(subject: Subject) -> int | None:
 def _session(subject: Subject, runtime: str) -> int | None:
     """What a session takes, opened with the subject's options; its optimiser is emulated."""
     question, options = subject.question, subject.options
-    asked, terms = question.settings, question.terms()
+    asked, terms = question.settings, terms_of(question.prepared, question.settings)
     model = ModelAt(question.source, question.prepared, terms.bound)
     opened = RuntimeQuestion(
         name=runtime, options=options, asks_onnxruntime=False, cpu=asked.cpu, values=asked.values

@@ -55,7 +55,7 @@ def _compared(analysis: Analysis, budget: Budget, basis: Basis) -> Known:
     """A figure as every verdict compares it."""
     setup = Setup(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:
-        standing = standing_of((analysis.question,), setup)
+        standing = standing_of((analysis.request,), setup)
     except NoFigureError as fault:
         return Known(None, doubt=str(fault))
     told = "; ".join(each.message for each in standing.doubts)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.json_row import Row as JsonRow
 from onnxmem.analysis.json_row import recipe_row, verdict_row
 from onnxmem.analysis.layers import layers as node_layers
 from onnxmem.analysis.saved_json import Saved
@@ -140,8 +141,12 @@ def snapshot(analysis: Analysis) -> Snapshot:
         ),
         step="" if step is None else _step(recipe_row(step.recipe)),
         findings=analysis.findings,
-        verdict=_saved_verdict(Saved("", "verdict", verdict_row(analysis) or {})),
+        verdict=_saved_verdict(Saved("", "verdict", _verdict(analysis) or {})),
     )
+
+
+def _verdict(analysis: Analysis) -> JsonRow | None:
+    return verdict_row(analysis.fit, analysis.settings.budget_bytes, analysis.findings)
 
 
 def saved_snapshot(row: Saved) -> Snapshot:

@@ -73,7 +73,7 @@ def inquire(message: OutOfMemory, question: Question) -> Inquest:
 
     :raises OnnxmemError: the dims do not fit the model.
     """
-    terms = question.terms()
+    terms = question.results
     batch = terms.bound.binding.batch
     graphs = dict(_graphs(question, message))
     found = () if message.sizes is None else tuple(_suspects(question, graphs, message))
@@ -139,7 +139,7 @@ def _verdict(
 
 def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:
     """The file's graph, and the session's where onnxruntime wrote the message."""
-    yield "file", question.terms().bound.graph
+    yield "file", question.results.bound.graph
     if message.program == "onnxruntime":
         try:
             yield "session", _sessions(question).graph(SessionOptions()).graph
@@ -148,7 +148,7 @@ def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Gra
 
 
 def _sessions(question: Question) -> Sessions:
-    model = ModelAt(question.source, question.prepared, question.terms().bound)
+    model = ModelAt(question.source, question.prepared, question.results.bound)
     asked = RuntimeQuestion(
         asks_onnxruntime=False, cpu=question.settings.cpu, values=question.settings.values
     )
@@ -166,7 +166,7 @@ def _pattern_block(question: Question) -> int | None:
 def _suspects(
     question: Question, graphs: Mapping[str, Graph], message: OutOfMemory
 ) -> Iterator[Suspect]:
-    batch = question.terms().bound.binding.batch
+    batch = question.results.bound.binding.batch
     for name, graph in graphs.items():
         beside = None if batch is None else _beside(question, message, name, batch + 1)
         yield from _in_graph(name, graph, beside, batch, message)
@@ -260,8 +260,8 @@ def _shape_at(
 
 def _in_step(question: Question, sizes: Sizes, batch: int | None) -> Iterator[Suspect]:
     """Allocations of the training step, at the batch asked about and on their lines."""
-    one = question.terms().training
-    two = None if batch is None else question.at(batch + 1).terms().training
+    one = question.results.training
+    two = None if batch is None else question.at(batch + 1).results.training
     blocks = () if one is None else one.trace.blocks
     beside = () if two is None else two.trace.blocks
     for place, block in enumerate(blocks):

@@ -99,7 +99,7 @@ def contexts_of(questions: Sequence[Question], setup: Setup, asked: Sequence[int
     if any(question.cache and question.cache.shared for question in questions):
         remarks.append(_APART)
     longest = {step: search.longest(base, setup, step) for step, base in bases.items()}
-    batch = questions[0].terms().bound.binding.batch
+    batch = questions[0].results.bound.binding.batch
     rows = (
         ContextRow(
             context,

@@ -54,7 +54,7 @@ def rank(
     :raises OnnxmemError: a model cannot be worked out.
     """
     asked = questions[0].settings
-    work = work_of(questions[0].terms())
+    work = work_of(questions[0].results)
     found: dict[tuple[Basis, str | None], Standing] = {}
     ranked = []
     for device in devices:

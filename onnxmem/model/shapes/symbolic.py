@@ -107,21 +107,28 @@ def _part(
     return part
 
 
+def _keep_off_stderr(*names: str) -> None:
+    """Give loggers a handler that writes nothing, unless the program has set up logging.
+
+    Python writes the warnings of a logger without any handler to stderr.
+    """
+    logging = importlib.import_module("logging")
+    for logger in map(logging.getLogger, names):
+        if not logger.hasHandlers():
+            logger.addHandler(logging.NullHandler())
+
+
 def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
     """Every open tensor whose dims the library finds to be numbers."""
     ir = importlib.import_module("onnx_ir")
     library = importlib.import_module("onnx_shape_inference")
-    logging = importlib.import_module("logging")
-    level = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
+    _keep_off_stderr("onnx_ir", "onnx_shape_inference")
     try:
         graph = library.infer_symbolic_shapes(
             ir.from_proto(model), warn_on_missing=False, adopt_declared_symbols=False
         ).graph
     except Exception:  # noqa: BLE001 - a fault of its own costs its results alone
         return {}
-    finally:
-        logging.disable(level)
     found = {}
     known = {value.name for value in model.graph.value_info if is_complete(value.type)}
     for value in (output for node in graph for output in node.outputs):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting import Reach
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
@@ -181,13 +181,13 @@ def _batches(analysis: Analysis, asked: int) -> Sequence[int]:
 
 def _stop(analysis: Analysis, batch: int) -> Stop | None:
     """The figures at a batch; ``None`` where the model cannot have it."""
-    question = analysis.question.at(batch)
+    question = analysis.request.at(batch)
     settings = replace(question.settings, measure=None, budget_bytes=None)
     if analysis.measurement is not None:
         # What was fed to the run decides what a runtime is taken to do: elsewhere it is not known.
         settings = replace(settings, runtimes=())
     try:
-        found = analysis.again(replace(question, settings=settings))
+        found = analysis_of(replace(question, settings=settings))
     except OnnxmemError:
         return None
     if not found.follows_batch or found.settings.batch != batch:
@@ -202,7 +202,7 @@ def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
         f"{VERDICT}.{placed.place.name}": verdict_text(
             placed.verdict, placed.num_bytes, placed.place.limit_bytes
         )
-        for placed in verdicts_on(analysis.question, places_shown(budget_bytes))
+        for placed in verdicts_on(analysis.request, places_shown(budget_bytes))
     }
     return replace(found, texts={**found.texts, **words})
 

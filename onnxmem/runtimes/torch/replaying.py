@@ -6,7 +6,6 @@ from itertools import count
 from typing import Final, Self
 
 from onnxmem.allocators.caching import CachingAllocator, OutOfMemoryError
-from onnxmem.collecting import without_collection
 from onnxmem.runtimes.torch.settings import TorchSettings
 from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
@@ -18,7 +17,6 @@ MOST_STEPS: Final = 8
 finds them cut, and most are steady from there on."""
 
 
-@without_collection()
 def replay(
     setup_events: Iterable[Event],
     step_events: Iterable[Event],

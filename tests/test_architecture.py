@@ -1,0 +1,69 @@
+"""What holds of the package as a whole: who imports whom, and what it leaves to its caller."""
+
+import ast
+import gc
+import traceback
+from pathlib import Path
+
+import grimp
+import networkx as nx
+import onnx
+import pytest
+from graphs import model_of
+
+import onnxmem
+from onnxmem.cli import main
+from onnxmem.model import Graph
+from onnxmem.recipe import Recipe
+from onnxmem.runtimes.torch import TrainingMemory, training_memory
+
+PACKAGE = Path(onnxmem.__file__).parent
+OWN_PROCESSES = ("children", "cli", "measure")
+"""Packages whose code runs in a process of onnxmem's own, or starts one."""
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports for type checking count: a reader follows them too."""
+    found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
+    imports = nx.DiGraph(
+        (importer, imported)
+        for importer in found.modules
+        for imported in found.find_modules_directly_imported_by(importer)
+    )
+    cycles = [sorted(each) for each in nx.strongly_connected_components(imports) if len(each) > 1]
+    assert cycles == []
+
+
+def test_the_library_leaves_the_garbage_collector_to_its_caller() -> None:
+    importers = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import) and any(each.name == "gc" for each in node.names)
+        if path.relative_to(PACKAGE).parts[0] not in OWN_PROCESSES
+    }
+    assert importers == set()
+
+
+def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
+    before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
+    onnxmem.analyze(model_of("agraph (float[n,3] x) => (y) { y = Relu(x) }"), train=False).to_dict()
+    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+def test_few_frames_lie_between_a_command_and_its_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "agraph (float[n,3] x) => (float[n,7] y) <float[3,7] w> { y = MatMul(x, w) }"
+    onnx.save(model_of(text), tmp_path / "net.onnx")
+    depths: list[int] = []
+
+    def walked(graph: Graph, recipe: Recipe) -> TrainingMemory:
+        names = [frame.name for frame in traceback.extract_stack()[:-1]]
+        depths.append(len(names) - names.index("main") - 1)
+        return training_memory(graph, recipe)
+
+    monkeypatch.setattr("onnxmem.runtimes.torch.training_memory", walked)
+    assert main([str(tmp_path / "net.onnx"), "--train"]) == 0
+    assert capsys.readouterr().out
+    assert depths[0] <= 8
