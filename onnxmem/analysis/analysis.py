@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.answering import Answer
     from onnxmem.analysis.request import Question
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
-    from onnxmem.analysis.scaling.capacity import BatchLaw
     from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
+    from onnxmem.program import Affine
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
@@ -74,9 +74,9 @@ class Analysis:
     """What PyTorch's allocator on CUDA makes of the training step."""
     rules_of_thumb: "RulesOfThumb"
     compute: "Compute"
-    batch_law: "BatchLaw | None"
+    batch_law: "Affine | None"
     """Of ``total_bytes``."""
-    training_law: "BatchLaw | None"
+    training_law: "Affine | None"
     """Of the training peak."""
     rule_max_batch: int | None
     """The batch that the usual formula gives: budget / 4 / (tensor elements + parameters)."""

@@ -1,18 +1,22 @@
 """What is allocated and released when, how large it is, and what follows: the one currency.
 
 A runtime makes a ``Program``, the tensors' shapes give its ``Sizes``, and ``replay`` makes a
-``Replay`` of both, from which every figure, chart and explanation is read. Begin reading with ``program``.
+``Replay`` of both, from which every figure, chart and explanation is read. Begin reading with
+``program``.
 """
 
 from onnxmem.program.program import Allocation, Category, Program, ProgramBuilder
 from onnxmem.program.replay import (
     MAX_ITERATIONS,
     Allocator,
+    Moment,
     OutOfMemoryError,
     Peak,
     Replay,
     Reserved,
+    affine_sizes,
     replay,
+    serve,
 )
 from onnxmem.program.sizes import Affine, Sizes
 
@@ -22,6 +26,7 @@ __all__ = [
     "Allocation",
     "Allocator",
     "Category",
+    "Moment",
     "OutOfMemoryError",
     "Peak",
     "Program",
@@ -29,5 +34,7 @@ __all__ = [
     "Replay",
     "Reserved",
     "Sizes",
+    "affine_sizes",
     "replay",
+    "serve",
 ]

@@ -85,7 +85,12 @@ class Sizes:
         (first, one), (last, other) = points[0], points[-1]
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
-        slope, rest = np.divmod(other.fixed_bytes - one.fixed_bytes, last - first)
+        # Columns of Python's whole numbers have no divmod.
+        change, apart = other.fixed_bytes - one.fixed_bytes, last - first
+        slope, rest = (
+            change // apart,
+            change % apart,
+        )
         found = cls(one.fixed_bytes - slope * first, slope, None, first, last)
         if rest.any() or (slope < 0).any() or (found.fixed_bytes < 0).any():
             return None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def step_rows(training: "TrainingMemory") -> list[str]:
     """A row of blocks on one scale, and under each phase its name as far as there is room."""
-    timeline = step_timeline(training.trace)
+    timeline = step_timeline(training.replay)
     sums = timeline.sums
     if len(sums) < FEWEST:
         return []
