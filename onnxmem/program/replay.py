@@ -170,21 +170,21 @@ class Replay:
         return {category: size for category, size in found.items() if size}
 
     def moments(self, *, begin_phases: bool = False) -> Iterator[Moment]:
-        """The first moment of most bytes alive in each node's consecutive events.
+        """The first moment of most bytes alive in each node's consecutive events, phase by phase.
 
-        What is alive when a node begins counts as the node's. With ``begin_phases`` it does not:
-        each phase then has a first moment of its own, in which that counts, and which the setup
-        comes before.
+        What is alive when a node begins counts too, and the setup is a part of the first phase.
+        With ``begin_phases`` it counts in a first moment of each phase alone, which is there also
+        if nothing happens in the phase; the setup comes before the first one.
         """
         live = np.concatenate(([0], self.live_bytes))
-        first = self.program.num_setup_events if begin_phases else 0
+        begun = self.program.num_setup_events if begin_phases else 0
         for phase, events in self.program.phase_ranges.items():
-            start = max(events.start, first)
+            start = max(events.start, begun)
             stretches = self._stretches(start, events.stop)
             if begin_phases:
-                begins = stretches[0] if stretches and not stretches[0][2] else (start, start, "")
-                after = stretches[1:] if stretches[:1] == [begins] else stretches
-                stretches = [begins, *((at + 1, to, node) for at, to, node in after)]
+                if not stretches or stretches[0][2]:
+                    stretches.insert(0, (start, start, ""))
+                stretches[1:] = [(at + 1, to, node) for at, to, node in stretches[1:]]
             for at, to, node in stretches:
                 yield Moment(phase, node, at + int(live[at : to + 1].argmax()))
 

@@ -86,11 +86,8 @@ class Sizes:
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
         # Columns of Python's whole numbers have no divmod.
-        change, apart = other.fixed_bytes - one.fixed_bytes, last - first
-        slope, rest = (
-            change // apart,
-            change % apart,
-        )
+        change = other.fixed_bytes - one.fixed_bytes
+        slope, rest = change // (last - first), change % (last - first)
         found = cls(one.fixed_bytes - slope * first, slope, None, first, last)
         if rest.any() or (slope < 0).any() or (found.fixed_bytes < 0).any():
             return None

@@ -86,8 +86,9 @@ class Limits:
             # Without affine sizes the law is sought from one sample on.
             self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
             return _Growth(rows)
-        self._note(rows, walked | {rows.asked[0]: self._terms})
-        return _Growth(rows, _affine_step(walked | {rows.asked[0]: self._terms}))
+        walked[rows.asked[0]] = self._terms
+        self._note(rows, walked)
+        return _Growth(rows, _affine_step(walked))
 
     def _note(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> None:
         """Take the figures of batches that were walked, where the rows hold."""
