@@ -268,7 +268,7 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
     nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(["x", *names, "y"]))
     law = analyze(graph_of(nodes)).batch_law
     assert law is not None
-    assert (law.fixed_bytes, law.bytes_per_sample) == (0, 84)
+    assert (law.fixed_bytes, law.slope_bytes) == (0, 84)
 
 
 @pytest.mark.usefixtures("of_any_size")

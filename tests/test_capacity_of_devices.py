@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from allocator_events import replayed
 from graphs import model_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +13,13 @@ from models_on_disk import CONVNET
 from onnxmem import program
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.allocators.caching.allocator import OutOfMemoryError
 from onnxmem.analysis.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
 from onnxmem.analysis.fitting.answering import Holdings
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import Demand
+from onnxmem.program import OutOfMemoryError
 from onnxmem.runtimes import assumed
-from onnxmem.runtimes.torch import TorchSettings, replay
+from onnxmem.runtimes.torch import TorchSettings
 from onnxmem.settings import Settings
 
 MIB = 2**20
@@ -29,23 +30,23 @@ EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
 def test_cached_segments_go_back_where_the_device_is_full() -> None:
     """A free segment of 24 MiB is too small for 30, and both are more than there is."""
     allocator = CachingAllocator(BARE.allocator, capacity_bytes=50 * MIB)
-    allocator.allocate(0, 23 * MIB)
+    allocator.malloc(0, 23 * MIB)
     allocator.free(0)
-    allocator.allocate(1, 29 * MIB)
+    allocator.malloc(1, 29 * MIB)
     assert (allocator.reserved_bytes, allocator.num_retries) == (30 * MIB, 1)
     assert allocator.reserved_peak_bytes == 30 * MIB
     with pytest.raises(OutOfMemoryError):
-        allocator.allocate(2, 21 * MIB)
+        allocator.malloc(2, 21 * MIB)
 
 
 def test_a_segment_that_is_in_use_in_part_stays() -> None:
     allocator = CachingAllocator(BARE.allocator, capacity_bytes=70 * MIB)
     for number, size in enumerate((37, 3, 5)):
-        allocator.allocate(number, size * MIB)
+        allocator.malloc(number, size * MIB)
     allocator.free(0)
     allocator.free(1)
     # 38 MiB go back; 20 MiB hold the 5, and 15 of them are free but no segment of their own.
-    allocator.allocate(3, 49 * MIB)
+    allocator.malloc(3, 49 * MIB)
     assert allocator.reserved_bytes == (20 + 50) * MIB
 
 
@@ -53,13 +54,13 @@ def test_large_blocks_that_are_never_split_go_back_first_as_many_as_are_needed()
     config = CachingConfig(max_split_bytes=30 * MIB)
     allocator = CachingAllocator(config, capacity_bytes=200 * MIB)
     for number, size in enumerate((40, 50, 60)):
-        allocator.allocate(number, size * MIB)
+        allocator.malloc(number, size * MIB)
     for number in range(3):
         allocator.free(number)
     # 60 and 50 are enough for 110; the 40 stay.
-    allocator.allocate(3, 110 * MIB)
+    allocator.malloc(3, 110 * MIB)
     assert (allocator.reserved_bytes, allocator.num_retries) == (150 * MIB, 0)
-    allocator.allocate(4, 50 * MIB)
+    allocator.malloc(4, 50 * MIB)
     assert (allocator.reserved_bytes, allocator.num_retries) == (200 * MIB, 0)
 
 
@@ -67,29 +68,29 @@ def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
     config = CachingConfig(max_split_bytes=30 * MIB)
     allocator = CachingAllocator(config, capacity_bytes=130 * MIB)
     for number, size in enumerate((40, 90)):
-        allocator.allocate(number, size * MIB)
+        allocator.malloc(number, size * MIB)
     for number in range(2):
         allocator.free(number)
     # 90 are 50 more than 40 and more: too large to be taken, so that they are given back.
-    allocator.allocate(2, 60 * MIB)
+    allocator.malloc(2, 60 * MIB)
     assert allocator.reserved_bytes == (40 + 60) * MIB
 
 
 def test_pages_of_an_expandable_segment_go_back_and_leave_a_gap() -> None:
     allocator = CachingAllocator(EXPANDABLE.allocator, capacity_bytes=120 * MIB)
     for number, size in enumerate((40, 40, 20)):
-        allocator.allocate(number, size * MIB)
+        allocator.malloc(number, size * MIB)
     allocator.free(1)
     # 40 MiB between two blocks are unmapped; 60 do not fit there, so they lie above.
-    allocator.allocate(3, 60 * MIB)
+    allocator.malloc(3, 60 * MIB)
     assert (allocator.reserved_bytes, allocator.num_retries) == (120 * MIB, 1)
     allocator.free(0)
     allocator.free(3)
     # The gap and what is free below it have room for 80: all free pages go back, and 80 are mapped.
-    allocator.allocate(4, 80 * MIB)
+    allocator.malloc(4, 80 * MIB)
     assert (allocator.reserved_bytes, allocator.num_retries) == ((20 + 80) * MIB, 2)
     with pytest.raises(OutOfMemoryError):
-        allocator.allocate(5, 41 * MIB)
+        allocator.malloc(5, 41 * MIB)
 
 
 SIZES = st.integers(1, 60 * MIB)
@@ -106,7 +107,7 @@ def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
     alive: list[int] = []
     for number, (size, frees) in enumerate(requests):
         try:
-            allocator.allocate(number, size)
+            allocator.malloc(number, size)
         except OutOfMemoryError:
             # It gives up only where what is in use leaves no room, after all has gone back.
             assert allocator.num_retries
@@ -130,17 +131,10 @@ def test_a_device_that_is_large_enough_makes_no_difference(
         alive.append((number, -size))
         if frees:
             events.append(alive.pop(0))
-    free = replay([], events, settings=BARE)
-    tight = replay([], events, settings=BARE, capacity_bytes=free.reserved_peak_bytes)
+    free = replayed([], events, BARE)
+    tight = replayed([], events, BARE, capacity_bytes=free.reserved_peak_bytes)
     assert tight == free
     assert not tight.is_out_of_memory
-
-
-def test_a_step_that_fails_says_so() -> None:
-    found = replay([(0, 23 * MIB)], [(1, 31 * MIB)], settings=BARE, capacity_bytes=50 * MIB)
-    assert found.is_out_of_memory
-    assert found.reserved_by_step_bytes == ()
-    assert replay([(0, 61 * MIB)], [], settings=BARE, capacity_bytes=50 * MIB).is_out_of_memory
 
 
 def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> None:

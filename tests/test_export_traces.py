@@ -203,7 +203,7 @@ def test_the_snapshot_of_a_step_is_that_of_the_allocator(expandable_segments: bo
     workspace_bytes = torch.cublas_workspace_bytes + torch.cudnn_workspace_bytes
     assert peak_bytes(snapshot) == training.peak_bytes + workspace_bytes
     reserved = sum(segment["total_size"] for segment in snapshot["segments"])
-    assert reserved == torch.reserved_by_step_bytes[0]
+    assert reserved == torch.reserved.by_iteration_bytes[0]
 
 
 def test_a_snapshot_leaves_out_what_is_unknown() -> None:

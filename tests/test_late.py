@@ -44,7 +44,7 @@ NOT_NEEDED = (
     "onnxmem.report.charts.series",
     "onnxmem.report.kv_cache",
     "onnxmem.report.training",
-    "onnxmem.runtimes.torch.torch_memory",
+    "onnxmem.runtimes.torch.cuda",
     "onnxmem.runtimes.torch.memory",
     "hashlib",
     "logging",

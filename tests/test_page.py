@@ -339,9 +339,9 @@ def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.Monk
     law = analysis.batch_law
     assert law is not None
     assert held["figures"]["total_bytes"]["laws"] == [
-        [1, law.largest_batch, law.fixed_bytes, law.bytes_per_sample]
+        [1, law.last, law.fixed_bytes, law.slope_bytes]
     ]
-    assert held["last"] == law.largest_batch
+    assert held["last"] == law.last
 
 
 def _summed(deltas: list[int]) -> list[int]:

@@ -313,7 +313,7 @@ def test_a_model_that_follows_has_the_law_of_a_symbolic_one() -> None:
     law = onnxmem.analyze(model_of(MODEL)).batch_law
     assert law is not None
     # x 6 and, live at once, m 4 and n 6 of 4 B each: in place, the views take nothing
-    assert (law.fixed_bytes, law.bytes_per_sample) == (96 + 96 + 24 + 16 + 24, 4 * (6 + 4 + 6))
+    assert (law.fixed_bytes, law.slope_bytes) == (96 + 96 + 24 + 16 + 24, 4 * (6 + 4 + 6))
 
 
 # What cannot follow

@@ -36,7 +36,7 @@ def test_timelines_reach_run_and_train(name: str, optimizer: str) -> None:
     assert max(run.sums) == found.total_bytes
     assert len(run.labels) == len(found.graph.nodes)
     assert found.training is not None
-    step = step_timeline(found.training.trace)
+    step = step_timeline(found.training.replay)
     assert max(step.sums) == found.training.peak_bytes
     assert step.peak_step == step.sums.index(max(step.sums))
     assert [mark.name for mark in step.marks] == ["forward", "backward", "optimizer"]
@@ -51,10 +51,10 @@ def test_timelines_reach_run_and_train(name: str, optimizer: str) -> None:
 def test_each_kind_has_its_bytes_at_the_peak() -> None:
     found = analysis(train=True, batch=3).training
     assert found is not None
-    step = step_timeline(found.trace)
+    step = step_timeline(found.replay)
     assert step.peak_step is not None
     held = {each.name: each.values[step.peak_step] for each in step.series}
-    kinds = found.live_by_kind()
+    kinds = found.live_by_category()
     assert held["weights"] == kinds["weights"]  # type: ignore[index]
     assert held["optimizer state"] == kinds["optimizer state"]  # type: ignore[index]
     assert held["saved for backward"] + held["activations"] == kinds["activations"]  # type: ignore[index]
@@ -64,7 +64,7 @@ def test_each_kind_has_its_bytes_at_the_peak() -> None:
 def test_a_kind_that_is_never_there_is_no_series() -> None:
     found = analysis(train=True, optimizer="sgd").training
     assert found is not None
-    assert "optimizer state" not in {each.name for each in step_timeline(found.trace).series}
+    assert "optimizer state" not in {each.name for each in step_timeline(found.replay).series}
 
 
 def test_a_tensor_of_unknown_size_counts_nothing() -> None:

@@ -63,7 +63,7 @@ def assert_law_is_walked(analysis: onnxmem.Analysis) -> None:
     totals = [analysis.at(batch=batch).total_bytes for batch in BATCHES]
     law = analysis.batch_law
     if law is not None:
-        assert [law.bytes_at(batch) for batch in BATCHES] == totals
+        assert [law.at(batch) for batch in BATCHES] == totals
     else:
         assert None not in totals
         slope, rest = divmod((totals[-1] or 0) - (totals[0] or 0), 127)

@@ -1,14 +1,13 @@
 """PyTorch's caching allocator, worked by hand from the rules of CUDACachingAllocator.cpp."""
 
-import time
 from dataclasses import replace
 
 import pytest
+from allocator_events import Event, run
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.allocators.caching.rounding import rounded_bytes, segment_bytes
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings, replay
-from onnxmem.runtimes.torch.replaying import Event, run
+from onnxmem.runtimes.torch import TorchSettings
 
 KIB = 2**10
 MIB = 2**20
@@ -190,90 +189,8 @@ def test_the_end_grows_from_what_was_freed_below_it() -> None:
     assert after(*made, settings=EXPANDABLE).reserved_bytes == 60 * MIB
 
 
-def test_zero_bytes_take_no_block() -> None:
-    allocator = CachingAllocator(BARE.allocator)
-    allocator.allocate(0, 0)
-    run(allocator, [(0, 0)])
-    assert allocator.reserved_bytes == 0
-
-
 def test_a_block_is_allocated_once_and_freed_once() -> None:
     with pytest.raises(ValueError, match="block 5 is allocated twice"):
         after((5, 3), (5, 3))
     with pytest.raises(ValueError, match="block 5 is freed and was not allocated"):
         after((5, 3), (5, -3), (5, -3))
-
-
-def test_a_run_allocates_the_setup_once_and_frees_what_a_step_leaves() -> None:
-    setup = [(0, 11 * MIB)]
-    step = [(1, 23 * MIB), (2, 5 * MIB), (1, -23 * MIB)]
-    found = replay(setup, step, steps=3, settings=BARE)
-    assert found == TorchMemory(
-        asked_peak_bytes=(11 + 23 + 5) * MIB,
-        allocated_peak_bytes=(12 + 24 + 5) * MIB,
-        reserved_peak_bytes=(12 + 24 + 20) * MIB,
-        allocated_end_bytes=(12 + 5) * MIB,
-        inactive_split_end_bytes=15 * MIB,
-        num_segments=3,
-        reserved_by_step_bytes=(56 * MIB,) * 2,
-        cublas_workspace_bytes=0,
-        cudnn_workspace_bytes=0,
-        context_bytes=0,
-    )
-    assert found.fragmentation_bytes == 15 * MIB
-    assert found.is_steady
-
-
-def test_fragmentation_is_what_was_reserved_and_never_given_out_at_once() -> None:
-    # The small block's segment comes last, when the large one is free again.
-    step = [(1, 23 * MIB), (1, -23 * MIB), (2, MIB // 2)]
-    found = replay([], step, settings=BARE)
-    assert (found.reserved_peak_bytes, found.allocated_peak_bytes) == (26 * MIB, 24 * MIB)
-    assert found.fragmentation_bytes == 2 * MIB
-
-
-def test_later_steps_can_need_more_than_the_first() -> None:
-    # First 17 MiB fit above the 3 in a segment of 20, beside one of 18. From the second step on
-    # the 3 MiB are cut from the 18 as the better fit, and the 18 take the 20.
-    step = [(1, 3 * MIB), (2, 18 * MIB), (3, 17 * MIB)]
-    found = replay([], step, steps=4, settings=BARE)
-    assert found.reserved_by_step_bytes == (38 * MIB, 56 * MIB, 56 * MIB, 56 * MIB)
-    assert found.is_steady
-    assert replay([], step, settings=EXPANDABLE).reserved_by_step_bytes == (40 * MIB,) * 2
-
-
-def test_a_step_that_frees_a_block_of_setup_leaves_one_in_its_place() -> None:
-    # Gradients that live through the forward pass: freed before the backward pass makes new ones.
-    setup = [(0, 11 * MIB), (1, 23 * MIB), (2, 37 * MIB)]
-    step = [(3, 5 * MIB), (1, -1), (2, -1), (4, 37 * MIB), (5, 23 * MIB)]
-    found = replay(setup, step, steps=3, settings=BARE)
-    assert found.asked_peak_bytes == (11 + 23 + 37 + 5) * MIB
-    assert found.reserved_by_step_bytes == ((12 + 24 + 38 + 20) * MIB,) * 2
-    with pytest.raises(ValueError, match="block 1 is freed and was not allocated"):
-        replay(setup, step[:-1], steps=2, settings=BARE)
-
-
-def test_one_step_is_not_known_to_be_steady() -> None:
-    assert not replay([], [(0, 3)], steps=1, settings=BARE).is_steady
-
-
-def test_workspaces_are_taken_from_the_allocator_and_the_context_is_not() -> None:
-    settings = TorchSettings(cudnn_workspace_bytes=31 * MIB, context_bytes=401 * MIB)
-    found = replay([], [], settings=settings)
-    assert found.cublas_workspace_bytes == 2 * 8_519_680
-    assert found.allocated_peak_bytes == 2 * 8_519_680 + 32 * MIB
-    assert found.reserved_peak_bytes == (20 + 32) * MIB
-    assert found.total_bytes == (20 + 32 + 401) * MIB
-
-
-def test_a_hundred_thousand_events_take_about_a_second() -> None:
-    events = [(number, 512 * (number % 4_999 + 1)) for number in range(50_000)]
-    freed = [(number, -size_bytes) for number, size_bytes in events]
-    start = time.perf_counter()
-    for settings in (BARE, EXPANDABLE):
-        # Each block is freed a thousand allocations later.
-        order = [*events[:1_000]]
-        for place in range(49_000):
-            order += (freed[place], events[place + 1_000])
-        replay([], order, steps=1, settings=settings)
-    assert time.perf_counter() - start < 10  # twice 99,000 events, on a busy machine

@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import assume, given
+from allocator_events import Event, run
+from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.runtimes.torch import TorchSettings, replay
-from onnxmem.runtimes.torch.replaying import Event, run
 
 KIB = 2**10
 MIB = 2**20
@@ -191,18 +190,3 @@ def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
     assert (allocator.allocated_bytes, allocator.asked_bytes) == (0, 0)
     assert allocator.reserved_bytes == reserved_bytes
     assert allocator.inactive_split_bytes == 0
-
-
-@given(events(most=8), events(first=100), CONFIGS)
-@hypothesis_settings(deadline=None)
-def test_a_step_that_is_repeated_comes_to_rest(
-    setup: list[Event], step: list[Event], config: CachingConfig
-) -> None:
-    """Without a limit to splitting: a segment that was rounded up above it serves no request below
-    it, so that each step takes a new one until memory is out.
-    """
-    assume(config.max_split_bytes is None)
-    found = replay(setup, step, steps=8, settings=TorchSettings(allocator=config))
-    assert found.reserved_by_step_bytes == tuple(sorted(found.reserved_by_step_bytes))
-    assert found.is_steady
-    assert found.reserved_peak_bytes == found.reserved_by_step_bytes[-1]

@@ -1,9 +1,10 @@
 """The backward pass: gradients at forks, of shared weights, and what becomes of parameters'."""
 
 import pytest
-from training_steps import happenings, sizes, step
+from training_steps import categories, happenings, sizes, step
 
-from onnxmem.runtimes.torch.heap import Kind, Phase
+from onnxmem.program import Category
+from onnxmem.runtimes.torch.heap import Phase
 
 FORK = """
     agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {
@@ -187,7 +188,7 @@ def test_without_anything_trained_there_is_no_backward_pass() -> None:
 def test_gradients_that_are_added_up_are_there_from_the_start(accumulate: int) -> None:
     """New ones are let go of, each as it is added."""
     found = step(TIED, accumulate=accumulate)
-    assert found.trace.live_at(found.trace.peaks[Phase.FORWARD])
+    assert found.replay.live_set(found.replay.phase_peaks[Phase.FORWARD])
     in_forward = happenings(found, Phase.FORWARD)
     assert in_forward[0] == "+gradient of w"
     assert happenings(found)[-1].startswith("-gradient of")
@@ -198,9 +199,9 @@ def test_gradients_that_are_added_up_are_there_from_the_start(accumulate: int) -
 
 def test_parameters_gradients_are_called_so_at_the_peak() -> None:
     found = step(TIED)
-    kinds = {block.label: block.kind for block in found.trace.blocks}
-    assert kinds["gradient of w"] is Kind.GRADIENT
-    assert kinds["gradient of e"] is Kind.ACTIVATION_GRADIENT
+    held = categories(found)
+    assert held["gradient of w"] is Category.GRADIENT
+    assert held["gradient of e"] is Category.ACTIVATION_GRADIENT
 
 
 def test_sixteen_bit_activations_give_gradients_that_are_cast_for_the_parameter() -> None:

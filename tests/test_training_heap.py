@@ -3,7 +3,8 @@
 import pytest
 from training_steps import happenings, sizes, step
 
-from onnxmem.runtimes.torch.heap import Block, Heap, Kind, Phase, StepTrace
+from onnxmem.program import Allocation, Category, Replay
+from onnxmem.runtimes.torch.heap import Heap, Phase
 
 CHAIN = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
@@ -13,70 +14,85 @@ CHAIN = """
     }"""
 
 
-def replayed(trace: StepTrace) -> dict[Phase, int]:
+def phase_maxima(replay: Replay) -> dict[str, int]:
     """The largest sum of live bytes in each phase; what is alive as it begins counts."""
-    live, most = 0, dict.fromkeys(Phase, 0)
+    program, live = replay.program, 0
+    most: dict[str, int] = {}
     alive: set[int] = set()
-    phase = Phase.FORWARD
-    for event, (block, change) in zip(trace.events, trace.sizes(), strict=True):
-        if event.phase is not phase:
-            most[event.phase] = live
-        phase = event.phase
-        live += change
-        assert live >= 0
-        assert (block in alive) is not event.is_allocation
-        alive ^= {block}
-        most[phase] = max(most[phase], live)
-    return {each: size_bytes or live for each, size_bytes in most.items()}
+    for phase, events in program.phase_ranges.items():
+        most[phase] = live
+        for event in program.events[events.start : events.stop].tolist():
+            number = max(event, ~event)
+            assert (number in alive) is (event < 0)
+            alive ^= {number}
+            live += replay.sizes.bytes_of(number) * (1 if event >= 0 else -1)
+            assert live >= 0
+            most[phase] = max(most[phase], live)
+    return most
 
 
-def test_the_last_reference_frees_a_block() -> None:
-    heap = Heap()
-    number = heap.allocate("a", Kind.ACTIVATION, 7)
+def test_the_last_reference_releases_an_allocation() -> None:
+    heap = Heap.holding(())
+    number = heap.allocate("a", Category.ACTIVATION, 7)
     heap.retain(number)
     assert not heap.is_unique(number)
     heap.release(number)
-    assert (heap.live_bytes, heap.is_unique(number)) == (7, True)
+    assert (heap.num_events, heap.is_unique(number)) == (1, True)
     heap.release(number)
-    assert heap.live_bytes == 0
-    assert [event.is_allocation for event in heap.trace().events] == [True, False]
+    assert heap.replay().program.events.tolist() == [0, ~0]
+    assert heap.replay().end_bytes == 0
 
 
 def test_a_phase_begins_with_what_is_alive() -> None:
-    heap = Heap()
-    first = heap.allocate("a", Kind.ACTIVATION, 11)
-    heap.release(heap.allocate("b", Kind.TEMPORARY, 13))
-    heap.enter(Phase.BACKWARD)
+    heap = Heap.holding(())
+    first = heap.allocate("a", Category.ACTIVATION, 11)
+    heap.release(heap.allocate("b", Category.TEMPORARY, 13))
+    heap.enter_phase(Phase.BACKWARD)
     heap.release(first)
-    heap.allocate("c", Kind.GRADIENT, 5)
-    peaks = heap.trace().peaks
-    assert peaks[Phase.FORWARD].size_bytes == 24
-    assert peaks[Phase.BACKWARD].size_bytes == 11
-    assert Phase.OPTIMIZER not in peaks
+    heap.allocate("c", Category.GRADIENT, 5)
+    peaks = heap.replay().phase_peaks
+    assert {phase: peak.size_bytes for phase, peak in peaks.items()} == {
+        Phase.FORWARD: 24,
+        Phase.BACKWARD: 11,
+    }
+
+
+def test_what_is_held_is_the_setup_and_counts_in_the_forward_phase() -> None:
+    held = [Allocation("w", Category.WEIGHT, 7), Allocation("none", Category.BUFFER, 0)]
+    heap = Heap.holding(held)
+    heap.enter_node("n")
+    heap.allocate("a", Category.ACTIVATION, 3)
+    found = heap.replay()
+    assert found.program.num_setup_events == 1
+    assert found.program.labels == ("w", "a")
+    assert (found.peak.size_bytes, found.peak.node) == (10, "n")
 
 
 def test_the_first_of_equal_peaks_counts() -> None:
-    heap = Heap()
-    for heap.node in ("first", "second"):
-        heap.release(heap.allocate("a", Kind.TEMPORARY, 3))
-    assert heap.trace().peaks[Phase.FORWARD].node == "first"
+    heap = Heap.holding(())
+    for node in ("first", "second"):
+        heap.enter_node(node)
+        heap.release(heap.allocate("a", Category.TEMPORARY, 3))
+    assert heap.replay().phase_peaks[Phase.FORWARD].node == "first"
 
 
 def test_what_is_alive_at_a_peak_is_listed_largest_first() -> None:
-    heap = Heap()
-    heap.release(heap.allocate("gone", Kind.ACTIVATION, 2))
-    heap.allocate("small", Kind.ACTIVATION, 3)
-    heap.allocate("large", Kind.WEIGHT, 5)
-    trace = heap.trace()
-    alive = trace.live_at(trace.peaks[Phase.FORWARD])
-    assert alive == (Block("large", Kind.WEIGHT, 5), Block("small", Kind.ACTIVATION, 3))
+    heap = Heap.holding(())
+    heap.release(heap.allocate("gone", Category.ACTIVATION, 2))
+    heap.allocate("small", Category.ACTIVATION, 3)
+    heap.allocate("large", Category.WEIGHT, 5)
+    replay = heap.replay()
+    assert replay.live_set(replay.phase_peaks[Phase.FORWARD]) == (
+        Allocation("large", Category.WEIGHT, 5),
+        Allocation("small", Category.ACTIVATION, 3),
+    )
 
 
-def test_a_block_may_become_something_else() -> None:
-    heap = Heap()
-    number = heap.allocate("gradient inside", Kind.ACTIVATION_GRADIENT, 3)
-    heap.relabel(number, "gradient of w", Kind.GRADIENT)
-    assert heap.trace().blocks == (Block("gradient of w", Kind.GRADIENT, 3),)
+def test_an_allocation_may_become_something_else() -> None:
+    heap = Heap.holding(())
+    number = heap.allocate("gradient inside", Category.ACTIVATION_GRADIENT, 3)
+    heap.relabel(number, "gradient of w", Category.GRADIENT)
+    assert [*heap.replay().allocations()] == [Allocation("gradient of w", Category.GRADIENT, 3)]
 
 
 def test_a_step_tells_every_allocation() -> None:
@@ -109,41 +125,40 @@ def test_the_peaks_of_a_chain_by_hand() -> None:
 @pytest.mark.parametrize("checkpoint", ["none", "every=1", "sqrt"])
 def test_peaks_are_the_maxima_of_the_events(optimizer: str, loss: str, checkpoint: str) -> None:
     found = step(CHAIN, optimizer=optimizer, loss=loss, checkpoint=checkpoint)
-    most = replayed(found.trace)
-    for phase, peak in found.trace.peaks.items():
-        assert peak.size_bytes == most[phase]
-        assert sum(block.size_bytes for block in found.trace.live_at(peak)) == peak.size_bytes
-    assert found.peak_bytes == max(peak.size_bytes for peak in found.trace.peaks.values())
+    replay = found.replay
+    peaks = {phase: peak.size_bytes for phase, peak in replay.phase_peaks.items()}
+    assert peaks == phase_maxima(replay)
+    for peak in replay.phase_peaks.values():
+        assert sum(each.size_bytes for each in replay.live_set(peak)) == peak.size_bytes
+    assert found.peak_bytes == max(peaks.values())
 
 
 @pytest.mark.parametrize(
     ("loss", "more"), [("none", set()), ("cross-entropy", {"value of the loss of y", "targets"})]
 )
 def test_a_step_ends_with_what_it_holds_gradients_and_outputs(loss: str, more: set[str]) -> None:
-    trace = step(CHAIN, loss=loss).trace
-    alive: set[str] = set()
-    for event in trace.events:
-        (alive.add if event.is_allocation else alive.remove)(trace.blocks[event.block].label)
+    program = step(CHAIN, loss=loss).replay.program
+    alive = {program.labels[each] for each in program.alive_after(len(program.events))}
     assert alive == {"x", "w", "v", "y", "gradient of w", "gradient of v"} | more
 
 
 def test_what_is_held_before_the_step_comes_first() -> None:
     found = step(CHAIN, optimizer="momentum", loss="mse")
-    trace = found.trace
-    before = [trace.blocks[event.block].label for event in trace.events[: trace.num_held_events]]
+    program = found.replay.program
+    before = [program.labels[each] for each in program.events[: program.num_setup_events]]
     assert before == ["w", "v", "state of w", "state of v", "x", "targets"]
 
 
 def test_bytes_at_the_peak_by_what_they_hold() -> None:
     found = step(CHAIN, loss="mse", optimizer="momentum")
-    kinds = found.live_by_kind()
-    assert sum(kinds.values()) == found.peak_bytes
-    assert kinds[Kind.WEIGHT] == kinds[Kind.STATE] == found.weight_bytes == 4 * 50
-    assert kinds[Kind.INPUT] == found.input_bytes == 4 * (6 + 14)
-    assert Kind.BUFFER not in kinds
+    held = found.live_by_category()
+    assert sum(held.values()) == found.peak_bytes
+    assert held[Category.WEIGHT] == held[Category.STATE] == found.weight_bytes == 4 * 50
+    assert held[Category.INPUT] == found.input_bytes == 4 * (6 + 14)
+    assert Category.BUFFER not in held
 
 
-def test_blocks_of_no_bytes_are_left_out_of_what_is_held() -> None:
+def test_allocations_of_no_bytes_are_left_out_of_what_is_held() -> None:
     assert "targets" not in sizes(step(CHAIN))
 
 

@@ -1,4 +1,4 @@
-"""The law of a training step's peak: lines in the batch, against steps walked at each batch."""
+"""The law of a training step's peak: affine sizes, against steps walked at each batch."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from graphs import model_of
 import onnxmem
 from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model import Graph
+from onnxmem.program import Category, Replay, affine_sizes, replay
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import training_memory
-from onnxmem.runtimes.torch.heap import Heap, Kind, Phase, StepTrace
-from onnxmem.runtimes.torch.lines import StepLines
+from onnxmem.runtimes.torch.heap import Heap, Phase
 
 LAST = 128
 CHAIN = """
@@ -105,30 +105,32 @@ def test_three_are_walked_where_a_tensor_has_the_batch_twice(walks: list[int]) -
     assert 131 not in walks
 
 
-def test_lines_hold_at_every_batch() -> None:
-    first, last = (trace_of(WIDE, batch) for batch in (1, 131))
-    lines = StepLines.through((1, first), (131, last))
-    assert lines is not None
-    for batch in (*range(1, 40), 64, 127, 128, 131):
-        trace = trace_of(WIDE, batch)
-        assert lines.meet(batch, trace)
-        assert lines.peak_bytes(batch) == max(each.size_bytes for each in trace.peaks.values())
+def test_affine_sizes_hold_at_every_batch() -> None:
+    walked = {batch: replay_of(WIDE, batch) for batch in (*range(1, 40), 64, 127, 128, 131)}
+    sizes = affine_sizes([(1, walked[1]), (131, walked[131])])
+    assert sizes is not None
+    for batch, found in walked.items():
+        assert found.program == walked[1].program
+        assert sizes.at(batch).fixed_bytes.tolist() == found.sizes.fixed_bytes.tolist()
+        peaks = found.phase_peaks.values()
+        again = replay(found.program, sizes.at(batch)).peak
+        assert again.size_bytes == max(peak.size_bytes for peak in peaks)
 
 
-def trace_of(text: str, batch: int) -> StepTrace:
+def replay_of(text: str, batch: int) -> Replay:
     """The allocations of a step at a batch."""
     training = analysed(text, batch).training
     assert training is not None
-    return training.trace
+    return training.replay
 
 
-def allocated(*sizes: int, label: str = "a") -> StepTrace:
-    """A step of blocks of some sizes, released from the first on."""
-    heap = Heap()
-    for number in [heap.allocate(label, Kind.ACTIVATION, size_bytes) for size_bytes in sizes]:
+def allocated(*sizes: int, label: str = "a") -> Replay:
+    """A step of allocations of some sizes, released from the first on."""
+    heap = Heap.holding(())
+    for number in [heap.allocate(label, Category.ACTIVATION, size) for size in sizes]:
         heap.release(number)
-    heap.enter(Phase.BACKWARD)
-    return heap.trace()
+    heap.enter_phase(Phase.BACKWARD)
+    return heap.replay()
 
 
 @pytest.mark.parametrize(
@@ -141,16 +143,26 @@ def allocated(*sizes: int, label: str = "a") -> StepTrace:
         (allocated(3), allocated(3 * 9)),  # as the square of the batch does
     ],
 )
-def test_no_lines(one: StepTrace, other: StepTrace) -> None:
-    assert StepLines.through((1, one), (3, other)) is None
+def test_sizes_that_are_not_affine(one: Replay, other: Replay) -> None:
+    assert affine_sizes([(1, one), (3, other)]) is None
 
 
-def test_a_line_is_met_or_not() -> None:
-    lines = StepLines.through((1, allocated(3, 5)), (3, allocated(7, 5)))
-    assert lines is not None
-    assert (lines.fixed, lines.slopes, lines.peak_bytes(2)) == ((1, 5), (2, 0), 10)
-    assert lines.meet(2, allocated(5, 5))
-    assert not lines.meet(2, allocated(5, 6))
+def test_a_batch_between_refutes_affine_sizes() -> None:
+    first, last = allocated(3, 5), allocated(7, 5)
+    sizes = affine_sizes([(1, first), (2, allocated(5, 5)), (3, last)])
+    assert sizes is not None
+    assert sizes.slope_bytes is not None
+    assert (sizes.fixed_bytes.tolist(), sizes.slope_bytes.tolist()) == ([1, 5], [2, 0])
+    assert (sizes.first, sizes.last) == (1, 3)
+    assert replay(first.program, sizes.at(2)).peak.size_bytes == 10
+    assert affine_sizes([(1, first), (2, allocated(5, 6)), (3, last)]) is None
+
+
+def test_sizes_beyond_64_bits_are_affine_too() -> None:
+    one, other = allocated(2**62 + 3, 5), allocated(3 * 2**62 + 3, 11)
+    sizes = affine_sizes([(1, one), (3, other)])
+    assert sizes is not None
+    assert sizes.at(2).fixed_bytes.tolist() == [2**63 + 3, 8]
 
 
 def test_terms_without_training_work_out_none(walks: list[int]) -> None:

@@ -91,23 +91,17 @@ def test_peaks_are_those_of_a_step_that_is_taken(program: Program) -> None:
 @given(programs())
 def test_a_step_ends_with_what_it_holds_gradients_and_outputs(program: Program) -> None:
     found = step(text_of(program))
-    trace = found.trace
-    live, least = 0, 0
-    most = 0
-    for _, change in trace.sizes():
-        live += change
-        least, most = min(least, live), max(most, live)
-    assert least == 0
-    assert most == found.peak_bytes
-    alive = sum(size_bytes for size_bytes in _left(found))
-    assert live == alive == found.optimizer_peak_bytes
+    live = found.replay.live_bytes
+    assert live.min() >= 0
+    assert live.max() == found.peak_bytes
+    assert found.replay.end_bytes == sum(_left(found)) == found.optimizer_peak_bytes
 
 
 def _left(found: TrainingMemory) -> list[int]:
     """Bytes of what no event releases."""
-    trace = found.trace
-    gone = {event.block for event in trace.events if not event.is_allocation}
-    return [block.size_bytes for place, block in enumerate(trace.blocks) if place not in gone]
+    gone = {~event for event in found.replay.program.events.tolist() if event < 0}
+    allocations = enumerate(found.replay.allocations())
+    return [each.size_bytes for number, each in allocations if number not in gone]
 
 
 def test_the_oracle_by_hand() -> None:

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 import pytest
-from training_steps import happenings, recipe_of, sizes, step
+from training_steps import are_equal, categories, happenings, recipe_of, sizes, step
 
 import onnxmem
 from onnxmem import recipe as recipes
 from onnxmem.errors import UsageError
+from onnxmem.program import Category
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import LOSSES, OPTIMIZERS, PRECISIONS
-from onnxmem.runtimes.torch.heap import Kind, Phase
+from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.losses import loss_named
 from onnxmem.runtimes.torch.optimizers.optimizer import FORMS
 from onnxmem.runtimes.torch.precision import precision_named
@@ -89,7 +90,7 @@ def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
 def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
     """The second pass and later ones have those of before, whenever they are zeroed."""
     found = step(CHAIN, accumulate=2, zero_grad=zero_grad)
-    assert found.trace == step(CHAIN, accumulate=7).trace
+    assert are_equal(found, step(CHAIN, accumulate=7))
     assert not [each for each in happenings(found, Phase.FORWARD) if each.startswith("-grad")]
     made = sizes(found)["gradient of w"]
     assert made == [60, 60]  # what is there, and what is added to it
@@ -150,9 +151,9 @@ def test_masters_are_stepped_with_wider_gradients(precision: str) -> None:
     assert wider == ["wider gradient of w", "wider gradient of v"]
     held = 2 * COUNT + 4 * COUNT + 2 * 6
     assert found.optimizer_peak_bytes >= held + 2 * COUNT + 2 * COUNT
-    kinds = {block.label: block.kind for block in found.trace.blocks}
-    assert kinds["master of w"] is Kind.STATE
-    assert kinds["wider gradient of w"] is Kind.TEMPORARY
+    found_as = categories(found)
+    assert found_as["master of w"] is Category.STATE
+    assert found_as["wider gradient of w"] is Category.TEMPORARY
 
 
 def test_mixed_precision_holds_copies_that_layers_read() -> None:

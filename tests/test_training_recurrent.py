@@ -83,12 +83,12 @@ def test_the_middle_of_a_long_sequence_as_one_block_leaves_the_figures_as_they_a
     assert f"1023 steps of {kind}_1" in sizes(at_once)
     monkeypatch.setattr(recurrent_layer, "_MOST_SINGLE_STEPS", 2000)
     one_by_one = step(text)
-    assert len(one_by_one.trace.events) > len(at_once.trace.events) + 2000
-    for phase, peak in one_by_one.trace.peaks.items():
-        found = at_once.trace.peaks[phase]
+    assert len(one_by_one.replay.program.events) > len(at_once.replay.program.events) + 2000
+    for phase, peak in one_by_one.replay.phase_peaks.items():
+        found = at_once.replay.phase_peaks[phase]
         assert (found.size_bytes, found.node) == (peak.size_bytes, peak.node)
     assert at_once.saved_activation_bytes == one_by_one.saved_activation_bytes
-    assert at_once.live_by_kind() == one_by_one.live_by_kind()
+    assert at_once.live_by_category() == one_by_one.live_by_category()
 
 
 def test_no_sequence_is_too_long_or_too_short() -> None:

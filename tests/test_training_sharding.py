@@ -3,9 +3,10 @@
 import pytest
 from training_steps import happenings, sizes, step
 
+from onnxmem.program import Category
 from onnxmem.recipe import SHARDINGS
 from onnxmem.runtimes.torch import TrainingMemory
-from onnxmem.runtimes.torch.heap import Kind, Phase
+from onnxmem.runtimes.torch.heap import Phase
 
 WORLD = 3
 COUNTS = (35, 15, 33, 22, 26)
@@ -32,9 +33,9 @@ def sharded(how: str, world: int = WORLD, **given: object) -> TrainingMemory:
     return step(CHAIN, shard=how, world=world, **given)
 
 
-def bytes_of(found: TrainingMemory, kind: Kind, phase: Phase) -> int:
-    alive = found.trace.live_at(found.trace.peaks[phase])
-    return sum(block.size_bytes for block in alive if block.kind is kind)
+def bytes_of(found: TrainingMemory, category: Category, phase: Phase) -> int:
+    replay = found.replay
+    return replay.live_by_category(replay.phase_peaks[phase]).get(category, 0)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +66,8 @@ def test_buckets_are_as_large_as_all_gradients(how: str, has_buckets: int) -> No
 
 def test_ddp_takes_its_buckets_more_in_every_phase() -> None:
     alone, ddp = sharded("none"), sharded("ddp")
-    for phase, peak in alone.trace.peaks.items():
-        assert ddp.trace.peaks[phase].size_bytes == peak.size_bytes + 4 * TOTAL
+    for phase, peak in alone.replay.phase_peaks.items():
+        assert ddp.replay.phase_peaks[phase].size_bytes == peak.size_bytes + 4 * TOTAL
 
 
 def test_gradients_are_cut_as_they_come() -> None:

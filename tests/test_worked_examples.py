@@ -83,8 +83,8 @@ def test_batch_128_is_affine_in_batch_1_not_proportional() -> None:
     one, many = analysis_of("resnet50", 1), analysis_of("resnet50", 128)
     law = many.batch_law
     assert law is not None
-    assert one.total_bytes == law.fixed_bytes + law.bytes_per_sample
-    assert many.total_bytes == law.fixed_bytes + 128 * law.bytes_per_sample
+    assert one.total_bytes == law.fixed_bytes + law.slope_bytes
+    assert many.total_bytes == law.fixed_bytes + 128 * law.slope_bytes
     assert law.fixed_bytes == many.weight_bytes
     assert many.total_bytes < 128 * one.total_bytes
 

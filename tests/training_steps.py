@@ -5,6 +5,7 @@ from typing import Any
 from graphs import graph_of
 
 from onnxmem.model import Graph
+from onnxmem.program import Category
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
 from onnxmem.runtimes.torch.heap import Phase
@@ -40,16 +41,30 @@ def run_as(text: str, **given: Any) -> list[str]:  # noqa: ANN401
 
 def happenings(found: TrainingMemory, phase: Phase = Phase.BACKWARD) -> list[str]:
     """What is allocated (``+``) and released (``-``) in a phase, in order, by what it became."""
+    program = found.replay.program
+    events = program.phase_ranges[phase]
     return [
-        f"{'+' if event.is_allocation else '-'}{found.trace.blocks[event.block].label}"
-        for event in found.trace.events[found.trace.num_held_events :]
-        if event.phase is phase
+        f"+{program.labels[event]}" if event >= 0 else f"-{program.labels[~event]}"
+        for event in program.events[max(events.start, program.num_setup_events) : events.stop]
     ]
 
 
 def sizes(found: TrainingMemory) -> dict[str, list[int]]:
-    """Bytes of every block of a step, by label."""
+    """Bytes of every allocation of a step, by label."""
     by_label: dict[str, list[int]] = {}
-    for block in found.trace.blocks:
-        by_label.setdefault(block.label, []).append(block.size_bytes)
+    for each in found.replay.allocations():
+        by_label.setdefault(each.label, []).append(each.size_bytes)
     return by_label
+
+
+def categories(found: TrainingMemory) -> dict[str, Category]:
+    """The category of the last allocation of each label."""
+    return {each.label: each.category for each in found.replay.allocations()}
+
+
+def are_equal(one: TrainingMemory, other: TrainingMemory) -> bool:
+    """Whether two steps allocate and release the same."""
+    replays = one.replay, other.replay
+    programs = [replay.program for replay in replays]
+    sizes = [replay.sizes.fixed_bytes.tolist() for replay in replays]
+    return programs[0] == programs[1] and sizes[0] == sizes[1]

@@ -49,7 +49,7 @@ def write_timeline(analysis: onnxmem.Analysis) -> None:
     """The areas of the training step, with colours of their own."""
     if analysis.training is None:
         return
-    timeline = step_timeline(analysis.training.trace)
+    timeline = step_timeline(analysis.training.replay)
     svg = area_svg(
         timeline.series,
         chart_id="timeline",

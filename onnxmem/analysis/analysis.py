@@ -23,7 +23,7 @@ from onnxmem.analysis.rules_of_thumb import (
     tensor_elements,
     usual_max_batch,
 )
-from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
+from onnxmem.analysis.scaling.capacity import BatchLimit
 from onnxmem.analysis.scaling.limits import Limits
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
@@ -31,6 +31,7 @@ from onnxmem.analysis.stages import Terms, model_size, sum_bytes
 from onnxmem.escaping import printable
 from onnxmem.findings import Finding
 from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.program import Affine
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -187,12 +188,12 @@ class Analysis:
         return coverage(self.graph, self.activations, self.training)
 
     @property
-    def batch_law(self) -> BatchLaw | None:
+    def batch_law(self) -> Affine | None:
         """Of ``total_bytes``."""
         return self._laws[0]
 
     @property
-    def training_law(self) -> BatchLaw | None:
+    def training_law(self) -> Affine | None:
         """Of the training peak."""
         return self._laws[1]
 
@@ -213,7 +214,7 @@ class Analysis:
         )
 
     @cached_property
-    def _laws(self) -> tuple[BatchLaw | None, BatchLaw | None]:
+    def _laws(self) -> tuple[Affine | None, Affine | None]:
         request = self.request
         limits = Limits(self.results, lambda batch: request.at(batch).results, self.symbolic)
         return limits.total_law(), limits.training_law()

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.answering import Answer
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
-    from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
+    from onnxmem.analysis.scaling.capacity import BatchLimit
     from onnxmem.measure.measurement import Measurement
+    from onnxmem.program import Affine
     from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
@@ -134,11 +135,11 @@ def settings_row(settings: "Settings") -> Row:
     }
 
 
-def law_row(law: "BatchLaw | None") -> Row | None:
+def law_row(law: "Affine | None") -> Row | None:
     """Bytes that are linear in the batch."""
     if law is None:
         return None
-    return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.bytes_per_sample}
+    return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.slope_bytes}
 
 
 def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
@@ -191,10 +192,10 @@ def training_row(
         "peak_bytes": training.peak_bytes,
         "peak_phase": training.peak_phase.value,
         "peak_node": training.peak_node and printable(training.peak_node),
-        "live_by_kind": {kind.value: size for kind, size in training.live_by_kind().items()},
+        "live_by_kind": {each.value: size for each, size in training.live_by_category().items()},
         "live_at_peak": [
-            {"tensor": printable(block.label), "kind": block.kind.value, "bytes": block.size_bytes}
-            for block in training.live_at_peak()[:_MOST_LIVE]
+            {"tensor": printable(each.label), "kind": each.category.value, "bytes": each.size_bytes}
+            for each in training.live_at_peak()[:_MOST_LIVE]
         ],
         "checkpoints": [
             {

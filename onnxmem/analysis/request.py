@@ -124,11 +124,8 @@ class Question:
         training = terms.training
         if training is None:
             return None
-        sizes, held = tuple(training.trace.sizes()), training.trace.num_held_events
-        settings = self.torch_settings(terms)
-        return torch.replay(
-            sizes[:held], sizes[held:], settings=settings, capacity_bytes=capacity_bytes
-        )
+        step, settings = training.replay, self.torch_settings(terms)
+        return torch.torch_memory(step.program, step.sizes, settings, capacity_bytes=capacity_bytes)
 
     def guessed_dims(self) -> tuple[str, ...]:
         """Of the file itself: a graph that is optimised for its dims has numbers in their place."""

@@ -79,7 +79,7 @@ def work_of(terms: Terms) -> Work:
     both = sum_known((arithmetic.forward_flops, arithmetic.backward_flops))
     return Work(
         None if both is None else passes * both,
-        2 * sum(block.size_bytes for block in training.trace.blocks),
+        2 * int(training.replay.sizes.fixed_bytes.sum()),
         training.recipe.precision != "fp32",
         is_whole,
     )

@@ -5,15 +5,15 @@ metadata (``M``). A file has no times: a step takes one microsecond.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.escaping import shortened
 from onnxmem.export.steps import live_bytes
-from onnxmem.runtimes.torch import TrainingMemory
-from onnxmem.runtimes.torch.heap import Kind, Phase, StepTrace
+from onnxmem.program import Category, Replay
+from onnxmem.runtimes.torch.heap import Phase
 
 _PID: Final = 1
 _RUN_TID: Final = 1
@@ -29,7 +29,7 @@ def chrome_trace(analysis: Analysis) -> Iterator[str]:
     that step by kind. In a training step each phase is a thread, a slice is what one node does on
     end, and the counter is of the moment in it when most was alive: the peak is among them.
     """
-    events = _run(analysis) if analysis.training is None else _training(analysis.training)
+    events = _run(analysis) if analysis.training is None else _training(analysis.training.replay)
     yield '{"displayTimeUnit": "ms", "traceEvents": [\n'
     separator = ""
     for event in chain([_named("process_name", 0, f"onnxmem {analysis.path}")], events):
@@ -47,37 +47,17 @@ def _run(analysis: Analysis) -> Iterator[TraceEvent]:
         yield from _counter({**held, "activations": live}, step)
 
 
-def _training(training: TrainingMemory) -> Iterator[TraceEvent]:
+def _training(replay: Replay) -> Iterator[TraceEvent]:
     for phase, tid in _TIDS.items():
         yield _named("thread_name", tid, phase.value)
-    for step, (phase, node, alive) in enumerate(_slices(training.trace)):
-        yield _slice(node or phase.value, phase.value, step, _TIDS[phase])
+    order = {category: number for number, category in enumerate(Category)}
+    moments = list(replay.moments())
+    groups = [order[category] for category in replay.program.categories]
+    held = replay.held_by(groups, [moment.num_events for moment in moments], len(order))
+    for step, (moment, *sizes) in enumerate(zip(moments, *held, strict=True)):
+        yield _slice(moment.node or moment.phase, moment.phase, step, _TIDS[Phase(moment.phase)])
+        alive = {category.value: size for category, size in zip(Category, sizes, strict=True)}
         yield from _counter(alive, step)
-
-
-def _slices(trace: StepTrace) -> Iterator[tuple[Phase, str, Mapping[str, int]]]:
-    """Each run of events of one node: the most that is alive in it, by kind in bytes."""
-    alive = dict.fromkeys(Kind, 0)
-    ends = (*tuple(trace.starts.values())[1:], len(trace.log))
-    for (phase, start), end in zip(trace.starts.items(), ends, strict=True):
-        events = zip(trace.log[start:end], trace.nodes[start:end], strict=True)
-        for node, happened in groupby(events, key=lambda event: event[1]):
-            most = _most_alive(trace, (each for each, _ in happened), alive)
-            yield phase, node, {kind.value: size for kind, size in most.items()}
-
-
-def _most_alive(trace: StepTrace, log: Iterable[int], alive: dict[Kind, int]) -> Mapping[Kind, int]:
-    """Follow events in ``alive``; what it was when its sum was largest, the start included."""
-    most, most_bytes = dict(alive), sum(alive.values())
-    live_bytes = most_bytes
-    for each in log:
-        block = trace.blocks[max(each, ~each)]
-        change = block.size_bytes if each >= 0 else -block.size_bytes
-        alive[block.kind] += change
-        live_bytes += change
-        if live_bytes > most_bytes:
-            most, most_bytes = dict(alive), live_bytes
-    return most
 
 
 def _named(what: str, tid: int, name: str) -> TraceEvent:

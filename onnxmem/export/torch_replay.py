@@ -1,84 +1,78 @@
-"""PyTorch's caching allocator at work on a snapshot: which address each block gets.
+"""PyTorch's caching allocator at work on a snapshot: every block at the address that it gets."""
 
-The rules are those of ``onnxmem.runtimes.torch``; here its pools are watched, for a snapshot shows
-addresses and a replay tells sums.
-"""
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Final
 
-from onnxmem.allocators.caching import CachingConfig
-from onnxmem.allocators.caching.blocks import Block
-from onnxmem.allocators.caching.pools import ExpandablePool, Pool, SegmentPool
-from onnxmem.allocators.caching.rounding import SMALL_BYTES, rounded_bytes
+from onnxmem.allocators.caching import CachingAllocator
 from onnxmem.export.torch_state import Frames, Segment, TorchState
 
-_SMALL_BASE: Final = 0x7E00_0000_0000
-_LARGE_BASE: Final = 0x7F00_0000_0000
-"""The pools count from 0 each."""
+_BASES: Final = {True: 0x7E00_0000_0000, False: 0x7F00_0000_0000}
+"""Where the addresses of the pool of small blocks begin, and those of the other."""
 
 
 @dataclass(slots=True)
-class _Watched:
-    """A pool, and where its addresses begin."""
-
-    pool: Pool
-    base: int
-    is_expandable: bool
-    segment: Segment | None = None
-    """The one that grows, where segments do."""
-
-
-@dataclass(slots=True)
-class TorchReplay:
-    """Mutable: the two pools, and the blocks that are out."""
+class WatchedAllocator:
+    """An allocator that a snapshot is taken of while it serves a program."""
 
     state: TorchState
-    config: CachingConfig
-    small: _Watched
-    large: _Watched
-    _out: dict[int, tuple[_Watched, Block]] = field(default_factory=dict)
+    allocator: CachingAllocator
+    frames: Callable[[int], Frames]
+    """The call stack of an allocation, by its number."""
+    _growing: dict[bool, Segment] = field(default_factory=dict)
+    """The one segment of each pool, small or not, where segments are expandable."""
 
-    @classmethod
-    def on(cls, state: TorchState, config: CachingConfig) -> Self:
-        """An allocator that has taken nothing yet."""
-        expands = config.expandable_segments
-        kind = ExpandablePool if expands else SegmentPool
-        limit = config.max_split_bytes
-        small = _Watched(kind(is_small=True, max_split_bytes=limit), _SMALL_BASE, expands)
-        large = _Watched(kind(is_small=False, max_split_bytes=limit), _LARGE_BASE, expands)
-        return cls(state, config, small, large)
+    @property
+    def reserved_bytes(self) -> int:
+        """See ``CachingAllocator``."""
+        return self.allocator.reserved_bytes
 
-    def allocate(self, number: int, size_bytes: int, frames: Frames) -> None:
-        """Find a block and call it by a number; 0 bytes take none."""
-        if size_bytes == 0:
-            return
-        rounded = rounded_bytes(size_bytes, self.config.power2_divisions)
-        watched = self.small if rounded <= SMALL_BYTES else self.large
-        before = watched.pool.device.reserved_bytes
-        block = watched.pool.cached(rounded) or watched.pool.reserved(rounded)
-        if block is None:  # no capacity is set, so that nothing fails
-            return
-        if watched.pool.device.reserved_bytes > before:
-            self._grown(watched, before)
-        self._out[number] = (watched, block)
-        self.state.allocate(watched.base + block.address, size_bytes, frames, block.size_bytes)
+    @property
+    def reserved_peak_bytes(self) -> int:
+        """See ``CachingAllocator``."""
+        return self.allocator.reserved_peak_bytes
+
+    @property
+    def num_retries(self) -> int:
+        """See ``CachingAllocator``."""
+        return self.allocator.num_retries
+
+    def layout(self) -> object:
+        """See ``CachingAllocator``."""
+        return self.allocator.layout()
+
+    def rename(self, number: int, new_number: int) -> None:
+        """See ``CachingAllocator``."""
+        self.allocator.rename(number, new_number)
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Serve a request, and write it down."""
+        before = self.reserved_bytes
+        self.allocator.malloc(number, size_bytes)
+        is_small, address, block_bytes = self.allocator.placed(number)
+        address += _BASES[is_small]
+        if self.reserved_bytes > before:
+            self._grown(is_small, address, self.reserved_bytes - before)
+        self.state.allocate(address, size_bytes, self.frames(number), block_bytes)
 
     def free(self, number: int) -> None:
-        """Give a block back."""
-        watched, block = self._out.pop(number)
-        self.state.free(watched.base + block.address)
-        watched.pool.give(block)
+        """Take a block back, and write it down."""
+        is_small, address, _ = self.allocator.placed(number)
+        self.state.free(_BASES[is_small] + address)
+        self.allocator.free(number)
 
-    def _grown(self, watched: _Watched, before: int) -> None:
-        """A pool has taken bytes of the device: a segment, or pages at the end of its only one."""
-        address = watched.base + before
-        added = watched.pool.device.reserved_bytes - before
-        if not watched.is_expandable:
-            self.state.take(Segment(address, added, watched is self.small))
+    def _grown(self, is_small: bool, address: int, added_bytes: int) -> None:  # noqa: FBT001
+        """The block at an address took bytes of the device: a segment, or pages of the only one."""
+        if not self.allocator.config.expandable_segments:
+            # The block that a segment is taken for lies at its bottom.
+            self.state.take(Segment(address, added_bytes, is_small))
             return
-        if watched.segment is None:
-            watched.segment = Segment(address, 0, watched is self.small, is_expandable=True)
-            self.state.segments.append(watched.segment)
-        watched.segment.size_bytes += added
-        self.state.happen("segment_map", address, added, [])
+        segment = self._growing.get(is_small)
+        if segment is None:
+            segment = Segment(_BASES[is_small], 0, is_small, is_expandable=True)
+            self._growing[is_small] = segment
+            self.state.segments.append(segment)
+        # No capacity is set, so that no page goes back: they are mapped one after another.
+        top = segment.address + segment.size_bytes
+        segment.size_bytes += added_bytes
+        self.state.happen("segment_map", top, added_bytes, [])

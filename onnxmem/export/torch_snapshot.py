@@ -6,19 +6,17 @@ Source of the layout: ``torch/cuda/memory.py`` (``memory_snapshot``) and
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from onnxmem.allocators.caching import CachingConfig
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.escaping import shortened
-from onnxmem.export.torch_replay import TorchReplay
+from onnxmem.export.torch_replay import WatchedAllocator
 from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role
-from onnxmem.program import Category
+from onnxmem.program import Category, Program, replay
 from onnxmem.runtimes.ideal import ActivationMemory
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings, TrainingMemory
-from onnxmem.runtimes.torch.heap import Event
 
 _PROTOCOL: Final = 4
 """Of pickle: what the viewer's own reader knows."""
@@ -37,8 +35,11 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
         _run(state, analysis)
     else:
         config = CachingConfig(expandable_segments=analysis.settings.expandable_segments)
-        settings = TorchSettings(allocator=config)
-        _training(state, analysis.training, analysis.torch, settings)
+        watched = WatchedAllocator(
+            state, CachingAllocator(config), _frames_of(analysis.training.replay.program)
+        )
+        step, workspaces = analysis.training.replay, analysis.torch.workspaces_bytes
+        replay(step.program, step.sizes, watched, workspaces_bytes=workspaces)
     yield pickle.dumps(_plain(state), protocol=_PROTOCOL)
 
 
@@ -75,33 +76,19 @@ def _activations(state: TorchState, memory: ActivationMemory) -> None:
             state.free(address + offsets[number])
 
 
-def _training(
-    state: TorchState, training: TrainingMemory, torch: TorchMemory, settings: TorchSettings
-) -> None:
-    """Replay what is held, the workspaces, and one step, in the order of ``torch.replay``."""
-    trace = training.trace
-    replayed = TorchReplay.on(state, settings.allocator)
-    num_handles = settings.num_cublas_handles
-    workspaces = [torch.cublas_workspace_bytes // num_handles] * num_handles
-    for place, event in enumerate(trace.events):
-        if place == trace.num_held_events:
-            _workspaces(replayed, [*workspaces, torch.cudnn_workspace_bytes])
-        block = trace.blocks[event.block]
-        if event.is_allocation:
-            is_held = place < trace.num_held_events
-            named = frames(block.label, block.kind.value, "" if is_held else _where(event))
-            replayed.allocate(event.block, block.size_bytes, named)
-        elif block.size_bytes:
-            replayed.free(event.block)
+def _frames_of(program: Program) -> Callable[[int], Frames]:
+    """The call stack of each allocation of a training step; numbers below 0 are of workspaces."""
+    events = (program.events >= 0).nonzero()[0].tolist()
 
+    def frames_of(number: int) -> Frames:
+        if number < 0:
+            return frames("workspace", "workspaces", "")
+        event, where = events[number], ""
+        if event >= program.num_setup_events:
+            where = ": ".join(filter(None, (program.phase_at(event), program.node_at(event))))
+        return frames(program.labels[number], program.categories[number].value, where)
 
-def _where(event: Event) -> str:
-    return f"{event.phase.value}: {event.node}" if event.node else event.phase.value
-
-
-def _workspaces(replayed: TorchReplay, sizes: list[int]) -> None:
-    for number, size in enumerate(sizes, start=1):
-        replayed.allocate(-number, size, frames("workspace", "workspaces", ""))
+    return frames_of
 
 
 def frames(name: str, kind: str, where: str) -> Frames:

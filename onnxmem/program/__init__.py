@@ -9,11 +9,14 @@ from onnxmem.program.program import Allocation, Category, Program, ProgramBuilde
 from onnxmem.program.replay import (
     MAX_ITERATIONS,
     Allocator,
+    Moment,
     OutOfMemoryError,
     Peak,
     Replay,
     Reserved,
+    affine_sizes,
     replay,
+    serve,
 )
 from onnxmem.program.sizes import Affine, Sizes
 
@@ -23,6 +26,7 @@ __all__ = [
     "Allocation",
     "Allocator",
     "Category",
+    "Moment",
     "OutOfMemoryError",
     "Peak",
     "Program",
@@ -30,5 +34,7 @@ __all__ = [
     "Replay",
     "Reserved",
     "Sizes",
+    "affine_sizes",
     "replay",
+    "serve",
 ]

@@ -132,6 +132,11 @@ class Program:
         return len(self.labels)
 
     @cached_property
+    def event_allocations(self) -> IntColumn:
+        """The allocation of each event, made or released."""
+        return np.where(self.events < 0, ~self.events, self.events)
+
+    @cached_property
     def phase_ranges(self) -> Mapping[str, range]:
         """The events of each phase; the setup belongs to the first one."""
         stops = [*list(self.phase_starts.values())[1:], len(self.events)]

@@ -11,14 +11,16 @@ releases an allocation of the setup, say the gradients of the step before, the f
 that it leaves takes its place.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, Protocol
+from itertools import chain, pairwise
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from onnxmem.program.program import Allocation, Category, Program
+from onnxmem.program.program import Allocation, Category, Program, int_column
 from onnxmem.program.sizes import ByteColumn, Sizes
 
 MAX_ITERATIONS: Final = 8
@@ -91,6 +93,21 @@ class Reserved:
     out_of_memory_at: int | None = None
     """The event of the program that could not be served; ``None``: all were."""
 
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether a request could not be served: then all figures are of the time until then."""
+        return self.out_of_memory_at is not None
+
+
+class Moment(NamedTuple):
+    """Of consecutive events of one node in one phase, the moment at which the most is alive."""
+
+    phase: str
+    node: str
+    """``""``: of a phase before its first node, or of events of no node."""
+    num_events: int
+    """Events up to it, its own included."""
+
 
 @dataclass(frozen=True, eq=False)
 class Replay:
@@ -135,10 +152,14 @@ class Replay:
             for phase, events in self.program.phase_ranges.items()
         }
 
+    def bytes_after(self, num_events: int) -> int:
+        """Bytes alive after so many events."""
+        return int(self.live_bytes[num_events - 1]) if num_events else 0
+
     @property
     def end_bytes(self) -> int:
         """Bytes that are still alive at the end."""
-        return int(self.live_bytes[-1]) if len(self.live_bytes) else 0
+        return self.bytes_after(len(self.live_bytes))
 
     def live_set(self, peak: Peak) -> tuple[Allocation, ...]:
         """What is alive at a peak, largest first; of equal ones the first allocated."""
@@ -156,6 +177,37 @@ class Replay:
             found[allocation.category] += allocation.size_bytes
         return {category: size for category, size in found.items() if size}
 
+    def moments(self, *, begin_phases: bool = False) -> Iterator[Moment]:
+        """The first moment of most bytes alive in each node's consecutive events, phase by phase.
+
+        What is alive when a node begins counts too, and the setup is a part of the first phase.
+        With ``begin_phases`` it counts in a first moment of each phase alone, which is there also
+        if nothing happens in the phase; the setup comes before the first one.
+        """
+        live = np.concatenate(([0], self.live_bytes))
+        begun = self.program.num_setup_events if begin_phases else 0
+        for phase, events in self.program.phase_ranges.items():
+            start = max(events.start, begun)
+            stretches = self._stretches(start, events.stop)
+            if begin_phases:
+                if not stretches or stretches[0][2]:
+                    stretches.insert(0, (start, start, ""))
+                stretches[1:] = [(at + 1, to, node) for at, to, node in stretches[1:]]
+            for at, to, node in stretches:
+                yield Moment(phase, node, at + int(live[at : to + 1].argmax()))
+
+    def held_by(
+        self, groups: Sequence[int], num_events: Sequence[int], num_groups: int
+    ) -> list[list[int]]:
+        """Bytes alive after so many events: a list for each group; ``groups``: by allocation."""
+        size, of_allocation = changes(self.program, self.sizes), int_column(groups)
+        of_event = of_allocation[self.program.event_allocations]
+        held = []
+        for group in range(num_groups):
+            live = np.cumsum(np.where(of_event == group, size, 0))
+            held.append(np.concatenate(([0], live))[list(num_events)].tolist())
+        return held
+
     def allocation(self, number: int) -> Allocation:
         """One allocation as a row."""
         program = self.program
@@ -167,10 +219,19 @@ class Replay:
         columns = (self.program.labels, self.program.categories, self.sizes.fixed_bytes.tolist())
         return map(Allocation, *columns)
 
+    def _stretches(self, start: int, stop: int) -> list[tuple[int, int, str]]:
+        """From where to where consecutive events are of one node, and that node."""
+        program = self.program
+        numbers: dict[str, int] = {}
+        of_step = int_column(numbers.setdefault(node, len(numbers)) for node in program.steps)
+        changed = np.diff(of_step[program.event_steps[start:stop]]).nonzero()[0] + start + 1
+        cuts = [start, *changed.tolist(), stop]
+        return [(at, to, program.node_at(at)) for at, to in pairwise(cuts) if at < to]
+
     def _peak_of(self, events: range, phase: str) -> Peak:
         # The setup is a part of what a phase begins with: it has no node and no order of its own.
         begin = max(events.start, self.program.num_setup_events)
-        before = int(self.live_bytes[begin - 1]) if begin else 0
+        before = self.bytes_after(begin)
         live = self.live_bytes[begin : events.stop]
         if not len(live) or (most := int(live.max())) <= before:
             return Peak(before, begin, "", phase)
@@ -178,11 +239,21 @@ class Replay:
         return Peak(most, at + 1, self.program.node_at(at), phase)
 
 
+def affine_sizes(replays: Sequence[tuple[int, Replay]]) -> Sizes | None:
+    """Affine sizes through replays at two numbers or more, the smallest first.
+
+    ``None``: they are not of one program, or its sizes are not affine.
+    """
+    (_, one), *others = replays
+    if any(each.program != one.program for _, each in others):
+        return None
+    return Sizes.through([(number, each.sizes) for number, each in replays])
+
+
 def changes(program: Program, sizes: Sizes) -> ByteColumn:
     """By how many bytes each event changes what is alive: below 0 where it releases."""
-    events, size = program.events, sizes.fixed_bytes
-    is_release = events < 0
-    return np.where(is_release, -size[np.where(is_release, ~events, events)], size[events])
+    size = sizes.fixed_bytes[program.event_allocations]
+    return np.where(program.events < 0, -size, size)
 
 
 def replay(
@@ -207,8 +278,9 @@ def replay(
         message = f"{len(sizes)} sizes at one number for {program.num_allocations} allocations"
         raise ValueError(message)
     if allocator is not None:
-        served = _Served(program, sizes.fixed_bytes.tolist(), allocator, workspaces_bytes)
-        reserved = served.run(iterations)
+        reserved = serve(
+            program, sizes, allocator, iterations=iterations, workspaces_bytes=workspaces_bytes
+        )
         return Replay(program, sizes, reserved, reserved.out_of_memory_at)
     found = Replay(program, sizes)
     if capacity_bytes is None or found.peak.size_bytes <= capacity_bytes:
@@ -217,48 +289,89 @@ def replay(
     return Replay(program, sizes, out_of_memory_at=at)
 
 
-@dataclass(slots=True)
-class _Served:
-    """A program that an allocator serves."""
+def serve(
+    program: Program,
+    sizes: Sizes,
+    allocator: Allocator,
+    *,
+    iterations: int = 1,
+    workspaces_bytes: Sequence[int] = (),
+) -> Reserved:
+    """Have an allocator serve a program as ``replay`` does: what it reserves alone."""
+    setup, events = _requests(program, sizes)
+    server = _Server(sizes.fixed_bytes.tolist(), allocator)
+    by_iteration: list[int] = []
+    out_of_memory_at = None
+    try:
+        server.serve(setup)
+        # The program's own numbers are from 0 on.
+        server.serve_workspaces(workspaces_bytes)
+        server.iterate(events, iterations, by_iteration)
+    except OutOfMemoryError:
+        out_of_memory_at = _event_of(program, server.failed)
+    return Reserved(
+        peak_bytes=allocator.reserved_peak_bytes,
+        by_iteration_bytes=tuple(by_iteration),
+        num_retries=allocator.num_retries,
+        out_of_memory_at=out_of_memory_at,
+    )
 
-    program: Program
+
+def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
+    """The events of the setup and of an iteration that an allocator sees: none of 0 bytes."""
+    events = program.events
+    is_seen = sizes.fixed_bytes[program.event_allocations] > 0
+    parts = slice(program.num_setup_events), slice(program.num_setup_events, None)
+    setup, iteration = (events[part][is_seen[part]].tolist() for part in parts)
+    return setup, iteration
+
+
+def _event_of(program: Program, allocation: int | None) -> int:
+    """The event that makes an allocation; of a workspace, the first that would have followed."""
+    if allocation is None:
+        return program.num_setup_events
+    return int((program.events == allocation).argmax())
+
+
+@dataclass(slots=True)
+class _Server:
+    """Hands events to an allocator in order."""
+
     sizes: list[int]
     allocator: Allocator
-    workspaces_bytes: Sequence[int]
-    at: int = 0
-    """The event under way."""
+    failed: int | None = None
+    """The allocation that could not be served; ``None``: a workspace."""
 
-    def run(self, iterations: int) -> Reserved:
-        """Serve the setup once and the rest until it comes to rest."""
-        by_iteration: list[int] = []
-        events = self.program.events.tolist()
-        setup = self.program.num_setup_events
-        out_of_memory_at = None
+    def serve(self, events: Iterable[int]) -> None:
+        """Serve events of at least one byte each."""
+        sizes, malloc, free = self.sizes, self.allocator.malloc, self.allocator.free
+        event = 0
         try:
-            self._serve(events[:setup], 0)
-            self.at = setup
-            for number, size_bytes in enumerate(self.workspaces_bytes, 1):
-                if size_bytes:
-                    self.allocator.malloc(-number, size_bytes)  # the program's own are from 0 on
-            self._iterate(events[setup:], iterations, by_iteration)
+            for event in events:
+                if event >= 0:
+                    malloc(event, sizes[event])
+                else:
+                    free(~event)
         except OutOfMemoryError:
-            out_of_memory_at = self.at
-        return Reserved(
-            peak_bytes=self.allocator.reserved_peak_bytes,
-            by_iteration_bytes=tuple(by_iteration),
-            num_retries=self.allocator.num_retries,
-            out_of_memory_at=out_of_memory_at,
-        )
+            self.failed = event
+            raise
 
-    def _iterate(self, events: list[int], iterations: int, by_iteration: list[int]) -> None:
+    def serve_workspaces(self, sizes_bytes: Iterable[int]) -> None:
+        """Allocate what is never released, by numbers below 0."""
+        for number, size_bytes in enumerate(sizes_bytes, 1):
+            if size_bytes:
+                self.allocator.malloc(-number, size_bytes)
+
+    def iterate(self, events: list[int], iterations: int, by_iteration: list[int]) -> None:
+        """Run iterations until they come to rest; what is reserved after each goes to a list."""
         released, inherited = self._between(events) if iterations > 1 else ([], [])
         layout: object = None
         for index in range(iterations):
             if index:
-                self._serve(released, self.program.num_setup_events)
+                self.serve(released)
                 for heir, number in inherited:
                     self.allocator.rename(heir, number)
-            self._serve(events, self.program.num_setup_events)
+            self.serve(events)
             by_iteration.append(self.allocator.reserved_bytes)
             if index + 1 < iterations:
                 before, layout = layout, self.allocator.layout()
@@ -266,26 +379,19 @@ class _Served:
                 if index and layout == before:
                     return
 
-    def _serve(self, events: list[int], first: int) -> None:
-        sizes, malloc, free = self.sizes, self.allocator.malloc, self.allocator.free
-        for at, event in enumerate(events, first):
-            if event >= 0:
-                if sizes[event]:
-                    self.at = at
-                    malloc(event, sizes[event])
-            elif sizes[~event]:
-                free(~event)
-
     def _between(self, events: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
         """What an iteration releases of the one before, and what takes a place in the setup."""
-        made = {event for event in events if event >= 0}
         freed = {~event for event in events if event < 0}
-        left = dict.fromkeys(event for event in events if event >= 0 and event not in freed)
+        left: dict[int, deque[int]] = defaultdict(deque)
+        made = set()
+        for event in events:
+            if event >= 0:
+                made.add(event)
+                if event not in freed:
+                    left[self.sizes[event]].append(event)
         inherited = []
         for number in (~event for event in events if event < 0 and ~event not in made):
-            size = self.sizes[number]
-            heir = next((each for each in left if self.sizes[each] == size and size), None)
-            if heir is not None:
-                inherited.append((heir, number))
-                del left[heir]
-        return [~number for number in left], inherited
+            heirs = left[self.sizes[number]]
+            if heirs:
+                inherited.append((heirs.popleft(), number))
+        return [~number for number in sorted(chain.from_iterable(left.values()))], inherited

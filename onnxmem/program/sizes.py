@@ -85,8 +85,9 @@ class Sizes:
         (first, one), (last, other) = points[0], points[-1]
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
-        growth = other.fixed_bytes - one.fixed_bytes
-        slope, rest = growth // (last - first), growth % (last - first)
+        # Columns of Python's whole numbers have no divmod.
+        change = other.fixed_bytes - one.fixed_bytes
+        slope, rest = change // (last - first), change % (last - first)
         found = cls(one.fixed_bytes - slope * first, slope, None, first, last)
         if rest.any() or (slope < 0).any() or (found.fixed_bytes < 0).any():
             return None

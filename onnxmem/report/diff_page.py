@@ -34,7 +34,7 @@ def side_timelines(analysis: Analysis) -> SideTimelines:
     """Take them from an analysis."""
     step = analysis.training
     return SideTimelines(
-        run_timeline(analysis), None if step is None else step_timeline(step.trace)
+        run_timeline(analysis), None if step is None else step_timeline(step.replay)
     )
 
 

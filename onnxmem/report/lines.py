@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.scaling.capacity import BatchLaw
+    from onnxmem.program import Affine
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 WIDTH: Final = 100
@@ -40,10 +40,10 @@ def fact(label: str, text: str, *, wraps: bool = False) -> str:
     return "\n".join(prose(start, text)) if wraps else (start + text).rstrip()
 
 
-def law_text(law: "BatchLaw") -> str:
+def law_text(law: "Affine") -> str:
     """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
-    to = "" if law.largest_batch is None else f", from batch 1 to {law.largest_batch:,}"
-    return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch{to}"
+    to = "" if law.last is None else f", from batch 1 to {law.last:,}"
+    return f"{law.fixed_bytes:,} B + {law.slope_bytes:,} B x batch{to}"
 
 
 def made_by(runtime: "RuntimeMemory") -> str:

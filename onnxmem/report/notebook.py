@@ -60,7 +60,7 @@ def _figures(analysis: "Analysis") -> Iterator[tuple[str, int | None, str]]:
 def _picture(analysis: "Analysis") -> str:
     """The training step where one is worked out, else the run; nothing where no step is."""
     step = analysis.training
-    timeline = run_timeline(analysis) if step is None else step_timeline(step.trace)
+    timeline = run_timeline(analysis) if step is None else step_timeline(step.replay)
     if not timeline.labels:
         return ""
     what = "run" if step is None else "training step"

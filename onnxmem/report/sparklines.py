@@ -30,7 +30,7 @@ def _step_rows(training: "TrainingMemory") -> list[str]:
     """A row of blocks on one scale, and under each phase its name as far as there is room."""
     from onnxmem.report.timelines import step_timeline  # noqa: PLC0415 - a run has no step
 
-    timeline = step_timeline(training.trace)
+    timeline = step_timeline(training.replay)
     sums = timeline.sums
     if len(sums) < _FEWEST:
         return []

@@ -5,12 +5,12 @@ releases on one of its ways, and of it the moment at which the most is alive; ea
 step of its own, in which nothing happens yet.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from onnxmem.program import Category, Replay
 from onnxmem.report.charts import Mark, Series
-from onnxmem.runtimes.torch.heap import Kind, Phase, StepTrace
+from onnxmem.runtimes.torch.heap import Phase
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
@@ -29,16 +29,16 @@ LAYERS: Final = (
 SAVED: Final = 3
 """The layer of activations that live from the forward phase to the backward one."""
 LAYER_OF: Final = {
-    Kind.WEIGHT: 0,
-    Kind.BUFFER: 0,
-    Kind.STATE: 1,
-    Kind.INPUT: 2,
-    Kind.ACTIVATION: 4,
-    Kind.GRADIENT: 5,
-    Kind.ACTIVATION_GRADIENT: 6,
-    Kind.TEMPORARY: 7,
+    Category.WEIGHT: 0,
+    Category.BUFFER: 0,
+    Category.STATE: 1,
+    Category.INPUT: 2,
+    Category.ACTIVATION: 4,
+    Category.GRADIENT: 5,
+    Category.ACTIVATION_GRADIENT: 6,
+    Category.TEMPORARY: 7,
 }
-"""The place of each kind's area."""
+"""The index of each category's area."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,60 +73,30 @@ def run_timeline(analysis: "Analysis") -> StackedTimeline:
     return StackedTimeline(series, memory.replay.program.steps[1:], peak_step)
 
 
-def step_timeline(trace: StepTrace) -> StackedTimeline:
+def step_timeline(replay: Replay) -> StackedTimeline:
     """A training step: its largest sum is ``peak_bytes``."""
-    moments = list(_moments(trace))
-    sums = [sum(held) for _, _, held in moments]
-    starts = {phase: n for n, (phase, _, _) in reversed(list(enumerate(moments)))}
-    columns = zip(*(held for _, _, held in moments), strict=True)
+    moments = list(replay.moments(begin_phases=True))
+    at = [moment.num_events for moment in moments]
+    columns = replay.held_by(_layers(replay), at, len(LAYERS))
+    sums = [replay.bytes_after(number) for number in at]
+    starts = {moment.phase: n for n, moment in reversed(list(enumerate(moments)))}
     series = (
-        Series(name, column, css_class)
+        Series(name, tuple(column), css_class)
         for (name, css_class), column in zip(LAYERS, columns, strict=True)
     )
     return StackedTimeline(
         series=tuple(each for each in series if any(each.values)),
-        labels=tuple(node or phase.value for phase, node, _ in moments),
+        labels=tuple(moment.node or moment.phase for moment in moments),
         peak_step=sums.index(max(sums)),
         marks=tuple(Mark(starts[phase], phase.value) for phase in Phase if phase in starts),
     )
 
 
-def _moments(trace: StepTrace) -> Iterator[tuple[Phase, str, tuple[int, ...]]]:
-    """Each step: its phase, its node, and what each layer holds when the most is alive."""
-    layers = _layers(trace)
-    sizes = list(trace.sizes())
-    begun = trace.num_held_events
-    held = [0] * len(LAYERS)
-    for block, size_bytes in sizes[:begun]:
-        held[layers[block]] += size_bytes
-    stops = [*list(trace.starts.values())[1:], len(sizes)]
-    for phase, stop in zip(trace.starts, stops, strict=True):
-        # A phase begins with what is there, also where it allocates nothing.
-        node, most = "", tuple(held)
-        live_bytes = most_bytes = sum(held)
-        for number in range(begun, stop):
-            if trace.nodes[number] != node:
-                yield phase, node, most
-                node, most_bytes = trace.nodes[number], -1
-            block, size_bytes = sizes[number]
-            held[layers[block]] += size_bytes
-            live_bytes += size_bytes
-            if live_bytes > most_bytes:
-                most_bytes, most = live_bytes, tuple(held)
-        yield phase, node, most
-        begun = max(begun, stop)
-
-
-def _layers(trace: StepTrace) -> list[int]:
-    """The layer of each block."""
-    layers = [LAYER_OF[block.kind] for block in trace.blocks]
-    alive: set[int] = set()
-    for each in trace.log[: trace.starts.get(Phase.BACKWARD, 0)]:
-        if each >= 0:
-            alive.add(each)
-        else:
-            alive.discard(~each)
-    for block in alive:
-        if trace.blocks[block].kind is Kind.ACTIVATION:
-            layers[block] = SAVED
+def _layers(replay: Replay) -> list[int]:
+    """The layer of each allocation."""
+    program = replay.program
+    layers = [LAYER_OF[category] for category in program.categories]
+    for allocation in program.alive_after(program.phase_starts.get(Phase.BACKWARD, 0)):
+        if program.categories[allocation] is Category.ACTIVATION:
+            layers[allocation] = SAVED
     return layers

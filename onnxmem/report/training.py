@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxmem.escaping import shortened
+from onnxmem.program import Category
 from onnxmem.report.lines import fact, figure, law_text
-from onnxmem.runtimes.torch.heap import Kind
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -25,19 +25,19 @@ def training_sections(analysis: "Analysis") -> list[list[str]]:
     ]
 
 
-REMARKS: Mapping[Kind, str] = MappingProxyType(
+REMARKS: Mapping[Category, str] = MappingProxyType(
     {
-        Kind.WEIGHT: "trained",
-        Kind.BUFFER: "held, not trained",
-        Kind.STATE: "of the optimizer",
-        Kind.INPUT: "",
-        Kind.ACTIVATION: "kept for the way back, outputs, loss",
-        Kind.GRADIENT: "of weights, as far as made by then",
-        Kind.ACTIVATION_GRADIENT: "on their way back",
-        Kind.TEMPORARY: "of one operator, or of the optimizer's step",
+        Category.WEIGHT: "trained",
+        Category.BUFFER: "held, not trained",
+        Category.STATE: "of the optimizer",
+        Category.INPUT: "",
+        Category.ACTIVATION: "kept for the way back, outputs, loss",
+        Category.GRADIENT: "of weights, as far as made by then",
+        Category.ACTIVATION_GRADIENT: "on their way back",
+        Category.TEMPORARY: "of one operator, or of the optimizer's step",
     }
 )
-"""What each kind of block is, beside its name."""
+"""What each category is, beside its name."""
 
 _MOST_LISTED = 6
 
@@ -49,8 +49,10 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> list[str]:
     if analysis.training_range is not None:
         high = analysis.training_range.high_bytes
         lines.append(figure("  or up to", high, "if BatchNormalization was folded: see FINDINGS"))
-    by_kind = training.live_by_kind()
-    lines += [figure(f"  {kind.value}", size, REMARKS[kind]) for kind, size in by_kind.items()]
+    lines += [
+        figure(f"  {category.value}", size, REMARKS[category])
+        for category, size in training.live_by_category().items()
+    ]
     if training.peak_node is not None:
         lines.append(fact("  at", shortened(training.peak_node)))
     lines.append(fact("  by phase", _phases(training)))
@@ -92,8 +94,8 @@ def _largest(training: "TrainingMemory") -> list[str]:
     return [
         "  largest of them",
         *(
-            figure("", block.size_bytes, f"{shortened(block.label)} ({block.kind.value})")
-            for block in largest
+            figure("", each.size_bytes, f"{shortened(each.label)} ({each.category.value})")
+            for each in largest
         ),
     ]
 

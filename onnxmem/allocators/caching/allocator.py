@@ -5,14 +5,12 @@ function is named at each.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from onnxmem.allocators.caching.blocks import Block
 from onnxmem.allocators.caching.pools import DeviceMemory, ExpandablePool, Pool, SegmentPool
 from onnxmem.allocators.caching.rounding import LARGE_SEGMENT_BYTES, SMALL_BYTES, rounded_bytes
-
-
-class OutOfMemoryError(Exception):
-    """The device has too little memory left for a request, also after all caches are released."""
+from onnxmem.program import OutOfMemoryError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,15 @@ class CachingConfig:
         if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
             msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
             raise ValueError(msg)
+
+
+class Placed(NamedTuple):
+    """Where a block lies."""
+
+    is_small: bool
+    """In the pool of small blocks."""
+    address: int
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -93,8 +100,8 @@ class CachingAllocator:
         """Sizes of all blocks, by segment; from equal layouts the same requests go the same way."""
         return (*self._small.layout(), (), *self._large.layout())
 
-    def allocate(self, number: int, size_bytes: int) -> None:
-        """Find a block for `size_bytes` and call it by `number` (malloc); 0 bytes take none.
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Find a block for `size_bytes`, at least 1, and call it by `number` (malloc).
 
         :raises ValueError: a number that is in use.
         :raises OutOfMemoryError: the device has too little memory.
@@ -102,8 +109,6 @@ class CachingAllocator:
         if number in self._blocks:
             msg = f"block {number} is allocated twice"
             raise ValueError(msg)
-        if size_bytes == 0:
-            return
         if size_bytes not in self._rounded:
             rounded = rounded_bytes(size_bytes, self.config.power2_divisions)
             self._rounded[size_bytes] = rounded, self._pool(rounded)
@@ -130,6 +135,12 @@ class CachingAllocator:
         # What stays with a block unsplit changes no pool: the small one leaves nothing over, and
         # the large one's blocks are above its bound anyway.
         self._pool(block.size_bytes).give(block)
+
+    def placed(self, number: int) -> Placed:
+        """Where the block called `number` lies; the addresses of each pool begin at 0."""
+        block = self._blocks[number]
+        is_small = self._pool(block.size_bytes) is self._small
+        return Placed(is_small, block.address, block.size_bytes)
 
     def rename(self, number: int, new_number: int) -> None:
         """Call the block called `number` by another number that is not in use."""

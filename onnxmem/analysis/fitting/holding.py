@@ -209,7 +209,7 @@ def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of se
         is_whole=terms.is_whole,
         phase=training.peak_phase.value,
         node=training.peak_node,
-        tensors=tuple((block.label, block.size_bytes) for block in live),
+        tensors=tuple((each.label, each.size_bytes) for each in live),
     )
 
 

@@ -5,8 +5,10 @@ affine in the batch; a peak is the largest of several sums of buffers, hence con
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
+
+from onnxmem.program import Affine
 
 BytesAt = Callable[[int], int | None]
 """Bytes at a batch; ``None`` where they are unknown."""
@@ -16,20 +18,6 @@ LARGEST_BATCH: Final = 2**31
 
 LAW_BATCH: Final = 128
 """A law is sought from batch 1 to this one at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLaw:
-    """``fixed_bytes + bytes_per_sample x batch``."""
-
-    fixed_bytes: int
-    bytes_per_sample: int
-    largest_batch: int | None = field(default=None, compare=False)
-    """It is sought, and holds, from batch 1 to this one."""
-
-    def bytes_at(self, batch: int) -> int:
-        """Evaluate the law."""
-        return self.fixed_bytes + self.bytes_per_sample * batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +34,7 @@ class BatchLimit:
     """Bytes at ``batch + 1``, evaluated there; ``None`` where there is no limit."""
 
 
-def batch_law(bytes_at: BytesAt, largest: int) -> BatchLaw | None:
+def batch_law(bytes_at: BytesAt, largest: int) -> Affine | None:
     """Find the affine law that holds from batch 1 to ``largest``; ``None`` where none does.
 
     Three evaluated points prove it: a convex function that meets a line at both ends of a stretch
@@ -58,7 +46,6 @@ def batch_law(bytes_at: BytesAt, largest: int) -> BatchLaw | None:
     ends = bytes_at(1), bytes_at(largest)
     if ends[0] is None or ends[1] is None:
         return None
-    slope, rest = divmod(ends[1] - ends[0], largest - 1)
-    law = BatchLaw(ends[0] - slope, slope, largest)
+    law = Affine.through([(1, ends[0]), (largest, ends[1])])
     middle = (1 + largest) // 2
-    return law if rest == 0 and bytes_at(middle) == law.bytes_at(middle) else None
+    return law if law is not None and bytes_at(middle) == law.at(middle) else None

@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxmem.analysis.scaling.capacity import LAW_BATCH, BatchLaw, batch_law
+from onnxmem.analysis.scaling.capacity import LAW_BATCH, batch_law
 from onnxmem.analysis.scaling.row_finding import symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.runtimes import torch
+from onnxmem.program import Affine, Program, Sizes, affine_sizes, replay
 
 if TYPE_CHECKING:
     from onnxmem.analysis.stages import Terms
-    from onnxmem.runtimes.torch import StepLines, TrainingMemory
+    from onnxmem.runtimes.torch import TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class _Growth:
 
     rows: SymbolicTerms | NoRows
     """Of a run."""
-    lines: "StepLines | None" = None
-    """Of a training step, where the rows hold; ``None``: of none, or they are unproven."""
+    step: tuple[Program, Sizes] | None = None
+    """Of a training step, its sizes affine, where the rows hold; ``None``: unproven."""
 
 
 class Limits:
@@ -48,7 +48,7 @@ class Limits:
         if self._batch is not None:
             self._tried[self._batch] = _figures(terms)
 
-    def total_law(self) -> BatchLaw | None:
+    def total_law(self) -> Affine | None:
         """The law of weights, inputs and in-place peak.
 
         It is read off the peak's rows where these speak of the batches up to the last.
@@ -59,22 +59,22 @@ class Limits:
         if isinstance(rows, NoRows) or not rows.speaks_of_batches(last):
             return batch_law(self._total_bytes, last)
         line = rows.line_in_batch(last)
-        return None if line is None else BatchLaw(*line, last)
+        return None if line is None else Affine(*line, 1, last)
 
-    def training_law(self) -> BatchLaw | None:
+    def training_law(self) -> Affine | None:
         """The law of the training peak."""
         if self._batch is None or self._terms.training is None:
             return None
-        return batch_law(self._training_peak_on_lines, max(self._batch, LAW_BATCH))
+        return batch_law(self._affine_training_peak_bytes, max(self._batch, LAW_BATCH))
 
     def _grown(self) -> _Growth:
-        """Rows and lines; in training they are found when first asked for."""
+        """Rows and affine sizes; in training they are found when first asked for."""
         if self._growth is None:
             self._growth = self._grown_in_training()
         return self._growth
 
     def _grown_in_training(self) -> _Growth:
-        """Find rows of a run, and lines of a step from the batches that are walked for them."""
+        """Find rows of a run, and sizes of a step from the batches that are walked for them."""
         walked: dict[int, Terms] = {}
 
         def walk(batch: int | None, _: object) -> "Terms":
@@ -82,15 +82,16 @@ class Limits:
 
         rows = symbolic_terms(self._terms, walk)
         step = self._terms.training
-        if isinstance(rows, NoRows) or step is None or not _may_have_lines(rows, step):
-            # A law without lines is sought from one sample on.
+        if isinstance(rows, NoRows) or step is None or not _may_be_affine(rows, step):
+            # Without affine sizes the law is sought from one sample on.
             self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
             return _Growth(rows)
-        return _Growth(rows, self._lines(rows, {**walked, rows.asked[0]: self._terms}))
+        walked[rows.asked[0]] = self._terms
+        self._note(rows, walked)
+        return _Growth(rows, _affine_step(walked))
 
-    def _lines(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> "StepLines | None":
-        """Draw lines through steps at the ends of the rows; ``None``: they are unproven."""
-        lines = _lines({batch: walked[batch].training for batch in sorted(walked)})
+    def _note(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> None:
+        """Take the figures of batches that were walked, where the rows hold."""
         for batch, terms in walked.items():
             step = terms.training
             is_whole = terms.bound.follows_batch and step is not None and not step.unknown
@@ -98,14 +99,14 @@ class Limits:
                 total_bytes = rows.total_bytes((batch,))
                 figures = _Figures(total_bytes, step.peak_bytes, step.peak_phase)
                 self._tried.setdefault(batch, figures)
-        return lines
 
-    def _training_peak_on_lines(self, batch: int) -> int | None:
-        """The training peak, read off the lines where they hold."""
-        lines = self._grown().lines
-        if lines is None or batch < lines.first:
+    def _affine_training_peak_bytes(self, batch: int) -> int | None:
+        """The training peak, by the affine sizes where they hold."""
+        step = self._grown().step
+        if step is None or batch < step[1].first:
             return self._training_peak_bytes(batch)
-        return lines.peak_bytes(batch)
+        program, sizes = step
+        return replay(program, sizes.at(batch)).peak.size_bytes
 
     def _total_bytes(self, batch: int) -> int | None:
         rows = self._grown().rows
@@ -124,11 +125,11 @@ class Limits:
         return self._tried[batch]
 
 
-def _may_have_lines(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
-    """Whether the blocks of a step may be lines in the batch.
+def _may_be_affine(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
+    """Whether the sizes of a step may be affine in the batch.
 
-    They are the tensors of a run, their gradients and copies, and what formulas make of these: they
-    are none where a tensor has the batch in more than one dim, or bytes choose the schedule.
+    They are the tensors of a run, their gradients and copies, and what formulas make of these: not
+    affine where a tensor has the batch in more than one dim, or bytes choose the schedule.
     """
     if step.unknown or step.checkpoints:
         return False
@@ -136,20 +137,20 @@ def _may_have_lines(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
     return all(sum(powers) <= 1 for size in sizes for powers, _ in size.terms)
 
 
-def _lines(steps: Mapping[int, "TrainingMemory | None"]) -> "StepLines | None":
-    """Draw lines through the last of some batches and the first that is like it.
+def _affine_step(walked: "Mapping[int, Terms]") -> tuple[Program, Sizes] | None:
+    """The program of the last of some batches and its sizes, from the first like it on.
 
-    ``None``: there is none, a batch between does not lie on them, or a step leaves sizes out.
+    ``None``: there is none, sizes at a batch between are others, or a step leaves sizes out.
     """
-    traces = [(n, step.trace) for n, step in steps.items() if step and not step.unknown]
-    if len(traces) < len(steps):
+    steps = [(batch, walked[batch].training) for batch in sorted(walked)]
+    replays = [(batch, step.replay) for batch, step in steps if step and not step.unknown]
+    if len(replays) < len(steps):
         return None
-    *others, last = traces
-    for place, first in enumerate(others):
-        lines = torch.StepLines.through(first, last)
-        if lines is not None:
-            is_met = all(lines.meet(batch, trace) for batch, trace in others[place + 1 :])
-            return lines if is_met else None
+    *others, last = replays
+    for index, first in enumerate(others):
+        if affine_sizes([first, last]) is not None:
+            sizes = affine_sizes([*others[index:], last])
+            return None if sizes is None else (last[1].program, sizes)
     return None
 
 

@@ -47,7 +47,7 @@ def training_of_tensors(analysis: Analysis) -> Known:
     step = analysis.training
     if step is None:
         return Known(None, doubt="no training step was worked out")
-    live = ((block.label, block.size_bytes) for block in step.live_at_peak()[:_MOST_HELD])
+    live = ((each.label, each.size_bytes) for each in step.live_at_peak()[:_MOST_HELD])
     return _known(analysis, step.peak_bytes, step.peak_node, live)
 
 

@@ -122,7 +122,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         live = (LiveBlock(each.label, "", each.size_bytes) for each in memory.live_at_peak)
         activations = Peak(memory.in_place_peak_bytes, memory.peak_node, tuple(live))
     if step is not None:
-        blocks = (LiveBlock(b.label, b.kind.value, b.size_bytes) for b in step.live_at_peak())
+        blocks = (LiveBlock(b.label, b.category.value, b.size_bytes) for b in step.live_at_peak())
         training = Peak(step.peak_bytes, step.peak_node, tuple(blocks))
     rows = node_layers(analysis.graph, analysis.parameters, analysis.compute)
     return Snapshot(

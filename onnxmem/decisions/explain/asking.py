@@ -262,21 +262,21 @@ def _in_step(question: Question, sizes: Sizes, batch: int | None) -> Iterator[Su
     """Allocations of the training step, at the batch asked about and on their lines."""
     one = question.results.training
     two = None if batch is None else question.at(batch + 1).results.training
-    blocks = () if one is None else one.trace.blocks
-    beside = () if two is None else two.trace.blocks
-    for place, block in enumerate(blocks):
+    allocations = () if one is None else tuple(one.replay.allocations())
+    beside = () if two is None else tuple(two.replay.allocations())
+    for number, allocation in enumerate(allocations):
         hit: tuple[int | None, int] | None = None
-        if sizes.holds(block.size_bytes):
-            hit = batch, block.size_bytes
-        elif batch is not None and len(beside) == len(blocks):
-            slope = beside[place].size_bytes - block.size_bytes
-            hit = _on_line(block.size_bytes, slope, batch, sizes)
+        if sizes.holds(allocation.size_bytes):
+            hit = batch, allocation.size_bytes
+        elif batch is not None and len(beside) == len(allocations):
+            slope = beside[number].size_bytes - allocation.size_bytes
+            hit = _on_line(allocation.size_bytes, slope, batch, sizes)
         if hit is not None:
             yield Suspect(
-                tensor=block.label,
+                tensor=allocation.label,
                 node=None,
                 op_type=None,
-                role=block.kind.value,
+                role=allocation.category.value,
                 size_bytes=hit[1],
                 batch=hit[0],
                 shape=None,

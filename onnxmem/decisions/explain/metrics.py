@@ -146,8 +146,8 @@ def _weights(analysis: Analysis) -> Parts:
 
 def _step(analysis: Analysis) -> Parts:
     training = analysis.training
-    kinds = training.live_by_kind().items() if training else ()
-    return tuple((kind.value, size) for kind, size in kinds)
+    held = training.live_by_category().items() if training else ()
+    return tuple((category.value, size) for category, size in held)
 
 
 def _cuda(analysis: Analysis) -> Parts:

@@ -46,7 +46,7 @@ def _train(stop: Stop) -> Bars:
     training = stop.analysis.training
     blocks = () if training is None else training.live_at_peak()
     return _cut(
-        [(f"{shortened(each.label)} ({each.kind.value})", each.size_bytes) for each in blocks]
+        [(f"{shortened(each.label)} ({each.category.value})", each.size_bytes) for each in blocks]
     )
 
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from onnxmem.analysis import Analysis
+from onnxmem.program import Category
 from onnxmem.report.charts import Series
 from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
 from onnxmem.runtimes.torch import TrainingMemory
-from onnxmem.runtimes.torch.heap import Kind, Phase
+from onnxmem.runtimes.torch.heap import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +73,11 @@ def _run(analysis: Analysis) -> Course:
     replay = analysis.activations.replay
     nodes = replay.program.steps[1:]
     held = (
-        ("weights", LAYER_OF[Kind.WEIGHT], analysis.weight_bytes),
-        ("inputs", LAYER_OF[Kind.INPUT], analysis.inputs_bytes),
+        ("weights", LAYER_OF[Category.WEIGHT], analysis.weight_bytes),
+        ("inputs", LAYER_OF[Category.INPUT], analysis.inputs_bytes),
     )
     spans = [Span(name, layer, 0, len(nodes), size) for name, layer, size in held if size]
-    made = LAYER_OF[Kind.ACTIVATION]
+    made = LAYER_OF[Category.ACTIVATION]
     lifetimes = zip(*(column.tolist() for column in replay.program.lifetimes), strict=True)
     # No node runs in the first step of the program.
     spans += [
@@ -89,28 +90,28 @@ def _run(analysis: Analysis) -> Course:
 
 def _step(training: TrainingMemory) -> Course:
     """A step an event, from the moment at which all that is held through it is there."""
-    trace = training.trace
-    first = max(trace.num_held_events - 1, 0)
+    program, sizes = training.replay.program, training.replay.sizes.fixed_bytes.tolist()
+    first = max(program.num_setup_events - 1, 0)
+    end = len(program.events)
+    backward = program.phase_starts.get(Phase.BACKWARD, end)
+
+    def span(number: int, start: int, stop: int) -> Span:
+        layer = LAYER_OF[program.categories[number]]
+        if layer == LAYER_OF[Category.ACTIVATION] and start < backward < stop:
+            layer = SAVED
+        return Span(program.labels[number], layer, start, stop, sizes[number])
+
     starts: dict[int, int] = {}
     spans: list[Span] = []
-    backward = trace.starts.get(Phase.BACKWARD, len(trace.log))
-    for event, each in enumerate(trace.log):
-        if each >= 0:
-            starts[each] = event
+    for at, event in enumerate(program.events.tolist()):
+        if event >= 0:
+            starts[event] = at
         else:
-            spans.append(_span(training, ~each, (starts.pop(~each), event), backward))
-    end = len(trace.log)
-    spans += [_span(training, block, (start, end), backward) for block, start in starts.items()]
-    marks = tuple((max(start - first, 0), phase.value) for phase, start in trace.starts.items())
-    return Course(tuple(_from(spans, first)), trace.nodes[first:], marks)
-
-
-def _span(training: TrainingMemory, number: int, at: tuple[int, int], backward: int) -> Span:
-    block = training.trace.blocks[number]
-    layer = LAYER_OF[block.kind]
-    if layer == LAYER_OF[Kind.ACTIVATION] and at[0] < backward < at[1]:
-        layer = SAVED
-    return Span(block.label, layer, *at, block.size_bytes)
+            spans.append(span(~event, starts.pop(~event), at))
+    spans += [span(number, start, end) for number, start in starts.items()]
+    nodes = tuple(program.steps[step] for step in program.event_steps[first:].tolist())
+    marks = tuple((max(at - first, 0), phase) for phase, at in program.phase_starts.items())
+    return Course(tuple(_from(spans, first)), nodes, marks)
 
 
 def _from(spans: Iterable[Span], first: int) -> Iterable[Span]:

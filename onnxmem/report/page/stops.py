@@ -112,9 +112,9 @@ class Stops:
         analysis = self.asked.analysis
         given = {"total_bytes": analysis.batch_law, "training.peak_bytes": analysis.training_law}
         law = given.get(key)
-        if law is None or law.largest_batch is None or not self.is_free:
+        if law is None or law.last is None or not self.is_free:
             return ()
-        return (Law(1, law.largest_batch, law.fixed_bytes, law.bytes_per_sample),)
+        return (Law(1, law.last, law.fixed_bytes, law.slope_bytes),)
 
     def _part_laws(self, key: str, place: str, stretch: Law) -> tuple[Law, ...]:
         """Those of a part of a peak, where that is a line and stays at one place."""

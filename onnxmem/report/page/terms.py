@@ -71,8 +71,8 @@ def training_section(analysis: Analysis, stops: Stops) -> str:
         return ""
     remark = f"peak of one step, in its {text('training.peak_phase', figures)} phase"
     kinds = [
-        Term(kind.value, f"training.live_by_kind.{kind.value}", escape(remark), drops_zero=True)
-        for kind, remark in REMARKS.items()
+        Term(each.value, f"training.live_by_kind.{each.value}", escape(remark), drops_zero=True)
+        for each, remark in REMARKS.items()
     ]
     phases = [
         Term("forward", "training.forward_peak_bytes", "up to the loss"),

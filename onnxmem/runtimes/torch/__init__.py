@@ -10,15 +10,17 @@ from onnxmem.late import late
 
 if TYPE_CHECKING:
     from onnxmem.runtimes.torch.batchnorm_peaks import batchnorm_range, range_finding
-    from onnxmem.runtimes.torch.lines import StepLines
+    from onnxmem.runtimes.torch.cuda import (
+        HOPPER_WORKSPACE_BYTES,
+        TorchMemory,
+        TorchSettings,
+        torch_memory,
+    )
     from onnxmem.runtimes.torch.losses import LOSSES
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
     from onnxmem.runtimes.torch.precision import PRECISIONS
-    from onnxmem.runtimes.torch.replaying import replay
-    from onnxmem.runtimes.torch.settings import HOPPER_WORKSPACE_BYTES, TorchSettings
     from onnxmem.runtimes.torch.step import training_memory
-    from onnxmem.runtimes.torch.torch_memory import TorchMemory
 
 __all__ = [
     "HOPPER_WORKSPACE_BYTES",
@@ -26,13 +28,12 @@ __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",
     "PeakRange",
-    "StepLines",
     "TorchMemory",
     "TorchSettings",
     "TrainingMemory",
     "batchnorm_range",
     "range_finding",
-    "replay",
+    "torch_memory",
     "training_memory",
 ]
 
@@ -40,14 +41,16 @@ __getattr__ = late(
     __name__,
     {
         "onnxmem.runtimes.torch.batchnorm_peaks": ("batchnorm_range", "range_finding"),
-        "onnxmem.runtimes.torch.lines": ("StepLines",),
+        "onnxmem.runtimes.torch.cuda": (
+            "HOPPER_WORKSPACE_BYTES",
+            "TorchMemory",
+            "TorchSettings",
+            "torch_memory",
+        ),
         "onnxmem.runtimes.torch.losses": ("LOSSES",),
         "onnxmem.runtimes.torch.memory": ("PeakRange", "TrainingMemory"),
         "onnxmem.runtimes.torch.optimizers": ("OPTIMIZERS",),
         "onnxmem.runtimes.torch.precision": ("PRECISIONS",),
-        "onnxmem.runtimes.torch.replaying": ("replay",),
-        "onnxmem.runtimes.torch.settings": ("HOPPER_WORKSPACE_BYTES", "TorchSettings"),
         "onnxmem.runtimes.torch.step": ("training_memory",),
-        "onnxmem.runtimes.torch.torch_memory": ("TorchMemory",),
     },
 )

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from onnxmem.model import Node, Role
+from onnxmem.program import Category
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.forward import Storages
-from onnxmem.runtimes.torch.heap import Heap, Kind
+from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.making import input_gradients
 from onnxmem.runtimes.torch.recurrent import layer_gradients
 from onnxmem.runtimes.torch.recurrent_layer import RECURRENT, Layer
@@ -70,7 +71,7 @@ class Backward:
         """Go back through nodes, given in forward order."""
         waiting = self.waiting
         for node in reversed(tuple(nodes)):
-            self.heap.node = node.name
+            self.heap.enter_node(node.name)
             arrived = {name: waiting.pop(name) for name in node.writes if name in waiting}
             made: list[tuple[str, GradientTensor]] = []
             layer = self.tape.layer(node) if node.op_type in RECURRENT else None
@@ -128,7 +129,7 @@ class Backward:
         whole_bytes = size_bytes(tensor.dims, bits)
         share_bytes = self.share(whole_bytes)
         if share_bytes == whole_bytes:
-            self.heap.relabel(tensor.block, label, Kind.GRADIENT)
+            self.heap.relabel(tensor.block, label, Category.GRADIENT)
         else:
-            self.heap.allocate(label, Kind.GRADIENT, share_bytes)
+            self.heap.allocate(label, Category.GRADIENT, share_bytes)
             self.gradients.drop(self.waiting.pop(key))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from onnxmem.model import Node
+from onnxmem.program import Category
 from onnxmem.runtimes.torch.constants import data_reads
-from onnxmem.runtimes.torch.heap import Heap, Kind
+from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.tape import Kept, Tape
 
 
@@ -89,7 +90,7 @@ class Storages:
             extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
             items = (*kept.copies, *extra, *kept.inner)
             self.own[node.name] = [
-                self.heap.allocate(label, Kind.ACTIVATION, size or 0) for label, size in items
+                self.heap.allocate(label, Category.ACTIVATION, size or 0) for label, size in items
             ]
 
     def forget(self, node: Node) -> None:
@@ -106,7 +107,7 @@ class Storages:
             self.heap.retain(block)
         else:
             size_bytes = self.tape.size_bytes(storage) or 0
-            self.blocks[storage] = self.heap.allocate(storage, Kind.ACTIVATION, size_bytes)
+            self.blocks[storage] = self.heap.allocate(storage, Category.ACTIVATION, size_bytes)
 
     def drop(self, storage: str) -> None:
         """Release one reference to a storage."""
@@ -120,7 +121,7 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
     """Run nodes in order; without ``saves`` nothing is kept for a backward pass."""
     heap, reads_left, kept = storages.heap, storages.reads_left, storages.tape.kept
     for node in nodes:
-        heap.node = node.name
+        heap.enter_node(node.name)
         # What the framework has too: not a mask or a statistic that it keeps aside.
         first = node.outputs[0]
         written = [name for name in node.writes if name == first or reads_left[name]]
@@ -145,5 +146,7 @@ def _work(storages: Storages, node: Node, *, saves: bool) -> None:
     passing = kept.passing_copies if saves else (*kept.copies, *kept.passing_copies)
     if passing:
         heap = storages.heap
-        for block in [heap.allocate(label, Kind.TEMPORARY, size or 0) for label, size in passing]:
+        for block in [
+            heap.allocate(label, Category.TEMPORARY, size or 0) for label, size in passing
+        ]:
             heap.release(block)

@@ -1,4 +1,4 @@
-"""What a rank holds through a whole step, in blocks: weights, buffers, state, inputs.
+"""What a rank holds through a whole step: weights, buffers, state, inputs.
 
 Sharded by the ZeRO stages (Rajbhandari et al. 2020, arXiv 1910.02054) over N ranks, each tensor's
 share is its Nth part, rounded up: of the optimizer's state (1), of the gradients too (2), of the
@@ -14,8 +14,8 @@ from math import prod
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
+from onnxmem.program import Allocation, Category
 from onnxmem.recipe import Recipe
-from onnxmem.runtimes.torch.heap import Block, Kind
 from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, held, precision_named
 
@@ -27,7 +27,7 @@ _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """The blocks of one rank."""
+    """The allocations of one rank."""
 
     graph: Graph
     parameters: Parameters
@@ -57,21 +57,21 @@ class Holdings:
         """Parameters and buffers, each with its bytes on all ranks together."""
         return self._sized(names, self.precision.weight_bits)
 
-    def weight_blocks(self) -> Iterable[Block]:
+    def weight_allocations(self) -> Iterable[Allocation]:
         """The trained parameters."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Block(name, Kind.WEIGHT, self.share(size_bytes, 3))
+            yield Allocation(name, Category.WEIGHT, self.share(size_bytes, 3))
 
-    def buffer_blocks(self) -> Iterable[Block]:
+    def buffer_allocations(self) -> Iterable[Allocation]:
         """What is held and not trained, BatchNormalization's batch counters too."""
         names = (*self.parameters.buffers, *self.parameters.quantised)
         for name, size_bytes in self.whole_bytes(names):
-            yield Block(name, Kind.BUFFER, size_bytes)
+            yield Allocation(name, Category.BUFFER, size_bytes)
         norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
         for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
-            yield Block(f"batches counted beside {mean}", Kind.BUFFER, _BATCH_COUNT_BYTES)
+            yield Allocation(f"batches counted beside {mean}", Category.BUFFER, _BATCH_COUNT_BYTES)
 
-    def state_blocks(self) -> Iterable[Block]:
+    def state_allocations(self) -> Iterable[Allocation]:
         """What the optimizer keeps from step to step."""
         optimizer, has_masters = self.optimizer, self.precision.master_bits > 0
         element_bytes = self.precision.stepped_bits // 8
@@ -81,29 +81,31 @@ class Holdings:
                 continue
             stepped_bytes = prod(dims) * element_bytes
             if has_masters:
-                yield Block(f"master of {name}", Kind.STATE, self.share(stepped_bytes, 1))
+                yield Allocation(f"master of {name}", Category.STATE, self.share(stepped_bytes, 1))
             state_bytes = optimizer.state_of(dims, element_bytes)
             for size_bytes in _pieces(state_bytes, stepped_bytes):
-                yield Block(f"state of {name}", Kind.STATE, self.share(size_bytes, 1))
+                yield Allocation(f"state of {name}", Category.STATE, self.share(size_bytes, 1))
         if self.parameters.trained and optimizer.shared_state_bytes:
-            yield Block("shared state", Kind.STATE, optimizer.shared_state_bytes)
+            yield Allocation("shared state", Category.STATE, optimizer.shared_state_bytes)
 
-    def gradient_blocks(self) -> Iterable[Block]:
+    def gradient_allocations(self) -> Iterable[Allocation]:
         """The parameters' gradients, where they live from one pass to the next."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Block(f"gradient of {name}", Kind.GRADIENT, self.share(size_bytes, 2))
+            yield Allocation(f"gradient of {name}", Category.GRADIENT, self.share(size_bytes, 2))
 
-    def bucket_blocks(self) -> Iterable[Block]:
+    def bucket_allocations(self) -> Iterable[Allocation]:
         """The buckets in which ranks exchange gradients: as large as all of them."""
         if self.recipe.shard in _BUCKETED:
             total_bytes = sum(size for _, size in self.whole_bytes(self.parameters.trained))
-            yield Block("buckets of gradients", Kind.GRADIENT, total_bytes)
+            yield Allocation("buckets of gradients", Category.GRADIENT, total_bytes)
 
-    def temporary_blocks(self) -> Iterable[Block]:
+    def temporary_allocations(self) -> Iterable[Allocation]:
         """What is alive at once while the optimizer steps; masters read wider gradients too."""
         wider = self.precision.stepped_bits - self.precision.weight_bits
         for name, more_bytes in self._sized(self.parameters.trained if wider else (), wider):
-            yield Block(f"wider gradient of {name}", Kind.TEMPORARY, self.share(more_bytes, 1))
+            yield Allocation(
+                f"wider gradient of {name}", Category.TEMPORARY, self.share(more_bytes, 1)
+            )
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
         sizes = self.optimizer.temporaries(
             tuple(dims for shape in shapes if (dims := known_dims(shape)) is not None),
@@ -112,7 +114,9 @@ class Holdings:
             weight_decay=self.recipe.weight_decay,
         )
         for size_bytes in sizes:
-            yield Block(f"{self.optimizer.name} step", Kind.TEMPORARY, self.share(size_bytes, 1))
+            yield Allocation(
+                f"{self.optimizer.name} step", Category.TEMPORARY, self.share(size_bytes, 1)
+            )
 
     def _sized(self, names: Iterable[str], bits: int) -> Iterator[tuple[str, int]]:
         # A large graph has few shapes, each of many weights.

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from onnxmem.findings import Finding
+from onnxmem.program import Allocation, Category, Peak, Replay
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.folded import BatchNorms
-from onnxmem.runtimes.torch.heap import Block, Kind, Phase, StepTrace
+from onnxmem.runtimes.torch.heap import Phase
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class TrainingMemory:
     """All that lives from forward to backward: what formulas read, the outputs and the loss."""
     input_bytes: int | None
     """Graph inputs and the loss's targets."""
-    trace: StepTrace
+    replay: Replay
     """Every allocation of the step; tensors of unknown size take 0 bytes in it."""
     multiplies_matrices: bool = False
     """Whether cuBLAS runs, which takes a workspace."""
@@ -58,41 +59,43 @@ class TrainingMemory:
     @property
     def forward_peak_bytes(self) -> int:
         """The most that is alive at once up to the loss."""
-        return self.trace.peaks[Phase.FORWARD].size_bytes
+        return self.replay.phase_peaks[Phase.FORWARD].size_bytes
 
     @property
     def backward_peak_bytes(self) -> int:
         """The most that is alive at once from the loss to the last gradient."""
-        return self.trace.peaks[Phase.BACKWARD].size_bytes
+        return self.replay.phase_peaks[Phase.BACKWARD].size_bytes
 
     @property
     def optimizer_peak_bytes(self) -> int:
         """The most that is alive at once while the optimizer steps."""
-        return self.trace.peaks[Phase.OPTIMIZER].size_bytes
+        return self.replay.phase_peaks[Phase.OPTIMIZER].size_bytes
 
     @property
     def peak_bytes(self) -> int:
         """The largest of the three phases."""
-        return self.trace.peaks[self.peak_phase].size_bytes
+        return self.peak.size_bytes
+
+    @property
+    def peak(self) -> Peak:
+        """The peak of the phase that peaks highest."""
+        return self.replay.phase_peaks[self.peak_phase]
 
     @property
     def peak_phase(self) -> Phase:
         """The phase of the peak; of equal ones the backward pass, then the optimizer."""
         order = (Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD)
-        return max(order, key=lambda phase: self.trace.peaks[phase].size_bytes)
+        return max(order, key=lambda phase: self.replay.phase_peaks[phase].size_bytes)
 
     @property
     def peak_node(self) -> str | None:
         """The node at which the peak is reached; ``None`` in the optimizer."""
-        return self.trace.peaks[self.peak_phase].node or None
+        return self.peak.node or None
 
-    def live_by_kind(self) -> dict[Kind, int]:
-        """Bytes alive at the peak, by what they hold; kinds that hold none are left out."""
-        found = dict.fromkeys(Kind, 0)
-        for block in self.live_at_peak():
-            found[block.kind] += block.size_bytes
-        return {kind: size for kind, size in found.items() if size}
+    def live_by_category(self) -> dict[Category, int]:
+        """Bytes alive at the peak by category; categories of 0 bytes are left out."""
+        return self.replay.live_by_category(self.peak)
 
-    def live_at_peak(self) -> tuple[Block, ...]:
+    def live_at_peak(self) -> tuple[Allocation, ...]:
         """What is alive at the peak, largest first."""
-        return self.trace.live_at(self.trace.peaks[self.peak_phase])
+        return self.replay.live_set(self.peak)

@@ -7,7 +7,7 @@ for the products with the input.
 from dataclasses import dataclass, field
 
 from onnxmem.model import Node
-from onnxmem.runtimes.torch.heap import Kind
+from onnxmem.program import Category
 from onnxmem.runtimes.torch.recurrent_layer import Layer
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.runtimes.torch.tensors import GradientHeap, GradientTensor
@@ -56,8 +56,10 @@ class _Back:
                 self.heap.brush(label, share_bytes * (2 if place == 1 else 1))
             heap.release(step)
             size_bytes = count * (layer.gates_bytes // layer.num_steps)
-            gates.append(heap.allocate("gates' gradients", Kind.ACTIVATION_GRADIENT, size_bytes))
-        stacked = heap.allocate("gates' gradients", Kind.ACTIVATION_GRADIENT, layer.gates_bytes)
+            gates.append(
+                heap.allocate("gates' gradients", Category.ACTIVATION_GRADIENT, size_bytes)
+            )
+        stacked = heap.allocate("gates' gradients", Category.ACTIVATION_GRADIENT, layer.gates_bytes)
         for block in gates:
             heap.release(block)
         if data in self.tape.reached:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from onnxmem.model import Graph
+from onnxmem.program import Allocation, Category
 from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, schedules, units
-from onnxmem.runtimes.torch.heap import Block, Heap, Kind, Phase
+from onnxmem.runtimes.torch.heap import Heap, Phase
 from onnxmem.runtimes.torch.holdings import Holdings
 from onnxmem.runtimes.torch.losses import loss_named
 from onnxmem.runtimes.torch.matmul import multiplies_matrices
@@ -62,8 +63,8 @@ class _Step:
     holdings: Holdings
     tape: Tape
     outputs: tuple[str, ...]
-    state: tuple[Block, ...]
-    gradients: tuple[Block, ...]
+    state: tuple[Allocation, ...]
+    gradients: tuple[Allocation, ...]
     """Where they live from one pass to the next."""
     unit_bytes: int
     """Of the largest unit's parameters, gathered where ranks hold parts of them."""
@@ -86,8 +87,8 @@ class _Step:
             holdings=holdings,
             tape=tape,
             outputs=outputs,
-            state=tuple(holdings.state_blocks()),
-            gradients=tuple(holdings.gradient_blocks()),
+            state=tuple(holdings.state_allocations()),
+            gradients=tuple(holdings.gradient_allocations()),
             unit_bytes=_largest_unit_bytes(tape, holdings) if holdings.shards_weights else 0,
         )
 
@@ -96,12 +97,12 @@ class _Step:
         recipe, graph = self.holdings.recipe, self.network.graph
         losses = OutputLosses(graph, self.holdings.precision, loss_named(recipe.loss), self.outputs)
         held = self._held(losses)
-        terms = dict.fromkeys(Kind, 0)
-        for block in held:
-            terms[block.kind] += block.size_bytes
+        terms = dict.fromkeys(Category, 0)
+        for allocation in held:
+            terms[allocation.category] += allocation.size_bytes
         heap = Heap.holding(held)
         gradients = self._gradients_before(heap)
-        held_bytes = heap.live_bytes
+        num_before = heap.num_events
         passes = Passes(self.tape, heap, schedule)
         gathered = self._gather(heap)
         before = self._outputs_before(heap)
@@ -110,10 +111,10 @@ class _Step:
         losses.run_forward(heap, self.tape)
         passes.storages.leave_autocast()
         _release(heap, gathered)
-        saved_bytes = heap.live_bytes - held_bytes
+        num_forward = heap.num_events
         if not recipe.adds_to_gradients:
             _release(heap, gradients)
-        heap.enter(Phase.BACKWARD)
+        heap.enter_phase(Phase.BACKWARD)
         gathered = self._gather(heap, with_gradients=True)
         backward = Backward(
             passes.storages,
@@ -125,15 +126,16 @@ class _Step:
         _release(heap, gathered if one is None else (*gathered, one))
         self._optimize(heap)
         inputs = [graph.tensors[name].size_bytes for name in graph.inputs]
+        replay = heap.replay()
         return TrainingMemory(
             recipe=recipe,
-            weight_bytes=terms[Kind.WEIGHT],
-            buffer_bytes=terms[Kind.BUFFER],
-            gradient_bytes=sum(block.size_bytes for block in self.gradients),
-            optimizer_state_bytes=sum(block.size_bytes for block in self.state),
-            saved_activation_bytes=saved_bytes,
+            weight_bytes=terms[Category.WEIGHT],
+            buffer_bytes=terms[Category.BUFFER],
+            gradient_bytes=sum(each.size_bytes for each in self.gradients),
+            optimizer_state_bytes=sum(each.size_bytes for each in self.state),
+            saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
             input_bytes=sum_known((*inputs, losses.target_bytes())),
-            trace=heap.trace(),
+            replay=replay,
             multiplies_matrices=any(multiplies_matrices(node) for node in graph.nodes),
             assumed_nodes=self.tape.assumed_nodes,
             unknown=_unknown(self.tape),
@@ -141,17 +143,17 @@ class _Step:
             batchnorms=self.network.batchnorms,
         )
 
-    def _held(self, losses: OutputLosses) -> tuple[Block, ...]:
+    def _held(self, losses: OutputLosses) -> tuple[Allocation, ...]:
         """What is held through the step."""
         graph = self.network.graph
         inputs = ((name, graph.tensors[name].size_bytes or 0) for name in graph.inputs)
         return (
-            *self.holdings.weight_blocks(),
-            *self.holdings.buffer_blocks(),
+            *self.holdings.weight_allocations(),
+            *self.holdings.buffer_allocations(),
             *(() if self.holdings.recipe.first_step else self.state),
-            *self.holdings.bucket_blocks(),
-            *(Block(name, Kind.INPUT, size_bytes) for name, size_bytes in inputs),
-            Block("targets", Kind.INPUT, losses.target_bytes() or 0),
+            *self.holdings.bucket_allocations(),
+            *(Allocation(name, Category.INPUT, size_bytes) for name, size_bytes in inputs),
+            Allocation("targets", Category.INPUT, losses.target_bytes() or 0),
         )
 
     def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
@@ -168,21 +170,24 @@ class _Step:
         sizes = ((name, self.tape.size_bytes(name) or 0) for name in self.network.graph.outputs)
         return _allocate(
             heap,
-            (Block(f"{name} of the pass before", Kind.ACTIVATION, size) for name, size in sizes),
+            (
+                Allocation(f"{name} of the pass before", Category.ACTIVATION, size)
+                for name, size in sizes
+            ),
         )
 
     def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
         """Allocate the largest unit's parameters where ranks hold parts of them."""
-        blocks = [Block("largest unit, gathered", Kind.WEIGHT, self.unit_bytes)]
+        gathered = [Allocation("largest unit, gathered", Category.WEIGHT, self.unit_bytes)]
         if with_gradients:
-            blocks.append(Block("its gradients", Kind.GRADIENT, self.unit_bytes))
-        return _allocate(heap, blocks)
+            gathered.append(Allocation("its gradients", Category.GRADIENT, self.unit_bytes))
+        return _allocate(heap, gathered)
 
     def _optimize(self, heap: Heap) -> None:
-        heap.enter(Phase.OPTIMIZER)
+        heap.enter_phase(Phase.OPTIMIZER)
         if self.holdings.recipe.first_step:
             _allocate(heap, self.state)
-        _release(heap, _allocate(heap, self.holdings.temporary_blocks()))
+        _release(heap, _allocate(heap, self.holdings.temporary_allocations()))
 
 
 def _largest_unit_bytes(tape: Tape, holdings: Holdings) -> int:
@@ -196,13 +201,13 @@ def _largest_unit_bytes(tape: Tape, holdings: Holdings) -> int:
     )
 
 
-def _allocate(heap: Heap, blocks: Iterable[Block]) -> tuple[int, ...]:
-    return tuple(heap.allocate(*block) for block in blocks if block.size_bytes)
+def _allocate(heap: Heap, allocations: Iterable[Allocation]) -> tuple[int, ...]:
+    return tuple(heap.allocate(*each) for each in allocations if each.size_bytes)
 
 
-def _release(heap: Heap, blocks: Iterable[int]) -> None:
-    for block in blocks:
-        heap.release(block)
+def _release(heap: Heap, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        heap.release(number)
 
 
 def _unknown(tape: Tape) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from math import prod
 
-from onnxmem.runtimes.torch.heap import Heap, Kind
+from onnxmem.program import Category
+from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.strides import Dims, Strides, contiguous, is_dense, like, reshaped
 
 
@@ -31,7 +32,7 @@ class GradientHeap:
         self, label: str, dims: Dims | None, bits: int, strides: Strides | None = None
     ) -> GradientTensor:
         """Allocate a new gradient, in row-major order unless its strides are said."""
-        block = self.heap.allocate(label, Kind.ACTIVATION_GRADIENT, size_bytes(dims, bits))
+        block = self.heap.allocate(label, Category.ACTIVATION_GRADIENT, size_bytes(dims, bits))
         laid_out = contiguous(dims) if strides is None and dims is not None else strides
         return GradientTensor(block, dims, laid_out, bits)
 
@@ -80,7 +81,7 @@ class GradientHeap:
     def brush(self, label: str, num_bytes: int | None) -> None:
         """Allocate temporaries and free them."""
         if num_bytes:
-            self.heap.release(self.heap.allocate(label, Kind.TEMPORARY, num_bytes))
+            self.heap.release(self.heap.allocate(label, Category.TEMPORARY, num_bytes))
 
 
 def size_bytes(dims: Dims | None, bits: int) -> int:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from onnxmem.errors import UsageError
 from onnxmem.model import DType, Graph
 from onnxmem.ops.spec import Operand, known_dims
+from onnxmem.program import Category
 from onnxmem.runtimes.torch.backward import Backward
-from onnxmem.runtimes.torch.heap import Heap, Kind
+from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.losses import Loss
 from onnxmem.runtimes.torch.precision import Precision, held
 from onnxmem.runtimes.torch.tape import Tape
@@ -60,17 +61,17 @@ class OutputLosses:
     def run_forward(self, heap: Heap, tape: Tape) -> None:
         """Compute the losses: what they keep where a gradient is required, and their values."""
         for name in self.outputs:
-            heap.node = f"loss of {name}"
+            heap.enter_node(f"loss of {name}")
             is_trained = name in tape.reached
             cast = self._cast(heap, tape, name)
             saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
             if saved_bytes and is_trained:
-                self.saved[name] = heap.allocate(heap.node, Kind.ACTIVATION, saved_bytes)
+                self.saved[name] = heap.allocate(heap.node, Category.ACTIVATION, saved_bytes)
             if self.loss.has_weight_sum and is_trained:
                 self.weight_sums[name] = self._number(heap, "sum of the class weights")
             if self.loss.has_value:
                 size_bytes = self.loss.value_bytes(self.operand(name)) or 0
-                heap.allocate(f"value of the {heap.node}", Kind.ACTIVATION, size_bytes)
+                heap.allocate(f"value of the {heap.node}", Category.ACTIVATION, size_bytes)
             if cast is not None and self.loss.keeps_output and is_trained:
                 self.saved[name] = cast
             elif cast is not None:
@@ -84,7 +85,7 @@ class OutputLosses:
         if self._gradient_bits(tape, name) < bits:
             return None
         size_bytes = self.operand(name).size_bytes or 0
-        return heap.allocate(f"{name} as its loss reads it", Kind.ACTIVATION, size_bytes)
+        return heap.allocate(f"{name} as its loss reads it", Category.ACTIVATION, size_bytes)
 
     def _gradient_bits(self, tape: Tape, name: str) -> int:
         """Of the output's gradient as the loss makes it: the output's own where it casts none."""
@@ -109,7 +110,7 @@ class OutputLosses:
 
     def _gradient(self, backward: Backward, name: str) -> GradientTensor:
         heap, gradients = backward.heap, backward.gradients
-        heap.node = f"loss of {name}"
+        heap.enter_node(f"loss of {name}")
         dims, bits = known_dims(self.operand(name).shape), self.operand(name).bits or 0
         before: list[GradientTensor] = []
         for _ in range(self.loss.gradients_on_the_way):
@@ -126,4 +127,4 @@ class OutputLosses:
 
     def _number(self, heap: Heap, label: str) -> int:
         label = f"{label}, {heap.node}" if heap.node else label
-        return heap.allocate(label, Kind.ACTIVATION, self.precision.loss_bits // 8)
+        return heap.allocate(label, Category.ACTIVATION, self.precision.loss_bits // 8)

@@ -1,0 +1,125 @@
+"""What PyTorch takes of a CUDA device for a training run: its allocator's memory, and the rest.
+
+In go a step's program and sizes, and what is set of PyTorch; out come the figures of
+``torch.cuda.memory_stats``, with the workspaces of cuBLAS and cuDNN in them and the CUDA context
+beside them.
+"""
+
+from dataclasses import dataclass, field
+
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.program import MAX_ITERATIONS, Program, Reserved, Sizes, serve
+
+WORKSPACE_BYTES = 8_519_680
+"""cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
+
+Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
+"""
+
+HOPPER_WORKSPACE_BYTES = 33_554_432
+"""The same where the compute capability is 9.x, and in some releases 10.x and 12.x."""
+
+
+@dataclass(frozen=True, slots=True)
+class TorchSettings:
+    """PyTorch's allocator, and the terms that no list of tensors holds; sizes in bytes."""
+
+    allocator: CachingConfig = field(default_factory=CachingConfig)
+    """PYTORCH_CUDA_ALLOC_CONF."""
+    cublas_workspace_bytes: int = WORKSPACE_BYTES
+    """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
+    num_cublas_handles: int = 2
+    """A handle belongs to a thread: the caller's, and autograd's own of the backward pass."""
+    cudnn_workspace_bytes: int = 0
+    """The largest that a convolution asks for, of which one runs at a time.
+    Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
+    """
+    context_bytes: int = 0
+    """The CUDA context and loaded kernels, outside the allocator."""
+
+    @property
+    def workspaces_bytes(self) -> tuple[int, ...]:
+        """Each workspace, in the order of allocation."""
+        cublas = (self.cublas_workspace_bytes,) * self.num_cublas_handles
+        return (*cublas, self.cudnn_workspace_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TorchMemory:
+    """The terms of a process in device memory, in bytes."""
+
+    asked_peak_bytes: int
+    """The most that tensors and workspaces ask for at once, before rounding."""
+    allocated_peak_bytes: int
+    """The most in use at once in whole blocks: `torch.cuda.max_memory_allocated`."""
+    reserved: Reserved
+    """Taken from the device by the allocator: its peak is `torch.cuda.max_memory_reserved`."""
+    allocated_end_bytes: int
+    """In use after the last step, before the next one frees what this one leaves."""
+    inactive_split_end_bytes: int
+    """Free then, in segments that are in use: what `torch.cuda.empty_cache` cannot give back."""
+    num_segments: int
+    """Segments taken from the device; an expandable one counts once."""
+    workspaces_bytes: tuple[int, ...]
+    """Of each cuBLAS handle, and of cuDNN, in the order of allocation; in the allocated bytes."""
+    context_bytes: int
+    """The CUDA context and loaded kernels: an assumption, in no figure but the total."""
+
+    @property
+    def reserved_peak_bytes(self) -> int:
+        """The most that the allocator has taken from the device."""
+        return self.reserved.peak_bytes
+
+    @property
+    def is_out_of_memory(self) -> bool:
+        """Whether a request failed: then all figures are of the time until then."""
+        return self.reserved.is_out_of_memory
+
+    @property
+    def cublas_workspace_bytes(self) -> int:
+        """Of all handles together."""
+        return sum(self.workspaces_bytes[:-1])
+
+    @property
+    def cudnn_workspace_bytes(self) -> int:
+        """The largest that a convolution asks for."""
+        return self.workspaces_bytes[-1]
+
+    @property
+    def fragmentation_bytes(self) -> int:
+        """Reserved at its peak, less allocated at its own."""
+        return self.reserved_peak_bytes - self.allocated_peak_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """What a device must have for the run."""
+        return self.reserved_peak_bytes + self.context_bytes
+
+
+def torch_memory(
+    program: Program,
+    sizes: Sizes,
+    settings: TorchSettings | None = None,
+    *,
+    capacity_bytes: int | None = None,
+    iterations: int = MAX_ITERATIONS,
+) -> TorchMemory:
+    """Run a step again and again on PyTorch's allocator, until it comes to rest.
+
+    With ``capacity_bytes`` the device has so much for the allocator: cached segments are given
+    back where it has no more, and the replay ends where that does not help.
+    """
+    settings = settings or TorchSettings()
+    allocator = CachingAllocator(settings.allocator, capacity_bytes)
+    workspaces = settings.workspaces_bytes
+    reserved = serve(program, sizes, allocator, iterations=iterations, workspaces_bytes=workspaces)
+    return TorchMemory(
+        asked_peak_bytes=allocator.asked_peak_bytes,
+        allocated_peak_bytes=allocator.allocated_peak_bytes,
+        reserved=reserved,
+        allocated_end_bytes=allocator.allocated_bytes,
+        inactive_split_end_bytes=allocator.inactive_split_bytes,
+        num_segments=allocator.num_segments,
+        workspaces_bytes=workspaces,
+        context_bytes=settings.context_bytes,
+    )

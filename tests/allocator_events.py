@@ -1,0 +1,52 @@
+"""Events as short numbers, for all tests of allocators and of what they reserve."""
+
+from collections.abc import Iterable
+
+from onnxmem.allocators.caching import CachingAllocator
+from onnxmem.program import Category, Program, ProgramBuilder, Sizes
+from onnxmem.runtimes.torch import TorchMemory, TorchSettings, torch_memory
+
+Event = tuple[int, int]
+"""An allocation's number, and its bytes; below 0: it is released."""
+
+
+def run(allocator: CachingAllocator, events: Iterable[Event]) -> None:
+    """Serve events in order."""
+    for number, size_bytes in events:
+        if size_bytes > 0:
+            allocator.malloc(number, size_bytes)
+        else:
+            allocator.free(number)
+
+
+def program_of(setup: Iterable[Event], events: Iterable[Event]) -> tuple[Program, Sizes]:
+    """A program that allocates the setup once, and its sizes; events of 0 bytes allocate."""
+    builder = ProgramBuilder()
+    numbers: dict[int, int] = {}
+    sizes: list[int] = []
+
+    def happen(number: int, size_bytes: int) -> None:
+        if size_bytes < 0:
+            builder.free(numbers[number])
+        else:
+            numbers[number] = builder.malloc(f"number {number}", Category.ACTIVATION)
+            sizes.append(size_bytes)
+
+    for event in setup:
+        happen(*event)
+    builder.end_setup()
+    for event in events:
+        happen(*event)
+    return builder.program(), Sizes.of(sizes)
+
+
+def replayed(
+    setup: Iterable[Event],
+    events: Iterable[Event],
+    settings: TorchSettings,
+    capacity_bytes: int | None = None,
+    iterations: int = 8,
+) -> TorchMemory:
+    """Replay a setup and a step on PyTorch's allocator."""
+    made = program_of(setup, events)
+    return torch_memory(*made, settings, capacity_bytes=capacity_bytes, iterations=iterations)
