@@ -78,6 +78,9 @@ class TouchedRanges:
     def add(self, start: int, stop: int) -> None:
         """Join a range to the union."""
         first = bisect_left(self.stops, start)
+        # Most chunks serve again where one of their size has served before.
+        if first < len(self.stops) and self.starts[first] <= start and stop <= self.stops[first]:
+            return
         last = first
         while last < len(self.starts) and self.starts[last] <= stop:
             last += 1

@@ -6,7 +6,7 @@ a batch between them are simulated, and prove it. Graphs with subgraphs are left
 differ from batch to batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -65,6 +65,8 @@ class AffineSession:
     """Of the first run, with the memory pattern or without."""
     later: Sizes
     """Of a later run with it; 0 for the pattern's block, which follows from the first run's."""
+    traced: tuple[int, ...]
+    """The events of the first run by which the pattern is learned."""
     weights: Sizes | None
     """Of the weights where what is packed grows with the batch, as it may on CUDA."""
 
@@ -86,7 +88,8 @@ class AffineSession:
             weights = _weights_through(walked)
             if weights is None:
                 return None
-        return cls(sessions[0], first, later, weights)
+        traced = tuple(_traced(found[0][1].plain))
+        return cls(sessions[0], first, later, traced, weights)
 
     def holds_at(self, batch: int) -> bool:
         """Whether the sizes were shown to hold at a batch."""
@@ -103,7 +106,7 @@ class AffineSession:
         """The session at a batch."""
         session, runs = self.session, self.session.recorded.runs
         plain = replace(runs.plain, sizes=self.first.at(batch))
-        pattern_bytes = _block_bytes(plain)
+        pattern_bytes = _block_bytes(self.traced, plain.sizes)
         later_bytes = _with_block(runs.later, self.later.at(batch).fixed_bytes, pattern_bytes)
         later = replace(runs.later, sizes=Sizes(later_bytes))
         if self.weights is not None:
@@ -135,14 +138,19 @@ def _without_block(later: Run) -> Sizes:
     return Sizes(_with_block(later, later.sizes.fixed_bytes, 0))
 
 
-def _block_bytes(first: Run) -> int:
+def _traced(first: Run) -> Iterator[int]:
+    """The events of a run by which it learns the pattern."""
+    traced = frozenset(first.traced)
+    return (each for each in first.program.events.tolist() if max(each, ~each) in traced)
+
+
+def _block_bytes(traced: Iterable[int], sizes: Sizes) -> int:
     """The block of the pattern that a run learns."""
-    trace, traced = PatternTrace(), frozenset(first.traced)
-    sizes_bytes = first.sizes.fixed_bytes.tolist()
-    for event in first.program.events.tolist():
-        if event in traced:
+    trace, sizes_bytes = PatternTrace(), sizes.fixed_bytes.tolist()
+    for event in traced:
+        if event >= 0:
             trace.allocate(str(event), sizes_bytes[event])
-        elif ~event in traced:
+        else:
             trace.free(str(~event))
     return trace.size_bytes
 
