@@ -9,9 +9,9 @@ import onnxmem
 from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model import Graph
 from onnxmem.program import Category, Replay, affine_sizes, replay
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import training_memory
 from onnxmem.runtimes.torch.heap import Heap, Phase
+from onnxmem.settings import Recipe
 
 LAST = 128
 CHAIN = """

@@ -6,10 +6,10 @@ from graphs import graph_of
 
 from onnxmem.model import Graph
 from onnxmem.program import Category
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.network import Network, network_of
+from onnxmem.settings import Recipe
 
 
 def recipe_of(**given: Any) -> Recipe:  # noqa: ANN401 - whatever a recipe takes

@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.layers import Layer
 from onnxmem.analysis.measured import measured_row, predicted_by
-from onnxmem.escaping import printable
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
-    from onnxmem.analysis.fitting.answering import Answer
+    from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLimit
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program import Affine
-    from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
-    from onnxmem.settings import Settings
+    from onnxmem.settings import Recipe, Settings
 
 Row = dict[str, object]
 NO_PEAK_ROWS: Final[Row] = {"peak_rows": None, "no_peak_rows": None}
@@ -92,7 +90,7 @@ def guessed_dims(row: Row) -> Sequence[str]:
 
 
 def verdict_row(
-    answer: "Answer | None", budget_bytes: int | None, findings: Iterable[Finding]
+    answer: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
 ) -> Row | None:
     """The verdict on a budget; null where none is given."""
     if budget_bytes is None:

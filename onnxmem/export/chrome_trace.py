@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.export.steps import live_bytes
 from onnxmem.program import Category, Replay
 from onnxmem.runtimes.torch.heap import Phase

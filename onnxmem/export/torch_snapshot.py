@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.export.torch_replay import WatchedAllocator
 from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role

@@ -16,8 +16,8 @@ from onnxmem.runtimes import torch
 from onnxmem.runtimes.assumed import Assumed, workspace_of
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.request import Question
-    from onnxmem.analysis.stages import Terms
+    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.analysis.stages import StageResults
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
 
 _EVENTS: Final = 4_000_000
@@ -25,7 +25,7 @@ _EVENTS: Final = 4_000_000
 _FIRST: Final = (1, 2, 8)
 """Batches from which on the program may be the same: at batch 1 some copies are left out."""
 
-_Walked = tuple[int, "Terms"]
+_Walked = tuple[int, "StageResults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class StepDemands:
     """The largest workspace that cuDNN may take."""
 
     @classmethod
-    def up_to(cls, question: "Question", last: int) -> Self | None:
+    def up_to(cls, question: "AnalysisRequest", last: int) -> Self | None:
         """Find the sizes up to a batch; ``None``: they are not affine, or programs differ."""
-        walked: dict[int, Terms] = {}
+        walked: dict[int, StageResults] = {}
         for first in _FIRST:
             batches = (first, (first + last) // 2, last)
             if len({*batches}) < len(batches) or first > last:
@@ -57,7 +57,7 @@ class StepDemands:
         return None
 
     @classmethod
-    def _through(cls, question: "Question", walked: Sequence[_Walked]) -> Self | None:
+    def _through(cls, question: "AnalysisRequest", walked: Sequence[_Walked]) -> Self | None:
         steps = [(batch, terms.training) for batch, terms in walked if terms.is_whole]
         replays = [
             (batch, step.replay)

@@ -11,9 +11,9 @@ from typing import Final
 
 from onnxmem.analysis.fitting.searching import MOST_REPLAYS
 from onnxmem.analysis.fitting.verdicts import Demand
-from onnxmem.analysis.request import Question
-from onnxmem.analysis.stages import Terms
-from onnxmem.findings import Finding
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.stages import StageResults
+from onnxmem.errors import Finding
 from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.program import Affine
@@ -79,7 +79,7 @@ class Sessions:
 
     _made: dict[tuple[int, str], OptimisedModel] = field(default_factory=dict)
 
-    def memory(self, question: Question, terms: Terms, runtime: str) -> SessionMemory:
+    def memory(self, question: AnalysisRequest, terms: StageResults, runtime: str) -> SessionMemory:
         """What a session takes on a model at the dims of ``terms``.
 
         :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit its input.
@@ -98,7 +98,9 @@ class Sessions:
             opened.session.runs_in,
         )
 
-    def demands(self, question: Question, runtime: str, last: int) -> "SessionDemands | None":
+    def demands(
+        self, question: AnalysisRequest, runtime: str, last: int
+    ) -> "SessionDemands | None":
         """Demands up to a batch by affine sizes; ``None`` where these do not hold.
 
         :raises OnnxmemError: as ``memory``.
@@ -120,7 +122,7 @@ class Sessions:
                 return made
         return None
 
-    def _opened(self, question: Question, terms: Terms, runtime: str) -> _Opened:
+    def _opened(self, question: AnalysisRequest, terms: StageResults, runtime: str) -> _Opened:
         asked = question.settings
         given_values(terms.bound.graph, asked.values)
         opened = RuntimeQuestion(
@@ -146,7 +148,7 @@ class Sessions:
         return self._made[key]
 
 
-def _model_at(question: Question, terms: Terms) -> ModelAt:
+def _model_at(question: AnalysisRequest, terms: StageResults) -> ModelAt:
     """The file that a session opens, at the dims of the graph that the figures are of."""
     asked = question.settings
     if asked.graph in {None, "raw"}:
@@ -219,10 +221,10 @@ class SessionDemands:
 
 
 def _demands(
-    question: Question,
+    question: AnalysisRequest,
     runtime: str,
     session: AffineSession,
-    walked: Sequence[tuple[int, Terms, _Opened]],
+    walked: Sequence[tuple[int, StageResults, _Opened]],
 ) -> SessionDemands | None:
     feed = Affine.through([(batch, _feed_bytes(each.model)) for batch, _, each in walked])
     high = [(batch, question.workspace(terms).high_bytes) for batch, terms, _ in walked]

@@ -10,7 +10,7 @@ from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.program import Affine, Program, Sizes, affine_sizes, replay
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.stages import Terms
+    from onnxmem.analysis.stages import StageResults
     from onnxmem.runtimes.torch import TrainingMemory
 
 
@@ -33,11 +33,14 @@ class _Growth:
     """Of a training step, its sizes affine, where the rows hold; ``None``: unproven."""
 
 
-class Limits:
+class BatchScaling:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
     def __init__(
-        self, terms: "Terms", at: Callable[[int], "Terms"], symbolic: SymbolicTerms | NoRows
+        self,
+        terms: "StageResults",
+        at: Callable[[int], "StageResults"],
+        symbolic: SymbolicTerms | NoRows,
     ) -> None:
         self._terms = terms
         # Where types do not agree there is no run, and so no law that other batches would show.
@@ -75,9 +78,9 @@ class Limits:
 
     def _grown_in_training(self) -> _Growth:
         """Find rows of a run, and sizes of a step from the batches that are walked for them."""
-        walked: dict[int, Terms] = {}
+        walked: dict[int, StageResults] = {}
 
-        def walk(batch: int | None, _: object) -> "Terms":
+        def walk(batch: int | None, _: object) -> "StageResults":
             return walked.setdefault(batch or 1, self._at(batch or 1))
 
         rows = symbolic_terms(self._terms, walk)
@@ -90,7 +93,7 @@ class Limits:
         self._note(rows, walked)
         return _Growth(rows, _affine_step(walked))
 
-    def _note(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> None:
+    def _note(self, rows: SymbolicTerms, walked: dict[int, "StageResults"]) -> None:
         """Take the figures of batches that were walked, where the rows hold."""
         for batch, terms in walked.items():
             step = terms.training
@@ -137,7 +140,7 @@ def _may_be_affine(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
     return all(sum(powers) <= 1 for size in sizes for powers, _ in size.terms)
 
 
-def _affine_step(walked: "Mapping[int, Terms]") -> tuple[Program, Sizes] | None:
+def _affine_step(walked: "Mapping[int, StageResults]") -> tuple[Program, Sizes] | None:
     """The program of the last of some batches and its sizes, from the first like it on.
 
     ``None``: there is none, sizes at a batch between are others, or a step leaves sizes out.
@@ -154,7 +157,7 @@ def _affine_step(walked: "Mapping[int, Terms]") -> tuple[Program, Sizes] | None:
     return None
 
 
-def _figures(terms: "Terms") -> _Figures:
+def _figures(terms: "StageResults") -> _Figures:
     if not terms.is_whole:
         return _Figures(None, None, None)
     phase = terms.training.peak_phase if terms.training else None

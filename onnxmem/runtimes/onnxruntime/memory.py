@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import Graph
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
@@ -22,7 +22,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
 )
 from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")
 """Minor versions of onnxruntime that the rules were verified on; what differs between them is in

@@ -13,8 +13,7 @@ from functools import cached_property
 from typing import ClassVar, Final, Self
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.program import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided

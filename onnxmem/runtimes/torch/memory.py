@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.program import Allocation, Category, Peak, Replay
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.folded import BatchNorms
 from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.settings import Recipe
 
 
 @dataclass(frozen=True, slots=True)
