@@ -21,8 +21,7 @@ from onnxmem.decisions.advise.meeting import followed, meet
 from onnxmem.decisions.advise.proposals import Idea
 from onnxmem.decisions.advise.training import _all_but_the_last
 from onnxmem.model import ModelFile, load, prepare
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 
 Capture = pytest.CaptureFixture[str]
 

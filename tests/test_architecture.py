@@ -14,8 +14,8 @@ from graphs import model_of
 import onnxmem
 from onnxmem.cli import main
 from onnxmem.model import Graph
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.settings import Recipe
 
 PACKAGE = Path(onnxmem.__file__).parent
 OWN_PROCESSES = ("children", "cli", "measure")

@@ -19,7 +19,6 @@ from onnxmem.analysis.fitting import Reach
 from onnxmem.analysis.measured import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main
-from onnxmem.recipe import Recipe
 from onnxmem.report.page import stops as stops_room
 from onnxmem.report.page.envelope import envelope, peak_laws
 from onnxmem.report.page.figures import figures_of
@@ -32,6 +31,7 @@ from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import Stops, evaluated
 from onnxmem.report.page.timeline import timeline_data
+from onnxmem.settings import Recipe
 
 MODELS = Path(__file__).parent.parent / "models"
 

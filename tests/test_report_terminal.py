@@ -13,11 +13,11 @@ import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
 from onnxmem.analysis.fitting import Reach
-from onnxmem.recipe import Recipe
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
 from onnxmem.report.lines import paragraph, prose
 from onnxmem.report.terminal import render
+from onnxmem.settings import Recipe
 
 RELU = """agraph (float[N,5] x) => (float[N,5] y) { [relu] y = Relu(x) }"""
 

@@ -7,8 +7,7 @@ from graphs import model_of
 from onnxmem.analysis.fitting import question_of
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Work, bound, work_of
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 
 TWO_LAYERS = """agraph (float[N,5] x) => (float[N,11] y) <float[5,7] v, float[7,11] w> {
     h = MatMul(x, v)  r = Relu(h)  y = MatMul(r, w) }"""

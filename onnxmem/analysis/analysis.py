@@ -28,8 +28,7 @@ from onnxmem.analysis.scaling.limits import Limits
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import Terms, model_size, sum_bytes
-from onnxmem.escaping import printable
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:

@@ -7,12 +7,9 @@ from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.request import Question, ask
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
-from onnxmem.values import GivenValue, read_values
+from onnxmem.settings import GivenValue, Recipe, Settings, read_values
 
 __all__ = ["analyze"]
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.kv_cache.cache import Part
 from onnxmem.kv_cache.steps import Step
 

@@ -17,7 +17,7 @@ from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model import Graph
 from onnxmem.runtimes.ideal import activation_memory
 from onnxmem.settings import Settings
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

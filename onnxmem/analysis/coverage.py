@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.trips import trip_count
 from onnxmem.ops import UNKNOWN

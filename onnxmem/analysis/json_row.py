@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.layers import Layer
 from onnxmem.analysis.measured import measured_row, predicted_by
-from onnxmem.escaping import printable
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -21,13 +20,12 @@ if TYPE_CHECKING:
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
-    from onnxmem.settings import Settings
+    from onnxmem.settings import Recipe, Settings
 
 Row = dict[str, object]
 NO_PEAK_ROWS: Final[Row] = {"peak_rows": None, "no_peak_rows": None}

@@ -9,8 +9,7 @@ from onnxmem import kv_cache
 from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import Terms, terms_of
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names

@@ -13,13 +13,12 @@ from onnxmem.model.type_conflicts import type_conflicts
 from onnxmem.runtimes import torch as step
 from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, in_place_peak_bytes
 from onnxmem.runtimes.ideal import schedule as orders
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
-    from onnxmem.recipe import Recipe
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TrainingMemory
-    from onnxmem.settings import Settings
+    from onnxmem.settings import Recipe, Settings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Final
 
+from onnxmem.children.safe_path import leave_current_folder_out
 from onnxmem.cli.faults import tell
 from onnxmem.cli.parsers import DEFAULT, PARSERS
-from onnxmem.faults import fault_of
-from onnxmem.safe_path import leave_current_folder_out
+from onnxmem.errors import fault_of
 
 __all__ = ["main"]
 

@@ -14,9 +14,15 @@ from onnxmem.cli.output import check_output, form_of, settle_json, write_file, w
 from onnxmem.cli.questions import step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.decisions.advise import EMITTERS, Advised, Budget, advised, settled
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
-from onnxmem.escaping import printable
-from onnxmem.faults import Fault, fault_of
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_UNANALYSED,
+    Fault,
+    UsageError,
+    fault_of,
+    printable,
+    worst_exit_code,
+)
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.report.advice import render_advice

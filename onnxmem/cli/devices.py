@@ -17,8 +17,7 @@ from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.decisions.devices import Device, catalogue
 from onnxmem.decisions.roofline import bound, work_of
-from onnxmem.errors import EXIT_OK
-from onnxmem.escaping import printable
+from onnxmem.errors import EXIT_OK, printable
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import (
     device_row,

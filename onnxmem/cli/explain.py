@@ -27,9 +27,7 @@ from onnxmem.decisions.explain import (
     read_message,
     value_of,
 )
-from onnxmem.errors import UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import fault_of
+from onnxmem.errors import UsageError, fault_of, printable, shortened
 from onnxmem.report.explain import (
     code_row,
     message_row,

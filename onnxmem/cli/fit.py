@@ -20,9 +20,15 @@ from onnxmem.cli.questions import devices_asked, step_questions, verdict_questio
 from onnxmem.cli.unused import refuse_unused_of_fit
 from onnxmem.decisions.devices import Catalogue, Device
 from onnxmem.decisions.fit import at_context, fit_at, rank
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import fault_of
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_OK,
+    EXIT_UNANALYSED,
+    UsageError,
+    fault_of,
+    printable,
+    shortened,
+)
 from onnxmem.kv_cache import Step
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking

@@ -9,8 +9,7 @@ from onnxmem.analysis import fitting
 from onnxmem.analysis.fitting import Basis, basis_for
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.devices import Catalogue, Device
-from onnxmem.errors import OnnxmemError
-from onnxmem.escaping import shortened
+from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from onnxmem.analysis.compute import compute
 from onnxmem.analysis.stages import Terms
 from onnxmem.decisions.devices import Device
 from onnxmem.model import Graph
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _WIDE_BITS = 32
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model import Prepared
 

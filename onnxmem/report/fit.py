@@ -8,7 +8,7 @@ from onnxmem.analysis.json_row import Row as JsonRow
 from onnxmem.analysis.request import Question
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines, note_rows

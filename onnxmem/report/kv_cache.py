@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxmem.analysis.cache_json import shared_by
 from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.kv_cache import Course, KvCache, Part, Step
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.units import plural

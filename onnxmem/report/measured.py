@@ -5,7 +5,7 @@ from statistics import median
 from typing import Final
 
 from onnxmem.analysis.measured import FIGURES, Predicted, error_percent
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.units import plural

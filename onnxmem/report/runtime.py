@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.measured import predicted_by
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.advice import first_line
 from onnxmem.report.lines import fact, figure, made_by, prose
 from onnxmem.report.measured import measured_section

@@ -5,7 +5,7 @@ Sums are printed as lines that add up to the byte, and every name from the model
 
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.budget import budget_section
 from onnxmem.report.charts import bar

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.lines import fact, figure, law_text
 from onnxmem.runtimes.torch.heap import Kind
 from onnxmem.units import format_bytes

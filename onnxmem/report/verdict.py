@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.fitting import BASES
 from onnxmem.analysis.fitting.verdicts import Accuracy, Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.lines import fact, figure
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes

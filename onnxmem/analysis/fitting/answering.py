@@ -31,9 +31,7 @@ from onnxmem.analysis.fitting.verdicts import (
 from onnxmem.analysis.request import Question
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.analysis.stages import Terms
-from onnxmem.errors import OnnxmemError, UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding, listed, nearest
+from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 
 Doubts = tuple[Doubt, ...]
 

@@ -10,15 +10,14 @@ from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
 from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.analysis.request import Question, ask
 from onnxmem.analysis.stages import Terms
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 from onnxmem.settings import Settings
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _LISTED: Final = 3
 """Tensors that are named where a size is limited."""

@@ -13,7 +13,7 @@ from onnxmem.analysis.fitting.searching import MOST_REPLAYS
 from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.analysis.request import Question
 from onnxmem.analysis.stages import Terms
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of

@@ -21,7 +21,7 @@ from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 class Figure(StrEnum):

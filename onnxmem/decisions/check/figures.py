@@ -7,7 +7,7 @@ from onnxmem.analysis import Analysis
 from onnxmem.analysis.fitting import Basis, NoFigureError, Setup, basis_for, standing_of
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.verdicts import Held, Known
-from onnxmem.findings import listed
+from onnxmem.errors import listed
 
 _MOST_HELD: Final = 5
 """Blocks named at a peak."""

@@ -12,7 +12,7 @@ from typing import Final
 from onnxmem.analysis.fitting import Standing, Verdict
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.decisions.check.budgets import Budget, Growth
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 
 
 class Figure(StrEnum):

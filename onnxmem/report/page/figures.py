@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 
 _LEFT_OUT: Final = frozenset(
     {"layers", "findings", "coverage", "settings", "path", "status", "error", "runtime", "measured"}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from onnxmem.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.stops import Stop, Stops

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from onnxmem.model import Graph
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, schedules, units
 from onnxmem.runtimes.torch.heap import Block, Heap, Kind, Phase
@@ -23,7 +22,8 @@ from onnxmem.runtimes.torch.passes import Passes
 from onnxmem.runtimes.torch.recording import tape_of
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.runtimes.torch.trained_outputs import OutputLosses, loss_outputs
-from onnxmem.sums import sum_known
+from onnxmem.settings import Recipe
+from onnxmem.units import sum_known
 
 
 def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:

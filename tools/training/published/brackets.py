@@ -22,8 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxmem.analysis.fitting import Basis, Setup, question_of, standing_of
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 
 DATA = Path(__file__).with_name("brackets.csv")
 CARD_BYTES = round(23.70 * 2**30)
