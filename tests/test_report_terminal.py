@@ -12,7 +12,7 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write
 import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
-from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
 from onnxmem.report.lines import paragraph, prose
@@ -82,7 +82,7 @@ def test_a_budget_without_a_limit_and_a_figure_that_is_unknown(
 ) -> None:
     analysis = analyze(write_model(folder / "net.onnx"), budget_bytes=2**20)
     assert analysis.fit is not None
-    reach = Reach(None, 2**20, None, "bisection")
+    reach = MaxBatch(None, 2**20, None, "bisection")
     endless = render(replace(analysis, fit=replace(analysis.fit, reach=reach)))
     assert "no limit: it fits up to 2,147,483,648" in endless
     monkeypatch.setattr(onnxmem.Analysis, "total_bytes", None)

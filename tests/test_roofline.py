@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from graphs import model_of
 
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Work, bound, work_of
 from onnxmem.settings import Recipe, Settings
@@ -18,7 +18,7 @@ SLOW = Device(
 
 def work(text: str = TWO_LAYERS, **asked: object) -> Work:
     settings = Settings(batch=3, **asked)  # type: ignore[arg-type]
-    return work_of(question_of(model_of(text), settings).results)
+    return work_of(request_of(model_of(text), settings).results)
 
 
 def test_weights_and_inputs_are_read_once_and_activations_written_too() -> None:

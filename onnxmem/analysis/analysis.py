@@ -16,7 +16,7 @@ from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.compute import Compute, compute
 from onnxmem.analysis.coverage import Coverage, coverage, dims_line, guess_told
 from onnxmem.analysis.layers import layers as layers_of
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
     rules_of_thumb,
@@ -24,16 +24,16 @@ from onnxmem.analysis.rules_of_thumb import (
     usual_max_batch,
 )
 from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
-from onnxmem.analysis.scaling.limits import Limits
+from onnxmem.analysis.scaling.limits import BatchScaling
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.analysis.stages import Terms, model_size, sum_bytes
+from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
 from onnxmem.errors import Finding, printable
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
-    from onnxmem.analysis.fitting import Answer
+    from onnxmem.analysis.fitting import FitResult
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from onnxmem.settings import Settings
 
 
-def analysis_of(request: Question) -> "Analysis":
+def analysis_of(request: AnalysisRequest) -> "Analysis":
     """Analyze a model as requested.
 
     :raises OnnxmemError: the model cannot be analyzed at what is requested.
@@ -79,16 +79,16 @@ class Analysis:
     path: str
     settings: "Settings"
     """As requested, but ``batch`` and ``dims`` are those in effect."""
-    request: Question = field(repr=False)
+    request: AnalysisRequest = field(repr=False)
     """What ``at`` requests again."""
-    results: Terms = field(repr=False)
+    results: StageResults = field(repr=False)
     """Of the stages."""
     measured: "Measurement | Finding | None"
     """What a run took, or why there is no such figure; ``None``: not requested."""
     runtimes: tuple["RuntimeMemory", ...]
     """What each runtime requested takes, in the order requested."""
     findings: tuple[Finding, ...]
-    fit: "Answer | None" = None
+    fit: "FitResult | None" = None
     """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
 
     @property
@@ -214,7 +214,7 @@ class Analysis:
     @cached_property
     def _laws(self) -> tuple[BatchLaw | None, BatchLaw | None]:
         request = self.request
-        limits = Limits(self.results, lambda batch: request.at(batch).results, self.symbolic)
+        limits = BatchScaling(self.results, lambda batch: request.at(batch).results, self.symbolic)
         return limits.total_law(), limits.training_law()
 
     @cached_property
@@ -347,7 +347,7 @@ class Analysis:
         return None if self.notebook_html is None else self.notebook_html()
 
 
-def _measured(request: Question) -> "Measurement | Finding | None":
+def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
     """Run the model where that is requested; what goes wrong costs no other figure."""
     if request.settings.measure is None:
         return None
@@ -355,7 +355,7 @@ def _measured(request: Question) -> "Measurement | Finding | None":
 
 
 def _predicted(
-    request: Question, measured: "Measurement | Finding | None"
+    request: AnalysisRequest, measured: "Measurement | Finding | None"
 ) -> "tuple[RuntimeMemory | Finding, ...]":
     """What the runtimes requested take; their rules are imported where one is."""
     if not request.settings.runtimes:
@@ -364,13 +364,13 @@ def _predicted(
     return runtimes.runtime_memories(request.source, request.results.bound, request.settings, fed)
 
 
-def _verdict(request: Question) -> "tuple[Answer | None, tuple[Finding, ...]]":
+def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":
     """The verdict on the budget, or why its figure cannot be had."""
     asked = request.settings
     if asked.budget_bytes is None:
         return None, ()
     runtime = next(iter(asked.runtimes), None)
-    setup = fitting.Setup(
+    setup = fitting.FitRequest(
         memory_bytes=asked.budget_bytes,
         basis=fitting.basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
         accepted=frozenset(asked.accepted),

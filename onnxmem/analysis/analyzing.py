@@ -6,7 +6,7 @@ from dataclasses import replace
 from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis.analysis import Analysis, analysis_of
-from onnxmem.analysis.request import Question, ask
+from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
 from onnxmem.settings import GivenValue, Recipe, Settings, read_values
@@ -96,7 +96,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
-    return analysis_of(_at(ask(model, settings, file, remarks), context))
+    return analysis_of(_at(request_for(model, settings, file, remarks), context))
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
@@ -106,7 +106,7 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
     return runtimes_room.optimised_file(file, settings)
 
 
-def _at(asked: Question, context: int | None) -> Question:
+def _at(asked: AnalysisRequest, context: int | None) -> AnalysisRequest:
     """At a context where one is asked for; what cannot be is a finding, and the dims stay open."""
     if context is None:
         return asked

@@ -9,7 +9,7 @@ the step is worked out again without it.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from onnxmem.analysis.stages import Terms, terms_of
+from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import OnnxmemError
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.holds import Holds
@@ -133,7 +133,9 @@ def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool
     return size_bytes * batch // dim
 
 
-def cache_memory(cache: KvCache, asked: Settings, terms: Terms, context: int | None) -> CacheMemory:
+def cache_memory(
+    cache: KvCache, asked: Settings, terms: StageResults, context: int | None
+) -> CacheMemory:
     """What the cache takes at the batch of ``terms``, and both steps at a context."""
     steps: list[StepMemory] = []
     remarks: list[str] = []
@@ -155,11 +157,11 @@ def cache_memory(cache: KvCache, asked: Settings, terms: Terms, context: int | N
 def _step_memory(cache: KvCache, asked: Settings, step: Step, context: int) -> StepMemory:
     at = numbers_at(cache, step, context)
     prepared, settings = settled(cache, cache.prepared, replace(asked, train=False), at)
-    return _figures(cache, step, at, terms_of(prepared, settings))
+    return _figures(cache, step, at, stage_results(prepared, settings))
 
 
 def _figures(
-    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: Terms
+    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: StageResults
 ) -> StepMemory:
     tokens, numbers = at
     graph, names = terms.bound.graph, {part.name for part in cache.parts}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
-    from onnxmem.analysis.fitting.answering import Answer
+    from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
     from onnxmem.measure.measurement import Measurement
@@ -89,7 +89,7 @@ def guessed_dims(row: Row) -> Sequence[str]:
 
 
 def verdict_row(
-    answer: "Answer | None", budget_bytes: int | None, findings: Iterable[Finding]
+    answer: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
 ) -> Row | None:
     """The verdict on a budget; null where none is given."""
     if budget_bytes is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from onnxmem import kv_cache
 from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysis.coverage import model_findings
-from onnxmem.analysis.stages import Terms, terms_of
+from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Question:
+class AnalysisRequest:
     """A model that was read, and what is requested of it."""
 
     model: ModelFile
@@ -40,7 +40,7 @@ class Question:
     is_emptied: bool = False
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
 
-    def at_context(self, context: int, step: "Step") -> "Question":
+    def at_context(self, context: int, step: "Step") -> "AnalysisRequest":
         """A step that ends at a context, of a question that is asked of none yet.
 
         :raises NoContextError: the model has no such step, or no cache.
@@ -58,7 +58,7 @@ class Question:
         prepared, settings = kv_cache.settled(self.cache, asked.prepared, asked.settings, at)
         return replace(asked, prepared=prepared, settings=settings, context=context)
 
-    def without(self, numbers: Mapping[str, int]) -> "Question":
+    def without(self, numbers: Mapping[str, int]) -> "AnalysisRequest":
         """The same of a file that says 0 for the symbols that are; itself where none is."""
         proto = kv_cache.with_zeros(self.source.proto, numbers)
         if proto is self.source.proto or self.is_emptied:
@@ -67,7 +67,9 @@ class Question:
         source = replace(self.source, proto=proto)
         return replace(self, prepared=prepared, source=source, is_emptied=True)
 
-    def at(self, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Question":
+    def at(
+        self, batch: int | None = None, dims: Mapping[str, int] | None = None
+    ) -> "AnalysisRequest":
         """The same question at another batch, which wins over a dim given for it, and other dims.
 
         Those that are not named stay as they were asked for.
@@ -79,16 +81,16 @@ class Question:
         named = {name: n for name, n in named.items() if name not in symbols}
         return replace(self, settings=replace(self.settings, batch=batch, dims=named))
 
-    def walk(self, batch: int | None, dims: Mapping[str, int]) -> Terms:
+    def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
         """What a run takes at a batch and at dims."""
-        return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))
+        return stage_results(self.prepared, replace(self.at(batch, dims).settings, train=False))
 
     @cached_property
-    def results(self) -> Terms:
+    def results(self) -> StageResults:
         """What the stages find at the batch and the dims requested, walked once."""
-        return terms_of(self.prepared, self.settings)
+        return stage_results(self.prepared, self.settings)
 
-    def torch_settings(self, terms: Terms) -> "TorchSettings":
+    def torch_settings(self, terms: StageResults) -> "TorchSettings":
         """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
         asked, usual = self.settings, torch.TorchSettings()
         multiplies = terms.training is not None and terms.training.multiplies_matrices
@@ -111,11 +113,13 @@ class Question:
         """The CUDA context of a process of onnxruntime."""
         return assumed.context(assumed.ORT_CONTEXT, self.settings.cuda_context_bytes)
 
-    def workspace(self, terms: Terms) -> Assumed:
+    def workspace(self, terms: StageResults) -> Assumed:
         """What cuDNN takes for the model's convolutions."""
         return assumed.workspace(terms.graph, self.settings.cuda_workspace_bytes)
 
-    def torch_memory(self, terms: Terms, capacity_bytes: int | None = None) -> "TorchMemory | None":
+    def torch_memory(
+        self, terms: StageResults, capacity_bytes: int | None = None
+    ) -> "TorchMemory | None":
         """Replay the step's allocations; ``None`` where no training is asked for.
 
         ``capacity_bytes`` is what the device has for the allocator, beside the context.
@@ -135,7 +139,7 @@ class Question:
         request = Request(asked.batch, asked.dims, asked.shapes)
         return guessed_dims(given_inputs(self.source.proto.graph), request)
 
-    def findings(self, terms: Terms, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    def findings(self, terms: StageResults, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
         """What is worth telling of the file, of the question and of runs, each once."""
         found = (
             *(*terms.bound.findings, *self.remarks),
@@ -149,9 +153,9 @@ class Question:
         return tuple(dict.fromkeys(found))
 
 
-def ask(
+def request_for(
     model: ModelFile, settings: "Settings", source: ModelFile, remarks: tuple[Finding, ...] = ()
-) -> Question:
+) -> AnalysisRequest:
     """Read a model and what is asked of it; nothing is worked out yet.
 
     :raises OnnxmemError: the model cannot be read, or lacks a name that is given.
@@ -160,10 +164,10 @@ def ask(
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
     cache, no_caches = kv_cache.find_cache(prepared)
-    return Question(model, prepared, settings, source, (*remarks, *no_caches), cache)
+    return AnalysisRequest(model, prepared, settings, source, (*remarks, *no_caches), cache)
 
 
-def _range_findings(terms: Terms) -> tuple[Finding, ...]:
+def _range_findings(terms: StageResults) -> tuple[Finding, ...]:
     if terms.training is None or terms.training_range is None:
         return ()
     return (torch.range_finding(terms.training, terms.training_range),)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class StageResults:
     """The figures of the stages; bytes, ``None`` is unknown."""
 
     prepared: Prepared
@@ -106,12 +106,12 @@ class Terms:
         return self.training.peak_bytes if self.training else None
 
 
-def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
+def stage_results(prepared: Prepared, asked: "Settings") -> StageResults:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
     bound = with_given_values(prepared, bound, asked.values)
     graph = bound.graph
-    return Terms(
+    return StageResults(
         prepared=prepared,
         bound=bound,
         weight_bytes=sum_bytes(graph.weights),
@@ -121,7 +121,7 @@ def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     )
 
 
-def model_size(model: ModelFile, terms: Terms) -> ModelSize:
+def model_size(model: ModelFile, terms: StageResults) -> ModelSize:
     """What the rules of thumb reckon with."""
     graph = terms.bound.graph
     batch = terms.bound.binding.batch or 1

@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import (
     check_output,
@@ -74,7 +74,7 @@ def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Ro
         train=arguments.train,
         recipe=recipe_from(arguments),
     )
-    question = question_of(arguments.model, settings)
+    question = request_of(arguments.model, settings)
     terms = question.results
     work = work_of(terms)
     bounds = [(device, bound(work, device)) for device in devices]

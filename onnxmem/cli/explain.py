@@ -8,7 +8,7 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
@@ -140,7 +140,7 @@ def _message(message: OutOfMemory, arguments: Namespace) -> Told:
     if arguments.model is None:
         return render_message(message, None, None), [message_row(message, None)]
     settings = Settings(**step_questions(arguments))
-    inquest = inquire(message, question_of(arguments.model, settings))
+    inquest = inquire(message, request_of(arguments.model, settings))
     return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
 
 

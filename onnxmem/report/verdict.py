@@ -12,7 +12,7 @@ from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting import Answer, Reach, Standing
+    from onnxmem.analysis.fitting import Assessment, FitResult, MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_STRETCHES: Final = 5
@@ -45,7 +45,7 @@ def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> s
     return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
 
 
-def terms_lines(standing: "Standing") -> Iterator[str]:
+def terms_lines(standing: "Assessment") -> Iterator[str]:
     """What is compared: its bytes, what of them is assumed, its error and its doubts."""
     held = standing.held
     yield figure("  takes", held.total_bytes, BASES[standing.basis], wraps=True)
@@ -78,7 +78,7 @@ def _assumed(label: str, term: Assumed, flag: str) -> Iterator[str]:
     yield figure(f"    {label}", term.size_bytes, f"assumed of {to}; {flag}", wraps=True)
 
 
-def reach_lines(answer: "Answer") -> Iterator[str]:
+def reach_lines(answer: "FitResult") -> Iterator[str]:
     """How far it goes: the largest number, where tight begins, and what fits again above."""
     reach, name = answer.reach, shortened(answer.setup.dim or "batch")
     label = f"  largest {name}"
@@ -103,7 +103,7 @@ def reach_lines(answer: "Answer") -> Iterator[str]:
     yield fact("  found by", found_by(reach))
 
 
-def found_by(reach: "Reach") -> str:
+def found_by(reach: "MaxBatch") -> str:
     """How the largest number was found, and what proves it."""
     if reach.method == "every number" and reach.number == 0:
         return "one evaluation, in full; live bytes do not fall"
@@ -115,13 +115,13 @@ def found_by(reach: "Reach") -> str:
     return f"{reach.method}, {proof}; live bytes do not fall"
 
 
-def _tight(reach: "Reach") -> str:
+def _tight(reach: "MaxBatch") -> str:
     if reach.comfortable is None or reach.comfortable >= (reach.number or 0):
         return ""
     return f", tight from {reach.comfortable + 1:,}"
 
 
-def _stretches(reach: "Reach") -> str:
+def _stretches(reach: "MaxBatch") -> str:
     told = [
         f"{first:,}" if first == last else f"{first:,} to {last:,}"
         for first, last in reach.above[:_MOST_STRETCHES]
@@ -131,6 +131,6 @@ def _stretches(reach: "Reach") -> str:
     return ", ".join(told) + more
 
 
-def _row_text(answer: "Answer", number: int) -> str:
+def _row_text(answer: "FitResult", number: int) -> str:
     row = next((row for row in answer.table if row.number == number), None)
     return "" if row is None else row.verdict.value

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting import Basis, NoFigureError, Setup, basis_for, standing_of
+from onnxmem.analysis.fitting import Basis, FitRequest, NoFigureError, assess, basis_for
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.verdicts import Held, Known
 from onnxmem.errors import listed
@@ -53,9 +53,9 @@ def training_of_tensors(analysis: Analysis) -> Known:
 
 def _compared(analysis: Analysis, budget: Budget, basis: Basis) -> Known:
     """A figure as every verdict compares it."""
-    setup = Setup(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
+    setup = FitRequest(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:
-        standing = standing_of((analysis.request,), setup)
+        standing = assess((analysis.request,), setup)
     except NoFigureError as fault:
         return Known(None, doubt=str(fault))
     told = "; ".join(each.message for each in standing.doubts)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from onnxmem.analysis.fitting import Standing, Verdict
+from onnxmem.analysis.fitting import Assessment, Verdict
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding
@@ -49,7 +49,7 @@ class Known:
     """Where the peak is."""
     largest: tuple[Held, ...] = ()
     """What takes most there."""
-    standing: Standing | None = None
+    standing: Assessment | None = None
     """What is compared with memory; ``None`` where the figure is no memory of a device's."""
 
 

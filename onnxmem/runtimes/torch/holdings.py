@@ -26,7 +26,7 @@ _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class PersistentState:
     """The blocks of one rank."""
 
     graph: Graph
