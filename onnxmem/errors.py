@@ -1,10 +1,15 @@
-"""What can go wrong, and the exit code of each kind.
+"""What goes wrong and what is worth saying: exceptions, exit codes, findings, names in messages.
 
 An error's text is one line: where, what, and what to do next. ``code`` is the stable word that
 reports carry beside it.
+
+A name may hold escape sequences that move the cursor, marks that turn the writing direction, or
+line breaks that forge a line of a report. Only what Python calls printable stays as it is.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 EXIT_OK = 0
 EXIT_GATE_FAILED = 1
@@ -59,3 +64,102 @@ class ShapeError(OnnxmemError):
 def worst_exit_code(codes: list[int]) -> int:
     """Pick the one exit code that stands for several: 130 > 70 > 2 > 3 > 1 > 0."""
     return next((code for code in _SEVERITY if code in codes), EXIT_OK)
+
+
+_HINT: Final = "please report it; ONNXMEM_DEBUG=1 shows where"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What went wrong, as reports and shells see it."""
+
+    code: str
+    message: str
+    exit_code: int
+
+
+def fault_of(error: BaseException) -> Fault:
+    """Tell what kind of fault an exception is."""
+    if isinstance(error, OnnxmemError):
+        return Fault(error.code, str(error), error.exit_code)
+    if isinstance(error, KeyboardInterrupt):
+        return Fault("interrupted", "stopped before the end", EXIT_INTERRUPTED)
+    if isinstance(error, MemoryError):
+        message = "this machine's memory does not hold the model without its weights"
+        return Fault("out_of_memory", message, EXIT_UNANALYSED)
+    return Fault("internal", f"{type(error).__name__}: {error}; {_HINT}", EXIT_INTERNAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One remark on a model; ``code`` is stable, ``node`` names the place where there is one."""
+
+    code: str
+    message: str
+    node: str | None = None
+
+
+def listed(names: Sequence[str], at_most: int = 5) -> str:
+    """Quote the first names and count the rest: ``'a', 'b' and 7 more``."""
+    more = f" and {len(names) - at_most} more" if len(names) > at_most else ""
+    return ", ".join(repr(name) for name in names[:at_most]) + more
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Suggest the known name that is most like another: ``did you mean 'a'?``, or ``""``."""
+    from difflib import get_close_matches  # noqa: PLC0415 - of messages alone
+
+    found = get_close_matches(name, known, n=1)
+    return f"did you mean {found[0]!r}? " if found else ""
+
+
+LONGEST_NAME: Final = 200
+"""Characters that ``shortened`` leaves; names of real models are shorter."""
+
+_UNDECODABLE: Final = range(0xDC80, 0xDD00)
+"""Bytes of a path that are no text, as Python carries them (``surrogateescape``)."""
+
+_FORMULA_STARTS: Final = (*"=+-@\t\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - the full-width ones
+"""What a spreadsheet takes for a formula at the start of a cell (OWASP, CSV Injection)."""
+
+
+def printable(text: str) -> str:
+    r"""Write every character that moves, hides or turns text as ``\xNN`` or ``\uNNNN``.
+
+    >>> printable("conv\x1b[2J")
+    'conv\\x1b[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escaped(char) for char in text)
+
+
+def shortened(text: str, longest: int = LONGEST_NAME) -> str:
+    """Write a printable name, the middle of a very long one as the number of its characters.
+
+    >>> shortened("a" * 150 + "b" * 150, longest=20)
+    'aaaaaaaaaa...(280 more)...bbbbbbbbbb'
+    """
+    safe = printable(text)
+    if len(safe) <= longest:
+        return safe
+    end = longest // 2
+    return f"{safe[:end]}...({len(safe) - 2 * end} more)...{safe[-end:]}"
+
+
+def no_formula(text: str) -> str:
+    """Write what a spreadsheet would take for a formula as text, by an apostrophe before it.
+
+    >>> no_formula("=HYPERLINK()")
+    "'=HYPERLINK()"
+    """
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _escaped(char: str) -> str:
+    code = ord(char)
+    if code in _UNDECODABLE:
+        code -= 0xDC00
+    if code <= 0xFF:  # noqa: PLR2004 - one byte
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - two bytes

@@ -1,7 +1,10 @@
-"""Bytes to text and back: IEC units out; SI, IEC and Kubernetes units in."""
+"""Bytes and counts: to text and back, and their sums where some are unknown (``None``).
+
+IEC units out; SI, IEC and Kubernetes units in.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from onnxmem.errors import UsageError
@@ -80,3 +83,20 @@ def parse_size(text: str, likely: str = "GiB") -> int:
 def plural(count: int, noun: str) -> str:
     """Count things: ``1 node``, ``2 nodes``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def sum_known(counts: Iterable[int | None]) -> int | None:
+    """Sum what is known: a lower bound where something is not, ``None`` where nothing is.
+
+    The sum of no counts at all is 0.
+    """
+    every = list(counts)
+    known = [count for count in every if count is not None]
+    return sum(known) if known or not every else None
+
+
+def sum_if_known(counts: Iterable[int | None]) -> int | None:
+    """Sum the counts; ``None`` if one of them is unknown."""
+    every = list(counts)
+    known = [count for count in every if count is not None]
+    return sum(known) if len(known) == len(every) else None

@@ -30,7 +30,7 @@ from onnxmem.analysis.fitting import (
 )
 from onnxmem.analysis.fitting.holding import footprint_of
 from onnxmem.analysis.fitting.searching import crossing
-from onnxmem.analysis.fitting.verdicts import Accuracy
+from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, verdict_on_bytes
 from onnxmem.cli import main
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
@@ -551,3 +551,24 @@ def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Captur
     tight = lines.index("TIGHT: runs by retries alone, or within what is assumed or the error")
     assert lines[tight + 1].startswith("narrow ")
     assert all("narrow" not in line for line in lines[:tight])
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "is_lower_bound", "verdict"),
+    [
+        (7, None, Verdict.FITS),
+        (11, None, Verdict.FITS),
+        (13, None, Verdict.OVER),
+        (None, None, Verdict.UNKNOWN),
+        (7, True, Verdict.UNKNOWN),
+        (13, True, Verdict.OVER),
+        (13, False, Verdict.UNKNOWN),
+    ],
+)
+def test_a_figure_that_is_exact_by_definition_is_compared_as_it_is(
+    *, size_bytes: int | None, is_lower_bound: bool | None, verdict: Verdict
+) -> None:
+    doubts: tuple[Doubt, ...] = ()
+    if is_lower_bound is not None:
+        doubts = (Doubt(PARTIAL, "a size is unknown", is_lower_bound=is_lower_bound),)
+    assert verdict_on_bytes(size_bytes, 11, doubts) is verdict

@@ -154,3 +154,12 @@ def with_doubts(verdict: Verdict, doubts: tuple[Doubt, ...]) -> Verdict:
         return verdict
     is_sure = verdict is Verdict.OVER and all(doubt.is_lower_bound for doubt in doubts)
     return Verdict.OVER if is_sure else Verdict.UNKNOWN
+
+
+def verdict_on_bytes(
+    size_bytes: int | None, limit_bytes: int, doubts: tuple[Doubt, ...] = ()
+) -> Verdict:
+    """The verdict on a figure that is exact by definition, such as the bytes of the weights."""
+    if size_bytes is None:
+        return Verdict.UNKNOWN
+    return with_doubts(Demand(size_bytes=size_bytes).verdict(limit_bytes, _DEFINED), doubts)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, FitRequest, Verdict, assess
-from onnxmem.analysis.fitting.verdicts import Accuracy
+from onnxmem.analysis.fitting.verdicts import Accuracy, verdict_on_bytes
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError
@@ -93,10 +93,7 @@ def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
     """The verdict on a subject, that of every command where the figure has one."""
     basis, asked = _BASES.get(figure), subject.question.settings
     if basis is None or subject.has_half_floats:
-        num_bytes = bytes_of(figure, subject)
-        if num_bytes is None:
-            return Verdict.UNKNOWN
-        return Verdict.FITS if num_bytes <= limit_bytes else Verdict.OVER
+        return verdict_on_bytes(bytes_of(figure, subject), limit_bytes)
     setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
     try:
         return assess((replace(subject.question),), setup).verdict(limit_bytes)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from onnxmem.analysis.fitting import Assessment, Verdict
-from onnxmem.analysis.fitting.verdicts import Accuracy
+from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, verdict_on_bytes
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding
 
@@ -194,9 +194,5 @@ def _check(
 def _outcome(known: Known, limit_bytes: int) -> Verdict:
     if known.standing is not None:
         return known.standing.verdict(limit_bytes)
-    is_sure_above = not known.doubt or known.is_lower_bound
-    if known.size_bytes is None:
-        return Verdict.UNKNOWN
-    if known.size_bytes > limit_bytes:
-        return Verdict.OVER if is_sure_above else Verdict.UNKNOWN
-    return Verdict.UNKNOWN if known.doubt else Verdict.FITS
+    doubt = Doubt(PARTIAL, known.doubt, is_lower_bound=known.is_lower_bound)
+    return verdict_on_bytes(known.size_bytes, limit_bytes, (doubt,) if known.doubt else ())

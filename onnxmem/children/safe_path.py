@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Final
 
-HOME: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+HOME: Final = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))  # noqa: PTH100, PTH118, PTH120
 """The folder that holds onnxmem. It is trusted even if it is the current one: its code runs."""
 
 _MODULES: Final = os.path.dirname(os.__file__)  # noqa: PTH120 - pathlib imports much
