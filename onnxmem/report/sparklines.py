@@ -1,16 +1,16 @@
-"""The shape of a run in a line of text: block characters for the bytes alive over the steps."""
+"""The shape of a run in lines of text: block characters for the bytes alive over the steps."""
 
 from typing import TYPE_CHECKING, Final
 
-from onnxmem import report
 from onnxmem.report.charts import spark
 from onnxmem.report.lines import WIDTH
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
+    from onnxmem.runtimes.torch import TrainingMemory
 
-LABEL_WIDTH: Final = 16
-FEWEST: Final = 8
+_LABEL_WIDTH: Final = 16
+_FEWEST: Final = 8
 """Steps: the shape of fewer says nothing that the figures do not."""
 
 
@@ -18,14 +18,34 @@ def timeline_section(analysis: "Analysis") -> list[str]:
     """Activations over the nodes, and all that a training step holds, phase by phase."""
     live_bytes = analysis.activations.timeline.live_bytes
     lines = []
-    if len(live_bytes) >= FEWEST and any(live_bytes):
-        lines.append(row("activations", spark(live_bytes, WIDTH - LABEL_WIDTH)))
+    if len(live_bytes) >= _FEWEST and any(live_bytes):
+        lines.append(_row("activations", spark(live_bytes, WIDTH - _LABEL_WIDTH)))
     if analysis.training is not None:
-        lines += report.step_rows(analysis.training)
+        lines += _step_rows(analysis.training)
     head = "TIMELINE, bytes alive from the first step to the last, the tallest at the peak"
     return [head, *lines] if lines else []
 
 
-def row(label: str, text: str) -> str:
-    """A line of the section."""
-    return f"{'  ' + label:<{LABEL_WIDTH}}{text}".rstrip()
+def _step_rows(training: "TrainingMemory") -> list[str]:
+    """A row of blocks on one scale, and under each phase its name as far as there is room."""
+    # It imports the training step, which a report of inference does without.
+    from onnxmem.report.timelines import step_timeline  # noqa: PLC0415
+
+    timeline = step_timeline(training.trace)
+    sums = timeline.sums
+    if len(sums) < _FEWEST:
+        return []
+    starts = [*(mark.start for mark in timeline.marks), len(sums)]
+    # A phase of few steps has a column all the same, which another one must leave to it.
+    room = WIDTH - _LABEL_WIDTH - 2 * len(timeline.marks)
+    drawn, names = [], []
+    for mark, stop in zip(timeline.marks, starts[1:], strict=True):
+        part = sums[mark.start : stop]
+        width = max(len(part) * room // max(len(sums), room), 1)
+        drawn.append(spark(part, width, top=max(sums)))
+        names.append(mark.name[:width].ljust(width))
+    return [_row("training step", "|".join(drawn)), _row("", "|".join(names))]
+
+
+def _row(label: str, text: str) -> str:
+    return f"{'  ' + label:<{_LABEL_WIDTH}}{text}".rstrip()
