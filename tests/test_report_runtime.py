@@ -92,7 +92,7 @@ def test_growth_is_what_is_held_beyond_use(
 ) -> None:
     runtime = runtime_of(arena=replace(FIGURES, held_steady_bytes=held_bytes))
     text = text_of(replace(analysis, runtimes=(runtime,)))
-    assert re.search(rf"(?m)^  arena growth +{growth} +{growth}   held", text)
+    assert re.search(rf"(?m)^  arena growth +{growth} +{growth}   reserved", text)
 
 
 @pytest.mark.parametrize(

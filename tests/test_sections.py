@@ -98,7 +98,6 @@ def test_a_line_in_columns() -> None:
     assert text_of(Line("a", None)) == [f"  {'a':<22}{'unknown':>10}"]
     assert text_of(Line("a", text="b", depth=2)) == [f"    {'a':<20}  b"]
     assert text_of(Line("a", 0, drops_zero=True)) == []
-    assert text_of(Line("a", 13, "b", is_rounded=True)) == [f"  {'a':<22}  13 B of b"]
     two = Line("a", text="", parts=(Line("b", 13), Line("c", 17)))
     assert text_of(two) == [f"  {'a':<22}  b 13 B, c 17 B"]
     assert text_of(Line("a", 13, "b", unit="count")) == [

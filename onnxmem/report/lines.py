@@ -83,8 +83,6 @@ def _heading(section: Section) -> list[str]:
         return prose(f"{section.title}  ", section.summary)
     if section.key == "measured":
         return [section.title]
-    if section.key == "checkpoints":
-        return [f"{section.title:<{_LABEL + _SHORT}}{section.remark}"]
     remark = f", {section.remark}" if section.remark else ""
     size = "" if reference is None else f" ({format_bytes(reference.number)})"
     return [f"{section.title}{remark}{size}"]
@@ -170,8 +168,6 @@ def _laid_out(line: Line) -> Iterator[str]:
         yield fact(label, _count(line.number))
         if line.remark:
             yield fact("", line.remark)
-    elif line.is_rounded:
-        yield fact(label, f"{format_bytes(line.number)} of {line.remark}")
     elif line.number or not line.drops_zero:
         yield figure(label, line.number, line.remark, wraps=line.wraps)
 

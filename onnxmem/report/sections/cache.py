@@ -120,13 +120,13 @@ def _step_section(memory: StepMemory) -> Section:
         Line(
             "in-place peak",
             memory.peak_bytes,
-            "the cache handed out included",
+            "with the present key-value cache",
             key=f"{key}.in_place_peak_bytes",
         ),
     ]
     # Past and present cannot be one buffer everywhere; that is not unknown.
     if memory.one_buffer_total_bytes is not None:
-        remark = "in all, past and present in one buffer"
+        remark = "total, past and present in one buffer"
         size_bytes = memory.one_buffer_total_bytes
         lines.append(Line("or, sharing", size_bytes, remark, key=f"{key}.one_buffer_total_bytes"))
     return Section(

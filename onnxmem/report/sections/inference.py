@@ -85,23 +85,25 @@ def activations(analysis: "Analysis") -> Section:
             Line(
                 "in-place peak",
                 in_place_peak_bytes,
-                "live at once, buffers shared",
+                "live at once, with buffer reuse",
                 key=_IN_PLACE_PEAK,
             ),
             Line(
                 "liveness peak",
                 memory.peak_bytes,
-                "live at once, nothing shared",
+                "live at once, without buffer reuse",
                 key="activations.peak_bytes",
             ),
             packed,
             Line(
                 "naive in-place",
                 memory.naive_in_place_bytes,
-                "all kept, buffers shared",
+                "sum of all buffers",
                 key="activations.naive_in_place_bytes",
             ),
-            Line("naive", memory.naive_bytes, "all kept", key="activations.naive_bytes"),
+            Line(
+                "naive", memory.naive_bytes, "sum of all activations", key="activations.naive_bytes"
+            ),
             Line("outputs", analysis.outputs_bytes, "of the model", key="outputs_bytes"),
         ),
     )

@@ -55,8 +55,6 @@ class Line:
     """Whether it is the answer among its lines."""
     drops_zero: bool = False
     """Whether the line is left out where there is nothing of it."""
-    is_rounded: bool = False
-    """Whether text gives the rounded number alone, and the remark as what it is of."""
 
     @property
     def words(self) -> str:

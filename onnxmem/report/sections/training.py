@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _REMARKS: Mapping[Kind, str] = MappingProxyType(
     {
         Kind.WEIGHT: "trained",
-        Kind.BUFFER: "held, not trained",
+        Kind.BUFFER: "not trained",
         Kind.STATE: "of the optimizer",
         Kind.INPUT: "",
-        Kind.ACTIVATION: "kept for the way back, outputs, loss",
-        Kind.GRADIENT: "of weights, as far as made by then",
-        Kind.ACTIVATION_GRADIENT: "on their way back",
+        Kind.ACTIVATION: "saved for backward, outputs, loss",
+        Kind.GRADIENT: "of weights, allocated so far",
+        Kind.ACTIVATION_GRADIENT: "",
         Kind.TEMPORARY: "of one operator, or of the optimizer's step",
     }
 )
@@ -56,11 +56,10 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
         words_key="training.peak_phase",
     )
     saved = Line(
-        "kept",
+        "saved for backward",
         training.saved_activation_bytes,
-        "activations from forward to backward",
+        "activations, from forward to backward",
         key="training.saved_activation_bytes",
-        is_rounded=True,
     )
     return Section(
         key="train",
