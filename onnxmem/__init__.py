@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError
 from onnxmem.late import late
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.errors import UsageError
-from onnxmem.recipe import Recipe
-from onnxmem.values import Values, check_values
+from onnxmem.settings import Recipe, Values, check_values
 
 RUNTIMES: Final = ("ort-cpu", "ort-cuda")
 BACKENDS: Final = ("cpu", "cuda")

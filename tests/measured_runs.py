@@ -1,6 +1,6 @@
 """A measurement as if it had been made, for tests of what becomes of one."""
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 
 MEASUREMENT = Measurement(

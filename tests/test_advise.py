@@ -16,8 +16,7 @@ from session_graphs import GAP, gap_session, session_of
 from onnxmem import Settings
 from onnxmem.cli import advise as command
 from onnxmem.cli import main
-from onnxmem.errors import ModelFileError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, ModelFileError
 from onnxmem.model import ModelFile
 from onnxmem.report.advice import first_line, render_advice
 from onnxmem.runtimes import Advice, Choice

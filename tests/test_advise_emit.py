@@ -13,7 +13,7 @@ import pytest
 from models_on_disk import HOSTILE, write_model
 from session_graphs import GAP
 
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.advise import Budget, advised, settled
 from onnxmem.decisions.advise.emitting.triton_config import triton_config
@@ -191,7 +191,7 @@ def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
     file = load("gap.onnx")
     asked = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
     session = advise(file, asked)
-    question = Question(file, prepare(file), Settings(), file)
+    question = AnalysisRequest(file, prepare(file), Settings(), file)
     found = settled(advised(question, Budget(), session), session)
     assert found.session is not None
     shrinks = replace(found.session, options=SessionOptions(shrinks_arena=True))

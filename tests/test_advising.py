@@ -12,7 +12,7 @@ from graphs import model_of
 from models_on_disk import CONVNET, MYSTERY, write_model
 from onnx import TensorProto, helper, numpy_helper
 
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.advise import Advised, Budget, Figure, Price, Proposal, advised
 from onnxmem.decisions.advise.contents import twins
@@ -21,15 +21,14 @@ from onnxmem.decisions.advise.meeting import followed, meet
 from onnxmem.decisions.advise.proposals import Idea
 from onnxmem.decisions.advise.training import _all_but_the_last
 from onnxmem.model import ModelFile, load, prepare
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 
 Capture = pytest.CaptureFixture[str]
 
 
-def question_of(source: str | onnx.ModelProto, **settings: object) -> Question:
+def question_of(source: str | onnx.ModelProto, **settings: object) -> AnalysisRequest:
     file = ModelFile("<text>", model_of(source), 0) if isinstance(source, str) else load(source)
-    return Question(file, prepare(file), Settings(**settings), file)  # type: ignore[arg-type]
+    return AnalysisRequest(file, prepare(file), Settings(**settings), file)  # type: ignore[arg-type]
 
 
 def advice_on(
@@ -177,11 +176,11 @@ TABLE = np.arange(64 * 64, dtype=np.float32).reshape(64, 64)
 TWICE = "h = MatMul(x, v) y = MatMul(h, w)"
 
 
-def on_disk(tmp_path: Path, tensors: dict[str, np.ndarray], body: str = TWICE) -> Question:
+def on_disk(tmp_path: Path, tensors: dict[str, np.ndarray], body: str = TWICE) -> AnalysisRequest:
     path = tmp_path / "net.onnx"
     path.write_bytes(stored(tensors, body))
     file = load(path)
-    return Question(file, prepare(file), Settings(), file)
+    return AnalysisRequest(file, prepare(file), Settings(), file)
 
 
 def test_weights_stored_twice_are_told_where_every_byte_is_equal(tmp_path: Path) -> None:
@@ -219,7 +218,7 @@ def test_a_default_of_an_input_is_not_tied(tmp_path: Path) -> None:
     given = "float[1,64] x, float[64,64] w"
     path.write_bytes(stored({"v": TABLE, "w": TABLE}, TWICE, given))
     file = load(path)
-    question = Question(file, prepare(file), Settings(), file)
+    question = AnalysisRequest(file, prepare(file), Settings(), file)
     assert "tied_weights" not in by_id(advised(question, Budget()))
 
 

@@ -17,7 +17,7 @@ from models_on_disk import CONVNET, write_model
 
 import onnxmem
 from onnxmem.cli import main
-from onnxmem.faults import fault_of
+from onnxmem.errors import fault_of
 
 Capture = pytest.CaptureFixture[str]
 

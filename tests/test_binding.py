@@ -4,8 +4,7 @@ import onnx
 import pytest
 from onnx.helper import make_tensor_value_info
 
-from onnxmem.errors import ShapeError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, ShapeError
 from onnxmem.model import Request
 from onnxmem.model.binding import (
     Batch,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.analysis.scaling.capacity import BatchLaw, batch_law
+from onnxmem.analysis.scaling.capacity import Affine, batch_law
 
 
 def affine(fixed_bytes: int, bytes_per_sample: int) -> Callable[[int], int]:
@@ -29,8 +29,8 @@ class Counted:
 
 
 def test_an_affine_figure_has_its_law() -> None:
-    assert batch_law(affine(17, 5), 128) == BatchLaw(17, 5)
-    assert BatchLaw(17, 5).bytes_at(3) == 32
+    assert batch_law(affine(17, 5), 128) == Affine(17, 5)
+    assert Affine(17, 5).bytes_at(3) == 32
 
 
 def test_three_batches_are_evaluated_for_a_law() -> None:
@@ -47,11 +47,11 @@ def test_a_bend_anywhere_in_the_stretch_refutes_the_law() -> None:
 
 def test_a_bend_behind_the_stretch_is_none_of_the_laws_business() -> None:
     bent = largest_of(affine(0, 3), affine(-400, 7))
-    assert batch_law(bent, 100) == BatchLaw(0, 3)
+    assert batch_law(bent, 100) == Affine(0, 3)
 
 
 def test_bytes_that_do_not_grow_have_a_flat_law() -> None:
-    assert batch_law(affine(17, 0), 128) == BatchLaw(17, 0)
+    assert batch_law(affine(17, 0), 128) == Affine(17, 0)
 
 
 def test_one_batch_or_unknown_bytes_have_no_law() -> None:

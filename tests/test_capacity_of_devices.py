@@ -12,8 +12,16 @@ from models_on_disk import CONVNET
 from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.allocators.caching.allocator import OutOfMemoryError
-from onnxmem.analysis.fitting import ACCURACIES, Basis, Fleet, Setup, Verdict, fit, question_of
-from onnxmem.analysis.fitting.answering import Holdings
+from onnxmem.analysis.fitting import (
+    ACCURACIES,
+    Basis,
+    Deployment,
+    FitRequest,
+    Verdict,
+    fit,
+    request_of,
+)
+from onnxmem.analysis.fitting.answering import Footprints
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.runtimes import assumed
@@ -158,16 +166,16 @@ def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> No
 def test_cudnn_takes_nothing_up_to_a_copy_of_all_operands() -> None:
     conv = """agraph (float[N,3,8,8] x) => (float[N,5,8,8] y) <float[5,3,1,1] w>
         { y = Conv(x, w) }"""
-    question = question_of(model_of(conv), Settings(batch=7))
-    term = question.workspace(question.terms())
+    question = request_of(model_of(conv), Settings(batch=7))
+    term = question.workspace(question.results)
     assert term.low_bytes == 0
     assert term.high_bytes == 4 * (7 * 3 * 64 + 7 * 5 * 64 + 15)
     assert term.size_bytes == term.high_bytes  # less than what usually counts
     assert assumed.workspace_of(2**40, None).size_bytes == 32 * MIB
     assert assumed.workspace_of(2**40, 1009) == assumed.Assumed.given(1009)
     linear = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
-    question = question_of(model_of(linear), Settings())
-    assert question.workspace(question.terms()) is assumed.NO_TERM
+    question = request_of(model_of(linear), Settings())
+    assert question.workspace(question.results) is assumed.NO_TERM
 
 
 @pytest.mark.parametrize(
@@ -182,8 +190,8 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
     basis: Basis, memory_bytes: int
 ) -> None:
     settings = Settings(train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
-    question = question_of(model_of(CONVNET), settings)
-    setup = Setup(memory_bytes=memory_bytes, basis=basis)
+    question = request_of(model_of(CONVNET), settings)
+    setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
     reach = fit([question], setup).reach
     assert reach is not None
     assert reach.number
@@ -191,7 +199,7 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
 
     @cache
     def is_met(batch: int) -> bool:
-        held = Holdings((question,), setup).at(batch)
+        held = Footprints((question,), setup).at(batch)
         assert held is not None
         return held.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
 
@@ -203,9 +211,9 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
 
 
 def test_what_fits_by_retries_alone_is_tight() -> None:
-    question = question_of(model_of(CONVNET), Settings(train=True, batch=300))
-    setup = Setup(memory_bytes=0, basis=Basis.TORCH)
-    held = Holdings((question,), setup).at(300)
+    question = request_of(model_of(CONVNET), Settings(train=True, batch=300))
+    setup = FitRequest(memory_bytes=0, basis=Basis.TORCH)
+    held = Footprints((question,), setup).at(300)
     assert held is not None
     accuracy = ACCURACIES[Basis.TORCH]
     assert held.demand.verdict(held.total_bytes + held.demand.more_bytes, accuracy) is Verdict.FITS
@@ -216,11 +224,13 @@ def test_what_fits_by_retries_alone_is_tight() -> None:
 @pytest.mark.parametrize("basis", [Basis.TOTAL, Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA])
 def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> None:
     settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
-    question = question_of(model_of(CONVNET), settings)
+    question = request_of(model_of(CONVNET), settings)
     memory_bytes = 5 * 2**30
     reached = []
     for questions, instances in (((question,), 1), ((question,), 2), ((question, question), 3)):
-        setup = Setup(memory_bytes=memory_bytes, basis=basis, fleet=Fleet(instances=instances))
+        setup = FitRequest(
+            memory_bytes=memory_bytes, basis=basis, fleet=Deployment(instances=instances)
+        )
         answer = fit(questions, setup)
         assert answer.reach is not None
         assert answer.reach.number is not None
@@ -232,8 +242,8 @@ def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> 
 def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
     def held(basis: Basis, instances: int) -> tuple[int, int]:
         settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
-        setup = Setup(memory_bytes=2**40, basis=basis, fleet=Fleet(instances=instances))
-        found = fit((question_of(model_of(CONVNET), settings),), setup).held
+        setup = FitRequest(memory_bytes=2**40, basis=basis, fleet=Deployment(instances=instances))
+        found = fit((request_of(model_of(CONVNET), settings),), setup).held
         return found.context.size_bytes, found.demand.more_bytes
 
     context_bytes, more_bytes = held(Basis.TORCH, 1)

@@ -16,10 +16,10 @@ from models_on_disk import MYSTERY, write_model
 from predicted_runtimes import runtime_of
 
 import onnxmem
-from onnxmem import recipe
+from onnxmem import settings as recipe
 from onnxmem.cli import analyze as command
 from onnxmem.cli import main
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.runtimes import torch as training
 
 Capture = pytest.CaptureFixture[str]

@@ -5,13 +5,13 @@ import pytest
 from graphs import graph_of, model_of
 
 from onnxmem.analysis.coverage import Coverage, coverage, model_findings
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import Graph, build, load, prepare
 from onnxmem.model.binding import Request
 from onnxmem.model.parameters import parameters
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.ideal import activation_memory
 from onnxmem.runtimes.torch import training_memory
+from onnxmem.settings import Recipe
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "com.microsoft": 1]>'
 

@@ -12,8 +12,7 @@ from session_graphs import session_of
 
 from onnxmem import analyze
 from onnxmem.allocators.bfc_arena import Arena
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings
@@ -30,7 +29,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph, session_gra
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.values import GivenValue, Values, parse_values, read_values
+from onnxmem.settings import GivenValue, Values, parse_values, read_values
 
 RATE = """agraph (float[7] x, int64 sr) => (y) <int64 k = {16000}> {
     c = Equal(sr, k)

@@ -6,7 +6,7 @@ from graphs import model_of
 from kv_cache_graphs import GROUPED
 from onnx import TensorProto, helper
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, DType, Request, build, load, prepare
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1]>'

@@ -16,9 +16,9 @@ from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.fitting import Reach, Verdict, question_of
+from onnxmem.analysis.fitting import MaxBatch, Verdict, request_of
 from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.explain import (
     Inquest,
@@ -257,8 +257,8 @@ def inquest_on(text: str, message: str | OutOfMemory, **settings: object) -> Inq
     return inquire(found, question(text, **settings))
 
 
-def question(text: str, **settings: object) -> Question:
-    return question_of(model_of(text), Settings(**settings))  # type: ignore[arg-type]
+def question(text: str, **settings: object) -> AnalysisRequest:
+    return request_of(model_of(text), Settings(**settings))  # type: ignore[arg-type]
 
 
 def test_the_tensors_of_a_size_at_the_batch_and_who_makes_them() -> None:
@@ -392,7 +392,7 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     assert inquest.answer is not None
     for reach, told in (
         (None, "unknown: bytes are not known"),
-        (Reach(None, 1, None, "bisection"), "no limit"),
+        (MaxBatch(None, 1, None, "bisection"), "no limit"),
     ):
         answer = replace(inquest.answer, reach=reach)
         assert told in render_message(message, "m", replace(inquest, answer=answer))

@@ -14,7 +14,7 @@ from onnxmem.cli import main
 from onnxmem.cli.export_options import BINARY, FORMATS, OF_A_RUN
 from onnxmem.errors import UsageError
 from onnxmem.export import EXPORTERS, to_metrics
-from onnxmem.recipe import Recipe
+from onnxmem.settings import Recipe
 
 TEXTS = [name for name in FORMATS if name not in BINARY | {"ort-node-stats"}]
 

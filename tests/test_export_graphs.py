@@ -10,7 +10,7 @@ import pytest
 from exported import HOSTILE_NAMES, analysis_of, exported, hostile_analysis
 from models_on_disk import MYSTERY
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 
 MANY = "g (float[2] x) => (float[2] y) { [split] " + (
     ", ".join(f"p{n}" for n in range(11))

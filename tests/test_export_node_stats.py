@@ -32,7 +32,7 @@ def parsed(text: str) -> Stats:
 
 def complete(analysis: onnxmem.Analysis, folder: Path) -> Path:
     """The model with weights, where its own are absent."""
-    file, bound = on_disk(analysis.question.source, folder), analysis.question.terms().bound
+    file, bound = on_disk(analysis.question.source, folder), analysis.question.results.bound
     model = runnable(file, bound, folder, LIMITS)
     assert not isinstance(model, ChildFault)
     return model.path

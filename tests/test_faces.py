@@ -132,9 +132,9 @@ def row_face(code: int, row: Mapping[str, Any]) -> Face:
 
 
 def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
-    question = fitting.question_of(asked.path, Settings(batch=asked.batch, train=asked.train))
+    question = fitting.request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
     basis = fitting.basis_for(None, train=asked.train, runtime=None)
-    setup = fitting.Setup(memory_bytes=parse_size(asked.budget), basis=basis)
+    setup = fitting.FitRequest(memory_bytes=parse_size(asked.budget), basis=basis)
     found = fitting.fit((question,), setup)
     assert found.reach is not None
     return Face(

@@ -15,20 +15,20 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from onnxmem.analysis.fitting import (
     ACCURACIES,
     BASES,
-    Answer,
     Basis,
     Demand,
-    Fleet,
-    Held,
+    Deployment,
+    FitRequest,
+    FitResult,
+    Footprint,
     Search,
-    Setup,
     Verdict,
     basis_for,
     fit,
     largest_fitting,
-    question_of,
+    request_of,
 )
-from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting.holding import footprint_of
 from onnxmem.analysis.fitting.searching import crossing
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.cli import main
@@ -218,9 +218,9 @@ def test_the_figure_follows_the_device(
     assert set(BASES) == set(Basis)
 
 
-def held(basis: Basis, **asked: object) -> Held:
+def held(basis: Basis, **asked: object) -> Footprint:
     settings = Settings(batch=3, asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
-    return held_by(question_of(model_of(LINEAR), settings), basis)
+    return footprint_of(request_of(model_of(LINEAR), settings), basis)
 
 
 def test_the_total_is_the_sum_and_its_weights_can_be_shared() -> None:
@@ -249,9 +249,9 @@ def test_a_runtime_s_process_or_context_is_there_once() -> None:
 
 
 def test_instances_share_a_process_and_where_asked_weights() -> None:
-    one = Held(total_bytes=3 + 5 + 11, common_bytes=3, shared_bytes=5)
-    other = Held(total_bytes=7 + 13 + 17, common_bytes=7, shared_bytes=13)
-    apart, shared = Fleet(instances=2), Fleet(instances=2, shares_weights=True)
+    one = Footprint(total_bytes=3 + 5 + 11, common_bytes=3, shared_bytes=5)
+    other = Footprint(total_bytes=7 + 13 + 17, common_bytes=7, shared_bytes=13)
+    apart, shared = Deployment(instances=2), Deployment(instances=2, shares_weights=True)
     assert apart.bytes_of([one, other]) == 7 + 2 * (5 + 11) + 2 * (13 + 17)
     assert shared.bytes_of([one, other]) == 7 + 5 + 2 * 11 + 13 + 2 * 17
     for fleet in (apart, shared):
@@ -265,11 +265,11 @@ def test_instances_share_a_process_and_where_asked_weights() -> None:
 # Answers.
 
 
-def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> Answer:
+def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> FitResult:
     dim = asked.pop("dim", None)
     settings = Settings(asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
-    setup = Setup(memory_bytes=memory_bytes, dim=dim)  # type: ignore[arg-type]
-    return fit([question_of(model_of(text), settings)], setup)
+    setup = FitRequest(memory_bytes=memory_bytes, dim=dim)  # type: ignore[arg-type]
+    return fit([request_of(model_of(text), settings)], setup)
 
 
 def test_the_largest_batch_and_its_neighbour() -> None:
@@ -290,15 +290,15 @@ def test_a_power_of_two_that_gives_up_little_is_the_better_pick() -> None:
 
 
 def test_what_is_reserved_is_not_there() -> None:
-    question = question_of(model_of(LINEAR), Settings())
-    setup = Setup(memory_bytes=1000, reserve_bytes=900)
+    question = request_of(model_of(LINEAR), Settings())
+    setup = FitRequest(memory_bytes=1000, reserve_bytes=900)
     assert fit([question], setup).verdict is Verdict.OVER
     assert fit([question], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
 
 
 def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
     with pytest.raises(UsageError) as caught:
-        Setup(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
+        FitRequest(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
     assert str(caught.value).startswith(
         "--accept 'unbound_dim': no verdict hangs on that code; did you mean 'unbound_dims'? the "
         "codes are batch_fixed, contradictory_types, "
@@ -322,8 +322,8 @@ def test_a_lower_bound_passes_nothing_and_may_fail() -> None:
 
 
 def test_weights_that_no_flash_holds_do_not_fit() -> None:
-    setup = Setup(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
-    question = question_of(model_of(LINEAR), Settings())
+    setup = FitRequest(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
+    question = request_of(model_of(LINEAR), Settings())
     assert fit([question], setup).verdict is Verdict.OVER
     assert fit([question], replace(setup, flash_bytes=140)).verdict is Verdict.FITS
 
@@ -520,8 +520,8 @@ def test_the_largest_batch_of_every_model(
     place = catalogue().find(device)
     runtime = {"cuda": "ort-cuda", "cpu": "ort-cpu"}.get(place.kind)
     basis = basis_for(place.kind, train=train, runtime=runtime)
-    question = question_of(path, Settings(train=train, asks_onnxruntime=False))
-    found = fit([question], Setup(memory_bytes=place.limit_bytes, basis=basis))
+    question = request_of(path, Settings(train=train, asks_onnxruntime=False))
+    found = fit([question], FitRequest(memory_bytes=place.limit_bytes, basis=basis))
     reach = found.reach
     if reach is None or reach.number is None:
         assert reach or not found.held.is_whole
@@ -531,7 +531,7 @@ def test_the_largest_batch_of_every_model(
     near = range(max(1, number - 4), number + 6)
     far = {max(1, number * part // 8) for part in range(1, 17)}
     for each in sorted({*near, *far}):
-        demand = held_by(question.at(each), found.setup.basis).demand
+        demand = footprint_of(question.at(each), found.setup.basis).demand
         verdict = demand.verdict(place.limit_bytes, ACCURACIES[basis])
         if reach.method != "replays" or each <= number + 1:
             assert verdict.is_met == (each <= number or each in again), each

@@ -8,7 +8,7 @@ import onnxmem
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.ops.spec import Shape
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 RESHAPED = "agraph (float[2,15] x, int64[3] t) => (y) { y = Reshape(x, t)  }"
 BRANCHES = """agraph (float[7] x, int64 n) => (y) <int64 two = {2}> {

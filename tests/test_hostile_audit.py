@@ -15,7 +15,7 @@ import pytest
 from hostile import HostileFile
 from hostile.running import LIGHT, MODEL, environment, make_all, ran, wrong_row
 
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 

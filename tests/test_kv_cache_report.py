@@ -12,10 +12,10 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 
 from onnxmem import analyze
-from onnxmem.analysis.fitting import ACCURACIES, Basis, Fleet, Reach, Setup, question_of
-from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting import ACCURACIES, Basis, Deployment, FitRequest, MaxBatch, request_of
+from onnxmem.analysis.fitting.holding import footprint_of
 from onnxmem.analysis.fitting.searching import crossing
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache import Step
@@ -82,30 +82,30 @@ def test_names_of_any_kind_stay_names() -> None:
 # fit.
 
 
-def asked(text: str, **settings: object) -> Question:
-    return question_of(model_of(text), Settings(asks_onnxruntime=False, **settings))  # type: ignore[arg-type]
+def asked(text: str, **settings: object) -> AnalysisRequest:
+    return request_of(model_of(text), Settings(asks_onnxruntime=False, **settings))  # type: ignore[arg-type]
 
 
-def evaluated(question: Question, step: Step, basis: Basis) -> Callable[[int, int], int]:
+def evaluated(question: AnalysisRequest, step: Step, basis: Basis) -> Callable[[int, int], int]:
     """Bytes at a context and a batch, in full and from nothing."""
 
     def num_bytes(context: int, batch: int) -> int:
-        return held_by(question.at_context(context, step).at(batch), basis).total_bytes
+        return footprint_of(question.at_context(context, step).at(batch), basis).total_bytes
 
     return num_bytes
 
 
-def runs(question: Question, step: Step, setup: Setup) -> Callable[[int, int], bool]:
+def runs(question: AnalysisRequest, step: Step, setup: FitRequest) -> Callable[[int, int], bool]:
     """Whether a context and a batch run, in full and from nothing."""
 
     def is_met(context: int, batch: int) -> bool:
-        demand = held_by(question.at_context(context, step).at(batch), setup.basis).demand
+        demand = footprint_of(question.at_context(context, step).at(batch), setup.basis).demand
         return demand.verdict(setup.limit_bytes, ACCURACIES[setup.basis]).is_met
 
     return is_met
 
 
-def assert_proven(found: Contexts, question: Question, setup: Setup) -> None:
+def assert_proven(found: Contexts, question: AnalysisRequest, setup: FitRequest) -> None:
     """Each number runs and the next does not, by evaluations of their own."""
     for step, reach in found.longest.items():
         at, batch = runs(question, step, setup), found.batch or 1
@@ -123,26 +123,26 @@ def assert_proven(found: Contexts, question: Question, setup: Setup) -> None:
 
 @pytest.mark.parametrize("text", [growing(), GROUPED.replace("16", "")])
 def test_every_number_of_the_table_is_proven(text: str) -> None:
-    question, setup = asked(text), Setup(memory_bytes=2 * 10**6)
+    question, setup = asked(text), FitRequest(memory_bytes=2 * 10**6)
     found = contexts_of([question], setup, [640])
     assert [row.context for row in found.rows][:3] == [512, 640, 1024]
     assert_proven(found, question, setup)
 
 
 def test_contexts_of_one_s_own_are_the_rows() -> None:
-    found = contexts_of([asked(growing())], Setup(memory_bytes=10**6), [300, 7, 300])
+    found = contexts_of([asked(growing())], FitRequest(memory_bytes=10**6), [300, 7, 300])
     assert [row.context for row in found.rows] == [7, 300]
 
 
 def test_a_session_is_replayed_at_the_contexts_asked_for_alone() -> None:
-    question, setup = asked(growing()), Setup(memory_bytes=10**9, basis=Basis.ORT_CUDA)
+    question, setup = asked(growing()), FitRequest(memory_bytes=10**9, basis=Basis.ORT_CUDA)
     found = contexts_of([question], setup, [64])
     assert [row.context for row in found.rows] == [64]
     assert_proven(found, question, setup)
 
 
 def test_the_answer_is_that_of_a_decode_step() -> None:
-    text, setup = growing(), Setup(memory_bytes=10**6, fleet=Fleet(instances=2))
+    text, setup = growing(), FitRequest(memory_bytes=10**6, fleet=Deployment(instances=2))
     answer, contexts = fit_at([asked(text, batch=3)], setup, [50])
     by_hand = analyze(model_of(text), batch=3, dims={"past": 49, "seq": 1})
     assert answer.held.total_bytes == 2 * (by_hand.total_bytes or 0)
@@ -152,8 +152,8 @@ def test_the_answer_is_that_of_a_decode_step() -> None:
 
 
 def test_a_buffer_ends_where_the_file_says() -> None:
-    question = question_of(model_of(SCATTER), Settings())
-    found = contexts_of([question], Setup(memory_bytes=10**9), [13])
+    question = request_of(model_of(SCATTER), Settings())
+    found = contexts_of([question], FitRequest(memory_bytes=10**9), [13])
     for reach in found.longest.values():
         assert reach is not None
         assert (reach.number, reach.is_stopped) == (13, True)
@@ -162,7 +162,7 @@ def test_a_buffer_ends_where_the_file_says() -> None:
 
 def test_a_file_of_one_new_token_has_a_column_of_decode_steps() -> None:
     text = growing(seq="1", total='"past + 1"', mask='"past + 1"')
-    found = contexts_of([asked(text)], Setup(memory_bytes=10**5), [20])
+    found = contexts_of([asked(text)], FitRequest(memory_bytes=10**5), [20])
     assert set(found.longest) == {Step.DECODE}
     assert found.remarks[0].startswith("no prefill figures")
 
@@ -171,9 +171,9 @@ def test_cells_say_what_ends_a_column() -> None:
     rows = tuple(
         ContextRow(context, {Step.DECODE: reach, Step.PREFILL: None})
         for context, reach in (
-            (3, Reach(None, 7, None, "bisection")),
-            (5, Reach(0, None, 11, "one evaluation")),
-            (7, Reach(13, 17, None, "bisection", is_stopped=True)),
+            (3, MaxBatch(None, 7, None, "bisection")),
+            (5, MaxBatch(0, None, 11, "one evaluation")),
+            (7, MaxBatch(13, 17, None, "bisection", is_stopped=True)),
         )
     )
     longest = {Step.DECODE: None, Step.PREFILL: None}
@@ -191,8 +191,8 @@ def test_cells_say_what_ends_a_column() -> None:
 def test_a_model_without_a_batch_has_a_longest_context_alone() -> None:
     text = growing(layers=1).replace("[batch,seq]", "[2,seq]").replace("[batch,", "[2,")
     text = text.replace("int64[2,seq] input_ids", "int64[1,seq] input_ids")
-    question = question_of(model_of(text), Settings())
-    found = contexts_of([question], Setup(memory_bytes=10**6), [16])
+    question = request_of(model_of(text), Settings())
+    found = contexts_of([question], FitRequest(memory_bytes=10**6), [16])
     assert (found.batch, found.rows) == (None, ())
 
 
@@ -270,7 +270,7 @@ def test_a_shipped_model(capsys: Capture) -> None:
     assert analysis.kv_cache.bytes_per_token == 2 * 4 * 3 * 64 * 4
     by_hand = analyze(path, batch=2, dims={"past": 1023, "sequence": 1})
     assert analysis.total_bytes == by_hand.total_bytes
-    question, setup = question_of(path, Settings()), Setup(memory_bytes=2**31)
+    question, setup = request_of(path, Settings()), FitRequest(memory_bytes=2**31)
     found = contexts_of([question], setup, [1024, 4096])
     assert_proven(found, question, setup)
     for row in found.rows:

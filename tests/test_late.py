@@ -70,7 +70,7 @@ def test_every_public_name_is_there_and_is_no_module(name: str) -> None:
 
 
 def test_a_name_that_is_not_there_is_told() -> None:
-    getter = late("onnxmem", {"onnxmem.sums": ("sum_known",)})
+    getter = late("onnxmem", {"onnxmem.units": ("sum_known",)})
     with pytest.raises(AttributeError, match="'onnxmem' has no attribute 'other'"):
         getter("other")
 

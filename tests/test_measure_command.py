@@ -18,8 +18,7 @@ from onnxmem.analysis.measured import Predicted
 from onnxmem.cli import main
 from onnxmem.cli import measure as command
 from onnxmem.cli.measure_options import measure_parser
-from onnxmem.errors import MissingFileError, UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, MissingFileError, UsageError
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request

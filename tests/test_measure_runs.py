@@ -19,7 +19,7 @@ from in_process import work_here
 from models_on_disk import CONVNET, write_model
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onnxmem import recipe
+from onnxmem import settings as recipe
 from onnxmem.errors import UsageError
 from onnxmem.runtimes import torch as training
 from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, optimizer_named

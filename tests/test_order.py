@@ -7,8 +7,7 @@ import pytest
 from graphs import model_of
 from onnx.helper import make_graph, make_node, make_tensor_value_info
 
-from onnxmem.errors import GraphError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, GraphError
 from onnxmem.model import ModelFile, prepare
 from onnxmem.model.order import sort_nodes
 from onnxmem.model.traversal import outer_reads

@@ -9,8 +9,8 @@ from models_on_disk import CONVNET
 from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import Arena
-from onnxmem.analysis.fitting import Basis, Setup, fit, question_of
-from onnxmem.analysis.fitting.answering import Holdings
+from onnxmem.analysis.fitting import Basis, FitRequest, fit, request_of
+from onnxmem.analysis.fitting.answering import Footprints
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.opened import Opened
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Planning, plan
@@ -223,12 +223,12 @@ def test_a_search_runs_the_plan_at_a_few_batches_and_replays_the_others_by_their
         return open_frame(self, graph)
 
     monkeypatch.setattr(Session, "open", open_counted)
-    question = question_of(model_of(CONVNET), Settings(asks_onnxruntime=False, cpu="avx512"))
-    setup = Setup(memory_bytes=memory_bytes, basis=basis)
+    question = request_of(model_of(CONVNET), Settings(asks_onnxruntime=False, cpu="avx512"))
+    setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
     reach = fit([question], setup).reach
     assert reach is not None
     assert len(opened) < 100 < reach.num_replayed
-    holdings = Holdings((question,), setup)
+    holdings = Footprints((question,), setup)
     holdings.draw_lines(401)
     for batch in (1, 131, 400):
         held = holdings.at(batch)

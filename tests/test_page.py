@@ -15,11 +15,10 @@ from measured_runs import MEASUREMENT
 from pages import chain, data_of, figures, read
 
 from onnxmem import Analysis, analyze
-from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.analysis.measured import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main
-from onnxmem.recipe import Recipe
 from onnxmem.report.page import stops as stops_room
 from onnxmem.report.page.envelope import envelope, peak_laws
 from onnxmem.report.page.figures import figures_of
@@ -32,6 +31,7 @@ from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import Stops, evaluated
 from onnxmem.report.page.timeline import timeline_data
+from onnxmem.settings import Recipe
 
 MODELS = Path(__file__).parent.parent / "models"
 
@@ -368,21 +368,21 @@ def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
 @pytest.mark.parametrize(
     ("reach", "told"),
     [
-        (Reach(None, 9, None, "closed form"), []),
-        (Reach(7, 9, 11, "replays", comfortable=5), []),
+        (MaxBatch(None, 9, None, "closed form"), []),
+        (MaxBatch(7, 9, 11, "replays", comfortable=5), []),
         (
-            Reach(7, 9, 11, "every number", comfortable=5),
+            MaxBatch(7, 9, 11, "every number", comfortable=5),
             [(1, 5, "fits"), (6, 7, "fits or tight"), (8, LARGEST_BATCH, "does not fit")],
         ),
         (
-            Reach(7, 9, 11, "every number", comfortable=0, above=((9, 9),)),
+            MaxBatch(7, 9, 11, "every number", comfortable=0, above=((9, 9),)),
             [(1, 7, "fits or tight")],
         ),
-        (Reach(7, 9, None, "bisection", is_stopped=True), [(1, 7, "fits")]),
-        (Reach(0, None, 11, "one evaluation"), [(1, LARGEST_BATCH, "does not fit")]),
+        (MaxBatch(7, 9, None, "bisection", is_stopped=True), [(1, 7, "fits")]),
+        (MaxBatch(0, None, 11, "one evaluation"), [(1, LARGEST_BATCH, "does not fit")]),
     ],
 )
-def test_what_is_known_between_stops(reach: Reach, told: list[tuple[int, int, str]]) -> None:
+def test_what_is_known_between_stops(reach: MaxBatch, told: list[tuple[int, int, str]]) -> None:
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
     assert analysis.fit is not None
     other = replace(analysis, fit=replace(analysis.fit, reach=reach))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import onnxmem
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, Request, build, load, prepare
 
 GUESSES = {"batch_in_constants", "batch_of_one"}

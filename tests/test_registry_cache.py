@@ -16,8 +16,7 @@ from onnxmem.cli import main
 from onnxmem.collection import cache as room
 from onnxmem.collection.cache import Cache, content_hash, open_cache
 from onnxmem.collection.task import Outcome, Render, work
-from onnxmem.errors import ModelFileError, UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, ModelFileError, UsageError
 from onnxmem.report.terminal import render
 
 

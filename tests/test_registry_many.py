@@ -23,8 +23,7 @@ from onnxmem.collection.many import analyze_many, outcomes
 from onnxmem.collection.order import run_on
 from onnxmem.collection.task import Outcome, Task
 from onnxmem.collection.workers import WorkersError, run_in_workers, serve
-from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError
-from onnxmem.faults import fault_of
+from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError, fault_of
 
 
 @pytest.fixture(autouse=True)

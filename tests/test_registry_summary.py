@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.analysis.fitting import Basis, Verdict, question_of
+from onnxmem.analysis.fitting import Basis, Verdict, request_of
 from onnxmem.analysis.json_row import Failure, Row
 from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
@@ -140,7 +140,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
     def taken(asked: str, own: str | None) -> int | None:
         runs = Settings(runtimes=("ort-cpu",), cpu=asked, asks_onnxruntime=False, batch=67)
         place = Place("board", 2**30, "cpu", cpu=own)
-        return next(verdicts_on(question_of(model, runs), [place])).num_bytes
+        return next(verdicts_on(request_of(model, runs), [place])).num_bytes
 
     on = {cpu: taken(cpu, None) for cpu in ("arm64", "avx512")}
     assert on["arm64"] != on["avx512"]

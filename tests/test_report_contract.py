@@ -16,7 +16,7 @@ from predicted_runtimes import FIGURES, NODE, runtime_of
 
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.json_row import KEYS, Failure
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.report.contract import as_json, report
 from onnxmem.runtimes import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 
 
 @pytest.mark.parametrize(

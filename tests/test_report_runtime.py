@@ -11,7 +11,7 @@ from models_on_disk import HOSTILE, write_model
 from predicted_runtimes import FIGURES, NODE, OWN, choice_of, runtime_of
 
 from onnxmem import Analysis, analyze
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.terminal import render

@@ -11,12 +11,12 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write
 
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
-from onnxmem.analysis.fitting import Reach
-from onnxmem.recipe import Recipe
+from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
 from onnxmem.report.lines import paragraph, prose
 from onnxmem.report.terminal import render
+from onnxmem.settings import Recipe
 
 RELU = """agraph (float[N,5] x) => (float[N,5] y) { [relu] y = Relu(x) }"""
 
@@ -79,7 +79,7 @@ def test_a_model_without_a_batch(folder: Path) -> None:
 def test_a_budget_without_a_limit_and_a_figure_that_is_unknown(folder: Path) -> None:
     analysis = analyze(write_model(folder / "net.onnx"), budget_bytes=2**20)
     assert analysis.fit is not None
-    reach = Reach(None, 2**20, None, "bisection")
+    reach = MaxBatch(None, 2**20, None, "bisection")
     endless = render(replace(analysis, fit=replace(analysis.fit, reach=reach)))
     assert "no limit: it fits up to 2,147,483,648" in endless
     unknown = render(replace(analysis, total_bytes=None, fit=None))

@@ -4,11 +4,10 @@ from dataclasses import replace
 
 from graphs import model_of
 
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Work, bound, work_of
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.settings import Recipe, Settings
 
 TWO_LAYERS = """agraph (float[N,5] x) => (float[N,11] y) <float[5,7] v, float[7,11] w> {
     h = MatMul(x, v)  r = Relu(h)  y = MatMul(r, w) }"""
@@ -19,7 +18,7 @@ SLOW = Device(
 
 def work(text: str = TWO_LAYERS, **asked: object) -> Work:
     settings = Settings(batch=3, **asked)  # type: ignore[arg-type]
-    return work_of(question_of(model_of(text), settings).terms())
+    return work_of(request_of(model_of(text), settings).results)
 
 
 def test_weights_and_inputs_are_read_once_and_activations_written_too() -> None:

@@ -11,9 +11,9 @@ from static_graphs import static_graph
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.analysis.stages import Terms
+from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import polynomial
 
 BATCHES: Final = (1, 2, 3, 4, 64, 100, 101, 128)
@@ -125,13 +125,13 @@ WALKS: Final = {
 def test_only_graphs_that_compute_dims_are_walked_more_often(
     text: str, num: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    walk, walked = Question.walk, []
+    walk, walked = AnalysisRequest.walk, []
 
-    def counted(self: Question, batch: int | None, dims: dict[str, int]) -> Terms:
+    def counted(self: AnalysisRequest, batch: int | None, dims: dict[str, int]) -> StageResults:
         walked.append((batch, dims))
         return walk(self, batch, dims)
 
-    monkeypatch.setattr(Question, "walk", counted)
+    monkeypatch.setattr(AnalysisRequest, "walk", counted)
     model = model_of(text)
     for dim in model.graph.input[0].type.tensor_type.shape.dim:
         if dim.dim_param == "all":

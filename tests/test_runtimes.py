@@ -21,8 +21,7 @@ from test_mutants import mutant
 
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.measure import asking as asking_room
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError

@@ -23,7 +23,7 @@ from models_on_disk import write_model
 from test_registry_services import wait_for
 
 import onnxmem
-from onnxmem import safe_path
+from onnxmem.children import safe_path
 from onnxmem.cli import main
 from onnxmem.cli.parsers import PARSERS
 

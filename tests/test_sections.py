@@ -11,12 +11,12 @@ from measured_runs import MEASUREMENT
 from pages import read
 
 from onnxmem import Analysis, analyze
-from onnxmem.recipe import Recipe
 from onnxmem.report.lines import laid_out, section_lines
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.tables import section_html
 from onnxmem.report.sections import Layout, Line, Note, Section, moving_sections, sections
 from onnxmem.report.terminal import render
+from onnxmem.settings import Recipe
 
 MODELS = Path(__file__).parent.parent / "models"
 NOT_IN_JSON = re.compile(r"runtimes\.\d\.growth_bytes")

@@ -15,7 +15,7 @@ from graphs import model_of
 from models_on_disk import MYSTERY, write_model
 
 from onnxmem.children import JSON, ChildFault, ChildLimits
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.session_graph import (

@@ -6,10 +6,9 @@ import pytest
 
 from onnxmem import Settings, analyze
 from onnxmem.errors import UsageError
-from onnxmem.recipe import OPTIMIZERS, PRECISIONS
 from onnxmem.runtimes.onnxruntime.memory import KERNELS
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS
-from onnxmem.settings import BACKENDS, GRAPHS, RUNTIMES
+from onnxmem.settings import BACKENDS, GRAPHS, OPTIMIZERS, PRECISIONS, RUNTIMES
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from graphs import graph_of, model_of
 
 import onnxmem
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.measure.process_memory import peak_resident_bytes
 from onnxmem.model import BoundModel, Request, build, load, prepare
 from onnxmem.model.shapes import inference

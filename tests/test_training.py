@@ -10,8 +10,8 @@ from graphs import graph_of
 
 from onnxmem.errors import UsageError
 from onnxmem.model import Graph, Prepared, Request, build, load, prepare
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data" / "training"
 ROWS: list[dict[str, Any]] = json.loads((DATA / "truth.json").read_text())["rows"]

@@ -15,13 +15,13 @@ from training_steps import happenings, sizes, step
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.parameters import parameters
 from onnxmem.ops import UNKNOWN, lookup
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, holdings, training_memory
 from onnxmem.runtimes.torch.autocast import LISTS, Policy
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.runtimes.torch.precision import precision_named
 from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data"
 ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_text())["rows"]

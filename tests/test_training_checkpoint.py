@@ -11,7 +11,7 @@ from training_steps import happenings, recipe_of, step
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.torch.checkpointing import every, schedules, units
 from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.holdings import Holdings
+from onnxmem.runtimes.torch.holdings import PersistentState
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.runtimes.torch.recording import tape_of
 from onnxmem.runtimes.torch.tape import Tape
@@ -38,7 +38,7 @@ def chain(widths: tuple[int, ...] = WIDTHS, rows: int = ROWS) -> str:
 
 def tape(text: str) -> Tape:
     network = network_of(graph_of(text), recipe_of())
-    holdings = Holdings(network.graph, network.parameters, recipe_of())
+    holdings = PersistentState(network.graph, network.parameters, recipe_of())
     return tape_of(network.graph, network.parameters, holdings.precision, network.graph.outputs)
 
 

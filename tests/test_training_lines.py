@@ -8,10 +8,10 @@ from graphs import model_of
 import onnxmem
 from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model import Graph
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import training_memory
 from onnxmem.runtimes.torch.heap import Heap, Kind, Phase, StepTrace
 from onnxmem.runtimes.torch.lines import StepLines
+from onnxmem.settings import Recipe
 
 LAST = 128
 CHAIN = """

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from onnxmem.model import Graph, Request, build, load, prepare
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data" / "training_new"
 ALL: list[dict[str, Any]] = json.loads((DATA / "truth.json").read_text())["rows"]

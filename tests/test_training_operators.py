@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from onnxmem.model import Request, build, load, prepare
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.settings import Recipe
 
 FILE = Path(__file__).parent / "data" / "training_operators.json.gz"
 ROWS: dict[str, dict[str, Any]] = {

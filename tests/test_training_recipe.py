@@ -6,14 +6,14 @@ import pytest
 from training_steps import happenings, recipe_of, sizes, step
 
 import onnxmem
-from onnxmem import recipe as recipes
+from onnxmem import settings as recipes
 from onnxmem.errors import UsageError
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import LOSSES, OPTIMIZERS, PRECISIONS
 from onnxmem.runtimes.torch.heap import Kind, Phase
 from onnxmem.runtimes.torch.losses import loss_named
 from onnxmem.runtimes.torch.optimizers.optimizer import FORMS
 from onnxmem.runtimes.torch.precision import precision_named
+from onnxmem.settings import Recipe
 
 CHAIN = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {

@@ -3,9 +3,9 @@
 import pytest
 from training_steps import happenings, sizes, step
 
-from onnxmem.recipe import SHARDINGS
 from onnxmem.runtimes.torch import TrainingMemory
 from onnxmem.runtimes.torch.heap import Kind, Phase
+from onnxmem.settings import SHARDINGS
 
 WORLD = 3
 COUNTS = (35, 15, 33, 22, 26)

@@ -12,7 +12,7 @@ from hostile.running import LIGHT, environment, make_all, wrong_row
 from runtime_kinds import KINDS
 from test_backend_suite import models
 
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 
 _MODEL_ROWS = {"ok", "partial"}
 _ABSENT = {"missing_file", "usage"}

@@ -5,10 +5,10 @@ from typing import Any
 from graphs import graph_of
 
 from onnxmem.model import Graph
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch import TrainingMemory, training_memory
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.network import Network, network_of
+from onnxmem.settings import Recipe
 
 
 def recipe_of(**given: Any) -> Recipe:  # noqa: ANN401 - whatever a recipe takes

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.scaling.capacity import BatchLimit
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model.given_names import refuse_unknown_names
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
-    from onnxmem.analysis.fitting.answering import Answer
-    from onnxmem.analysis.request import Question
+    from onnxmem.analysis.fitting.answering import FitResult
+    from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLaw
     from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
@@ -94,11 +94,11 @@ class Analysis:
     """False: the batch asked for is not, or not everywhere, the batch of the graph."""
     symbolic: "SymbolicTerms | NoRows"
     """The peaks of a run as polynomials in the dims that are free, or why there are none."""
-    question: "Question"
+    question: "AnalysisRequest"
     """What ``at`` asks again."""
-    again: Callable[["Question"], "Analysis"] = field(repr=False)
+    again: Callable[["AnalysisRequest"], "Analysis"] = field(repr=False)
     """Answers a question: the analysis stands above the stages."""
-    fit: "Answer | None" = None
+    fit: "FitResult | None" = None
     """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
 
     @property

@@ -7,14 +7,11 @@ from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis import fitting
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.request import Question, ask
+from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.collecting import without_collection
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
-from onnxmem.values import GivenValue, read_values
+from onnxmem.settings import GivenValue, Recipe, Settings, read_values
 
 __all__ = ["Analysis", "analyze", "answer"]
 
@@ -102,11 +99,11 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
-    return answer(_at(ask(model, settings, file, remarks), context))
+    return answer(_at(request_for(model, settings, file, remarks), context))
 
 
 @without_collection()
-def answer(question: Question) -> Analysis:
+def answer(question: AnalysisRequest) -> Analysis:
     """Work out everything that a question asks for, the verdict on its budget among it.
 
     :raises OnnxmemError: the model cannot be analysed at what is asked.
@@ -115,7 +112,7 @@ def answer(question: Question) -> Analysis:
     if budget_bytes is None:
         return found
     asked = question.settings
-    setup = fitting.Setup(
+    setup = fitting.FitRequest(
         memory_bytes=budget_bytes,
         basis=fitting.basis_for(
             None,
@@ -139,7 +136,7 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
     return runtimes_room.optimised_file(file, settings)
 
 
-def _at(asked: Question, context: int | None) -> Question:
+def _at(asked: AnalysisRequest, context: int | None) -> AnalysisRequest:
     """At a context where one is asked for; what cannot be is a finding, and the dims stay open."""
     if context is None:
         return asked

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from onnxmem.analysis.json_row import Row
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.kv_cache.cache import Part
 from onnxmem.kv_cache.steps import Step
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from onnxmem.analysis.cache_json import cache_row
 from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.stages import Terms, terms_of
+from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import OnnxmemError
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.holds import Holds
@@ -19,7 +19,7 @@ from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model import Graph
 from onnxmem.runtimes.ideal import activation_memory
 from onnxmem.settings import Settings
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,9 @@ def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool
     return size_bytes * batch // dim
 
 
-def cache_memory(cache: KvCache, asked: Settings, terms: Terms, context: int | None) -> CacheMemory:
+def cache_memory(
+    cache: KvCache, asked: Settings, terms: StageResults, context: int | None
+) -> CacheMemory:
     """What the cache takes at the batch of ``terms``, and both steps at a context."""
     steps: list[StepMemory] = []
     remarks: list[str] = []
@@ -161,11 +163,11 @@ def cache_memory(cache: KvCache, asked: Settings, terms: Terms, context: int | N
 def _step_memory(cache: KvCache, asked: Settings, step: Step, context: int) -> StepMemory:
     at = numbers_at(cache, step, context)
     prepared, settings = settled(cache, cache.prepared, replace(asked, train=False), at)
-    return _figures(cache, step, at, terms_of(prepared, settings))
+    return _figures(cache, step, at, stage_results(prepared, settings))
 
 
 def _figures(
-    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: Terms
+    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: StageResults
 ) -> StepMemory:
     tokens, numbers = at
     graph, names = terms.bound.graph, {part.name for part in cache.parts}

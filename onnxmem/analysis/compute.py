@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.trips import trip_count
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node, Role
 from onnxmem.model.trips import trip_count
 from onnxmem.ops import UNKNOWN

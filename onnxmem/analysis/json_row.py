@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.layers import Layer, layers
 from onnxmem.analysis.measured import measured_row, predicted_by
-from onnxmem.escaping import printable
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
@@ -19,13 +18,12 @@ if TYPE_CHECKING:
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.analysis.scaling.capacity import BatchLaw, BatchLimit
-    from onnxmem.recipe import Recipe
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
-    from onnxmem.settings import Settings
+    from onnxmem.settings import Recipe, Settings
 
 Row = dict[str, object]
 

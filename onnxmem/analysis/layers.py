@@ -7,7 +7,7 @@ from onnxmem.analysis.compute import Compute
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Shape
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 
 if TYPE_CHECKING:
     from onnxmem.measure.measurement import Measurement

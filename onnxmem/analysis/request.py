@@ -15,13 +15,12 @@ from onnxmem.analysis.rules_of_thumb import (
     tensor_elements,
     usual_max_batch,
 )
-from onnxmem.analysis.scaling.limits import Limits
+from onnxmem.analysis.scaling.limits import BatchScaling
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.analysis.stages import Terms, model_size, sum_bytes, terms_of
+from onnxmem.analysis.stages import StageResults, model_size, stage_results, sum_bytes
 from onnxmem.collecting import without_collection
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
@@ -36,12 +35,11 @@ if TYPE_CHECKING:
     from onnxmem.measure.measurement import Measurement
     from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.torch import PeakRange, TorchMemory, TorchSettings
-    from onnxmem.settings import Settings
-    from onnxmem.values import Values
+    from onnxmem.settings import Settings, Values
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AnalysisRequest:
     """A model that is read, and what is asked of it."""
 
     model: ModelFile
@@ -56,7 +54,7 @@ class Question:
     is_emptied: bool = False
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
 
-    def at_context(self, context: int, step: "Step") -> "Question":
+    def at_context(self, context: int, step: "Step") -> "AnalysisRequest":
         """A step that ends at a context, of a question that is asked of none yet.
 
         :raises NoContextError: the model has no such step, or no cache.
@@ -74,7 +72,7 @@ class Question:
         prepared, settings = kv_cache.settled(self.cache, asked.prepared, asked.settings, at)
         return replace(asked, prepared=prepared, settings=settings, context=context)
 
-    def without(self, numbers: Mapping[str, int]) -> "Question":
+    def without(self, numbers: Mapping[str, int]) -> "AnalysisRequest":
         """The same of a file that says 0 for the symbols that are; itself where none is."""
         proto = kv_cache.with_zeros(self.source.proto, numbers)
         if proto is self.source.proto or self.is_emptied:
@@ -83,7 +81,9 @@ class Question:
         source = replace(self.source, proto=proto)
         return replace(self, prepared=prepared, source=source, is_emptied=True)
 
-    def at(self, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Question":
+    def at(
+        self, batch: int | None = None, dims: Mapping[str, int] | None = None
+    ) -> "AnalysisRequest":
         """The same question at another batch, which wins over a dim given for it, and other dims.
 
         Those that are not named stay as they were asked for.
@@ -95,11 +95,11 @@ class Question:
         named = {name: n for name, n in named.items() if name not in symbols}
         return replace(self, settings=replace(self.settings, batch=batch, dims=named))
 
-    def walk(self, batch: int | None, dims: Mapping[str, int]) -> Terms:
+    def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
         """What a run takes at a batch and at dims."""
-        return terms_of(self.prepared, replace(self.at(batch, dims).settings, train=False))
+        return stage_results(self.prepared, replace(self.at(batch, dims).settings, train=False))
 
-    def symbolic(self, terms: Terms) -> SymbolicTerms | NoRows:
+    def symbolic(self, terms: StageResults) -> SymbolicTerms | NoRows:
         """The peaks of a run as rows; in the batch alone where whole shapes or a context are bound.
 
         A training step's report leaves them out: they are walks of their own.
@@ -110,9 +110,9 @@ class Question:
         dims = free_dims(self.prepared, terms.bound.binding, terms.graph)
         return symbolic_terms(terms, self.walk, dict.fromkeys(dims, False) if is_bound else dims)
 
-    def terms(self) -> Terms:
+    def terms(self) -> StageResults:
         """Walk the stages once, at the batch asked for."""
-        return terms_of(self.prepared, self.settings)
+        return stage_results(self.prepared, self.settings)
 
     def measurement(self) -> "Measurement | Finding | None":
         """Run the model where that is asked for; what goes wrong costs no other figure."""
@@ -120,7 +120,7 @@ class Question:
             return None
         return measure.run_as_asked(self.source, self.settings)
 
-    def torch_settings(self, terms: Terms) -> "TorchSettings":
+    def torch_settings(self, terms: StageResults) -> "TorchSettings":
         """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
         asked, usual = self.settings, torch.TorchSettings()
         multiplies = terms.training is not None and terms.training.multiplies_matrices
@@ -143,11 +143,13 @@ class Question:
         """The CUDA context of a process of onnxruntime."""
         return assumed.context(assumed.ORT_CONTEXT, self.settings.cuda_context_bytes)
 
-    def workspace(self, terms: Terms) -> Assumed:
+    def workspace(self, terms: StageResults) -> Assumed:
         """What cuDNN takes for the model's convolutions."""
         return assumed.workspace(terms.graph, self.settings.cuda_workspace_bytes)
 
-    def torch_memory(self, terms: Terms, capacity_bytes: int | None = None) -> "TorchMemory | None":
+    def torch_memory(
+        self, terms: StageResults, capacity_bytes: int | None = None
+    ) -> "TorchMemory | None":
         """Replay the step's allocations; ``None`` where no training is asked for.
 
         ``capacity_bytes`` is what the device has for the allocator, beside the context.
@@ -162,14 +164,14 @@ class Question:
         )
 
     def runtime_memories(
-        self, terms: Terms, fed: Mapping[str, "Values"]
+        self, terms: StageResults, fed: Mapping[str, "Values"]
     ) -> "tuple[RuntimeMemory | Finding, ...]":
         """What the runtimes asked for take; their rules are imported where one is."""
         if not self.settings.runtimes:
             return ()
         return runtimes.runtime_memories(self.source, terms.bound, self.settings, fed)
 
-    def cache_memory(self, terms: Terms) -> "CacheMemory | None":
+    def cache_memory(self, terms: StageResults) -> "CacheMemory | None":
         """What the cache takes; ``None`` where there is none."""
         if self.cache is None:
             return None
@@ -179,7 +181,7 @@ class Question:
         return cache_memory(self.cache, self.settings, terms, self.context)
 
     @without_collection()
-    def figures(self, again: "Callable[[Question], Analysis]") -> Analysis:
+    def figures(self, again: "Callable[[AnalysisRequest], Analysis]") -> Analysis:
         """Walk the stages at the batch asked for, and at the batches that laws need.
 
         ``again`` answers the same question at another batch.
@@ -193,7 +195,7 @@ class Question:
         covered = coverage(graph, terms.activations, terms.training)
         size = model_size(self.model, terms)
         symbolic = self.symbolic(terms)
-        limits = Limits(terms, lambda batch: self.at(batch).terms(), symbolic)
+        limits = BatchScaling(terms, lambda batch: self.at(batch).results, symbolic)
         measured = self.measurement()
         fed = measured.fed if measured is not None and not isinstance(measured, Finding) else {}
         asked = self.runtime_memories(terms, fed)
@@ -237,7 +239,7 @@ class Question:
         request = Request(asked.batch, asked.dims, asked.shapes)
         return guessed_dims(given_inputs(self.source.proto.graph), request)
 
-    def findings(self, terms: Terms, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
+    def findings(self, terms: StageResults, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
         """What is worth telling of the file, of the question and of runs, each once."""
         found = (
             *(*terms.bound.findings, *self.remarks),
@@ -251,9 +253,9 @@ class Question:
         return tuple(dict.fromkeys(found))
 
 
-def ask(
+def request_for(
     model: ModelFile, settings: "Settings", source: ModelFile, remarks: tuple[Finding, ...] = ()
-) -> Question:
+) -> AnalysisRequest:
     """Read a model and what is asked of it; nothing is worked out yet.
 
     :raises OnnxmemError: the model cannot be read, or lacks a name that is given.
@@ -262,17 +264,19 @@ def ask(
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
     found = kv_cache.find_cache(prepared)
-    return Question(model, prepared, settings, source, (*remarks, *found.remarks), found.cache)
+    return AnalysisRequest(
+        model, prepared, settings, source, (*remarks, *found.remarks), found.cache
+    )
 
 
-def batchnorm_range(terms: Terms) -> "PeakRange | None":
+def batchnorm_range(terms: StageResults) -> "PeakRange | None":
     """What BatchNormalizations that the step leaves out would add; ``None``: it leaves none out."""
     if terms.training is None:
         return None
     return torch.batchnorm_range(terms.bound.graph, terms.training)
 
 
-def _range_findings(terms: Terms, peaks: "PeakRange | None") -> tuple[Finding, ...]:
+def _range_findings(terms: StageResults, peaks: "PeakRange | None") -> tuple[Finding, ...]:
     if terms.training is None or peaks is None:
         return ()
     return (torch.range_finding(terms.training, peaks),)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from onnxmem.errors import MissingFileError, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import MissingFileError, UsageError, shortened
 
 SCHEMA: Final = "onnxmem.report"
 _HINT: Final = "write one with onnxmem MODEL --json -o FILE"

@@ -14,17 +14,16 @@ from onnxmem.model.type_conflicts import type_conflicts
 from onnxmem.runtimes import torch as step
 from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, in_place_peak_bytes
 from onnxmem.runtimes.ideal import schedule as orders
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
-    from onnxmem.recipe import Recipe
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import TrainingMemory
-    from onnxmem.settings import Settings
+    from onnxmem.settings import Recipe, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class StageResults:
     """The figures of the stages; bytes, ``None`` is unknown."""
 
     prepared: Prepared
@@ -103,12 +102,12 @@ class Terms:
 
 
 @without_collection()
-def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
+def stage_results(prepared: Prepared, asked: "Settings") -> StageResults:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
     bound = with_given_values(prepared, bound, asked.values)
     graph = bound.graph
-    return Terms(
+    return StageResults(
         prepared=prepared,
         bound=bound,
         weight_bytes=sum_bytes(graph.weights),
@@ -118,7 +117,7 @@ def terms_of(prepared: Prepared, asked: "Settings") -> Terms:
     )
 
 
-def model_size(model: ModelFile, terms: Terms) -> ModelSize:
+def model_size(model: ModelFile, terms: StageResults) -> ModelSize:
     """What the rules of thumb reckon with."""
     graph = terms.bound.graph
     batch = terms.bound.binding.batch or 1

@@ -16,8 +16,8 @@ from typing import IO, Final
 
 from onnxmem.children.faults import ChildFault, fault_of, fault_of_end
 from onnxmem.children.limits import ChildLimits
+from onnxmem.children.safe_path import HOME
 from onnxmem.children.wire import JSON, MAX_REPLY_BYTES
-from onnxmem.safe_path import HOME
 
 _START: Final = """\
 import sys

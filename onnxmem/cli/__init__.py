@@ -9,11 +9,11 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 from importlib import import_module
 
+from onnxmem.children.safe_path import leave_current_folder_out
 from onnxmem.cli.faults import tell
 from onnxmem.cli.parsers import DEFAULT, PARSERS
 from onnxmem.collecting import made_to_last
-from onnxmem.faults import fault_of
-from onnxmem.safe_path import leave_current_folder_out
+from onnxmem.errors import fault_of
 
 __all__ = ["main"]
 

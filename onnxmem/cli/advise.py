@@ -7,16 +7,22 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, form_of, settle_json, write_file, write_stdout
 from onnxmem.cli.questions import step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.decisions.advise import EMITTERS, Advised, Budget, advised, settled
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
-from onnxmem.escaping import printable
-from onnxmem.faults import Fault, fault_of
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_UNANALYSED,
+    Fault,
+    UsageError,
+    fault_of,
+    printable,
+    worst_exit_code,
+)
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.report.advice import render_advice
@@ -129,7 +135,7 @@ def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: s
     asked = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
     if not settings.one_of_several:
         refuse_unknown_names(file.proto, settings.dims, settings.values)
-    question = Question(file, prepare(file), asked, file)
+    question = AnalysisRequest(file, prepare(file), asked, file)
     named = runtime if arguments.runtimes else None
     budget = Budget(arguments.budget_bytes, named)
     return Found(file.path, settings, advised(question, budget, session), session)

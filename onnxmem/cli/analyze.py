@@ -30,9 +30,14 @@ from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.many import outcomes
 from onnxmem.collection.sources import STDIN, model_names, staged_stdin
 from onnxmem.collection.task import FaultRow, Outcome, Render, Task
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, UsageError, worst_exit_code
-from onnxmem.escaping import shortened
-from onnxmem.faults import Fault
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_UNANALYSED,
+    Fault,
+    UsageError,
+    shortened,
+    worst_exit_code,
+)
 from onnxmem.report.colour import coloured
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural

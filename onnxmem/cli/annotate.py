@@ -18,10 +18,8 @@ from onnxmem.cli.output import check_output
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.collection.sources import STDIN, is_remote
-from onnxmem.errors import EXIT_OK, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export import AnnotatedModel, annotated
-from onnxmem.faults import fault_of
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.units import plural
 

@@ -3,8 +3,7 @@
 from argparse import Namespace
 from collections.abc import Iterable
 
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 
 def refuse_two_answers(arguments: Namespace) -> None:

@@ -37,14 +37,14 @@ from onnxmem.errors import (
     EXIT_UNANALYSED,
     MissingFileError,
     UsageError,
+    fault_of,
+    shortened,
     worst_exit_code,
 )
-from onnxmem.escaping import shortened
-from onnxmem.faults import fault_of
 from onnxmem.model import load
 from onnxmem.model.given_names import refuse_unknown_names
-from onnxmem.recipe import Recipe
 from onnxmem.report.check import FORMATS
+from onnxmem.settings import Recipe
 
 _EXIT_CODES: Final = {
     Verdict.FITS: EXIT_OK,

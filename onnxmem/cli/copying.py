@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.model.files.wire import Piece
 

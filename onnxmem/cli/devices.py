@@ -4,7 +4,7 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import (
     check_output,
@@ -17,8 +17,7 @@ from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.decisions.devices import Device, catalogue
 from onnxmem.decisions.roofline import bound, work_of
-from onnxmem.errors import EXIT_OK
-from onnxmem.escaping import printable
+from onnxmem.errors import EXIT_OK, printable
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import (
     device_row,
@@ -75,8 +74,8 @@ def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Ro
         train=arguments.train,
         recipe=recipe_from(arguments),
     )
-    question = question_of(arguments.model, settings)
-    terms = question.terms()
+    question = request_of(arguments.model, settings)
+    terms = question.results
     work = work_of(terms)
     bounds = [(device, bound(work, device)) for device in devices]
     text = render_bounds(question, terms.bound.binding.batch, work, bounds)

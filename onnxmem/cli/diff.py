@@ -32,16 +32,18 @@ from onnxmem.decisions.diff.snapshots import (
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYSED,
+    Fault,
     ShapeError,
     UsageError,
+    fault_of,
+    printable,
+    shortened,
     worst_exit_code,
 )
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import Fault, fault_of
 from onnxmem.model.given_names import refuse_unknown_names
-from onnxmem.recipe import Recipe
 from onnxmem.report.diff import as_json, grown_figures, render
 from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
+from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes
 
 _GATED: Final = ("weights", "run", "training peak")

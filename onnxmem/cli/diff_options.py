@@ -12,7 +12,7 @@ from onnxmem.cli.model_options import (
 from onnxmem.cli.result_options import add_json_option, add_result_options
 from onnxmem.cli.training_options import add_training_options
 from onnxmem.cli.verdict_options import add_verdict_options
-from onnxmem.recipe import OPTIMIZERS, PRECISIONS
+from onnxmem.settings import OPTIMIZERS, PRECISIONS
 
 
 def diff_parser(parser_type: type[ArgumentParser]) -> ArgumentParser:

@@ -8,7 +8,7 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import question_of
+from onnxmem.analysis.fitting import request_of
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
@@ -27,9 +27,7 @@ from onnxmem.decisions.explain import (
     read_message,
     value_of,
 )
-from onnxmem.errors import UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import fault_of
+from onnxmem.errors import UsageError, fault_of, printable, shortened
 from onnxmem.report.explain import (
     code_row,
     message_row,
@@ -142,7 +140,7 @@ def _message(message: OutOfMemory, arguments: Namespace) -> Told:
     if arguments.model is None:
         return render_message(message, None, None), [message_row(message, None)]
     settings = Settings(**step_questions(arguments))
-    inquest = inquire(message, question_of(arguments.model, settings))
+    inquest = inquire(message, request_of(arguments.model, settings))
     return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
 
 

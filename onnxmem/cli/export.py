@@ -20,10 +20,8 @@ from onnxmem.cli.questions import questions_of
 from onnxmem.cli.streaming import write_pieces
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.sources import STDIN, local_file, model_names, staged_stdin
-from onnxmem.errors import EXIT_OK, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export import EXPORTERS
-from onnxmem.faults import fault_of
 from onnxmem.settings import Settings
 from onnxmem.units import plural
 

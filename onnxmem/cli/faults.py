@@ -5,8 +5,7 @@ import sys
 import traceback
 from typing import Final
 
-from onnxmem.escaping import shortened
-from onnxmem.faults import Fault
+from onnxmem.errors import Fault, shortened
 
 _LONGEST: Final = 2000
 """Characters of a message, which may name a few long names."""

@@ -4,9 +4,17 @@ import json
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import Fleet, Setup, Verdict, basis_for, fit, on_device, question_of
+from onnxmem.analysis.fitting import (
+    Deployment,
+    FitRequest,
+    Verdict,
+    basis_for,
+    fit,
+    on_device,
+    request_of,
+)
 from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import (
@@ -20,9 +28,15 @@ from onnxmem.cli.questions import devices_asked, step_questions, verdict_questio
 from onnxmem.cli.unused import refuse_unused_of_fit
 from onnxmem.decisions.devices import Catalogue, Device
 from onnxmem.decisions.fit import at_context, fit_at, rank
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_OK, EXIT_UNANALYSED, UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import fault_of
+from onnxmem.errors import (
+    EXIT_GATE_FAILED,
+    EXIT_OK,
+    EXIT_UNANALYSED,
+    UsageError,
+    fault_of,
+    printable,
+    shortened,
+)
 from onnxmem.kv_cache import Step
 from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking
@@ -54,7 +68,7 @@ def run(arguments: Namespace) -> int:
     try:
         questions = []
         for path in arguments.models:
-            questions.append(question_of(path, settings))  # noqa: PERF401 - a fault names its path
+            questions.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
         path = arguments.models[0] if len(arguments.models) == 1 else None
         if place is None:
             verdict, text, row = _ranked(questions, known or devices_asked(arguments), arguments)
@@ -73,11 +87,11 @@ def run(arguments: Namespace) -> int:
 
 
 def _answered(
-    questions: list[Question], place: Place, free: str | None, arguments: Namespace
+    questions: list[AnalysisRequest], place: Place, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
     device, train = place.device, arguments.train
     kind = None if device is None else device.kind
-    setup = Setup(
+    setup = FitRequest(
         memory_bytes=place.memory_bytes,
         reserve_bytes=arguments.reserve_bytes,
         flash_bytes=None if device is None else device.flash_bytes,
@@ -95,9 +109,9 @@ def _answered(
 
 
 def _ranked(
-    questions: list[Question], devices: Catalogue, arguments: Namespace
+    questions: list[AnalysisRequest], devices: Catalogue, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
-    setup = Setup(
+    setup = FitRequest(
         memory_bytes=0,
         reserve_bytes=arguments.reserve_bytes,
         accepted=frozenset(arguments.accepted),
@@ -150,11 +164,11 @@ def _free_dim(arguments: Namespace) -> str | None:
     return free[0] if free else None
 
 
-def _fleet(arguments: Namespace) -> Fleet:
+def _fleet(arguments: Namespace) -> Deployment:
     if arguments.train and arguments.share_weights:
         message = "--share-weights: trainings share no weights"
         raise UsageError(message)
-    return Fleet(instances=arguments.instances, shares_weights=arguments.share_weights)
+    return Deployment(instances=arguments.instances, shares_weights=arguments.share_weights)
 
 
 def _settings(arguments: Namespace) -> Settings:

@@ -19,10 +19,15 @@ from onnxmem.cli.output import (
     write_file,
     write_stdout,
 )
-from onnxmem.errors import EXIT_UNANALYSED, worst_exit_code
-from onnxmem.escaping import printable, shortened
-from onnxmem.faults import Fault, fault_of
-from onnxmem.findings import Finding
+from onnxmem.errors import (
+    EXIT_UNANALYSED,
+    Fault,
+    Finding,
+    fault_of,
+    printable,
+    shortened,
+    worst_exit_code,
+)
 from onnxmem.measure.inputs_file import read_headers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
@@ -32,7 +37,7 @@ from onnxmem.report.colour import coloured
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes import RuntimeQuestion, predict
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.measurement"

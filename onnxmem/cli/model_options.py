@@ -4,8 +4,8 @@ from argparse import ArgumentParser, ArgumentTypeError, _ArgumentGroup
 from collections.abc import Callable
 
 from onnxmem.errors import UsageError
+from onnxmem.settings import Values, parse_values
 from onnxmem.units import parse_size
-from onnxmem.values import Values, parse_values
 
 _MAX_DIGITS = 18
 _MOST_SECONDS = 7 * 24 * 3600

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {

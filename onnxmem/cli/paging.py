@@ -9,8 +9,7 @@ from onnxmem import collection, report
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import check_output, write_file
 from onnxmem.collection.task import Outcome, Render
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 if TYPE_CHECKING:
     from onnxmem.collection import Accuracies, Place, Summary

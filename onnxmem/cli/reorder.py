@@ -10,10 +10,8 @@ from typing import Final
 from onnxmem.cli.copying import write_copy
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, write_stdout
-from onnxmem.errors import EXIT_OK
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_OK, fault_of, shortened
 from onnxmem.export.reordering import file_places, reordered
-from onnxmem.faults import fault_of
 from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.model.given_names import refuse_unknown_names

@@ -7,8 +7,7 @@ from importlib.resources.abc import Traversable
 from typing import Final
 
 from onnxmem.cli.output import write_stdout
-from onnxmem.errors import EXIT_OK, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_OK, UsageError, shortened
 
 _SUFFIX: Final = ".schema.json"
 

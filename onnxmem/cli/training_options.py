@@ -4,7 +4,7 @@ from argparse import ArgumentParser, BooleanOptionalAction, Namespace, _Argument
 from dataclasses import fields
 from typing import Any
 
-from onnxmem.recipe import (
+from onnxmem.settings import (
     ATTENTIONS,
     LOSSES,
     OPTIMIZER_FORMS,

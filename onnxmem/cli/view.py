@@ -7,8 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from onnxmem.cli import analyze
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 
 def run(arguments: Namespace) -> int:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TextIO
 
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 
 @dataclass(frozen=True, slots=True)

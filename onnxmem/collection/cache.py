@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict
 
 from onnxmem.analysis.json_row import KEYS, Row
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.model.files.wire import without_payloads
 from onnxmem.version import __version__

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Final
 
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 
 _RETRIES: Final = 2
 """Of a task that raised; one whose worker died is begun again by the scheduler anyway, as often as

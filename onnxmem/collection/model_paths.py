@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from onnxmem.collection.sources.naming import expanded, with_lists
-from onnxmem.errors import MissingFileError
-from onnxmem.escaping import shortened
+from onnxmem.errors import MissingFileError, shortened
 
 
 def model_paths(named: Iterable[str]) -> tuple[str, ...]:

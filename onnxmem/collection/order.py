@@ -6,8 +6,7 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from typing import Final
 
 from onnxmem.collection.task import Outcome, Task, work
-from onnxmem.errors import EXIT_UNANALYSED
-from onnxmem.faults import Fault, fault_of
+from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of
 
 WINDOW: Final = 256
 """Tasks that are handed out ahead of the outcome that is due: memory stays flat, and a model that

@@ -9,13 +9,12 @@ from onnxmem.analysis import fitting
 from onnxmem.analysis.fitting import Basis, basis_for
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.devices import Catalogue, Device
-from onnxmem.errors import OnnxmemError
-from onnxmem.escaping import shortened
+from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting import Standing
-    from onnxmem.analysis.request import Question
+    from onnxmem.analysis.fitting import Assessment
+    from onnxmem.analysis.request import AnalysisRequest
 
 _NUM_COMMON: Final = 8
 """Sizes of GPUs, those that the most devices of the catalogue have."""
@@ -50,18 +49,20 @@ class Placed:
     """What is compared; ``None`` where it cannot be had."""
 
 
-def verdicts_on(question: "Question", places: Iterable[Place]) -> Iterator[Placed]:
+def verdicts_on(question: "AnalysisRequest", places: Iterable[Place]) -> Iterator[Placed]:
     """What becomes of a model on each of some devices, as ``onnxmem fit`` says."""
     accepted = frozenset(question.settings.accepted)
-    found: dict[tuple[Basis, str | None], Standing | None] = {}
+    found: dict[tuple[Basis, str | None], Assessment | None] = {}
     for place in places:
         basis = place.basis(question.settings)
         key = basis, place.cpu
         if key not in found:
-            setup = fitting.Setup(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
+            setup = fitting.FitRequest(
+                memory_bytes=place.limit_bytes, basis=basis, accepted=accepted
+            )
             try:
                 there = fitting.on_device(question, place.cpu, basis)
-                found[key] = fitting.standing_of((there,), setup)
+                found[key] = fitting.assess((there,), setup)
             except OnnxmemError:
                 found[key] = None
         standing = found[key]

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Final, NoReturn, Protocol
 
-from onnxmem.safe_path import safe_path
+from onnxmem.children.safe_path import safe_path
 
 _START: Final = """\
 import sys

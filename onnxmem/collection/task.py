@@ -14,9 +14,7 @@ from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Failure, Row
 from onnxmem.collecting import without_collection
 from onnxmem.collection.sources import is_remote, local_file
-from onnxmem.errors import EXIT_UNANALYSED
-from onnxmem.escaping import printable
-from onnxmem.faults import Fault, fault_of
+from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable
 
 if TYPE_CHECKING:
     from onnxmem.collection import Cache, Place

@@ -18,10 +18,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from onnxmem.analysis.compute import compute
-from onnxmem.analysis.stages import Terms
+from onnxmem.analysis.stages import StageResults
 from onnxmem.decisions.devices import Device
 from onnxmem.model import Graph
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _WIDE_BITS = 32
 
@@ -66,7 +66,7 @@ class Bound:
         return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
 
 
-def work_of(terms: Terms) -> Work:
+def work_of(terms: StageResults) -> Work:
     """What there is to do, by the definitions at the head of this module."""
     arithmetic = compute(terms.bound.graph)
     is_whole = terms.is_whole and not arithmetic.unknown_nodes

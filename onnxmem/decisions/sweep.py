@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.scaling.row_finding import symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import SymbolicTerms
-from onnxmem.analysis.stages import Terms
+from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import largest
 
 
@@ -65,7 +65,7 @@ def _read_off(batch: int, rows: SymbolicTerms) -> BatchFigures:
     )
 
 
-def _figures(batch: int, terms: Terms) -> BatchFigures:
+def _figures(batch: int, terms: StageResults) -> BatchFigures:
     memory = terms.activations
     return BatchFigures(
         batch,

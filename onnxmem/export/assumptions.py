@@ -7,8 +7,8 @@ from pathlib import PurePath
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.escaping import printable, shortened
-from onnxmem.recipe import Recipe
+from onnxmem.errors import printable, shortened
+from onnxmem.settings import Recipe
 
 _NAMED: Final = ("optimizer", "precision", "loss")
 """Of a recipe: said even where they are the default."""

@@ -10,7 +10,7 @@ from itertools import chain, groupby
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.export.steps import live_bytes
 from onnxmem.runtimes.torch import TrainingMemory
 from onnxmem.runtimes.torch.heap import Kind, Phase, StepTrace

@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.layers import Layer, layers
-from onnxmem.escaping import no_formula, shortened
+from onnxmem.errors import no_formula, shortened
 from onnxmem.export.steps import live_bytes
 
 COLUMNS: Final = (

@@ -7,9 +7,9 @@ import networkx as nx
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.layers import Layer, layers
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.export.steps import live_bytes
-from onnxmem.sums import sum_if_known
+from onnxmem.units import sum_if_known
 
 _MOST_NAMED: Final = 8
 """Tensors of an edge that are named; an If may read hundreds of one node's."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.export.torch_replay import TorchReplay
 from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from onnxmem import kv_cache
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.kv_cache.names import Label, label_of
 from onnxmem.kv_cache.operators import Flow, flows
 from onnxmem.model import Prepared

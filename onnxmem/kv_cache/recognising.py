@@ -15,8 +15,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.escaping import shortened
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, shortened
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.candidates import Candidate, Recognised
 from onnxmem.kv_cache.holds import Holds

@@ -13,8 +13,7 @@ from typing import ClassVar, Final
 
 import onnx
 
-from onnxmem.errors import OnnxmemError, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.kv_cache.cache import Course, KvCache, Symbols
 from onnxmem.model import Prepared
 from onnxmem.model.dim_expressions import evaluated, names_in

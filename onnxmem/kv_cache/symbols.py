@@ -13,7 +13,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.kv_cache.cache import Course, Part, Symbols
 from onnxmem.model.binding import Dims, given_inputs, input_dims
 from onnxmem.model.dim_expressions import names_in

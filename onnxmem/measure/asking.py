@@ -1,6 +1,6 @@
 """What the settings of an analysis ask of a run."""
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
 from onnxmem.measure.settings import MeasureSettings

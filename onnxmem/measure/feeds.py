@@ -9,7 +9,7 @@ from onnxmem.model import BoundModel, DType, Graph, Tensor
 from onnxmem.model.given_values import given_values, may_be_setting
 from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.onnxruntime.session_files.refusals import RefusedError
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 NONE_GIVEN: Final[Mapping[str, Values]] = MappingProxyType({})
 

@@ -13,12 +13,11 @@ from typing import IO, ClassVar, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from onnxmem.errors import UsageError
-from onnxmem.findings import listed
+from onnxmem.errors import UsageError, listed
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel
 from onnxmem.model.given_values import may_be_setting
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 _SUFFIX: Final = ".npy"
 _STRINGS: Final = "U"

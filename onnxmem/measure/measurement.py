@@ -6,8 +6,8 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children import JSON
-from onnxmem.findings import Finding
-from onnxmem.values import Values
+from onnxmem.errors import Finding
+from onnxmem.settings import Values
 
 
 @dataclass(frozen=True, slots=True)

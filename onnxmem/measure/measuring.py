@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.measure.feeds import fed_values, feeds_of
 from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers, read_settings
 from onnxmem.measure.measurement import Measurement, read_measurement
@@ -34,8 +33,8 @@ from onnxmem.runtimes.onnxruntime.session_files.refusals import (
     refuse_data_elsewhere,
     refuse_other_dims,
 )
+from onnxmem.settings import Values
 from onnxmem.units import format_bytes, plural
-from onnxmem.values import Values
 
 _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 
 @dataclass(frozen=True, slots=True)

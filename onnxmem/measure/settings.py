@@ -8,7 +8,7 @@ from onnxmem.children import ChildLimits
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")
 """What is told of the progress, in this order."""

@@ -18,7 +18,7 @@ from onnxmem.measure.session import (
     provider_name,
     run_options,
 )
-from onnxmem.sums import sum_if_known
+from onnxmem.units import sum_if_known
 
 _MAX_ROWS: Final = 100_000
 """Nodes that are told one by one; a long loop runs more."""

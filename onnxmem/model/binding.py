@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import onnx
 
-from onnxmem.errors import ShapeError
-from onnxmem.findings import Finding, listed, nearest
+from onnxmem.errors import Finding, ShapeError, listed, nearest
 from onnxmem.model.dim_expressions import evaluated, names_in
 from onnxmem.model.traversal import initializer_names
 

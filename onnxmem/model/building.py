@@ -7,7 +7,7 @@ from functools import cached_property
 import onnx
 
 from onnxmem.collecting import without_collection
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_inputs
 from onnxmem.model.columns import Columns, columns_of
 from onnxmem.model.files import ModelFile

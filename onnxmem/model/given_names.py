@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import onnx
 
-from onnxmem.errors import ShapeError
-from onnxmem.findings import listed, nearest
+from onnxmem.errors import ShapeError, listed, nearest
 from onnxmem.model.binding import given_inputs, input_symbols
 from onnxmem.model.given_values import GivenValueError
 

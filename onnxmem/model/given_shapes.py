@@ -7,7 +7,7 @@ something open to find. A condition that follows from them tells which branch of
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model.branches import without_idle_branches
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.constants import Array
@@ -16,7 +16,7 @@ from onnxmem.model.graph import Graph, Node
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes import with_shapes
 from onnxmem.model.shapes.propagation import propagate
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 
 def with_given_values(

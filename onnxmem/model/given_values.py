@@ -5,14 +5,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, UsageError
 from onnxmem.model.constants import Array
 from onnxmem.model.dtypes import DType
 from onnxmem.model.graph import Graph, Tensor
 from onnxmem.model.shapes.folding import MAX_ELEMENTS
 from onnxmem.ops.spec import known_dims
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 MAX_SETTING_ELEMENTS: Final = 1024
 """Of an input that may hold a setting of the run; larger ones are its data."""

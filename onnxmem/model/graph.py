@@ -11,8 +11,8 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from onnxmem.model.dtypes import DType
+from onnxmem.model.records import single
 from onnxmem.ops.spec import Attribute, Call, Operand, OpSpec, Shape
-from onnxmem.records import single
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -7,8 +7,7 @@ import onnx
 import onnx.defs
 import onnx.helper
 
-from onnxmem.errors import GraphError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, GraphError
 from onnxmem.model.arity import refuse_unless_whole
 from onnxmem.model.bounds import BOUNDS, variable
 from onnxmem.model.columns import Columns, columns_of

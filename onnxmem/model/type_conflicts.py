@@ -12,8 +12,7 @@ from typing import ClassVar, Final
 import onnx
 import onnx.defs
 
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.dtypes import DType, dtype_of
 from onnxmem.model.graph import Graph, Node
 from onnxmem.units import plural

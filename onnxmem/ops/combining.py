@@ -2,7 +2,7 @@
 
 from onnxmem.ops.formulas import num_elements, times
 from onnxmem.ops.spec import Attribute, Call, Dims, Formula, Operand, known_dims
-from onnxmem.sums import sum_if_known
+from onnxmem.units import sum_if_known
 
 
 def total(*terms: Formula) -> Formula:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from onnxmem.records import record
+from onnxmem.model.records import record
 
 
 @record

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.lines import prose
 from onnxmem.units import format_bytes
 

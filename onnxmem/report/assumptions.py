@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
-from onnxmem.recipe import Recipe
+from onnxmem.errors import shortened
+from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.decisions.fit import Contexts
@@ -50,7 +50,7 @@ def _say(step: Step) -> str:
     return "decode step" if step is Step.DECODE else "prefill"
 
 
-def _cell(reach: Reach | None) -> str:
+def _cell(reach: MaxBatch | None) -> str:
     if reach is None:
         return "unknown"
     if reach.number is None:
@@ -61,11 +61,11 @@ def _cell(reach: Reach | None) -> str:
     return f"{reach.number:,}  ({format_bytes(reach.num_bytes)}{stopped})"
 
 
-def _reaches(reaches: Mapping[Step, Reach | None]) -> Row:
+def _reaches(reaches: Mapping[Step, MaxBatch | None]) -> Row:
     return {step.value: reach_row(reaches.get(step)) for step in Step}
 
 
-def reach_row(reach: Reach | None) -> Row | None:
+def reach_row(reach: MaxBatch | None) -> Row | None:
     """How far a model goes, as plain values; ``None`` where that is not known."""
     if reach is None:
         return None

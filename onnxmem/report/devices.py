@@ -6,11 +6,11 @@ from typing import Final
 
 from onnxmem.analysis.fitting import BASES, Verdict
 from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked
 from onnxmem.decisions.roofline import Bound, Work
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.verdict import fits_row
 from onnxmem.units import format_bytes, format_count, plural
@@ -61,7 +61,7 @@ def render_details(devices: Iterable[Device]) -> str:
 
 
 def render_bounds(
-    question: Question, batch: int | None, work: Work, bounds: Iterable[tuple[Device, Bound]]
+    question: AnalysisRequest, batch: int | None, work: Work, bounds: Iterable[tuple[Device, Bound]]
 ) -> str:
     """The least time on each device, the fastest first; ends with a newline."""
     what = "a training step" if question.settings.train else "a run"
@@ -83,7 +83,7 @@ def render_bounds(
     return "\n".join(lines) + "\n"
 
 
-def render_ranking(ranked: Sequence[Ranked], questions: Sequence[Question]) -> str:
+def render_ranking(ranked: Sequence[Ranked], questions: Sequence[AnalysisRequest]) -> str:
     """The devices that fit, the smallest first, and the largest that do not."""
     lines = ["  ".join(shortened(question.model.path) for question in questions), ""]
     lines += [_taken_line(each) for each in {(x.basis, x.cpu): x for x in ranked}.values()]

@@ -9,8 +9,7 @@ from onnxmem.analysis.fitting import ACCURACIES, BASES
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.decisions.diff.snapshots import LayerSize, Snapshot
-from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
 from onnxmem.report.verdict import error_text, verdict_text

@@ -9,7 +9,7 @@ from typing import Final
 from onnxmem.analysis import Analysis
 from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.decisions.diff.snapshots import Snapshot
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.charts import area_svg, bars_svg
 from onnxmem.report.diff import LABELS, budget_lines, notes
 from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table

@@ -16,7 +16,7 @@ from onnxmem.decisions.explain import (
     is_shape,
     metrics,
 )
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, laid_out, prose
 from onnxmem.report.notes import note_lines, note_rows
 from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.analysis.fitting import Answer, Basis, Held, Row
+from onnxmem.analysis.fitting import Basis, FitResult, Footprint, Row
 from onnxmem.analysis.json_row import Row as JsonRow
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, laid_out, paragraph, prose
 from onnxmem.report.notes import note_lines, note_rows
@@ -37,7 +37,10 @@ class Place:
 
 
 def render_answer(
-    answer: Answer, place: Place, questions: Sequence[Question], contexts: Contexts | None = None
+    answer: FitResult,
+    place: Place,
+    questions: Sequence[AnalysisRequest],
+    contexts: Contexts | None = None,
 ) -> str:
     """Write the whole answer; it ends with a newline."""
     sections = [
@@ -52,7 +55,7 @@ def render_answer(
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -> JsonRow:
+def answer_row(answer: FitResult, place: Place, contexts: Contexts | None = None) -> JsonRow:
     """The answer in JSON; unknown is null."""
     setup, limit_bytes = answer.setup, answer.setup.limit_bytes
     verdict = answer.verdict
@@ -89,7 +92,7 @@ def answer_row(answer: Answer, place: Place, contexts: Contexts | None = None) -
     }
 
 
-def _reach_row(answer: Answer) -> JsonRow | None:
+def _reach_row(answer: FitResult) -> JsonRow | None:
     row, limiting = reach_row(answer.reach), answer.limiting
     if row is None:
         return None
@@ -97,7 +100,7 @@ def _reach_row(answer: Answer) -> JsonRow | None:
     return row
 
 
-def _limiting_row(limiting: Held) -> JsonRow:
+def _limiting_row(limiting: Footprint) -> JsonRow:
     return {
         "phase": limiting.phase,
         "node": None if limiting.node is None else printable(limiting.node),
@@ -114,7 +117,7 @@ def _row(row: Row) -> JsonRow:
     }
 
 
-def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[str]:
+def _head(answer: FitResult, place: Place, questions: Sequence[AnalysisRequest]) -> list[str]:
     settings = questions[0].settings
     recipe = settings.recipe
     names = "  ".join(shortened(question.model.path) for question in questions)
@@ -136,7 +139,7 @@ def _head(answer: Answer, place: Place, questions: Sequence[Question]) -> list[s
     return [f"{names}  on {shortened(place.name)}", *paragraph("assumes: ", parts)]
 
 
-def _session(answer: Answer, settings: Settings, device: Device | None) -> Iterator[str]:
+def _session(answer: FitResult, settings: Settings, device: Device | None) -> Iterator[str]:
     """What is assumed of a session of onnxruntime, where the figures are of one."""
     if answer.setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         return
@@ -147,11 +150,11 @@ def _session(answer: Answer, settings: Settings, device: Device | None) -> Itera
         yield "its optimiser emulated"
 
 
-def _at(answer: Answer) -> str:
+def _at(answer: FitResult) -> str:
     return f"{shortened(answer.setup.dim or 'batch')} {answer.asked.number:,}"
 
 
-def _verdict_section(answer: Answer, place: Place) -> list[str]:
+def _verdict_section(answer: FitResult, place: Place) -> list[str]:
     setup = answer.setup
     said = verdict_text(answer.verdict, answer.held.total_bytes, setup.limit_bytes)
     lines = [fact("FITS", said), *laid_out(terms_lines(answer.standing))]
@@ -173,7 +176,7 @@ def _memory_remark(device: Device | None) -> str:
     return "as sold; a driver may keep some back: --reserve"
 
 
-def _largest_section(answer: Answer) -> list[str]:
+def _largest_section(answer: FitResult) -> list[str]:
     name = shortened(answer.setup.dim or "batch")
     lines = [
         f"LARGEST {name.upper() if answer.setup.dim is None else name}",
@@ -185,7 +188,7 @@ def _largest_section(answer: Answer) -> list[str]:
     return [*lines, *_power(answer)]
 
 
-def _limits(limiting: Held | None) -> Iterator[str]:
+def _limits(limiting: Footprint | None) -> Iterator[str]:
     if limiting is None:
         return
     parts = [
@@ -197,7 +200,7 @@ def _limits(limiting: Held | None) -> Iterator[str]:
         yield figure("", size_bytes, shortened(name))
 
 
-def _power(answer: Answer) -> Iterator[str]:
+def _power(answer: FitResult) -> Iterator[str]:
     power, reach = answer.power_of_two, answer.reach
     if power is None or reach is None or reach.number is None:
         return
@@ -210,7 +213,7 @@ def _power(answer: Answer) -> Iterator[str]:
     yield fact("  power of two", f"{power.number:,} {rule}")
 
 
-def _table_section(answer: Answer) -> list[str]:
+def _table_section(answer: FitResult) -> list[str]:
     if not answer.table:
         return []
     limit_bytes = answer.setup.limit_bytes
@@ -225,7 +228,7 @@ def _signed(num_bytes: int) -> str:
     return f"{'+' if num_bytes >= 0 else '-'}{format_bytes(abs(num_bytes))}"
 
 
-def _instances_section(answer: Answer) -> list[str]:
+def _instances_section(answer: FitResult) -> list[str]:
     fleet = answer.setup.fleet
     if not answer.held.is_whole:
         return []
@@ -235,7 +238,7 @@ def _instances_section(answer: Answer) -> list[str]:
     return [fact("INSTANCES", f"{count} at most, {how}; {own}")]
 
 
-def _remarks(answer: Answer, place: Place) -> list[str]:
+def _remarks(answer: FitResult, place: Place) -> list[str]:
     remarks = list(answer.remarks)
     if answer.setup.basis is Basis.TORCH and place.device is None:
         remarks.append("a bare size is taken for a GPU's memory")

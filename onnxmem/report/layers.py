@@ -4,7 +4,7 @@ from itertools import starmap
 
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.layers import Layer, layers
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 
 _HEADINGS = (
     *("node", "op_type", "output shape", "dtype", "output bytes"),

@@ -4,7 +4,7 @@ from itertools import starmap, zip_longest
 from typing import Final
 
 from onnxmem.analysis.measured import Predicted, error_percent
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.report.lines import paragraph, percent, prose, section_lines
 from onnxmem.report.sections.runtimes import measured_section

@@ -5,7 +5,7 @@ from html import escape
 from typing import TYPE_CHECKING
 from zlib import crc32
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.charts import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.units import format_bytes, format_count, plural

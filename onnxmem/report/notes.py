@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.lines import prose
 
 _LONGEST: Final = 2000

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.lines import fact, figure
 from onnxmem.units import format_bytes, plural
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.advise import ERRORS, FIGURES, Advised, Figure, Meeting, Proposal
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines
 from onnxmem.report.verdict import error_text, verdict_text

@@ -9,8 +9,7 @@ from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, Verdict
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.collection.summary import Figure, Summary
-from onnxmem.escaping import shortened
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, shortened
 from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_lines, sentence

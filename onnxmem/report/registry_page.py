@@ -12,7 +12,7 @@ from onnxmem.analysis.json_row import Row, bytes_at
 from onnxmem.collection.accuracy import Accuracies
 from onnxmem.collection.places import Place
 from onnxmem.collection.summary import Summary
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.charts import Axis, Bubble, bubbles_svg
 from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document

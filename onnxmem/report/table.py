@@ -10,7 +10,7 @@ import json
 from typing import Any, Final
 
 from onnxmem.analysis.json_row import Row, findings_of
-from onnxmem.escaping import no_formula, shortened
+from onnxmem.errors import no_formula, shortened
 from onnxmem.report.notes import sentence
 
 COLUMNS: Final = (

@@ -6,7 +6,7 @@ Sums are printed as lines that add up to the byte, and every name from the model
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.lines import figure, paragraph, prose, section_lines
 from onnxmem.report.sections import sections

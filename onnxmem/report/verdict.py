@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.fitting import BASES
 from onnxmem.analysis.fitting.verdicts import Accuracy, Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
-    from onnxmem.analysis.fitting import Answer, Reach, Standing
+    from onnxmem.analysis.fitting import Assessment, FitResult, MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_STRETCHES: Final = 5
@@ -77,7 +77,7 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def terms_lines(standing: "Standing") -> Iterator[Line]:
+def terms_lines(standing: "Assessment") -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and its doubts."""
     held = standing.held
     yield Line("takes", held.total_bytes, BASES[standing.basis], wraps=True)
@@ -110,7 +110,7 @@ def _assumed(label: str, term: Assumed, flag: str) -> Iterator[Line]:
     yield Line(label, term.size_bytes, f"assumed of {to}; {flag}", depth=2, wraps=True)
 
 
-def reach_lines(answer: "Answer") -> Iterator[Line]:
+def reach_lines(answer: "FitResult") -> Iterator[Line]:
     """How far it goes: the largest number, where tight begins, and what fits again above."""
     reach, name = answer.reach, shortened(answer.setup.dim or "batch")
     label = f"largest {name}"
@@ -137,7 +137,7 @@ def reach_lines(answer: "Answer") -> Iterator[Line]:
     yield Line("found by", text=found_by(reach))
 
 
-def found_by(reach: "Reach") -> str:
+def found_by(reach: "MaxBatch") -> str:
     """How the largest number was found, and what proves it."""
     if reach.method == "every number" and reach.number == 0:
         return "one evaluation, in full; live bytes do not fall"
@@ -149,13 +149,13 @@ def found_by(reach: "Reach") -> str:
     return f"{reach.method}, {proof}; live bytes do not fall"
 
 
-def _tight(reach: "Reach") -> str:
+def _tight(reach: "MaxBatch") -> str:
     if reach.comfortable is None or reach.comfortable >= (reach.number or 0):
         return ""
     return f", tight from {reach.comfortable + 1:,}"
 
 
-def _stretches(reach: "Reach") -> str:
+def _stretches(reach: "MaxBatch") -> str:
     told = [
         f"{first:,}" if first == last else f"{first:,} to {last:,}"
         for first, last in reach.above[:_MOST_STRETCHES]
@@ -165,6 +165,6 @@ def _stretches(reach: "Reach") -> str:
     return ", ".join(told) + more
 
 
-def _row_text(answer: "Answer", number: int) -> str:
+def _row_text(answer: "FitResult", number: int) -> str:
     row = next((row for row in answer.table if row.number == number), None)
     return "" if row is None else row.verdict.value

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
@@ -24,8 +23,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     optimised_model,
 )
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
-from onnxmem.settings import Settings
-from onnxmem.values import Values
+from onnxmem.settings import Settings, Values
 
 
 @dataclass(frozen=True, slots=True)

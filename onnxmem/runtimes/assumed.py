@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.model import Graph, Node
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _MIB: Final = 2**20
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv", "NhwcConv", "ConvInteger"})

@@ -7,7 +7,7 @@ diffs and searches read the ``Replay`` of its program.
 from dataclasses import dataclass
 from typing import Protocol
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import Graph
 from onnxmem.program import Allocator, Program, Sizes
 from onnxmem.runtimes.assumed import NO_TERM, Assumed

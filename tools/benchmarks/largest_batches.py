@@ -14,15 +14,15 @@ from pathlib import Path
 from onnxmem.analysis.fitting import (
     ACCURACIES,
     Basis,
-    Setup,
+    FitRequest,
     basis_for,
     fit,
     on_device,
-    question_of,
+    request_of,
 )
-from onnxmem.analysis.fitting.holding import held_by
+from onnxmem.analysis.fitting.holding import footprint_of
 from onnxmem.analysis.fitting.sessions import Sessions
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import catalogue
 from onnxmem.settings import Settings
 
@@ -49,9 +49,9 @@ def compared(model: Path, name: str, *, train: bool) -> int:
     runtime = "ort-cuda" if device.kind == "cuda" else "ort-cpu"
     basis = basis_for(device.kind, train=train, runtime=runtime)
     settings = Settings(train=train, asks_onnxruntime=False)
-    question = on_device(question_of(str(model), settings), device.cpu, basis)
+    question = on_device(request_of(str(model), settings), device.cpu, basis)
     begin = time.perf_counter()
-    found = fit((question,), Setup(memory_bytes=device.limit_bytes, basis=basis))
+    found = fit((question,), FitRequest(memory_bytes=device.limit_bytes, basis=basis))
     seconds = time.perf_counter() - begin
     reach = found.reach
     if reach is None or reach.number is None:
@@ -83,9 +83,9 @@ def _tried(last: int) -> list[int]:
 
 
 def _runs(
-    question: Question, basis: Basis, batch: int, limit_bytes: int, sessions: Sessions
+    question: AnalysisRequest, basis: Basis, batch: int, limit_bytes: int, sessions: Sessions
 ) -> bool:
-    held = held_by(question.at(batch), basis, sessions)
+    held = footprint_of(question.at(batch), basis, sessions)
     return held.demand.verdict(limit_bytes, ACCURACIES[basis]).is_met
 
 

@@ -32,7 +32,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
     session_graph,
 )
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 HERE = Path(__file__).parent
 MODELS = HERE.parents[1] / "models"

@@ -22,7 +22,7 @@ from stripping import strip_weights
 from torch import nn
 
 import onnxmem
-from onnxmem.recipe import Recipe
+from onnxmem.settings import Recipe
 
 BATCH = 3
 """Of the files."""

@@ -9,61 +9,68 @@ from onnxmem.analysis.fitting.bases import BASES, Basis, basis_for
 from onnxmem.late import late
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.answering import Answer, Row, Setup, Standing, fit, standing_of
+    from onnxmem.analysis.fitting.answering import (
+        Assessment,
+        FitRequest,
+        FitResult,
+        Row,
+        assess,
+        fit,
+    )
     from onnxmem.analysis.fitting.holding import (
-        Fleet,
-        Held,
+        Deployment,
+        Footprint,
         NoFigureError,
         combined,
         on_device,
-        question_of,
+        request_of,
     )
-    from onnxmem.analysis.fitting.searching import Reach, Search, largest_fitting
+    from onnxmem.analysis.fitting.searching import MaxBatch, Search, largest_fitting
     from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand, Doubt, Verdict
 
 __all__ = [
     "ACCURACIES",
     "BASES",
-    "Answer",
+    "FitResult",
     "Basis",
     "Demand",
     "Doubt",
-    "Fleet",
-    "Held",
+    "Deployment",
+    "Footprint",
     "NoFigureError",
-    "Reach",
+    "MaxBatch",
     "Row",
     "Search",
-    "Setup",
-    "Standing",
+    "FitRequest",
+    "Assessment",
     "Verdict",
     "basis_for",
     "combined",
     "fit",
     "largest_fitting",
     "on_device",
-    "question_of",
-    "standing_of",
+    "request_of",
+    "assess",
 ]
 
 _MODULES = {
     "onnxmem.analysis.fitting.answering": (
-        "Answer",
+        "FitResult",
         "Row",
-        "Setup",
-        "Standing",
+        "FitRequest",
+        "Assessment",
         "fit",
-        "standing_of",
+        "assess",
     ),
     "onnxmem.analysis.fitting.holding": (
-        "Fleet",
-        "Held",
+        "Deployment",
+        "Footprint",
         "NoFigureError",
         "combined",
         "on_device",
-        "question_of",
+        "request_of",
     ),
-    "onnxmem.analysis.fitting.searching": ("Reach", "Search", "largest_fitting"),
+    "onnxmem.analysis.fitting.searching": ("MaxBatch", "Search", "largest_fitting"),
     "onnxmem.analysis.fitting.verdicts": ("ACCURACIES", "Demand", "Doubt", "Verdict"),
 }
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from onnxmem.analysis.analysis import dims_line, guess_told
 from onnxmem.analysis.fitting.bases import Basis
-from onnxmem.analysis.fitting.holding import Fleet, Held, combined, held_by
+from onnxmem.analysis.fitting.holding import Deployment, Footprint, combined, footprint_of
 from onnxmem.analysis.fitting.lines import StepDemands
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
-    Reach,
+    MaxBatch,
     Search,
     largest_fitting,
 )
@@ -28,12 +28,10 @@ from onnxmem.analysis.fitting.verdicts import (
     doubts_of,
     with_doubts,
 )
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
-from onnxmem.analysis.stages import Terms
-from onnxmem.errors import OnnxmemError, UsageError
-from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding, listed, nearest
+from onnxmem.analysis.stages import StageResults
+from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 
 Doubts = tuple[Doubt, ...]
 
@@ -46,7 +44,7 @@ _WORTH: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class FitRequest:
     """What there is, and what is to be found."""
 
     memory_bytes: int
@@ -56,7 +54,7 @@ class Setup:
     basis: Basis = Basis.TOTAL
     accepted: frozenset[str] = frozenset()
     """Codes of findings that the user accepts: they leave no doubt."""
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: Deployment = field(default_factory=Deployment)
     dim: str | None = None
     """The dim whose largest number is sought; ``None``: the batch."""
 
@@ -79,11 +77,11 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Assessment:
     """What models take at what is asked about, ready to be compared with any memory."""
 
     basis: Basis
-    held: Held
+    held: Footprint
     doubts: tuple[Doubt, ...]
     """Why nothing passes that has room."""
     findings: tuple[Finding, ...]
@@ -112,20 +110,20 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class FitResult:
     """The verdict on models and a device, and how far they go."""
 
-    setup: Setup
+    setup: FitRequest
     asked: Row
     """What was asked about; ``number`` is 1 where the model has no batch."""
     has_number: bool
     """Whether the model has the batch, or the dim, at all."""
-    standing: Standing
+    standing: Assessment
     dims: Mapping[str, int]
     """Of the first model, those in effect; a dim that nothing binds is 1."""
-    reach: Reach | None
+    reach: MaxBatch | None
     """``None``: nothing to vary, or bytes are unknown."""
-    limiting: Held | None
+    limiting: Footprint | None
     """At the first number that does not fit."""
     power_of_two: Row | None
     """The largest within reach."""
@@ -140,7 +138,7 @@ class Answer:
         return self.asked.verdict
 
     @property
-    def held(self) -> Held:
+    def held(self) -> Footprint:
         """What the run that was asked about takes."""
         return self.standing.held
 
@@ -187,11 +185,11 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Holdings:
+class Footprints:
     """What models take at one number after another."""
 
-    questions: tuple[Question, ...]
-    setup: Setup
+    questions: tuple[AnalysisRequest, ...]
+    setup: FitRequest
     sessions: Sessions = field(default_factory=Sessions)
     _lines: StepDemands | SessionDemands | None = None
 
@@ -206,7 +204,7 @@ class Holdings:
             raise UsageError(message)
         return numbers.pop()
 
-    def at(self, number: int) -> Held | None:
+    def at(self, number: int) -> Footprint | None:
         """What all models take at a number, worked out in full; ``None`` where they cannot be."""
         try:
             return self.worked_out(self._at(number))
@@ -240,7 +238,7 @@ class Holdings:
         accuracy = ACCURACIES[self.setup.basis]
         return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
 
-    def worked_out(self, questions: Sequence[Question]) -> Held:
+    def worked_out(self, questions: Sequence[AnalysisRequest]) -> Footprint:
         """What these take together.
 
         :raises OnnxmemError: one of them cannot be worked out.
@@ -248,18 +246,18 @@ class Holdings:
         held = self.each(questions)
         return combined(held, self.setup.fleet)
 
-    def each(self, questions: Sequence[Question]) -> list[Held]:
+    def each(self, questions: Sequence[AnalysisRequest]) -> list[Footprint]:
         """What one instance of each takes."""
-        return [held_by(question, self.setup.basis, self.sessions) for question in questions]
+        return [footprint_of(question, self.setup.basis, self.sessions) for question in questions]
 
-    def _at(self, number: int) -> list[Question]:
+    def _at(self, number: int) -> list[AnalysisRequest]:
         name = self.setup.dim
         if name is None:
             return [question.at(number) for question in self.questions]
         return [_with_dim(question, name, number) for question in self.questions]
 
-    def _number(self, question: Question) -> int | None:
-        binding = question.terms().bound.binding
+    def _number(self, question: AnalysisRequest) -> int | None:
+        binding = question.results.bound.binding
         name = self.setup.dim
         if name is None:
             return binding.batch
@@ -270,25 +268,25 @@ class Holdings:
         return binding.dims[name]
 
 
-def fit(questions: Sequence[Question], setup: Setup) -> Answer:
+def fit(questions: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     """Compare models with a device, and find how far they go: the one verdict of every command.
 
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
-    holdings = Holdings(tuple(questions), setup)
+    holdings = Footprints(tuple(questions), setup)
     each = holdings.each(questions)
     number, held = holdings.asked(), combined(each, setup.fleet)
     doubts, findings = _doubts(questions, held, setup)
-    standing = Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+    standing = Assessment(basis=setup.basis, held=held, doubts=doubts, findings=findings)
     verdict = standing.verdict(setup.limit_bytes, setup.flash_bytes)
     search = holdings.search()
-    reach = None if number is None else reach_of(search, setup.basis)
-    return Answer(
+    reach = None if number is None else max_batch_of(search, setup.basis)
+    return FitResult(
         setup=setup,
         asked=Row(number or 1, held.total_bytes, verdict),
         has_number=number is not None,
         standing=standing,
-        dims=questions[0].terms().bound.binding.dims,
+        dims=questions[0].results.bound.binding.dims,
         reach=reach,
         limiting=_limiting(holdings, reach),
         power_of_two=_power(search, reach, doubts),
@@ -298,29 +296,29 @@ def fit(questions: Sequence[Question], setup: Setup) -> Answer:
     )
 
 
-def standing_of(questions: Sequence[Question], setup: Setup) -> Standing:
+def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
     """What models take at what is asked about, and what leaves that in doubt.
 
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
-    held = Holdings(tuple(questions), setup).worked_out(questions)
+    held = Footprints(tuple(questions), setup).worked_out(questions)
     doubts, findings = _doubts(questions, held, setup)
-    return Standing(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+    return Assessment(basis=setup.basis, held=held, doubts=doubts, findings=findings)
 
 
-def reach_of(search: Search, basis: Basis) -> Reach | None:
+def max_batch_of(search: Search, basis: Basis) -> MaxBatch | None:
     """The largest number within what there is; ``None`` where bytes are unknown at 1."""
     return largest_fitting(search, is_rising=basis not in FALLING)
 
 
 def _doubts(
-    questions: Sequence[Question], held: Held, setup: Setup
+    questions: Sequence[AnalysisRequest], held: Footprint, setup: FitRequest
 ) -> tuple[tuple[Doubt, ...], tuple[Finding, ...]]:
     """What leaves a verdict in doubt, and all warnings of the models."""
     found: list[Finding] = []
     doubts: list[Doubt] = []
     for question in questions:
-        terms = question.terms()
+        terms = question.results
         findings = (*question.findings(terms), *held.findings)
         found += findings
         told = tuple(each for each in findings if each.code != UNBOUND)
@@ -330,7 +328,7 @@ def _doubts(
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 
-def _left_out(terms: Terms) -> str:
+def _left_out(terms: StageResults) -> str:
     """Which tensors a lower bound leaves out."""
     unknown = terms.activations.unknown_tensors
     if not unknown:
@@ -338,32 +336,32 @@ def _left_out(terms: Terms) -> str:
     return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
 
 
-def _unbound(question: Question, setup: Setup) -> Iterator[Doubt]:
+def _unbound(question: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
     """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
     names = [name for name in question.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
         yield Doubt(UNBOUND, guess_told(names), flags=dims_line(names))
 
 
-def _with_dim(question: Question, name: str, number: int) -> Question:
+def _with_dim(question: AnalysisRequest, name: str, number: int) -> AnalysisRequest:
     dims: Mapping[str, int] = {**question.settings.dims, name: number}
     return replace(question, settings=replace(question.settings, dims=dims))
 
 
-def _limiting(holdings: Holdings, reach: Reach | None) -> Held | None:
+def _limiting(holdings: Footprints, reach: MaxBatch | None) -> Footprint | None:
     if reach is None or reach.number is None:
         return None
     return holdings.at(reach.number + 1)
 
 
-def _power(search: Search, reach: Reach | None, doubts: Doubts) -> Row | None:
+def _power(search: Search, reach: MaxBatch | None, doubts: Doubts) -> Row | None:
     """The largest power of two up to what fits."""
     if reach is None or not reach.number:
         return None
     return _row(search, 1 << (reach.number.bit_length() - 1), doubts)
 
 
-def _table(search: Search, asked: int, reach: Reach | None, doubts: Doubts) -> tuple[Row, ...]:
+def _table(search: Search, asked: int, reach: MaxBatch | None, doubts: Doubts) -> tuple[Row, ...]:
     numbers = {1, asked}
     if reach is not None and reach.number is not None:
         top = reach.number.bit_length()
@@ -378,14 +376,14 @@ def _row(search: Search, number: int, doubts: Doubts) -> Row:
     return Row(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
 
 
-def _cache_remarks(questions: Sequence[Question]) -> Iterator[str]:
+def _cache_remarks(questions: Sequence[AnalysisRequest]) -> Iterator[str]:
     """A cache whose length nothing asks for is as good as empty."""
     caches = (question.cache for question in questions if question.context is None)
     if any(part.follows_context for cache in caches if cache for part in cache.parts):
         yield "it has a key-value cache: --context N is how many tokens that holds"
 
 
-def _remarks(setup: Setup, held: Held) -> tuple[str, ...]:
+def _remarks(setup: FitRequest, held: Footprint) -> tuple[str, ...]:
     remarks = []
     if setup.flash_bytes is not None and (held.weight_bytes or 0) > setup.flash_bytes:
         remarks.append("the weights are more than the flash holds")

@@ -8,17 +8,16 @@ from typing import ClassVar, Final
 from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
 from onnxmem.analysis.fitting.verdicts import Demand
-from onnxmem.analysis.request import Question, ask, batchnorm_range
-from onnxmem.analysis.stages import Terms
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding
+from onnxmem.analysis.request import AnalysisRequest, batchnorm_range, request_for
+from onnxmem.analysis.stages import StageResults
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 from onnxmem.settings import Settings
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _LISTED: Final = 3
 """Tensors that are named where a size is limited."""
@@ -31,7 +30,7 @@ class NoFigureError(OnnxmemError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class Footprint:
     """What a device must have for one instance of a model, in bytes."""
 
     total_bytes: int
@@ -85,13 +84,13 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class Deployment:
     """How many of each model there are, and whether they share weights."""
 
     instances: int = 1
     shares_weights: bool = False
 
-    def bytes_of(self, held: Sequence[Held]) -> int:
+    def bytes_of(self, held: Sequence[Footprint]) -> int:
         """All instances of all models together, as one server's process; trainings are apart."""
         return max((each.common_bytes for each in held), default=0) + sum(
             self.instances * each.own_bytes
@@ -99,14 +98,14 @@ class Fleet:
             for each in held
         )
 
-    def least_bytes_of(self, held: Sequence[Held]) -> int:
+    def least_bytes_of(self, held: Sequence[Footprint]) -> int:
         """Below this they fail for certain; it does not fall as the batch grows."""
         least = [
             replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes)) for each in held
         ]
         return self.bytes_of(least)
 
-    def largest(self, held: Sequence[Held], limit_bytes: int) -> int | None:
+    def largest(self, held: Sequence[Footprint], limit_bytes: int) -> int | None:
         """The largest number of instances of each; ``None`` where one more takes nothing."""
         one, two = (replace(self, instances=count).bytes_of(held) for count in (1, 2))
         if one > limit_bytes:
@@ -114,7 +113,7 @@ class Fleet:
         return None if two == one else 1 + (limit_bytes - one) // (two - one)
 
 
-def combined(held: Sequence[Held], fleet: Fleet) -> Held:
+def combined(held: Sequence[Footprint], fleet: Deployment) -> Footprint:
     """Several models as one: the node and the tensors are those of the largest.
 
     What each allocator makes of the others' pressure is not replayed.
@@ -144,28 +143,30 @@ def combined(held: Sequence[Held], fleet: Fleet) -> Held:
     )
 
 
-def question_of(source: ModelSource, settings: Settings) -> Question:
+def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
     """Read a model and what is asked of it; nothing is worked out yet.
 
     :raises OnnxmemError: the model cannot be read.
     """
     file = load(source)
-    return ask(file, settings, file)
+    return request_for(file, settings, file)
 
 
-def on_device(question: Question, device_cpu: str | None, basis: Basis) -> Question:
+def on_device(question: AnalysisRequest, device_cpu: str | None, basis: Basis) -> AnalysisRequest:
     """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
     if device_cpu is None or basis is not Basis.ORT_CPU:
         return question
     return replace(question, settings=replace(question.settings, cpu=device_cpu))
 
 
-def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) -> Held:
+def footprint_of(
+    question: AnalysisRequest, basis: Basis, sessions: Sessions | None = None
+) -> Footprint:
     """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
-    terms = question.terms()
+    terms = question.results
     if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         held = _session(question, terms, basis, sessions or Sessions())
     else:
@@ -173,7 +174,7 @@ def held_by(question: Question, basis: Basis, sessions: Sessions | None = None) 
     return replace(held, weight_bytes=terms.weight_bytes)
 
 
-def _torch(question: Question, terms: Terms) -> Held:
+def _torch(question: AnalysisRequest, terms: StageResults) -> Footprint:
     step = _step(question, terms)
     memory = question.torch_memory(terms)
     if memory is None:
@@ -196,13 +197,13 @@ def _torch(question: Question, terms: Terms) -> Held:
     )
 
 
-def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+def _step(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     training = terms.training
     if training is None:
         message = "no training is asked for"
         raise NoFigureError(message)
     live = training.live_at_peak()[:_LISTED]
-    return Held(
+    return Footprint(
         total_bytes=training.peak_bytes,
         range_bytes=_range_bytes(terms),
         least_bytes=training.peak_bytes,
@@ -213,7 +214,7 @@ def _step(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of se
     )
 
 
-def _range_bytes(terms: Terms) -> int:
+def _range_bytes(terms: StageResults) -> int:
     """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
     if terms.training is None or not terms.training.batchnorms.unknown:
         return 0
@@ -221,13 +222,13 @@ def _range_bytes(terms: Terms) -> int:
     return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
 
 
-def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of several readers
+def _total(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     memory, num_bytes = terms.activations, terms.total_bytes
     if num_bytes is None:
         message = "no tensor's size is known"
         raise NoFigureError(message)
     live = memory.live_at_peak[:_LISTED]
-    return Held(
+    return Footprint(
         total_bytes=num_bytes,
         least_bytes=num_bytes,
         shared_bytes=terms.weight_bytes or 0,
@@ -237,13 +238,15 @@ def _total(question: Question, terms: Terms) -> Held:  # noqa: ARG001 - one of s
     )
 
 
-def _mcu(question: Question, terms: Terms) -> Held:
+def _mcu(question: AnalysisRequest, terms: StageResults) -> Footprint:
     held = _total(question, terms)
     num_bytes = held.total_bytes - held.shared_bytes
     return replace(held, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
 
 
-def _session(question: Question, terms: Terms, basis: Basis, sessions: Sessions) -> Held:
+def _session(
+    question: AnalysisRequest, terms: StageResults, basis: Basis, sessions: Sessions
+) -> Footprint:
     """A session's figure; sessions of one process can share weights that no arena holds."""
     held = _total(question, terms)
     try:
@@ -285,11 +288,13 @@ def _of_session(memory: SessionMemory) -> tuple[int, int]:
     return memory.process_bytes, min(before, memory.process_bytes)
 
 
-_READERS: Final[Mapping[Basis, Callable[[Question, Terms], Held]]] = MappingProxyType(
-    {
-        Basis.TORCH: _torch,
-        Basis.STEP: _step,
-        Basis.TOTAL: _total,
-        Basis.MCU: _mcu,
-    }
+_READERS: Final[Mapping[Basis, Callable[[AnalysisRequest, StageResults], Footprint]]] = (
+    MappingProxyType(
+        {
+            Basis.TORCH: _torch,
+            Basis.STEP: _step,
+            Basis.TOTAL: _total,
+            Basis.MCU: _mcu,
+        }
+    )
 )

@@ -16,8 +16,8 @@ from onnxmem.runtimes.assumed import Assumed, workspace_of
 from onnxmem.runtimes.torch import StepLines
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.request import Question
-    from onnxmem.analysis.stages import Terms
+    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.analysis.stages import StageResults
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
 
 _EVENTS: Final = 4_000_000
@@ -25,7 +25,7 @@ _EVENTS: Final = 4_000_000
 _FIRST: Final = (1, 2, 8)
 """Batches from which on the order may be the same: at batch 1 some copies are left out."""
 
-_Walked = tuple[int, "Terms"]
+_Walked = tuple[int, "StageResults"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +43,23 @@ class StepDemands:
     """Of the same: for each sample."""
 
     @classmethod
-    def up_to(cls, question: "Question", last: int) -> Self | None:
+    def up_to(cls, question: "AnalysisRequest", last: int) -> Self | None:
         """Draw lines up to a batch; ``None`` where the step's order or a block is on none."""
-        walked: dict[int, Terms] = {}
+        walked: dict[int, StageResults] = {}
         for first in _FIRST:
             batches = (first, (first + last) // 2, last)
             if len({*batches}) < len(batches) or first > last:
                 return None
             for batch in batches:
                 if batch not in walked:
-                    walked[batch] = question.at(batch).terms()
+                    walked[batch] = question.at(batch).results
             found = cls._through(question, [(batch, walked[batch]) for batch in batches])
             if found is not None:
                 return found
         return None
 
     @classmethod
-    def _through(cls, question: "Question", walked: Sequence[_Walked]) -> Self | None:
+    def _through(cls, question: "AnalysisRequest", walked: Sequence[_Walked]) -> Self | None:
         steps = [(batch, terms.training) for batch, terms in walked if terms.is_whole]
         traces = [
             (batch, step.trace)

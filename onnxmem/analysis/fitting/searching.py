@@ -52,7 +52,7 @@ def _nothing(_: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class MaxBatch:
     """The largest number up to which all fit: ``number`` does and ``number + 1`` does not."""
 
     number: int | None
@@ -116,7 +116,7 @@ class Search:
         return self._tried[number]
 
 
-def largest_fitting(search: Search, *, is_rising: bool) -> Reach | None:
+def largest_fitting(search: Search, *, is_rising: bool) -> MaxBatch | None:
     """Find the largest number up to which all fit; ``None`` where bytes are unknown at 1.
 
     ``is_rising`` says that bytes do not fall: then the limit is crossed once.
@@ -130,11 +130,11 @@ def largest_fitting(search: Search, *, is_rising: bool) -> Reach | None:
     if top is None:
         return None
     if top.number is None:
-        return Reach(None, search.bytes_at(LARGEST_BATCH), None, "bisection")
+        return MaxBatch(None, search.bytes_at(LARGEST_BATCH), None, "bisection")
     return _replayed(search, top.number, is_stopped=top.is_stopped)
 
 
-def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) -> Reach | None:
+def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) -> MaxBatch | None:
     """Where bytes that do not fall cross a limit; ``None`` where they are unknown at 1.
 
     ``by_formula`` off bisects alone.
@@ -149,7 +149,7 @@ def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) ->
     if one is None:
         return None
     if one > limit_bytes:
-        return Reach(0, None, one, "one evaluation")
+        return MaxBatch(0, None, one, "one evaluation")
     guesses = _guesses(at, limit_bytes) if by_formula else iter(())
     guess = None
     for guess in guesses:
@@ -157,17 +157,17 @@ def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) ->
             return _reach(at, guess, "closed form")
     ends = _around(fits, guess or 1)
     if ends is None:
-        return Reach(None, at(LARGEST_BATCH), None, "bisection")
+        return MaxBatch(None, at(LARGEST_BATCH), None, "bisection")
     low = _narrowed(at, limit_bytes, *ends) if by_formula else _bisected(fits, *ends)
     return _reach(at, low, "bisection")
 
 
-def _reach(at: BytesAt, number: int, method: str) -> Reach:
+def _reach(at: BytesAt, number: int, method: str) -> MaxBatch:
     over = at(number + 1)
-    return Reach(number, at(number), over, method, is_stopped=over is None)
+    return MaxBatch(number, at(number), over, method, is_stopped=over is None)
 
 
-def _as_counted(search: Search, reach: Reach) -> Reach:
+def _as_counted(search: Search, reach: MaxBatch) -> MaxBatch:
     """The bytes that figures count, where those needed are more."""
     if reach.number is None:
         return replace(reach, num_bytes=search.bytes_at(LARGEST_BATCH))
@@ -178,7 +178,7 @@ def _as_counted(search: Search, reach: Reach) -> Reach:
     )
 
 
-def _with_comfort(search: Search, reach: Reach) -> Reach:
+def _with_comfort(search: Search, reach: MaxBatch) -> MaxBatch:
     """Of bytes that do not fall: where *tight* begins, found by bisection."""
     number = reach.number
     if number is None:
@@ -189,7 +189,7 @@ def _with_comfort(search: Search, reach: Reach) -> Reach:
     return replace(reach, comfortable=comfortable)
 
 
-def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
+def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
     """Replay numbers up to ``top``, above which none fits: all, or those near the limit."""
     most = search.prepare(top + 1)
     numbers = range(1, top + 1) if top <= most else _chosen(search, top, min(most, MOST_REPLAYS))
@@ -200,7 +200,7 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> Reach:
     number = failed - 1
     tight = next((each for each in sorted(met) if met[each] is not Verdict.FITS), failed)
     over_bytes = search.bytes_at(failed)
-    return Reach(
+    return MaxBatch(
         number,
         search.bytes_at(number) if number else None,
         over_bytes,

@@ -11,9 +11,9 @@ from typing import Final
 
 from onnxmem.analysis.fitting.searching import MOST_REPLAYS
 from onnxmem.analysis.fitting.verdicts import Demand
-from onnxmem.analysis.request import Question
-from onnxmem.analysis.stages import Terms
-from onnxmem.findings import Finding
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.stages import StageResults
+from onnxmem.errors import Finding
 from onnxmem.model import Request, build, prepare
 from onnxmem.model.given_values import given_values
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
@@ -77,7 +77,7 @@ class Sessions:
 
     _made: dict[tuple[int, str], OptimisedModel] = field(default_factory=dict)
 
-    def memory(self, question: Question, terms: Terms, runtime: str) -> SessionMemory:
+    def memory(self, question: AnalysisRequest, terms: StageResults, runtime: str) -> SessionMemory:
         """What a session takes on a model at the dims of ``terms``.
 
         :raises OnnxmemError: the optimised graph cannot be read, or a value does not fit its input.
@@ -96,7 +96,9 @@ class Sessions:
             lambda capacity_bytes: not opened.replay.pressure(capacity_bytes).is_out_of_memory,
         )
 
-    def demands(self, question: Question, runtime: str, last: int) -> "SessionDemands | None":
+    def demands(
+        self, question: AnalysisRequest, runtime: str, last: int
+    ) -> "SessionDemands | None":
         """Demands up to a batch by lines; ``None`` where these do not hold.
 
         :raises OnnxmemError: as ``memory``.
@@ -108,7 +110,7 @@ class Sessions:
             walked = []
             for batch in batches:
                 asked = question.at(batch)
-                terms = asked.terms()
+                terms = asked.results
                 if not terms.is_whole:
                     return None
                 walked.append((batch, terms, self._opened(asked, terms, runtime)))
@@ -118,7 +120,7 @@ class Sessions:
                 return made
         return None
 
-    def _opened(self, question: Question, terms: Terms, runtime: str) -> _Opened:
+    def _opened(self, question: AnalysisRequest, terms: StageResults, runtime: str) -> _Opened:
         asked = question.settings
         given_values(terms.bound.graph, asked.values)
         opened = RuntimeQuestion(
@@ -144,7 +146,7 @@ class Sessions:
         return self._made[key]
 
 
-def _model_at(question: Question, terms: Terms) -> ModelAt:
+def _model_at(question: AnalysisRequest, terms: StageResults) -> ModelAt:
     """The file that a session opens, at the dims of the graph that the figures are of."""
     asked = question.settings
     if asked.graph in {None, "raw"}:
@@ -221,10 +223,10 @@ class SessionDemands:
 
 
 def _demands(
-    question: Question,
+    question: AnalysisRequest,
     runtime: str,
     lines: SessionLines,
-    walked: Sequence[tuple[int, Terms, _Opened]],
+    walked: Sequence[tuple[int, StageResults, _Opened]],
 ) -> SessionDemands | None:
     batches = [batch for batch, _, _ in walked]
     feed = line_through(batches, [_feed_bytes(each.model) for _, _, each in walked])

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.fitting.bases import Basis
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 
 
 class Verdict(StrEnum):

@@ -10,7 +10,7 @@ from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.runtimes import torch
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.stages import Terms
+    from onnxmem.analysis.stages import StageResults
     from onnxmem.runtimes.torch import StepLines, TrainingMemory
 
 
@@ -33,11 +33,14 @@ class _Growth:
     """Of a training step, where the rows hold; ``None``: of none, or they are unproven."""
 
 
-class Limits:
+class BatchScaling:
     """The batches of a question, each evaluated once, of which only the figures are kept."""
 
     def __init__(
-        self, terms: "Terms", at: Callable[[int], "Terms"], symbolic: SymbolicTerms | NoRows
+        self,
+        terms: "StageResults",
+        at: Callable[[int], "StageResults"],
+        symbolic: SymbolicTerms | NoRows,
     ) -> None:
         self._terms = terms
         # Where types do not agree there is no run, and so no law that other batches would show.
@@ -75,9 +78,9 @@ class Limits:
 
     def _grown_in_training(self) -> _Growth:
         """Find rows of a run, and lines of a step from the batches that are walked for them."""
-        walked: dict[int, Terms] = {}
+        walked: dict[int, StageResults] = {}
 
-        def walk(batch: int | None, _: object) -> "Terms":
+        def walk(batch: int | None, _: object) -> "StageResults":
             return walked.setdefault(batch or 1, self._at(batch or 1))
 
         rows = symbolic_terms(self._terms, walk)
@@ -88,7 +91,7 @@ class Limits:
             return _Growth(rows)
         return _Growth(rows, self._lines(rows, {**walked, rows.asked[0]: self._terms}))
 
-    def _lines(self, rows: SymbolicTerms, walked: dict[int, "Terms"]) -> "StepLines | None":
+    def _lines(self, rows: SymbolicTerms, walked: dict[int, "StageResults"]) -> "StepLines | None":
         """Draw lines through steps at the ends of the rows; ``None``: they are unproven."""
         lines = _lines({batch: walked[batch].training for batch in sorted(walked)})
         for batch, terms in walked.items():
@@ -153,7 +156,7 @@ def _lines(steps: Mapping[int, "TrainingMemory | None"]) -> "StepLines | None":
     return None
 
 
-def _figures(terms: "Terms") -> _Figures:
+def _figures(terms: "StageResults") -> _Figures:
     if not terms.is_whole:
         return _Figures(None, None, None)
     phase = terms.training.peak_phase if terms.training else None

@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxmem.analysis.scaling.capacity import LAW_BATCH
 from onnxmem.analysis.scaling.symbolic_terms import BATCH, NoRows, SymbolicTerms
-from onnxmem.analysis.stages import Terms
+from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import ShapeError
 from onnxmem.model import Graph, Node, Prepared
 from onnxmem.model.binding import Binding, input_dims
@@ -19,7 +19,7 @@ from onnxmem.runtimes.ideal.computed_dims import computes_dims
 from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError, weight_polynomial
 from onnxmem.runtimes.ideal.symbolic import symbolic_peaks, verify_at
 
-Walk = Callable[[int | None, Mapping[str, int]], Terms]
+Walk = Callable[[int | None, Mapping[str, int]], StageResults]
 """Walks the stages at a batch and at dims; training left out."""
 
 _LAST_DIM: Final = 512
@@ -33,7 +33,7 @@ _TRIED: Final = (2, 100, 50)
 
 
 def symbolic_terms(
-    terms: Terms,
+    terms: StageResults,
     walk: Walk,
     dims: Mapping[str, bool] | None = None,
     last_batch: int = LAW_BATCH,
@@ -67,7 +67,7 @@ def symbolic_terms(
     return NoRows(reason)
 
 
-def _refused(terms: Terms) -> str:
+def _refused(terms: StageResults) -> str:
     """What leaves no hope, before anything else is walked."""
     if terms.order != "file":
         return "in the order asked for, steps may change places with the dims"
@@ -84,7 +84,7 @@ def _refused(terms: Terms) -> str:
 class _Search:
     """Rows in the making."""
 
-    terms: Terms
+    terms: StageResults
     walk: Walk
     symbols: tuple[str, ...]
     last_batch: int
@@ -131,7 +131,7 @@ class _Search:
         if computes:
             yield from _between(far)
 
-    def hold(self, found: SymbolicTerms, numbers: Sequence[int], terms: Terms) -> None:
+    def hold(self, found: SymbolicTerms, numbers: Sequence[int], terms: StageResults) -> None:
         """Hold rows against the walk of a point.
 
         :raises UnprovenError: they say otherwise.
@@ -151,7 +151,7 @@ class _Search:
             for symbol in self.symbols
         )
 
-    def at(self, numbers: Sequence[int]) -> Terms:
+    def at(self, numbers: Sequence[int]) -> StageResults:
         """Walk the stages at a point.
 
         :raises UnprovenError: the model does not follow.
@@ -164,7 +164,7 @@ class _Search:
             raise UnprovenError(message)
         return terms
 
-    def primes(self, one: Terms) -> tuple[int, ...]:
+    def primes(self, one: StageResults) -> tuple[int, ...]:
         """A prime for each symbol, none of them in the dims of the graph of ones."""
         known, primes = dims_of(one.bound.graph), []
         for symbol, number in zip(self.symbols, self.asked, strict=True):

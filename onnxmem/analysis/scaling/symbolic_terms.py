@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.program.polynomials import Polynomial, largest
 from onnxmem.runtimes.ideal.symbolic import SymbolicPeaks
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from onnxmem.collection.sources.remote import is_remote, remote_names
-from onnxmem.errors import MissingFileError, UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import MissingFileError, UsageError, shortened
 
 SUFFIX: Final = ".onnx"
 _LIST: Final = "@"

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any, ClassVar, Final
 
-from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError
-from onnxmem.escaping import shortened
+from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, shortened
 
 MAX_BYTES: Final = 2**31 - 1
 """Of a model that is fetched: protobuf's own limit of a message, so no runtime reads a larger one

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.batches import accumulation_ideas, batch_ideas
 from onnxmem.decisions.advise.edits import edit_ideas, overridable_ideas
 from onnxmem.decisions.advise.figures import Figure, Subject, bytes_of
@@ -15,7 +15,7 @@ from onnxmem.decisions.advise.resolution import resolution_ideas
 from onnxmem.decisions.advise.session import resident_proposals, session_ideas
 from onnxmem.decisions.advise.training import training_ideas
 from onnxmem.decisions.advise.weights import unread_weights, weight_estimates
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.runtimes import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 
@@ -52,7 +52,7 @@ class Advised:
         return self.subject.question.findings(self.subject.terms())
 
 
-def advised(question: Question, budget: Budget, session: Advice | None = None) -> Advised:
+def advised(question: AnalysisRequest, budget: Budget, session: Advice | None = None) -> Advised:
     """Work out what would lower the memory of a model; ``session`` is the runtime's own advice.
 
     :raises OnnxmemError: the dims do not fit the model.
@@ -73,13 +73,13 @@ def advised(question: Question, budget: Budget, session: Advice | None = None) -
     return Advised(figure, before_bytes, proposals, meeting, subject)
 
 
-def _options(question: Question) -> SessionOptions:
+def _options(question: AnalysisRequest) -> SessionOptions:
     settings = question.settings
     level = LEVELS[settings.graph or "ort-all"]
     return SessionOptions(level=level, fixed_dims=settings.fixed_dims)
 
 
-def _figure(question: Question, budget: Budget) -> Figure:
+def _figure(question: AnalysisRequest, budget: Budget) -> Figure:
     runtime = budget.runtime
     if question.settings.train:
         is_compared = budget.budget_bytes is not None and question.settings.basis != "tensors"

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx
 
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.figures import Change, Subject
 from onnxmem.model import ModelFile, prepare
 
@@ -44,7 +44,7 @@ def with_file(edit: Callable[[onnx.ModelProto], None]) -> Change:
         proto.CopyFrom(question.source.proto)
         edit(proto)
         file = ModelFile(question.source.path, proto, question.source.file_bytes)
-        edited = Question(file, prepare(file), question.settings, file, question.remarks)
+        edited = AnalysisRequest(file, prepare(file), question.settings, file, question.remarks)
         return replace(subject, question=edited)
 
     return change

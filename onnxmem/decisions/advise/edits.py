@@ -9,8 +9,7 @@ from onnxmem.decisions.advise.changes import with_file
 from onnxmem.decisions.advise.contents import twins
 from onnxmem.decisions.advise.figures import Change, Subject
 from onnxmem.decisions.advise.proposals import Idea, Price
-from onnxmem.escaping import shortened
-from onnxmem.findings import listed
+from onnxmem.errors import listed, shortened
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.traversal import graphs_in, onnx_op
 

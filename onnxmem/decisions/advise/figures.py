@@ -10,10 +10,10 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, Setup, Verdict, standing_of
+from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, FitRequest, Verdict, assess
 from onnxmem.analysis.fitting.verdicts import Accuracy
-from onnxmem.analysis.request import Question
-from onnxmem.analysis.stages import Terms, sum_bytes
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.stages import StageResults, sum_bytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.runtimes.onnxruntime.memory import KERNELS, CudaTerms, RuntimeQuestion, Sessions
@@ -21,7 +21,7 @@ from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 class Figure(StrEnum):
@@ -58,7 +58,7 @@ FIGURES: Final[Mapping[Figure, str]] = MappingProxyType(
 class Subject:
     """What a change changes: a question, the session that answers it, and the width of floats."""
 
-    question: Question
+    question: AnalysisRequest
     options: SessionOptions = field(default_factory=SessionOptions)
     has_half_floats: bool = False
     """Whether every float of 32 or 64 bits, weights and inputs too, has 16 instead."""
@@ -67,7 +67,7 @@ class Subject:
         """The same at another batch."""
         return replace(self, question=self.question.at(batch))
 
-    def terms(self) -> Terms:
+    def terms(self) -> StageResults:
         """Walk the stages at the width that floats have.
 
         :raises OnnxmemError: the dims do not fit the model.
@@ -95,14 +95,14 @@ def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
         if num_bytes is None:
             return Verdict.UNKNOWN
         return Verdict.FITS if num_bytes <= limit_bytes else Verdict.OVER
-    setup = Setup(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
+    setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
     try:
-        return standing_of((subject.question,), setup).verdict(limit_bytes)
+        return assess((subject.question,), setup).verdict(limit_bytes)
     except OnnxmemError:
         return Verdict.UNKNOWN
 
 
-def _whole(terms: Terms, num_bytes: int | None) -> int | None:
+def _whole(terms: StageResults, num_bytes: int | None) -> int | None:
     return num_bytes if terms.is_whole else None
 
 
@@ -150,7 +150,7 @@ def _session(subject: Subject, runtime: str) -> int | None:
     return _whole(terms, arena.held_steady_bytes + workspace_bytes + context_bytes)
 
 
-def _in_half(terms: Terms) -> Terms:
+def _in_half(terms: StageResults) -> StageResults:
     """The same graph with floats of 16 bits: converters narrow inputs, weights and all between."""
     graph = terms.bound.graph
     narrow = {

@@ -12,8 +12,7 @@ from onnxmem.analysis.stages import sum_bytes
 from onnxmem.decisions.advise.contents import twins
 from onnxmem.decisions.advise.figures import Figure, Subject
 from onnxmem.decisions.advise.proposals import Idea, Price, Proposal
-from onnxmem.escaping import shortened
-from onnxmem.findings import listed
+from onnxmem.errors import listed, shortened
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.tables import Readers, readers_of
 from onnxmem.units import plural

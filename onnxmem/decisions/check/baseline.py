@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.json_row import recipe_row
 from onnxmem.analysis.saved_json import Saved, read_saved
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import printable, shortened
 
 _AGAIN = "write the baseline again, with onnxmem MODEL --json -o FILE"
 

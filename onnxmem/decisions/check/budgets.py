@@ -9,7 +9,7 @@ from typing import Final
 
 from onnxmem.decisions.check.patterns import matches
 from onnxmem.errors import UsageError
-from onnxmem.recipe import Recipe
+from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes, parse_size
 
 _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")

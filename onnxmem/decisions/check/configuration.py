@@ -13,8 +13,7 @@ from typing import Final
 
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.settings_table import TOP, Table, budget_of
-from onnxmem.errors import MissingFileError
-from onnxmem.escaping import shortened
+from onnxmem.errors import MissingFileError, shortened
 
 _OWN_FILE: Final = "onnxmem.toml"
 _PROJECT_FILE: Final = "pyproject.toml"

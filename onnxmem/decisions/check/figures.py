@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting import Basis, NoFigureError, Setup, basis_for, standing_of
+from onnxmem.analysis.fitting import Basis, FitRequest, NoFigureError, assess, basis_for
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.verdicts import Held, Known
-from onnxmem.findings import listed
+from onnxmem.errors import listed
 
 _MOST_HELD: Final = 5
 """Blocks named at a peak."""
@@ -53,9 +53,9 @@ def training_of_tensors(analysis: Analysis) -> Known:
 
 def _compared(analysis: Analysis, budget: Budget, basis: Basis) -> Known:
     """A figure as every verdict compares it."""
-    setup = Setup(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
+    setup = FitRequest(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:
-        standing = standing_of((analysis.question,), setup)
+        standing = assess((analysis.question,), setup)
     except NoFigureError as fault:
         return Known(None, doubt=str(fault))
     told = "; ".join(each.message for each in standing.doubts)

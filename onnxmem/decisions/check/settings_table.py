@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.decisions.check.budgets import Budget, Growth, read_growth, read_size
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
-from onnxmem.recipe import LEFT_OPEN, Recipe
-from onnxmem.settings import BASES
+from onnxmem.errors import UsageError, shortened
+from onnxmem.settings import BASES, LEFT_OPEN, Recipe
 
 TOP: Final = "tool.onnxmem"
 _LIMITS: Final = ("peak", "weights", "training", "growth")

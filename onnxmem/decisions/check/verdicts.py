@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from onnxmem.analysis.fitting import Standing, Verdict
+from onnxmem.analysis.fitting import Assessment, Verdict
 from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.decisions.check.budgets import Budget, Growth
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 
 
 class Figure(StrEnum):
@@ -49,7 +49,7 @@ class Known:
     """Where the peak is."""
     largest: tuple[Held, ...] = ()
     """What takes most there."""
-    standing: Standing | None = None
+    standing: Assessment | None = None
     """What is compared with memory; ``None`` where the figure is no memory of a device's."""
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onnxmem.decisions.devices.device import KINDS, Device, DeviceError
-from onnxmem.errors import UsageError
-from onnxmem.escaping import shortened
+from onnxmem.errors import UsageError, shortened
 from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 

@@ -10,9 +10,8 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import recipe_row, verdict_row
 from onnxmem.analysis.layers import layers as node_layers
 from onnxmem.analysis.saved_json import Saved
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
-from onnxmem.recipe import LEFT_OPEN, Recipe
+from onnxmem.errors import Finding, UsageError
+from onnxmem.settings import LEFT_OPEN, Recipe
 
 MOST_SAVED: Final = 50
 """Blocks at the peak of a training step that a saved report lists."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting import Answer, Basis, Setup, Standing, fit, standing_of
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.fitting import Assessment, Basis, FitRequest, FitResult, assess, fit
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.explain.messages import OutOfMemory, Sizes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import Graph, Tensor
@@ -61,18 +61,18 @@ class Inquest:
     is_pattern_block: bool
     basis: Basis
     """The figure that is compared with the capacity."""
-    standing: Standing | None
+    standing: Assessment | None
     """What the model takes at this batch; ``None`` where that cannot be worked out."""
-    answer: Answer | None
+    answer: FitResult | None
     """Whether it fits the capacity of the message; ``None`` where that has none."""
 
 
-def inquire(message: OutOfMemory, question: Question) -> Inquest:
+def inquire(message: OutOfMemory, question: AnalysisRequest) -> Inquest:
     """Look for a message's request in a model.
 
     :raises OnnxmemError: the dims do not fit the model.
     """
-    terms = question.terms()
+    terms = question.results
     batch = terms.bound.binding.batch
     graphs = dict(_graphs(question, message))
     found = () if message.sizes is None else tuple(_suspects(question, graphs, message))
@@ -116,29 +116,29 @@ def _ordered(suspects: Iterable[Suspect], message: OutOfMemory) -> tuple[Suspect
     return tuple(kept)
 
 
-def _basis(question: Question, message: OutOfMemory) -> Basis:
+def _basis(question: AnalysisRequest, message: OutOfMemory) -> Basis:
     if question.settings.train:
         return Basis.STEP if message.program == "PyTorch on CPU" else Basis.TORCH
     return Basis.TOTAL
 
 
 def _verdict(
-    question: Question, basis: Basis, capacity_bytes: int | None
-) -> tuple[Standing | None, Answer | None]:
+    question: AnalysisRequest, basis: Basis, capacity_bytes: int | None
+) -> tuple[Assessment | None, FitResult | None]:
     """The verdict of every command, on the capacity that a message tells."""
-    setup = Setup(memory_bytes=capacity_bytes or 0, basis=basis)
+    setup = FitRequest(memory_bytes=capacity_bytes or 0, basis=basis)
     try:
         if capacity_bytes is None:
-            return standing_of((question,), setup), None
+            return assess((question,), setup), None
         answer = fit((question,), setup)
     except OnnxmemError:
         return None, None
     return answer.standing, answer
 
 
-def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:
+def _graphs(question: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:
     """The file's graph, and the session's where onnxruntime wrote the message."""
-    yield "file", question.terms().bound.graph
+    yield "file", question.results.bound.graph
     if message.program == "onnxruntime":
         try:
             yield "session", _sessions(question).graph(SessionOptions()).graph
@@ -146,15 +146,15 @@ def _graphs(question: Question, message: OutOfMemory) -> Iterator[tuple[str, Gra
             return
 
 
-def _sessions(question: Question) -> Sessions:
-    model = ModelAt(question.source, question.prepared, question.terms().bound)
+def _sessions(question: AnalysisRequest) -> Sessions:
+    model = ModelAt(question.source, question.prepared, question.results.bound)
     asked = RuntimeQuestion(
         asks_onnxruntime=False, cpu=question.settings.cpu, values=question.settings.values
     )
     return Sessions(model, asked)
 
 
-def _pattern_block(question: Question) -> int | None:
+def _pattern_block(question: AnalysisRequest) -> int | None:
     try:
         session = _sessions(question).graph(SessionOptions())
         return arena_figures(session, SessionOptions(), KERNELS["ort-cpu"])[0].pattern_block_bytes
@@ -163,9 +163,9 @@ def _pattern_block(question: Question) -> int | None:
 
 
 def _suspects(
-    question: Question, graphs: Mapping[str, Graph], message: OutOfMemory
+    question: AnalysisRequest, graphs: Mapping[str, Graph], message: OutOfMemory
 ) -> Iterator[Suspect]:
-    batch = question.terms().bound.binding.batch
+    batch = question.results.bound.binding.batch
     for name, graph in graphs.items():
         beside = None if batch is None else _beside(question, message, name, batch + 1)
         yield from _in_graph(name, graph, beside, batch, message)
@@ -173,7 +173,7 @@ def _suspects(
         yield from _in_step(question, message.sizes, batch)
 
 
-def _beside(question: Question, message: OutOfMemory, name: str, batch: int) -> Graph | None:
+def _beside(question: AnalysisRequest, message: OutOfMemory, name: str, batch: int) -> Graph | None:
     """The same graph at another batch, from which each tensor's line follows."""
     try:
         return dict(_graphs(question.at(batch), message)).get(name)
@@ -257,10 +257,10 @@ def _shape_at(
     return tuple(dim + (more - dim) * (at - batch) for dim, more in pairs)
 
 
-def _in_step(question: Question, sizes: Sizes, batch: int | None) -> Iterator[Suspect]:
+def _in_step(question: AnalysisRequest, sizes: Sizes, batch: int | None) -> Iterator[Suspect]:
     """Allocations of the training step, at the batch asked about and on their lines."""
-    one = question.terms().training
-    two = None if batch is None else question.at(batch + 1).terms().training
+    one = question.results.training
+    two = None if batch is None else question.at(batch + 1).results.training
     blocks = () if one is None else one.trace.blocks
     beside = () if two is None else two.trace.blocks
     for place, block in enumerate(blocks):

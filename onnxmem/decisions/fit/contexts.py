@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting.answering import Answer, Holdings, Setup, fit, reach_of
+from onnxmem.analysis.fitting.answering import FitRequest, FitResult, Footprints, fit, max_batch_of
 from onnxmem.analysis.fitting.bases import Basis
-from onnxmem.analysis.fitting.searching import Reach, Search
+from onnxmem.analysis.fitting.searching import MaxBatch, Search
 from onnxmem.analysis.fitting.sessions import Sessions
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import OnnxmemError
 from onnxmem.kv_cache import NoContextError, Step, numbers_at, refuse_bound
 
@@ -34,7 +34,7 @@ class ContextRow:
     """The largest batch at one context; ``None`` where a step or its bytes are unknown."""
 
     context: int
-    reaches: Mapping[Step, Reach | None]
+    reaches: Mapping[Step, MaxBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,13 @@ class Contexts:
     rows: tuple[ContextRow, ...]
     batch: int | None
     """``None``: the model has none."""
-    longest: Mapping[Step, Reach | None]
+    longest: Mapping[Step, MaxBatch | None]
     remarks: tuple[str, ...] = ()
 
 
-def at_context(questions: Sequence[Question], context: int, step: Step) -> list[Question]:
+def at_context(
+    questions: Sequence[AnalysisRequest], context: int, step: Step
+) -> list[AnalysisRequest]:
     """Questions at a context; a model without a cache is asked as it was.
 
     :raises NoContextError: no model has a cache, or one has no such step.
@@ -63,8 +65,8 @@ def at_context(questions: Sequence[Question], context: int, step: Step) -> list[
 
 
 def fit_at(
-    questions: Sequence[Question], setup: Setup, asked: Sequence[int]
-) -> tuple[Answer, Contexts | None]:
+    questions: Sequence[AnalysisRequest], setup: FitRequest, asked: Sequence[int]
+) -> tuple[FitResult, Contexts | None]:
     """The answer for a decode step at the first context, and the table over contexts.
 
     Without a cache, or such a step, the answer is that of the model as it is, with a remark.
@@ -85,10 +87,12 @@ def fit_at(
     return answer, contexts_of(questions, answer.setup, asked)
 
 
-def contexts_of(questions: Sequence[Question], setup: Setup, asked: Sequence[int]) -> Contexts:
+def contexts_of(
+    questions: Sequence[AnalysisRequest], setup: FitRequest, asked: Sequence[int]
+) -> Contexts:
     """The largest batch at each context, and the longest context; a dim is not sought here."""
     setup, search = replace(setup, dim=None), _Search(Sessions())
-    bases: dict[Step, Sequence[Question]] = {}
+    bases: dict[Step, Sequence[AnalysisRequest]] = {}
     remarks = []
     for step in Step:
         try:
@@ -99,7 +103,7 @@ def contexts_of(questions: Sequence[Question], setup: Setup, asked: Sequence[int
     if any(question.cache and question.cache.shared for question in questions):
         remarks.append(_APART)
     longest = {step: search.longest(base, setup, step) for step, base in bases.items()}
-    batch = questions[0].terms().bound.binding.batch
+    batch = questions[0].results.bound.binding.batch
     rows = (
         ContextRow(
             context,
@@ -110,7 +114,7 @@ def contexts_of(questions: Sequence[Question], setup: Setup, asked: Sequence[int
     return Contexts(tuple(rows), batch, MappingProxyType(longest), tuple(remarks))
 
 
-def _emptied(questions: Sequence[Question]) -> list[Question]:
+def _emptied(questions: Sequence[AnalysisRequest]) -> list[AnalysisRequest]:
     """Once for all contexts, so that what is made of the file is made once too."""
     return [
         question
@@ -120,13 +124,15 @@ def _emptied(questions: Sequence[Question]) -> list[Question]:
     ]
 
 
-def _shortest(question: Question) -> int:
+def _shortest(question: AnalysisRequest) -> int:
     """A context that has a prefill."""
     symbols = question.cache.symbols if question.cache else None
     return (symbols.fixed_sequence if symbols else None) or 1
 
 
-def _tried(setup: Setup, asked: Sequence[int], longest: Mapping[Step, Reach | None]) -> list[int]:
+def _tried(
+    setup: FitRequest, asked: Sequence[int], longest: Mapping[Step, MaxBatch | None]
+) -> list[int]:
     """Contexts as asked; one alone, among 512 and its doubles as far as they fit."""
     if len(asked) > 1 or setup.basis in _SLOW:
         return sorted({*asked})
@@ -143,26 +149,28 @@ class _Search:
     sessions: Sessions
 
     def largest(
-        self, questions: Sequence[Question], setup: Setup, step: Step, context: int
-    ) -> Reach | None:
+        self, questions: Sequence[AnalysisRequest], setup: FitRequest, step: Step, context: int
+    ) -> MaxBatch | None:
         """The largest batch at a context."""
         try:
             at = at_context(questions, context, step)
         except OnnxmemError:
             return None
-        search = Holdings(tuple(at), setup, sessions=self.sessions).search()
-        return reach_of(search, setup.basis)
+        search = Footprints(tuple(at), setup, sessions=self.sessions).search()
+        return max_batch_of(search, setup.basis)
 
-    def longest(self, questions: Sequence[Question], setup: Setup, step: Step) -> Reach | None:
+    def longest(
+        self, questions: Sequence[AnalysisRequest], setup: FitRequest, step: Step
+    ) -> MaxBatch | None:
         """The longest context at the batch asked for."""
 
         def demand(context: int) -> Demand | None:
             try:
                 at = at_context(questions, context, step)
-                held = Holdings(tuple(at), setup, sessions=self.sessions).worked_out(at)
+                held = Footprints(tuple(at), setup, sessions=self.sessions).worked_out(at)
             except OnnxmemError:
                 return None
             return held.demand if held.is_whole else None
 
         search = Search(setup.limit_bytes, ACCURACIES[setup.basis], demand)
-        return reach_of(search, setup.basis)
+        return max_batch_of(search, setup.basis)

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onnxmem.analysis.fitting.answering import Setup, Standing, standing_of
+from onnxmem.analysis.fitting.answering import Assessment, FitRequest, assess
 from onnxmem.analysis.fitting.bases import Basis, basis_for
 from onnxmem.analysis.fitting.holding import on_device
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.request import Question
+from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, bound, work_of
 
@@ -20,7 +20,7 @@ class Ranked:
     """One device, and what a model does on it."""
 
     device: Device
-    standing: Standing
+    standing: Assessment
     limit_bytes: int
     verdict: Verdict
     bound: Bound
@@ -45,7 +45,10 @@ class Ranked:
 
 
 def rank(
-    questions: Sequence[Question], devices: Iterable[Device], setup: Setup, runtime: str | None
+    questions: Sequence[AnalysisRequest],
+    devices: Iterable[Device],
+    setup: FitRequest,
+    runtime: str | None,
 ) -> tuple[Ranked, ...]:
     """Compare models with every device, at the batch asked for: what fits first, then by size.
 
@@ -54,8 +57,8 @@ def rank(
     :raises OnnxmemError: a model cannot be worked out.
     """
     asked = questions[0].settings
-    work = work_of(questions[0].terms())
-    found: dict[tuple[Basis, str | None], Standing] = {}
+    work = work_of(questions[0].results)
+    found: dict[tuple[Basis, str | None], Assessment] = {}
     ranked = []
     for device in devices:
         if asked.train and device.kind == "mcu":
@@ -64,7 +67,7 @@ def rank(
         cpu = device.cpu if basis is Basis.ORT_CPU else None
         if (basis, cpu) not in found:
             there = [on_device(question, cpu, basis) for question in questions]
-            found[basis, cpu] = standing_of(there, replace(setup, basis=basis))
+            found[basis, cpu] = assess(there, replace(setup, basis=basis))
         standing = found[basis, cpu]
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(

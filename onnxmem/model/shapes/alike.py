@@ -18,13 +18,13 @@ from onnxmem.model.binding import Binding
 from onnxmem.model.constants import Array
 from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.graph import Graph, Node
+from onnxmem.model.records import record
 from onnxmem.model.shapes.declared import agree
 from onnxmem.model.shapes.folding import Folder, type_with_value
 from onnxmem.model.shapes.kinds import STORED, Kinds
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.sequences import is_followed
 from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
-from onnxmem.records import record
 
 MANY_NODES: Final = 200
 """Of fewer nodes onnx is sooner asked as a whole."""

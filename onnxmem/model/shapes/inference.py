@@ -14,7 +14,7 @@ from types import MappingProxyType
 import onnx
 import onnx.shape_inference
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Binding, given_inputs, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from html import escape
 from typing import Final
 
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.report.charts.palette import colour
 
 WIDTH: Final = 720

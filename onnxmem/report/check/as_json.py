@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.check import Check, CheckedModel, Checkup
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.report.check.wording import LONGEST_REASON, rule_of, sentence
 from onnxmem.report.notes import note_rows
 from onnxmem.version import __version__

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from onnxmem.decisions.check import Checkup
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, summary
 from onnxmem.report.notes import sentence as note
 

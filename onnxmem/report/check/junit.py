@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from onnxmem.analysis.fitting import Verdict
 from onnxmem.decisions.check import Check, CheckedModel, Checkup
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
 from onnxmem.report.notes import sentence as note
 

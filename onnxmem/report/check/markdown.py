@@ -10,7 +10,7 @@ from typing import Final
 
 from onnxmem.analysis.fitting import Verdict
 from onnxmem.decisions.check import Check, Checkup
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.report.notes import sentence as note
 from onnxmem.units import format_bytes

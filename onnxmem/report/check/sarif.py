@@ -15,8 +15,7 @@ from urllib.parse import quote
 from onnxmem.analysis.fitting import Verdict
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.check import Check, CheckedModel, Checkup
-from onnxmem.escaping import printable, shortened
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
 from onnxmem.report.notes import sentence as note
 from onnxmem.version import __version__

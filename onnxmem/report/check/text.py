@@ -5,7 +5,7 @@ from itertools import groupby
 
 from onnxmem.analysis.fitting import Verdict
 from onnxmem.decisions.check import Check, CheckedModel, Checkup
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.check.wording import (
     UNCOVERED,
     UNMATCHED,

@@ -2,7 +2,7 @@
 
 from onnxmem.analysis.fitting import Verdict
 from onnxmem.decisions.check import Check, CheckedModel, Checkup, Figure
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, plural
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.fitting import BASES, basis_for
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import Cell, section

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.units import format_bytes
 
 _LONGEST_TEXT: Final = 2000

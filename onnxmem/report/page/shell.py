@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import Final
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.page.markup import script_json
 from onnxmem.version import __version__
 

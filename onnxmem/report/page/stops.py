@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting import Reach
+from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.collection.places import Place, common_sizes, verdicts_on
@@ -125,7 +125,7 @@ class Stops:
         return laws(batches, values)
 
 
-def _verdicts_known(reach: Reach) -> Iterator[tuple[int, int, str]]:
+def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:
     """The words for the batches between two stops: by how much is known at a stop alone."""
     largest = reach.number
     if largest is None or reach.method == "replays":

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.charts import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.spans import Course, Moving, Span, course_of, moved

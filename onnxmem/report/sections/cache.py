@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxmem.analysis.cache_json import shared_by
 from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.kv_cache import Course, KvCache, Part, Step
 from onnxmem.report.sections.section import Line, Note, Section
 from onnxmem.units import plural

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.order import standing
 from onnxmem.report.sections.section import Layout, Line, Note, Section, formula_lines
 from onnxmem.units import format_bytes, plural

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.measured import FIGURES, Predicted, predicted_by
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.advice import first_line, made_by
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, plural

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.scaling.capacity import BatchLaw
+    from onnxmem.analysis.scaling.capacity import Affine
 
 
 class Layout(Enum):
@@ -113,12 +113,12 @@ class Section:
             yield from line.parts
 
 
-def law_text(law: "BatchLaw") -> str:
+def law_text(law: "Affine") -> str:
     """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
     to = "" if law.largest_batch is None else f", from batch 1 to {law.largest_batch:,}"
     return f"{law.fixed_bytes:,} B + {law.bytes_per_sample:,} B x batch{to}"
 
 
-def formula_lines(law: "BatchLaw | None") -> tuple[Line, ...]:
+def formula_lines(law: "Affine | None") -> tuple[Line, ...]:
     """The figure of a section at every batch; no line where that is not known."""
     return () if law is None else (Line("formula", text=law_text(law)),)

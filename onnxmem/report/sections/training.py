@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from onnxmem.escaping import shortened
+from onnxmem.errors import shortened
 from onnxmem.report.sections.inference import TRAIN
 from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.runtimes.torch.heap import Kind

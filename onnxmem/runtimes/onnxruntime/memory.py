@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.assumed import ORT_CONTEXT
@@ -23,7 +23,7 @@ from onnxmem.runtimes.onnxruntime.session_graph import (
 )
 from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, Level, SessionOptions
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 KERNELS: Final = {"ort-cpu": CPU, "ort-cuda": CUDA}
 VERIFIED: Final = ("1.29", "1.30", "1.31", "1.32")

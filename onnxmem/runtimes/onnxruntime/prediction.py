@@ -12,8 +12,7 @@ from functools import partial
 from typing import ClassVar, Final, Protocol, Self
 
 from onnxmem.allocators.bfc_arena import Arena, ArenaExhaustedError, ArenaOptions
-from onnxmem.errors import OnnxmemError
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Sample, Session

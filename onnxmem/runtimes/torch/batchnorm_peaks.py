@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph
 from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory

@@ -19,7 +19,7 @@ from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.matmul import PRODUCTS
 from onnxmem.runtimes.torch.recurrent_layer import RECURRENT
 from onnxmem.runtimes.torch.tape import Tape
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 _FEW_UNITS = 4
 _PRODUCTS = frozenset({*PRODUCTS, *RECURRENT})

@@ -14,10 +14,10 @@ from math import prod
 from onnxmem.model import Graph
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.heap import Block, Kind
 from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, held, precision_named
+from onnxmem.settings import Recipe
 
 _BATCH_COUNT_BYTES = 8
 """PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
@@ -26,7 +26,7 @@ _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class PersistentState:
     """The blocks of one rank."""
 
     graph: Graph

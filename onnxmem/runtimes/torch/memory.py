@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from onnxmem.findings import Finding
-from onnxmem.recipe import Recipe
+from onnxmem.errors import Finding
 from onnxmem.runtimes.torch.folded import BatchNorms
 from onnxmem.runtimes.torch.heap import Block, Kind, Phase, StepTrace
+from onnxmem.settings import Recipe
 
 
 @dataclass(frozen=True, slots=True)

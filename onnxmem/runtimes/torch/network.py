@@ -4,18 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node
 from onnxmem.model.parameters import Parameters, parameters
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.adapters import with_adapters
 from onnxmem.runtimes.torch.assumptions import dropped_nodes, with_batchnorm, with_dropout
 from onnxmem.runtimes.torch.composites import as_run
 from onnxmem.runtimes.torch.composites.attention import attentions_as_products
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers
 from onnxmem.runtimes.torch.in_place import in_place_activations, inputs_kept_in_vain
-from onnxmem.sums import sum_if_known
-from onnxmem.units import format_bytes, plural
+from onnxmem.settings import Recipe
+from onnxmem.units import format_bytes, plural, sum_if_known
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from onnxmem.model import Graph
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, schedules, units
 from onnxmem.runtimes.torch.heap import Block, Heap, Kind, Phase
-from onnxmem.runtimes.torch.holdings import Holdings
+from onnxmem.runtimes.torch.holdings import PersistentState
 from onnxmem.runtimes.torch.losses import loss_named
 from onnxmem.runtimes.torch.matmul import multiplies_matrices
 from onnxmem.runtimes.torch.memory import CheckpointOption, TrainingMemory
@@ -23,7 +22,8 @@ from onnxmem.runtimes.torch.passes import Passes
 from onnxmem.runtimes.torch.recording import tape_of
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.runtimes.torch.trained_outputs import OutputLosses, loss_outputs
-from onnxmem.sums import sum_known
+from onnxmem.settings import Recipe
+from onnxmem.units import sum_known
 
 
 def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
@@ -59,7 +59,7 @@ class _Step:
     """What every schedule of a step shares."""
 
     network: Network
-    holdings: Holdings
+    holdings: PersistentState
     tape: Tape
     outputs: tuple[str, ...]
     state: tuple[Block, ...]
@@ -72,7 +72,7 @@ class _Step:
     def of(cls, graph: Graph, recipe: Recipe) -> Self:
         """Read a graph as a recipe trains it."""
         network = network_of(graph, recipe)
-        holdings = Holdings(network.graph, network.parameters, recipe)
+        holdings = PersistentState(network.graph, network.parameters, recipe)
         outputs = loss_outputs(network.graph, recipe.outputs)
         tape = tape_of(
             network.graph,
@@ -185,7 +185,7 @@ class _Step:
         _release(heap, _allocate(heap, self.holdings.temporary_blocks()))
 
 
-def _largest_unit_bytes(tape: Tape, holdings: Holdings) -> int:
+def _largest_unit_bytes(tape: Tape, holdings: PersistentState) -> int:
     """Bytes of the parameters that are gathered at once, whole."""
     trained = frozenset(tape.parameters.trained)
     of_units = (

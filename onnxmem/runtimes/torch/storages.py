@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from onnxmem.model import Graph, Node
+from onnxmem.model.records import record
 from onnxmem.ops.spec import Attribute, known_dims
-from onnxmem.records import record
 from onnxmem.runtimes.torch.axes import axes_order
 from onnxmem.runtimes.torch.composites.framework import ATTENTION
 from onnxmem.runtimes.torch.in_place import in_place_activations

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from onnxmem.model import DType, Graph, Node
 from onnxmem.model.parameters import Parameters
+from onnxmem.model.records import record
 from onnxmem.ops.spec import Call, Gradient, Operand, known_dims
-from onnxmem.records import record
 from onnxmem.runtimes.torch.precision import Precision
 from onnxmem.runtimes.torch.recurrent_layer import RECURRENT, Layer, layer_of
 from onnxmem.runtimes.torch.storages import View

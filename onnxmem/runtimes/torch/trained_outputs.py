@@ -12,7 +12,7 @@ from onnxmem.runtimes.torch.losses import Loss
 from onnxmem.runtimes.torch.precision import Precision, held
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.runtimes.torch.tensors import GradientTensor
-from onnxmem.sums import sum_known
+from onnxmem.units import sum_known
 
 
 def loss_outputs(graph: Graph, named: Iterable[str] = ()) -> tuple[str, ...]:

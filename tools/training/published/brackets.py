@@ -21,9 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxmem.analysis.fitting import Basis, Setup, question_of, standing_of
-from onnxmem.recipe import Recipe
-from onnxmem.settings import Settings
+from onnxmem.analysis.fitting import Basis, FitRequest, assess, request_of
+from onnxmem.settings import Recipe, Settings
 
 DATA = Path(__file__).with_name("brackets.csv")
 CARD_BYTES = round(23.70 * 2**30)
@@ -68,8 +67,8 @@ def predicted(path: Path, batch: int) -> Predicted:
     """A step of the benchmark's loop on the benchmark's card."""
     recipe = Recipe().with_fields(torch="1.12", optimizer="nesterov", precision="mixed-fp16")
     settings = Settings(batch=batch, train=True, recipe=recipe, cuda_workspace_bytes=0)
-    setup = Setup(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
-    standing = standing_of((question_of(str(path), settings),), setup)
+    setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
+    standing = assess((request_of(str(path), settings),), setup)
     verdict = standing.verdict(setup.limit_bytes)
     return Predicted(standing.held.total_bytes, verdict.is_met)
 

@@ -1,8 +1,7 @@
 """Settings of a session as Python that opens one."""
 
 from onnxmem.decisions.advise.emitting.settled import Settled, remarks
-from onnxmem.errors import UsageError
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import UsageError, printable, shortened
 from onnxmem.version import __version__
 
 _PROVIDERS = {

@@ -3,7 +3,7 @@
 import json
 
 from onnxmem.decisions.advise.emitting.settled import Settled, recipe_settings
-from onnxmem.escaping import printable
+from onnxmem.errors import printable
 from onnxmem.version import __version__
 
 SCHEMA = "onnxmem.settings"

@@ -9,9 +9,9 @@ from onnxmem.decisions.advise.meeting import followed
 from onnxmem.decisions.advise.proposals import Proposal
 from onnxmem.errors import UsageError
 from onnxmem.model.binding import input_dims
-from onnxmem.recipe import Recipe
 from onnxmem.runtimes import Advice, Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import Recipe
 
 _SESSION_FIELDS = (
     *("level", "enable_mem_pattern", "enable_mem_reuse", "fixed_dims"),

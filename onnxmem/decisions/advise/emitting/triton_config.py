@@ -8,8 +8,7 @@ option that it does not name cannot be set, and the best combination that can be
 from typing import Final
 
 from onnxmem.decisions.advise.emitting.settled import Settled, remarks
-from onnxmem.errors import UsageError
-from onnxmem.escaping import printable, shortened
+from onnxmem.errors import UsageError, printable, shortened
 from onnxmem.runtimes import Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.version import __version__

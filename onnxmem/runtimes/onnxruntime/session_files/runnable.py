@@ -9,8 +9,7 @@ from pathlib import Path
 import onnx
 
 from onnxmem.children import JSON
-from onnxmem.errors import ShapeError
-from onnxmem.findings import listed
+from onnxmem.errors import ShapeError, listed
 from onnxmem.model import ModelFile, prepare
 from onnxmem.model.binding import given_inputs
 from onnxmem.model.filling import is_hollow, stored_tensors, write_filled

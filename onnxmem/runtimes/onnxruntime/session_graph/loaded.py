@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import onnx
 
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import Graph, ModelFile, Node, Request, Tensor, prepare
 from onnxmem.model.binding import bind, given_inputs, input_dims
 from onnxmem.model.given_values import given_values
@@ -22,7 +22,7 @@ from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts
 from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
 from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import rehearsed
-from onnxmem.values import Values
+from onnxmem.settings import Values
 
 PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
 """Shapes at load by the place of their graph (``placing``), then by name."""

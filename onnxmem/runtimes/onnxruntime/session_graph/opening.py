@@ -10,7 +10,7 @@ from typing import Final, cast
 import onnx
 
 from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
-from onnxmem.findings import Finding
+from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.model.shapes.runtime_shapes import with_channel_block

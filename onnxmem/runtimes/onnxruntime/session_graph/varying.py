@@ -9,7 +9,7 @@ that nobody reads.
 from collections.abc import Iterator
 from typing import Final
 
-from onnxmem.findings import Finding, listed
+from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node
 
 _NCHWC: Final = "com.microsoft.nchwc"
