@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 import onnx
 import pytest
 from graphs import model_of
-from pages import data_of
+from pages import data_of, read
 
 import onnxmem
 from onnxmem.analysis import fitting
@@ -323,11 +323,13 @@ def of_page(asked: Asked, capsys: Capture, folder: Path) -> Face:
     page = place.read_text(encoding="utf-8")
     data = data_of(page)
     said = data["texts"]["verdict.budget"]["at"][data["stops"].index(asked.batch)]
-    notes = page.partition('<ul class="findings">')[2].partition("</ul>")[0].split("<li><code>")
+    found = page.partition('<section id="findings"')[2].partition("</section>")[0]
+    notes = found.split("<li><code>")
     codes = frozenset(each.partition("</code>")[0] for each in notes[1:])
-    terms = page.partition('<pre class="verdict-terms">')[2].splitlines()
-    largest = next(line for line in terms if line.startswith("  largest batch"))
-    takes = next(line for line in terms if "takes" in line)
+    rows = page.partition('<section id="fits"')[2].partition("</section>")[0].split("<tr>")
+    terms = [" ".join(read(row).text) for row in rows]
+    largest = next(line for line in terms if line.startswith("largest batch"))
+    takes = next(line for line in terms if line.startswith("takes"))
     return Face(word_in(said), code, exact_in(takes), codes, first_number(largest))
 
 

@@ -20,7 +20,8 @@ from onnxmem.cli import main
 from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache import Step
 from onnxmem.report.contexts import contexts_row, contexts_section
-from onnxmem.report.kv_cache import cache_sections
+from onnxmem.report.lines import section_lines
+from onnxmem.report.sections.cache import cache_sections
 from onnxmem.report.terminal import render
 from onnxmem.settings import Settings
 
@@ -31,7 +32,7 @@ MODELS = Path(__file__).parent.parent / "models"
 def section(text: str, context: int | None, batch: int = 2) -> str:
     analysis = analyze(model_of(text), context=context, batch=batch)
     assert analysis.kv_cache is not None
-    told = "\n\n".join("\n".join(lines) for lines in cache_sections(analysis.kv_cache))
+    told = "\n\n".join("\n".join(section_lines(each)) for each in cache_sections(analysis.kv_cache))
     assert told in render(analysis)
     return told + "\n"
 
@@ -59,7 +60,7 @@ def test_lines_add_up() -> None:
     for text in (growing(), GROUPED, HYBRID, CROSS):
         memory = analyze(model_of(text), context=77).kv_cache
         assert memory is not None
-        for lines in cache_sections(memory):
+        for lines in map(section_lines, cache_sections(memory)):
             sizes = [found for line in lines if (found := re.match(r"(.{24}).* ([\d,]+) B", line))]
             labels = [found[1].strip() for found in sizes]
             numbers = [int(found[2].replace(",", "")) for found in sizes]

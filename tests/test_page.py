@@ -228,7 +228,7 @@ def test_a_partial_model_says_that_figures_are_lower_bounds() -> None:
     page = render_page(analyze(odd, batch=2))
     text = "".join(read(page).text)
     assert "PARTIAL" in text
-    assert "1 tensors of unknown size" in text
+    assert "1 tensor of unknown size" in text
     assert "unknown tensors: y" in text
 
 

@@ -9,8 +9,15 @@ from walked_rows import ATTENTION, SQUARE, TWO_ROWS, rows_of
 
 import onnxmem
 from onnxmem.program.polynomials import polynomial
-from onnxmem.report.peak_rows import rows_section
+from onnxmem.report.lines import section_lines
+from onnxmem.report.sections.peak_rows import peak_rows
 from onnxmem.report.terminal import render
+
+
+def rows_section(analysis: onnxmem.Analysis) -> list[str]:
+    found = peak_rows(analysis)
+    return [] if found is None else section_lines(found)
+
 
 CHAIN = "agraph (float[batch, 3] x) => (float[batch, 3] y) { a = Neg(x) y = Relu(a) }"
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
-from onnxmem.report.lines import made_by, prose
+from onnxmem.report.lines import prose
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
 _WORTH_SAYING = 0.95
 _OWN = "as it is opened now"
 _SESSION = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
+
+
+def made_by(runtime: "RuntimeMemory") -> str:
+    """Who made a session's graph, and for which CPU where that matters."""
+    where = "" if runtime.name == "ort-cuda" else f" on {runtime.cpu}"
+    return f"as {runtime.optimiser} makes it{where}"
 
 
 def first_line(runtime: "RuntimeMemory") -> str | None:

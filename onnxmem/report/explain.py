@@ -17,7 +17,7 @@ from onnxmem.decisions.explain import (
     metrics,
 )
 from onnxmem.errors import printable, shortened
-from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.lines import fact, figure, laid_out, prose
 from onnxmem.report.notes import note_lines, note_rows
 from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text
 from onnxmem.units import format_count, plural
@@ -196,12 +196,12 @@ def _fits(inquest: Inquest) -> Iterator[str]:
     if standing is None:
         yield fact("  takes", f"unknown: {BASES[inquest.basis]}")
         return
-    yield from terms_lines(standing)
+    yield from laid_out(terms_lines(standing))
     if answer is not None:
         capacity_bytes = answer.setup.memory_bytes
         told = verdict_text(answer.verdict, answer.held.total_bytes, capacity_bytes)
         yield figure("  capacity", capacity_bytes, f"{told}, were it free altogether", wraps=True)
-        yield from reach_lines(answer)
+        yield from laid_out(reach_lines(answer))
     yield from note_lines(standing.findings, "  ")
 
 

@@ -10,7 +10,7 @@ from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
-from onnxmem.report.lines import fact, figure, paragraph, prose
+from onnxmem.report.lines import fact, figure, laid_out, paragraph, prose
 from onnxmem.report.notes import note_lines, note_rows
 from onnxmem.report.verdict import (
     fits_row,
@@ -157,7 +157,7 @@ def _at(answer: FitResult) -> str:
 def _verdict_section(answer: FitResult, place: Place) -> list[str]:
     setup = answer.setup
     said = verdict_text(answer.verdict, answer.held.total_bytes, setup.limit_bytes)
-    lines = [fact("FITS", said), *terms_lines(answer.standing)]
+    lines = [fact("FITS", said), *laid_out(terms_lines(answer.standing))]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(place.device), wraps=True))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
@@ -178,7 +178,10 @@ def _memory_remark(device: Device | None) -> str:
 
 def _largest_section(answer: FitResult) -> list[str]:
     name = shortened(answer.setup.dim or "batch")
-    lines = [f"LARGEST {name.upper() if answer.setup.dim is None else name}", *reach_lines(answer)]
+    lines = [
+        f"LARGEST {name.upper() if answer.setup.dim is None else name}",
+        *laid_out(reach_lines(answer)),
+    ]
     reach = answer.reach
     if reach is not None and reach.number is not None and not reach.is_stopped:
         lines += _limits(answer.limiting)

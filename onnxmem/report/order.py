@@ -1,4 +1,4 @@
-"""The order of execution in a text report: what it gains, and whether a better one exists."""
+"""An order of execution as text: what it gains, and whether a better one exists."""
 
 from typing import TYPE_CHECKING
 
@@ -9,16 +9,6 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from onnxmem.model import Graph
     from onnxmem.runtimes.ideal.schedule import Schedule
-
-
-def order_lines(schedule: "Schedule | None", name: str) -> list[str]:
-    """Under the in-place peak: the peak in the file's order; nothing for the file's order."""
-    if schedule is None:
-        return []
-    return [
-        figure("    in file's order", schedule.file_peak_bytes),
-        fact("    order", f"{name}: {standing(schedule)}"),
-    ]
 
 
 def standing(schedule: "Schedule") -> str:

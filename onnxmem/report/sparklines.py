@@ -1,4 +1,4 @@
-"""The shape of a run in a line of text: block characters for the bytes alive over the steps."""
+"""The shape of a run in lines of text: block characters for the bytes alive over the steps."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -28,7 +28,8 @@ def timeline_section(analysis: "Analysis") -> list[str]:
 
 def _step_rows(training: "TrainingMemory") -> list[str]:
     """A row of blocks on one scale, and under each phase its name as far as there is room."""
-    from onnxmem.report.timelines import step_timeline  # noqa: PLC0415 - a run has no step
+    # It imports the training step, which a report of inference does without.
+    from onnxmem.report.timelines import step_timeline  # noqa: PLC0415
 
     timeline = step_timeline(training.replay)
     sums = timeline.sums
@@ -47,5 +48,4 @@ def _step_rows(training: "TrainingMemory") -> list[str]:
 
 
 def _row(label: str, text: str) -> str:
-    """A line of the section."""
     return f"{'  ' + label:<{_LABEL_WIDTH}}{text}".rstrip()

@@ -1,4 +1,4 @@
-"""The verdict on memory in words: the same lines in every report."""
+"""The verdict on memory in words, and the budget: the same lines in every report."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -7,11 +7,12 @@ from onnxmem.analysis.fitting import BASES
 from onnxmem.analysis.fitting.verdicts import Accuracy, Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.errors import shortened
-from onnxmem.report.lines import fact, figure
+from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
     from onnxmem.analysis.fitting import Assessment, FitResult, MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
@@ -45,18 +46,49 @@ def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> s
     return f"{verdict.value}: {margin} {'free' if free_bytes >= 0 else 'over'}"
 
 
-def terms_lines(standing: "Assessment") -> Iterator[str]:
+def budget(analysis: "Analysis") -> Section | None:
+    """What fits; ``None`` where no budget is given."""
+    budget_bytes, answer = analysis.settings.budget_bytes, analysis.fit
+    if budget_bytes is None:
+        return None
+    if answer is None:
+        total = Line("", budget_bytes, "unknown: the figure cannot be had; see FINDINGS")
+        return Section(key="fits", title="FITS", total=total)
+    batch = analysis.settings.batch
+    said = verdict_text(answer.verdict, answer.held.total_bytes, budget_bytes)
+    at = "" if batch is None else f"batch {batch:,} "
+    law = analysis.batch_law if analysis.training is None else analysis.training_law
+    return Section(
+        key="fits",
+        title="FITS",
+        total=Line("", budget_bytes, at + said),
+        lines=(
+            *terms_lines(answer.standing),
+            *reach_lines(answer),
+            *formula_lines(law),
+            *_rule_lines(analysis.rule_max_batch),
+        ),
+    )
+
+
+def _rule_lines(batch: int | None) -> Iterator[Line]:
+    if batch is not None:
+        rule = f"batch {batch:,} = budget / 4 / (tensor elements + parameters)"
+        yield Line("rule of thumb", text=rule)
+
+
+def terms_lines(standing: "Assessment") -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and its doubts."""
     held = standing.held
-    yield figure("  takes", held.total_bytes, BASES[standing.basis], wraps=True)
+    yield Line("takes", held.total_bytes, BASES[standing.basis], wraps=True)
     yield from _assumed("context", held.context, "--cuda-context")
     yield from _assumed("workspace", held.workspace, "--cuda-workspace")
     if held.range_bytes:
         high_bytes = held.total_bytes + held.range_bytes
-        yield figure("    or", high_bytes, "with the BatchNormalization that may be folded")
-    yield fact("  error", error_text(standing.accuracy), wraps=True)
+        yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
+    yield Line("error", text=error_text(standing.accuracy), wraps=True)
     for doubt in standing.doubts:
-        yield fact("  in doubt", f"{doubt.message} ({doubt.settled_by})", wraps=True)
+        yield Line("in doubt", text=f"{doubt.message} ({doubt.settled_by})", wraps=True)
 
 
 def error_text(accuracy: Accuracy) -> str:
@@ -68,39 +100,41 @@ def error_text(accuracy: Accuracy) -> str:
     return (f"+-{accuracy.percent:g} %: " if accuracy.percent else "") + accuracy.source
 
 
-def _assumed(label: str, term: Assumed, flag: str) -> Iterator[str]:
+def _assumed(label: str, term: Assumed, flag: str) -> Iterator[Line]:
     if not term.high_bytes:
         return
     if term.low_bytes == term.high_bytes:
-        yield figure(f"    {label}", term.size_bytes, term.source)
+        yield Line(label, term.size_bytes, term.source, depth=2)
         return
     to = f"{format_bytes(term.low_bytes)} to {format_bytes(term.high_bytes)}"
-    yield figure(f"    {label}", term.size_bytes, f"assumed of {to}; {flag}", wraps=True)
+    yield Line(label, term.size_bytes, f"assumed of {to}; {flag}", depth=2, wraps=True)
 
 
-def reach_lines(answer: "FitResult") -> Iterator[str]:
+def reach_lines(answer: "FitResult") -> Iterator[Line]:
     """How far it goes: the largest number, where tight begins, and what fits again above."""
     reach, name = answer.reach, shortened(answer.setup.dim or "batch")
-    label = f"  largest {name}"
+    label = f"largest {name}"
     if reach is None:
         why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
-        yield fact(label, f"unknown: {why}")
+        yield Line(label, text=f"unknown: {why}")
         return
     if reach.number is None:
-        yield fact(label, f"no limit: it fits up to {LARGEST_BATCH:,}")
+        yield Line(label, text=f"no limit: it fits up to {LARGEST_BATCH:,}")
         return
     doubt = ", in doubt as the figures are" if answer.doubts else ""
-    yield fact(label, f"{reach.number:,}{_tight(reach)}{doubt}")
+    yield Line(label, text=f"{reach.number:,}{_tight(reach)}{doubt}")
     if reach.above:
-        yield fact("  fits again", _stretches(reach), wraps=True)
+        yield Line("fits again", text=_stretches(reach), wraps=True)
     if reach.number:
-        yield figure(f"    at {reach.number:,}", reach.num_bytes, _row_text(answer, reach.number))
+        yield Line(
+            f"at {reach.number:,}", reach.num_bytes, _row_text(answer, reach.number), depth=2
+        )
     over = "the model cannot be worked out there"
     if not reach.is_stopped:
         phase = answer.limiting.phase if answer.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
-    yield figure(f"    at {reach.number + 1:,}", reach.over_bytes, over)
-    yield fact("  found by", found_by(reach))
+    yield Line(f"at {reach.number + 1:,}", reach.over_bytes, over, depth=2)
+    yield Line("found by", text=found_by(reach))
 
 
 def found_by(reach: "MaxBatch") -> str:

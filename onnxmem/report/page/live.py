@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from onnxmem.analysis import Analysis
-from onnxmem.errors import shortened
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.stops import Stop, Stops
+from onnxmem.report.sections import Line
+from onnxmem.report.sections.inference import live_set
+from onnxmem.report.sections.training import live_lines
 
 _MOST = 15
 """Bars of a peak; the others are one."""
@@ -38,20 +40,18 @@ def live_data(analysis: Analysis, stops: Stops) -> Mapping[str, object]:
 
 
 def _run(stop: Stop) -> Bars:
-    live = stop.analysis.activations.live_at_peak
-    return _cut([(shortened(each.label), each.size_bytes) for each in live])
+    live = live_set(stop.analysis)
+    return _cut(() if live is None else live.lines)
 
 
 def _train(stop: Stop) -> Bars:
     training = stop.analysis.training
-    blocks = () if training is None else training.live_at_peak()
-    return _cut(
-        [(f"{shortened(each.label)} ({each.category.value})", each.size_bytes) for each in blocks]
-    )
+    return _cut(() if training is None else tuple(live_lines(training)))
 
 
-def _cut(bars: Sequence[tuple[str, int]]) -> Bars:
+def _cut(lines: Sequence[Line]) -> Bars:
     """The largest, and the others as one."""
+    bars = [(line.label, line.number or 0) for line in lines]
     rest = sum(size for _, size in bars[_MOST:])
     more = len(bars) - _MOST
     return [*bars[:_MOST], (f"{more:,} more", rest)] if more > 0 else bars

@@ -7,7 +7,8 @@ from typing import Final
 
 from onnxmem.analysis import Analysis
 from onnxmem.report.page.envelope import peak_laws
-from onnxmem.report.page.headline import coverage_section, fits_section, head_section, title_of
+from onnxmem.report.page.figures import ELEMENTS
+from onnxmem.report.page.headline import fits_section, head_section, title_of
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.live import live_data, live_sections
 from onnxmem.report.page.moving import moving_of
@@ -15,28 +16,26 @@ from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import VERDICT, Stops, evaluated, moves
 from onnxmem.report.page.strips import arena_section
-from onnxmem.report.page.terms import (
-    cache_section,
-    compute_section,
-    measured_section,
-    rules_section,
-    run_section,
-    runtime_sections,
-    training_section,
-)
+from onnxmem.report.page.tables import section_html
 from onnxmem.report.page.timeline import timeline_data, timeline_section
+from onnxmem.report.sections import Section
+from onnxmem.report.sections import sections as sections_of
 
 _SHOWN: Final = re.compile(r'data-(?:figure|ratio|to)="([^"]+)"')
 _TEXTS: Final = re.compile(r'data-text="([^"]+)"')
-_RULES: Final = ("elements.activations", "elements.inputs", "weights.parameters")
-"""What a script works the rules out from that round up the elements of a sample."""
 _TEXT_OF: Final[Mapping[str, str]] = {
-    "activations.": "activations.in_place_peak_bytes",
-    "training.": "training.peak_bytes",
+    "activations.peak_at": "activations.in_place_peak_bytes",
+    "training.peak_phase": "training.peak_bytes",
+    "training.peak_node": "training.peak_bytes",
     VERDICT: "total_bytes",
 }
 """A text says where a peak is: between two stops at which it is the same it holds as long as the
-peak is one line."""
+peak is one line. Of other words nothing is known between stops."""
+_DRAWN: Final = frozenset({"live", "fits"})
+"""Sections that have a form of their own on the page."""
+_AT_ONE_BATCH: Final = frozenset({"checkpoints", "measured"})
+"""Sections that do not move with the batch."""
+_AFTER_CHARTS: Final = frozenset({"rules", "compute", "findings", "coverage"})
 
 
 def render_page(analysis: Analysis) -> str:
@@ -46,21 +45,18 @@ def render_page(analysis: Analysis) -> str:
     moving = moving_of(course, stops)
     known = peak_laws(course, moving, stops.asked.batch)
     stops = replace(stops, proven={k: laws for k, laws in known.items() if stops.agrees(k, laws)})
+    told = sections_of(analysis)
+    tables = {each.key: section_html(each, _at(analysis, each)) for each in told}
+    first = [key for key in tables if key not in _DRAWN | _AFTER_CHARTS]
     sections = [
-        head_section(analysis, stops),
+        head_section(analysis, stops, told),
         fits_section(analysis, stops),
         timeline_section(course, stops),
         live_sections(analysis, stops),
-        run_section(analysis, stops),
-        training_section(analysis, stops),
-        cache_section(analysis, stops),
-        *runtime_sections(analysis, stops),
-        measured_section(analysis),
+        *(tables[key] for key in first),
         arena_section(analysis),
         layers_section(analysis, stops),
-        rules_section(analysis, stops),
-        compute_section(analysis, stops),
-        coverage_section(analysis),
+        *(tables[key] for key in tables if key in _AFTER_CHARTS),
     ]
     data = {
         "batch": stops.asked.batch if stops.can_move else None,
@@ -74,10 +70,16 @@ def render_page(analysis: Analysis) -> str:
     return document(title_of(analysis), filter(None, sections), data, has_plot=True)
 
 
+def _at(analysis: Analysis, section: Section) -> str:
+    """At which batch the figures stand that do not move."""
+    batch = analysis.settings.batch
+    return "" if batch is None or section.key not in _AT_ONE_BATCH else f"at batch {batch:,}"
+
+
 def _keys(sections: Sequence[str]) -> Sequence[str]:
     """The figures that the page shows, and those that they are worked out from."""
     shown = (key for each in sections for key in _SHOWN.findall(each))
-    return tuple(dict.fromkeys((*shown, *_RULES, "activations.in_place_peak_bytes")))
+    return tuple(dict.fromkeys((*shown, *ELEMENTS, "activations.in_place_peak_bytes")))
 
 
 def _texts(stops: Stops, sections: Sequence[str]) -> Mapping[str, object]:
@@ -86,7 +88,7 @@ def _texts(stops: Stops, sections: Sequence[str]) -> Mapping[str, object]:
         key: {
             "at": stops.texts(key),
             "told": stops.told(key),
-            "of": next(peak for start, peak in _TEXT_OF.items() if key.startswith(start)),
+            "of": next((peak for start, peak in _TEXT_OF.items() if key.startswith(start)), ""),
         }
         for key in found
     }

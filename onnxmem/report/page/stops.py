@@ -71,9 +71,8 @@ class Stops:
         return self.is_free and self.last > 1
 
     def values(self, key: str) -> list[int | None]:
-        """A figure at each stop; a kind of bytes that nothing has there is 0."""
-        missing = 0 if parent_of(key) else None
-        return [stop.figures.numbers.get(key, missing) for stop in self.all]
+        """A figure at each stop."""
+        return [stop.figures.numbers.get(key) for stop in self.all]
 
     def texts(self, key: str) -> list[str]:
         """A text at each stop."""
@@ -124,10 +123,6 @@ class Stops:
             return ()
         batches, values, _ = zip(*inside, strict=True)
         return laws(batches, values)
-
-    def keys(self) -> tuple[str, ...]:
-        """The keys of all numbers."""
-        return tuple(dict.fromkeys(key for stop in self.all for key in stop.figures.numbers))
 
 
 def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:

@@ -1,4 +1,4 @@
-"""The rows of the in-place peak in a text report, and where each of them leads."""
+"""The rows of the in-place peak, and where each of them leads."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -8,49 +8,42 @@ import numpy as np
 
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.errors import shortened
-from onnxmem.report.lines import fact, prose
+from onnxmem.report.sections.section import Line, Section
 
 if TYPE_CHECKING:
     from onnxmem.analysis import Analysis
     from onnxmem.program.polynomials import Polynomial
 
-_TITLE = "PEAK ROWS  "
-_LONGEST_LABEL = 22
-"""Characters that stand before a row on its own line."""
+_KEY = "peak-rows"
+_TITLE = "PEAK ROWS"
 _SHOWN = 8
 """Rows that are listed; the JSON has all."""
 _LONGEST = 10_000
 """Where a dim goes further than this, where each row leads is not worked out."""
 
 
-def rows_section(analysis: "Analysis") -> list[str]:
+def peak_rows(analysis: "Analysis") -> Section | None:
     """The rows, unless one line in the batch is all, which the formula says.
 
-    Why there are none is a line where a reader may look for them: where dims besides the batch are
+    Why there are none is said where a reader may look for them: where dims besides the batch are
     free or bound.
     """
     terms = analysis.symbolic
     if isinstance(terms, NoRows):
         has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
-        return prose(f"{_TITLE}none: ", shortened(terms.reason)) if has_dims else []
+        reason = f"none: {shortened(terms.reason)}"
+        return Section(key=_KEY, title=_TITLE, summary=reason) if has_dims else None
     rows = terms.peaks.in_place_peak_rows
     if not rows or len(rows) == len(terms.symbols) == 1:
-        return []
+        return None
     labels = _labels(terms)
     ordered = sorted(labels, key=lambda at: labels[at])
     lines = [
-        line for at in ordered[:_SHOWN] for line in _lines(labels[at][1], _text(terms, rows[at]))
+        Line(labels[at][1], text=_text(terms, rows[at]), wraps=True) for at in ordered[:_SHOWN]
     ]
     if len(ordered) > _SHOWN:
-        lines.append(fact("", f"{len(ordered) - _SHOWN:,} more: --json"))
-    return [*prose(_TITLE, _head(terms)), *lines]
-
-
-def _lines(label: str, text: str) -> list[str]:
-    """A row behind its label, or below one that is too long to stand before it."""
-    if len(label) <= _LONGEST_LABEL:
-        return [fact(f"  {label}", text, wraps=True)]
-    return [*prose("  ", label), fact("", text, wraps=True)]
+        lines.append(Line("", text=f"{len(ordered) - _SHOWN:,} more: --json"))
+    return Section(key=_KEY, title=_TITLE, summary=_head(terms), lines=tuple(lines))
 
 
 def _head(terms: SymbolicTerms) -> str:

@@ -1,0 +1,137 @@
+"""The key-value cache: what it takes, and a decode step and a prefill with it."""
+
+from collections.abc import Iterator
+
+from onnxmem.analysis.cache_json import shared_by
+from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
+from onnxmem.errors import shortened
+from onnxmem.kv_cache import Course, KvCache, Part, Step
+from onnxmem.report.sections.section import Line, Note, Section
+from onnxmem.units import plural
+
+_COURSES = {
+    Course.FIXED: "windows or static buffers",
+    Course.ENCODER: "the encoder's tokens",
+    Course.CONSTANT: "states",
+}
+
+
+def cache_sections(memory: CacheMemory) -> Iterator[Section]:
+    """The cache, and each of its steps."""
+    yield _cache_section(memory)
+    yield from map(_step_section, memory.steps)
+
+
+def _cache_section(memory: CacheMemory) -> Section:
+    """Bytes at the context as a sum of kinds, bytes of a token, and what the cache is."""
+    cache = memory.cache
+    lines = [
+        *_kinds(memory),
+        Line(
+            "a token",
+            memory.bytes_per_token,
+            "of one sequence, in all layers",
+            key="kv_cache.bytes_per_token",
+        ),
+    ]
+    if memory.constant_bytes_per_sequence != 0:
+        remark = f"whatever the context: {', '.join(_constant(cache))}"
+        key = "kv_cache.constant_bytes_per_sequence"
+        size_bytes = memory.constant_bytes_per_sequence
+        lines.append(Line("a sequence", size_bytes, remark, key=key, wraps=True))
+    lines.append(Line("layers", text=", ".join(_described(cache)), wraps=True))
+    found_by = ", ".join(sorted({part.found_by for part in cache.parts}))
+    lines.append(Line("found by", text=found_by))
+    if memory.context is None:
+        lines.append(Line("at a length", text="--context N"))
+    remarks = (*cache.assumptions, *memory.remarks)
+    return Section(
+        key="cache",
+        title="KV CACHE",
+        total=_total(memory),
+        lines=tuple(lines),
+        notes=(*_bound(memory), *(Note("note", shortened(each, 2000)) for each in remarks)),
+    )
+
+
+def _total(memory: CacheMemory) -> Line | None:
+    """All of it at the context; ``None`` where none is given."""
+    if memory.context is None:
+        return None
+    at = f"{plural(memory.batch, 'sequence')} of {plural(memory.context, 'token')}"
+    key = "kv_cache.bytes"
+    return Line("", memory.bytes_at(memory.context), at, key=key, words_key="kv_cache.sequences")
+
+
+def _kinds(memory: CacheMemory) -> Iterator[Line]:
+    """What it is made up of: keys, values and so on."""
+    if memory.context is None:
+        return
+    for kind, size_bytes in memory.bytes_by_kind(memory.context).items():
+        yield Line(kind.value, size_bytes, key=f"kv_cache.bytes_by_kind.{kind.value}")
+
+
+def _constant(cache: KvCache) -> Iterator[str]:
+    for course, text in _COURSES.items():
+        if any(part.course is course for part in cache.parts):
+            yield text
+
+
+def _described(cache: KvCache) -> Iterator[str]:
+    """How many, and what a token of one holds; groups of unlike layers one after another."""
+    yield f"{cache.num_layers:,}"
+    groups: dict[str, None] = {}
+    for part in cache.parts:
+        groups.setdefault(_group(part))
+    yield from groups
+    layout = shared_by(part.layout for part in cache.parts)
+    if layout is not None:
+        yield layout
+    query_heads = shared_by(part.query_heads for part in cache.parts)
+    if query_heads is not None:
+        yield f"{plural(query_heads, 'query head')}"
+
+
+def _group(part: Part) -> str:
+    heads, size = part.kv_heads, part.head_size
+    if heads is None or size is None:
+        dims = " x ".join(shortened(str(dim)) for dim in part.dims)
+        return f"{part.holds.value} {dims} {part.dtype.value}"
+    return f"{part.holds.value} {plural(heads, 'head')} x {size:,} {part.dtype.value}"
+
+
+def _bound(memory: CacheMemory) -> Iterator[Note]:
+    """What the file calls the tokens, and their numbers in each step."""
+    for step in memory.steps if memory.context is not None else ():
+        name = step.step.value
+        dims = tuple(f"{shortened(name)} = {number:,}" for name, number in step.dims.items())
+        yield Note(f"binds, {name}", parts=dims or ("nothing",), words_key=f"kv_cache.{name}.dims")
+
+
+def _step_section(memory: StepMemory) -> Section:
+    """One step as a sum."""
+    key = f"kv_cache.{memory.step.value}"
+    new, past = plural(memory.sequence, "token"), f"{memory.past:,}" if memory.past else "none"
+    at = f"{new} after {past}" if memory.is_whole else f"{new} after {past}; a lower bound"
+    lines = [
+        Line("weights", memory.weight_bytes, key=f"{key}.weight_bytes"),
+        Line("cache handed in", memory.cache_bytes, key=f"{key}.cache_bytes"),
+        Line("other inputs", memory.other_inputs_bytes, key=f"{key}.other_inputs_bytes"),
+        Line(
+            "in-place peak",
+            memory.peak_bytes,
+            "with the present key-value cache",
+            key=f"{key}.in_place_peak_bytes",
+        ),
+    ]
+    # Past and present cannot be one buffer everywhere; that is not unknown.
+    if memory.one_buffer_total_bytes is not None:
+        remark = "total, past and present in one buffer"
+        size_bytes = memory.one_buffer_total_bytes
+        lines.append(Line("or, sharing", size_bytes, remark, key=f"{key}.one_buffer_total_bytes"))
+    return Section(
+        key=f"cache-{memory.step.value}",
+        title="DECODE STEP" if memory.step is Step.DECODE else "PREFILL",
+        total=Line("", memory.total_bytes, at, key=f"{key}.total_bytes"),
+        lines=tuple(lines),
+    )

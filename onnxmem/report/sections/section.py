@@ -1,0 +1,124 @@
+"""The parts of a report before it is laid out: lines, notes and sections.
+
+Names from a model are made printable and shortened before they stand in one; a page escapes them
+for HTML.
+"""
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from onnxmem.program import Affine
+
+
+class Layout(Enum):
+    """How the numbers of a section are to be read."""
+
+    LINES = "lines"
+    """Each by itself, or as terms of the total."""
+    BARS = "bars"
+    """As shares of the total."""
+    MULTIPLES = "multiples"
+    """As multiples of the reference."""
+    COMPARED = "compared"
+    """As measurements, each beside what was predicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A label, and a number or words."""
+
+    label: str
+    number: int | None = None
+    """Bytes, or as ``unit`` says; ``None``: unknown."""
+    remark: str = ""
+    _: KW_ONLY
+    text: str | None = None
+    """What a line says that has no number."""
+    unit: Literal["bytes", "count"] = "bytes"
+    key: str = ""
+    """Path of the number in the JSON report, by which a page finds it at another batch; a number
+    that JSON leaves to be added up has a path of its own."""
+    words_key: str = ""
+    """Name of the text, or of the remark, where the words change with the batch."""
+    predicted: int | None = None
+    """Of a number that was measured."""
+    parts: tuple["Line", ...] = ()
+    """Numbers that are written one after another, each with its label."""
+    depth: int = 1
+    """Levels that the label is indented."""
+    wraps: bool = False
+    """Whether long words are broken into lines of text; else a long line stays one line."""
+    is_total: bool = False
+    """Whether it is the answer among its lines."""
+    drops_zero: bool = False
+    """Whether the line is left out where there is nothing of it."""
+
+    @property
+    def words(self) -> str:
+        """The text, or else the remark."""
+        return self.remark if self.text is None else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A paragraph behind a label."""
+
+    label: str
+    text: str = ""
+    parts: tuple[str, ...] = ()
+    """What is listed with commas between; none of them is broken."""
+    words_key: str = ""
+    """Name of the words, where they change with the batch."""
+
+    @property
+    def words(self) -> str:
+        """The text, or else the list."""
+        return self.text or ", ".join(self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a report on one topic."""
+
+    key: str
+    title: str
+    remark: str = ""
+    """What holds of all lines."""
+    summary: str = ""
+    """A sentence that is said beside the title."""
+    total: Line | None = None
+    """The number of the title itself."""
+    lines: tuple[Line, ...] = ()
+    notes: tuple[Note, ...] = ()
+    layout: Layout = Layout.LINES
+    reference: Line | None = None
+    """What the lines are multiples of."""
+
+    @property
+    def headline(self) -> Line | None:
+        """The total behind the title."""
+        if self.total is None:
+            return None
+        return replace(self.total, label=self.title, depth=0, is_total=True)
+
+    def all_lines(self) -> Iterator[Line]:
+        """The total, the lines and the parts of lines."""
+        if self.total is not None:
+            yield self.total
+        for line in self.lines:
+            yield line
+            yield from line.parts
+
+
+def law_text(law: "Affine") -> str:
+    """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
+    to = "" if law.last is None else f", from batch 1 to {law.last:,}"
+    return f"{law.fixed_bytes:,} B + {law.slope_bytes:,} B x batch{to}"
+
+
+def formula_lines(law: "Affine | None") -> tuple[Line, ...]:
+    """The figure of a section at every batch; no line where that is not known."""
+    return () if law is None else (Line("formula", text=law_text(law)),)

@@ -1,0 +1,173 @@
+"""A training step: its terms as a sum, PyTorch's allocator on a GPU, and checkpointing."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from onnxmem.errors import shortened
+from onnxmem.program import Category
+from onnxmem.report.sections.inference import TRAIN
+from onnxmem.report.sections.section import Line, Section, formula_lines
+from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.analysis import Analysis
+    from onnxmem.runtimes.torch import TorchMemory, TrainingMemory
+
+_REMARKS: Mapping[Category, str] = MappingProxyType(
+    {
+        Category.WEIGHT: "trained",
+        Category.BUFFER: "not trained",
+        Category.STATE: "of the optimizer",
+        Category.INPUT: "",
+        Category.ACTIVATION: "saved for backward, outputs, loss",
+        Category.GRADIENT: "of weights, allocated so far",
+        Category.ACTIVATION_GRADIENT: "",
+        Category.TEMPORARY: "of one operator, or of the optimizer's step",
+    }
+)
+"""What each kind of block is, beside its name."""
+
+
+def training_sections(analysis: "Analysis") -> Iterator[Section]:
+    """The step, what PyTorch's allocator makes of it on a GPU, and ways of checkpointing."""
+    if analysis.training is None:
+        return
+    yield _step(analysis, analysis.training)
+    if analysis.torch is not None:
+        yield _cuda(analysis.torch)
+    if analysis.training.checkpoints:
+        yield _checkpoints(analysis.training)
+
+
+def live_lines(training: "TrainingMemory") -> Iterator[Line]:
+    """The tensors that are alive at the step's peak, the largest first."""
+    for block in training.live_at_peak():
+        yield Line(f"{shortened(block.label)} ({block.category.value})", block.size_bytes)
+
+
+def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
+    """The peak of a step as the sum of what is live then."""
+    total = Line(
+        TRAIN,
+        training.peak_bytes,
+        f"peak of one step, in its {training.peak_phase.value} phase",
+        key="training.peak_bytes",
+        words_key="training.peak_phase",
+    )
+    saved = Line(
+        "saved for backward",
+        training.saved_activation_bytes,
+        "activations, from forward to backward",
+        key="training.saved_activation_bytes",
+    )
+    return Section(
+        key="train",
+        title=TRAIN,
+        total=total,
+        lines=(
+            *_upper_bound(analysis),
+            *_kinds(training),
+            *_node(training),
+            Line("by phase", text="", parts=_phases(training)),
+            saved,
+            *formula_lines(analysis.training_law),
+        ),
+    )
+
+
+def _upper_bound(analysis: "Analysis") -> Iterator[Line]:
+    if analysis.training_range is not None:
+        high_bytes = analysis.training_range.high_bytes
+        remark = "if BatchNormalization was folded: see FINDINGS"
+        yield Line("or up to", high_bytes, remark, key="training.batchnorm.high_bytes")
+
+
+def _kinds(training: "TrainingMemory") -> Iterator[Line]:
+    sizes = training.live_by_category()
+    for kind, remark in _REMARKS.items():
+        key = f"training.live_by_kind.{kind.value}"
+        yield Line(kind.value, sizes.get(kind, 0), remark, key=key, drops_zero=True)
+
+
+def _node(training: "TrainingMemory") -> Iterator[Line]:
+    if training.peak_node is not None:
+        yield Line("at", text=shortened(training.peak_node), words_key="training.peak_node")
+
+
+def _phases(training: "TrainingMemory") -> tuple[Line, ...]:
+    """The peak of each phase."""
+    return (
+        Line(
+            "forward",
+            training.forward_peak_bytes,
+            "up to the loss",
+            key="training.forward_peak_bytes",
+            depth=2,
+        ),
+        Line(
+            "backward",
+            training.backward_peak_bytes,
+            "from the loss to the last gradient",
+            key="training.backward_peak_bytes",
+            depth=2,
+        ),
+        Line(
+            "optimizer",
+            training.optimizer_peak_bytes,
+            "while the optimizer steps",
+            key="training.optimizer_peak_bytes",
+            depth=2,
+        ),
+    )
+
+
+def _cuda(memory: "TorchMemory") -> Section:
+    """What PyTorch's allocator makes of it on a GPU, and what lies beside."""
+    key = "training.cuda"
+    cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are in it"
+    return Section(
+        key="cuda",
+        title="ON CUDA",
+        total=Line(
+            "", memory.total_bytes, "reserved, and the CUDA context", key=f"{key}.total_bytes"
+        ),
+        lines=(
+            Line(
+                "reserved",
+                memory.reserved_peak_bytes,
+                "max_memory_reserved, in two steps",
+                key=f"{key}.reserved_bytes",
+            ),
+            Line(
+                "allocated",
+                memory.allocated_peak_bytes,
+                "max_memory_allocated",
+                key=f"{key}.allocated_bytes",
+            ),
+            Line(
+                "context",
+                memory.context_bytes,
+                "assumed; --cuda-context",
+                key=f"{key}.context_bytes",
+            ),
+            Line("", text=f"not measured on a GPU yet; {cublas}", words_key=f"{key}.cublas"),
+        ),
+    )
+
+
+def _checkpoints(training: "TrainingMemory") -> Section:
+    """The ways of checkpointing that nothing beats both in bytes and in FLOPs."""
+    return Section(
+        key="checkpoints",
+        title="CHECKPOINTS",
+        remark="each beats the one above in bytes, for more FLOPs",
+        lines=tuple(
+            Line(
+                "peak",
+                option.peak_bytes,
+                f"+ {option.extra_flops / 1e9:,.3g} GFLOPs a step, {option.schedule}",
+            )
+            for option in training.checkpoints
+        ),
+    )
