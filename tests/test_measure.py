@@ -16,12 +16,13 @@ from models_on_disk import CONVNET, write_model
 from onnxmem.children import JSON, ChildFault, ChildLimits
 from onnxmem.errors import UsageError
 from onnxmem.findings import Finding
-from onnxmem.measure import measuring, model_on_disk, settings
+from onnxmem.measure import measuring, settings
 from onnxmem.measure.inputs_file import InputsFileError
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request
+from onnxmem.runtimes.onnxruntime.session_files import model_on_disk
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 SAID: dict[str, dict[str, JSON]] = {
