@@ -22,6 +22,13 @@ OWN_PROCESSES = ("children", "cli", "measure")
 """Packages whose code runs in a process of onnxmem's own, or starts one."""
 
 
+def test_the_root_holds_what_every_package_reads_and_the_public_names() -> None:
+    modules = {path.stem for path in PACKAGE.glob("*.py")}
+    assert modules == {
+        *("__init__", "__main__", "api", "errors", "late", "settings", "units", "version"),
+    }
+
+
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Imports for type checking count: a reader follows them too."""
     found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
