@@ -14,12 +14,7 @@ from graphs import model_of
 from models_on_disk import CONVNET, write_model
 
 from onnxmem.children import JSON, ChildFault, ChildLimits
-<<<<<<< HEAD
 from onnxmem.errors import Finding, UsageError
-=======
-from onnxmem.errors import UsageError
-from onnxmem.findings import Finding
->>>>>>> wt-ort
 from onnxmem.measure import measuring, settings
 from onnxmem.measure.inputs_file import InputsFileError
 from onnxmem.measure.measurement import MeasuredNode, Measurement
