@@ -12,7 +12,15 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 
 from onnxmem import analyze
-from onnxmem.analysis.fitting import ACCURACIES, Basis, Deployment, FitRequest, MaxBatch, request_of
+from onnxmem.analysis.fitting import (
+    ACCURACIES,
+    AnyBasis,
+    Basis,
+    Deployment,
+    FitRequest,
+    MaxBatch,
+    request_of,
+)
 from onnxmem.analysis.fitting.holding import footprint_of
 from onnxmem.analysis.fitting.searching import crossing
 from onnxmem.analysis.request import AnalysisRequest
@@ -86,7 +94,7 @@ def asked(text: str, **settings: object) -> AnalysisRequest:
     return request_of(model_of(text), Settings(asks_onnxruntime=False, **settings))  # type: ignore[arg-type]
 
 
-def evaluated(question: AnalysisRequest, step: Step, basis: Basis) -> Callable[[int, int], int]:
+def evaluated(question: AnalysisRequest, step: Step, basis: AnyBasis) -> Callable[[int, int], int]:
     """Bytes at a context and a batch, in full and from nothing."""
 
     def num_bytes(context: int, batch: int) -> int:

@@ -5,7 +5,7 @@ the batch, the peak as polynomials, rules of thumb, arithmetic, PyTorch's alloca
 cache) is computed when it is first read.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
@@ -28,9 +28,10 @@ from onnxmem.analysis.scaling.limits import BatchScaling
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
-from onnxmem.errors import Finding, printable
+from onnxmem.errors import Finding, OnnxmemError, printable
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.program import Affine
+from onnxmem.runtimes.base import RuntimeReplay
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -56,8 +57,9 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
     _ = results.training, results.schedule
     measured = _measured(request)
     predicted = _predicted(request, measured)
+    replays = tuple(_replayed(request))
     fit, without_figure = _verdict(request)
-    findings = request.findings(results, _of_runs(predicted, measured))
+    findings = request.findings(results, _of_runs((*predicted, *replays), measured))
     return Analysis(
         path=request.model.path,
         settings=replace(request.settings, batch=binding.batch, dims=binding.dims),
@@ -65,6 +67,7 @@ def analysis_of(request: AnalysisRequest) -> "Analysis":
         results=results,
         measured=measured,
         runtimes=tuple(each for each in predicted if not isinstance(each, Finding)),
+        replays=tuple(each for each in replays if not isinstance(each, Finding)),
         findings=(*findings, *without_figure),
         fit=fit,
     )
@@ -89,6 +92,8 @@ class Analysis:
     runtimes: tuple["RuntimeMemory", ...]
     """What each runtime requested takes, in the order requested."""
     findings: tuple[Finding, ...]
+    replays: tuple[RuntimeReplay, ...] = ()
+    """What runtimes take that were given as objects."""
     fit: "FitResult | None" = None
     """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
 
@@ -341,6 +346,7 @@ class Analysis:
             "kv_cache": rows.kv_cache_row(self.kv_cache),
             "verdict": rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
             "devices": None,
+            **rows.replay_rows(self.replays),
         }
 
     def _repr_html_(self) -> str | None:
@@ -365,12 +371,23 @@ def _predicted(
     return runtimes.runtime_memories(request.source, request.results.bound, request.settings, fed)
 
 
+def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
+    """What runtimes take that were given as objects; one that fails costs no other figure."""
+    for name in request.own_runtimes:
+        try:
+            run = request.own_run(name)
+        except OnnxmemError as fault:
+            yield Finding("runtime_failed", f"{name} cannot be worked out: {fault}")
+        else:
+            yield RuntimeReplay(run, run.replay())
+
+
 def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":
     """The verdict on the budget, or why its figure cannot be had."""
     asked = request.settings
     if asked.budget_bytes is None:
         return None, ()
-    runtime = next(iter(asked.runtimes), None)
+    runtime = request.runtime_name
     setup = fitting.FitRequest(
         memory_bytes=asked.budget_bytes,
         basis=fitting.basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
@@ -383,7 +400,8 @@ def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding
 
 
 def _of_runs(
-    predicted: "Iterable[RuntimeMemory | Finding]", measured: "Measurement | Finding | None"
+    predicted: "Iterable[RuntimeMemory | RuntimeReplay | Finding]",
+    measured: "Measurement | Finding | None",
 ) -> tuple[Finding, ...]:
     """Why something requested came to nothing, and what is worth saying of the run."""
     refused = tuple(each for each in predicted if isinstance(each, Finding))

@@ -1,6 +1,6 @@
 """``analyze``: a model and a question in, an analysis out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from onnxmem import kv_cache
@@ -9,6 +9,7 @@ from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
+from onnxmem.runtimes.base import Runtime
 from onnxmem.settings import GivenValue, Recipe, Settings, read_values
 
 __all__ = ["analyze"]
@@ -42,7 +43,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     budget_bytes: int | None = None,
     basis: str | None = None,
     accepted: Iterable[str] = (),
-    runtimes: tuple[str, ...] = (),
+    runtimes: "Sequence[str | Runtime]" = (),
     graph: str | None = None,
     order: str = "file",
     measure: str | None = None,
@@ -62,7 +63,8 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it,
     of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
     warnings that leave the verdict in no doubt.
-    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, ``graph`` for figures of the graph
+    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, or a runtime of your own (an
+    object as ``onnxmem.runtimes.base.Runtime`` describes it), ``graph`` for figures of the graph
     that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
     another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value that the
     model has no name for is an error, unless it is ``one_of_several`` that are asked the same.
@@ -79,7 +81,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         budget_bytes=budget_bytes,
         basis=basis,
         accepted=tuple(accepted),
-        runtimes=runtimes,
+        runtimes=tuple(each for each in runtimes if isinstance(each, str)),
         graph=graph,
         order=order,
         measure=measure,
@@ -96,7 +98,9 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
-    return analysis_of(_at(request_for(model, settings, file, remarks), context))
+    request = _at(request_for(model, settings, file, remarks), context)
+    own = {each.name: each for each in runtimes if not isinstance(each, str)}
+    return analysis_of(replace(request, own_runtimes=own) if own else request)
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:

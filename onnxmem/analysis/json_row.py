@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program import Affine
     from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
@@ -112,6 +113,33 @@ def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
     from onnxmem.analysis.cache_json import cache_row  # noqa: PLC0415 - most models have none
 
     return cache_row(memory)
+
+
+def replay_rows(replays: "Sequence[RuntimeReplay]") -> Row:
+    """What runtimes take that were given as objects; no key where there are none."""
+    if not replays:
+        return {}
+    return {"replays": [_replay_row(each) for each in replays]}
+
+
+def _replay_row(each: "RuntimeReplay") -> Row:
+    peak, reserved = each.replay.peak, each.replay.reserved
+    return {
+        "name": printable(each.name),
+        "peak_bytes": peak.size_bytes,
+        "peak_node": printable(peak.node) or None,
+        "reserved_bytes": None if reserved is None else reserved.peak_bytes,
+        "outside_bytes": each.run.overheads.outside_bytes,
+        "total_bytes": each.total_bytes,
+        "live_at_peak": [
+            {
+                "tensor": printable(live.label),
+                "kind": live.category.value,
+                "bytes": live.size_bytes,
+            }
+            for live in each.replay.live_set(peak)[:_MOST_LIVE]
+        ],
+    }
 
 
 def settings_row(settings: "Settings") -> Row:

@@ -1,7 +1,7 @@
 """What is requested of one model, prepared once: the settings, at any batch and dims."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,9 +17,11 @@ from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed, torch
 from onnxmem.runtimes.assumed import Assumed
+from onnxmem.runtimes.base import RuntimeRun
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache import KvCache, Step
+    from onnxmem.runtimes.base import Runtime
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
 
@@ -39,6 +41,8 @@ class AnalysisRequest:
     """Tokens that the cache holds after a step, where that is asked for."""
     is_emptied: bool = False
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
+    own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
+    """Runtimes that were given as objects, by name."""
 
     def at_context(self, context: int, step: "Step") -> "AnalysisRequest":
         """A step that ends at a context, of a question that is asked of none yet.
@@ -129,6 +133,32 @@ class AnalysisRequest:
             return None
         step, settings = training.replay, self.torch_settings(terms)
         return torch.torch_memory(step.program, step.sizes, settings, capacity_bytes=capacity_bytes)
+
+    @property
+    def runtime_name(self) -> str | None:
+        """The runtime whose process a verdict compares; ``None``: none is requested."""
+        return next(iter((*self.settings.runtimes, *self.own_runtimes)), None)
+
+    def torch_run(self) -> "RuntimeRun | None":
+        """The training step as PyTorch runs it; ``None``: figures of it leave something out."""
+        results = self.results
+        step = results.training
+        if step is None or not results.is_whole or step.checkpoints or step.batchnorms.unknown:
+            return None
+        runtime = torch.TorchRuntime(
+            self.settings.recipe,
+            self.torch_settings(results),
+            self.torch_context,
+            self.workspace(results),
+        )
+        return RuntimeRun(runtime, runtime.program_of(step), runtime.overheads(results.graph))
+
+    def own_run(self, name: str) -> "RuntimeRun":
+        """A runtime that was given as an object, on the graph.
+
+        :raises OnnxmemError: it cannot run the graph.
+        """
+        return RuntimeRun.of(self.own_runtimes[name], self.results.graph)
 
     def guessed_dims(self) -> tuple[str, ...]:
         """Of the file itself: a graph that is optimised for its dims has numbers in their place."""

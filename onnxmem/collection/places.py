@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis import fitting
-from onnxmem.analysis.fitting import Basis, basis_for
+from onnxmem.analysis.fitting import AnyBasis, basis_for
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.devices import Catalogue, Device
 from onnxmem.errors import OnnxmemError, shortened
@@ -32,7 +32,7 @@ class Place:
     cpu: str | None = None
     """The device's CPU; ``None``: the one that is asked about."""
 
-    def basis(self, settings: Settings) -> Basis:
+    def basis(self, settings: Settings) -> AnyBasis:
         """The figure that is compared with it: the one of ``onnxmem fit``."""
         runtime = next(iter(settings.runtimes), None)
         return basis_for(self.kind, train=settings.train, runtime=runtime, basis=settings.basis)
@@ -43,7 +43,7 @@ class Placed:
     """A model on a device."""
 
     place: Place
-    basis: Basis
+    basis: AnyBasis
     verdict: Verdict
     num_bytes: int | None
     """What is compared; ``None`` where it cannot be had."""
@@ -52,7 +52,7 @@ class Placed:
 def verdicts_on(question: "AnalysisRequest", places: Iterable[Place]) -> Iterator[Placed]:
     """What becomes of a model on each of some devices, as ``onnxmem fit`` says."""
     accepted = frozenset(question.settings.accepted)
-    found: dict[tuple[Basis, str | None], Assessment | None] = {}
+    found: dict[tuple[AnyBasis, str | None], Assessment | None] = {}
     for place in places:
         basis = place.basis(question.settings)
         key = basis, place.cpu

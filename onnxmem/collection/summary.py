@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, cast
 
-from onnxmem.analysis.fitting import Basis, Verdict
+from onnxmem.analysis.fitting import AnyBasis, Verdict, basis_named
 from onnxmem.analysis.json_row import Row, bytes_at
 from onnxmem.collection.places import Place
 
@@ -47,7 +47,7 @@ class Fitting:
     """How many models one place holds, one at a time."""
 
     place: Place
-    basis: Basis | None
+    basis: AnyBasis | None
     """What is compared; ``None`` where no model came so far."""
     fits: int
     tight: int
@@ -111,7 +111,7 @@ class Tally:
     _train: bool = False
     _notes: dict[str, Note] = field(default_factory=dict)
     """By code."""
-    _bases: dict[str, Basis] = field(default_factory=dict)
+    _bases: dict[str, AnyBasis] = field(default_factory=dict)
     """What is compared with each device."""
 
     def add(self, row: Row) -> None:
@@ -122,7 +122,7 @@ class Tally:
         self._train = self._train or row["training"] is not None
         self._note(row)
         devices = cast("Sequence[Mapping[str, str]]", row.get("devices") or ())
-        self._bases |= {each["name"]: Basis(each["basis"]) for each in devices}
+        self._bases |= {each["name"]: basis_named(each["basis"]) for each in devices}
         self._models.append(
             _Model(
                 path=cast("str", row["path"]),
@@ -181,7 +181,7 @@ def _figure(name: str, models: Sequence[_Model]) -> Figure:
     )
 
 
-def _fitting(place: Place, basis: Basis | None, models: Sequence[_Model]) -> Fitting:
+def _fitting(place: Place, basis: AnyBasis | None, models: Sequence[_Model]) -> Fitting:
     verdicts = Counter(model.verdicts.get(place.name, Verdict.UNKNOWN) for model in models)
     return Fitting(
         place,

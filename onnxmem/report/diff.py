@@ -42,6 +42,11 @@ def render(difference: Difference) -> str:
         *_budget(difference),
         *_why("ACTIVATIONS", "no node", difference.activations),
         *_why("TRAINING", "the optimizer", difference.training),
+        *(
+            line
+            for name, change in difference.runtimes.items()
+            for line in _why(shortened(name).upper(), "no node", change)
+        ),
         *_layers(difference),
         *_notes(difference),
     ]
@@ -62,10 +67,17 @@ def as_json(difference: Difference) -> str:
         },
         "activations": _peak(difference.activations),
         "training": _peak(difference.training),
+        **_runtimes(difference),
         "layers": None if layers is None else [_layer_change(change) for change in layers],
         "unchanged_layers": difference.num_same_layers,
     }
     return json.dumps(document, indent=1) + "\n"
+
+
+def _runtimes(difference: Difference) -> Row:
+    """The peaks of the runtimes; no key where both sides have none in common."""
+    peaks = {printable(name): _peak(change) for name, change in difference.runtimes.items()}
+    return {"runtimes": peaks} if peaks else {}
 
 
 def _side(letter: str, side: Snapshot) -> Iterator[str]:
@@ -76,8 +88,13 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
     yield f"{letter}  {shortened(side.path)}{batch}{step}{saved}{partial}"
 
 
+def figure_label(change: Change) -> str:
+    """What a figure of a difference is called; that of a runtime by its name."""
+    return LABELS.get(change.name) or shortened(change.name).upper().replace(" PEAK", ", peak")
+
+
 def _figure(change: Change) -> str:
-    label = LABELS[change.name]
+    label = figure_label(change)
     sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
     if change.change_bytes is None:
         return f"{label:<20}{sizes}{'unknown':>26}"

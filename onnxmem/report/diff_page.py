@@ -11,7 +11,7 @@ from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, Peak
 from onnxmem.decisions.diff.snapshots import Snapshot
 from onnxmem.errors import shortened
 from onnxmem.report.charts import area_svg, bars_svg
-from onnxmem.report.diff import LABELS, budget_lines, notes
+from onnxmem.report.diff import budget_lines, figure_label, notes
 from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
@@ -50,6 +50,13 @@ def diff_page(difference: Difference, sides: Sequence[SideTimelines | None]) -> 
         *_timelines("step", "Memory over the training step", steps),
         *_why("activations", "Why the activations' peak moved", "no node", difference.activations),
         *_why("training", "Why the training peak moved", "the optimizer", difference.training),
+        *(
+            each
+            for number, (name, change) in enumerate(difference.runtimes.items())
+            for each in _why(
+                f"runtime-{number}", f"Why the peak of {name} moved", "no node", change
+            )
+        ),
         _layers(difference),
         *_notes(difference),
     ]
@@ -82,7 +89,7 @@ def _figures(changes: Sequence[Change]) -> str:
     heads = [("figure", False), ("A", True), ("B", True), ("change", True), ("share", True)]
     rows = (
         (
-            Cell(LABELS[change.name]),
+            Cell(figure_label(change)),
             _bytes_cell(change.before_bytes),
             _bytes_cell(change.after_bytes),
             _change_cell(change.change_bytes),

@@ -1,33 +1,46 @@
 """What a runtime is to the rest of the package: a maker of programs, and what it takes besides.
 
 A runtime that is added later implements ``Runtime`` and nothing else changes: reports, verdicts,
-diffs and searches read the ``Replay`` of its program.
+comparisons and searches read the ``Replay`` of its program.
 """
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
 
 from onnxmem.errors import Finding
 from onnxmem.model import Graph
-from onnxmem.program import Allocator, Program, Sizes
-from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.program import Affine, Allocator, Program, Replay, Sizes, replay
+from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
 
 @dataclass(frozen=True, slots=True)
 class Overheads:
-    """What a runtime takes beside what its program allocates, as ranges in bytes."""
+    """What a runtime takes beside what its program allocates, in bytes."""
 
     context: Assumed = NO_TERM
-    """Of a device: CUDA and its loaded kernels."""
-    workspace: Assumed = NO_TERM
-    """Of libraries: cuDNN's convolutions."""
+    """Of a device: CUDA and its loaded kernels. No allocator serves it."""
     process: Assumed = NO_TERM
-    """Of the process before it has a model: the interpreter, the runtime's libraries."""
+    """Of the process before it has a model: the interpreter, libraries. No allocator serves it."""
+    workspace: Assumed = NO_TERM
+    """Of a library, served by the runtime's allocator and held: cuDNN's convolutions."""
+    workspaces_bytes: tuple[int, ...] = ()
+    """Of libraries, of known size, served and held likewise: cuBLAS's handles."""
 
     @property
-    def size_bytes(self) -> int:
-        """What figures count of all of them."""
-        return self.context.size_bytes + self.workspace.size_bytes + self.process.size_bytes
+    def outside_bytes(self) -> int:
+        """What figures count outside the allocator."""
+        return self.context.size_bytes + self.process.size_bytes
+
+    @property
+    def served_bytes(self) -> tuple[int, ...]:
+        """What the allocator serves beside the program, one by one."""
+        return (*self.workspaces_bytes, self.workspace.size_bytes)
+
+    @property
+    def more_bytes(self) -> int:
+        """What the assumed terms may take beyond what counts of them."""
+        return self.context.more_bytes + self.process.more_bytes + self.workspace.more_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +52,7 @@ class RuntimeProgram:
     diagnostics: tuple[Finding, ...] = ()
     """What the program assumes or leaves out."""
     iterations: int = 1
-    """How often the program is replayed before its allocator is said to be steady."""
+    """The most replays of the program until its allocator is at rest."""
 
 
 class Runtime(Protocol):
@@ -47,7 +60,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """As reports and ``--runtime`` have it."""
+        """As reports have it."""
         ...
 
     def program(self, graph: Graph) -> RuntimeProgram:
@@ -64,3 +77,119 @@ class Runtime(Protocol):
     def overheads(self, graph: Graph) -> Overheads:
         """What it takes beside the program."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeRun:
+    """A runtime on a graph, ready to be replayed on a device of any capacity."""
+
+    runtime: Runtime
+    made: RuntimeProgram
+    overheads: Overheads
+
+    @classmethod
+    def of(cls, runtime: Runtime, graph: Graph) -> Self:
+        """Have a runtime make its program of a graph.
+
+        :raises OnnxmemError: it cannot run the graph.
+        """
+        return cls(runtime, runtime.program(graph), runtime.overheads(graph))
+
+    def replay(self, capacity_bytes: int | None = None) -> Replay:
+        """Replay the program with the runtime's allocator.
+
+        ``capacity_bytes`` is what the device has for the runtime; ``None``: as much as it takes.
+        """
+        left = None
+        if capacity_bytes is not None:
+            left = max(capacity_bytes - self.overheads.outside_bytes, 0)
+        made, allocator = self.made, self.runtime.allocator(left)
+        if allocator is None:
+            served = sum(self.overheads.served_bytes)
+            left = None if left is None else left - served
+            return replay(made.program, made.sizes, capacity_bytes=left)
+        return replay(
+            made.program,
+            made.sizes,
+            allocator,
+            iterations=made.iterations,
+            workspaces_bytes=self.overheads.served_bytes,
+        )
+
+    def total_bytes(self, replayed: Replay) -> int:
+        """What a device must have for the runtime: reserved, and what no allocator serves."""
+        outside = self.overheads.outside_bytes
+        if replayed.reserved is not None:
+            return replayed.reserved.peak_bytes + outside
+        return self.least_bytes(replayed)
+
+    def least_bytes(self, replayed: Replay) -> int:
+        """What no allocator gets by without; it does not fall as the batch grows."""
+        live_bytes = replayed.peak.size_bytes + sum(self.overheads.served_bytes)
+        return live_bytes + self.overheads.outside_bytes
+
+    def runs_in(self, capacity_bytes: int) -> bool:
+        """Whether it gets by with so many bytes of a device."""
+        return self.replay(capacity_bytes).out_of_memory_at is None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeReplay:
+    """What a runtime takes on a graph."""
+
+    run: RuntimeRun
+    replay: Replay
+
+    @property
+    def name(self) -> str:
+        """Of the runtime."""
+        return self.run.runtime.name
+
+    @property
+    def total_bytes(self) -> int:
+        """What a device must have for it."""
+        return self.run.total_bytes(self.replay)
+
+
+@dataclass(frozen=True, slots=True)
+class AffineRun:
+    """A runtime on a model at every batch of a range: one program, affine sizes."""
+
+    run: RuntimeRun
+    """At the first batch of the range."""
+    sizes: Sizes
+    workspace: Affine | None = None
+    """The most that a library's workspace takes; ``None``: it is the same at every batch."""
+
+    @classmethod
+    def through(
+        cls, runs: Sequence[tuple[int, RuntimeRun]], given_workspace_bytes: int | None = None
+    ) -> Self | None:
+        """Find the sizes at every batch between runs at three or more, in order.
+
+        ``None``: the programs differ, sizes are not affine, or the overheads follow no known rule.
+        """
+        (_, first), *others = runs
+        if any(each.made.program != first.made.program for _, each in others):
+            return None
+        sizes = Sizes.through([(batch, each.made.sizes) for batch, each in runs])
+        workspace = Affine.through([(n, each.overheads.workspace.high_bytes) for n, each in runs])
+        if sizes is None or workspace is None:
+            return None
+        is_constant = all(each.overheads == first.overheads for _, each in others)
+        found = cls(first, sizes, None if is_constant else workspace)
+        overheads = [(found.overheads_at(n, given_workspace_bytes), each) for n, each in runs]
+        return found if all(each.overheads == known for known, each in overheads) else None
+
+    def overheads_at(self, batch: int, given_workspace_bytes: int | None = None) -> Overheads:
+        """What the runtime takes beside the program at a batch."""
+        if self.workspace is None:
+            return self.run.overheads
+        workspace = workspace_of(self.workspace.at(batch), given_workspace_bytes)
+        return replace(self.run.overheads, workspace=workspace)
+
+    def at(self, batch: int, given_workspace_bytes: int | None = None) -> RuntimeRun:
+        """The run at a batch."""
+        made = replace(self.run.made, sizes=self.sizes.at(batch))
+        overheads = self.overheads_at(batch, given_workspace_bytes)
+        return replace(self.run, made=made, overheads=overheads)

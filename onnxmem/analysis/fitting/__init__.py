@@ -5,7 +5,14 @@ Which figure is held against memory is known at once; what works figures out is 
 
 from typing import TYPE_CHECKING
 
-from onnxmem.analysis.fitting.bases import BASES, Basis, basis_for
+from onnxmem.analysis.fitting.bases import (
+    BASES,
+    AnyBasis,
+    Basis,
+    RuntimeBasis,
+    basis_for,
+    basis_named,
+)
 from onnxmem.late import late
 
 if TYPE_CHECKING:
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ACCURACIES",
     "BASES",
+    "AnyBasis",
     "Assessment",
     "Basis",
     "Demand",
@@ -42,10 +50,12 @@ __all__ = [
     "MaxBatch",
     "NoFigureError",
     "Row",
+    "RuntimeBasis",
     "Search",
     "Verdict",
     "assess",
     "basis_for",
+    "basis_named",
     "combined",
     "fit",
     "largest_fitting",

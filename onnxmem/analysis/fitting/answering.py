@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, guess_told
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis, RuntimeBasis
 from onnxmem.analysis.fitting.holding import Deployment, Footprint, combined, footprint_of
-from onnxmem.analysis.fitting.lines import StepDemands
+from onnxmem.analysis.fitting.replays import ReplayDemands, RunAt
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
     MaxBatch,
@@ -51,7 +51,7 @@ class FitRequest:
     reserve_bytes: int = 0
     """Kept free, for the system or for others."""
     flash_bytes: int | None = None
-    basis: Basis = Basis.TOTAL
+    basis: AnyBasis = Basis.TOTAL
     accepted: frozenset[str] = frozenset()
     """Codes of findings that the user accepts: they leave no doubt."""
     fleet: Deployment = field(default_factory=Deployment)
@@ -80,7 +80,7 @@ class FitRequest:
 class Assessment:
     """What models take at what is asked about, ready to be compared with any memory."""
 
-    basis: Basis
+    basis: AnyBasis
     held: Footprint
     doubts: tuple[Doubt, ...]
     """Why nothing passes that has room."""
@@ -191,7 +191,7 @@ class Footprints:
     questions: tuple[AnalysisRequest, ...]
     setup: FitRequest
     sessions: Sessions = field(default_factory=Sessions)
-    _lines: StepDemands | SessionDemands | None = None
+    _lines: ReplayDemands | SessionDemands | None = None
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -224,8 +224,10 @@ class Footprints:
         if not is_plain or len(self.questions) > 1:
             return FEW_REPLAYS
         question, basis = self.questions[0], self.setup.basis
-        if basis is Basis.TORCH:
-            self._lines = StepDemands.up_to(question, last)
+        run_at = _run_at(question, basis)
+        if run_at is not None:
+            given_bytes = question.settings.cuda_workspace_bytes
+            self._lines = ReplayDemands.up_to(run_at, last, given_bytes)
         elif basis in FALLING:
             with suppress(OnnxmemError):
                 self._lines = self.sessions.demands(question, basis.value, last)
@@ -296,6 +298,18 @@ def fit(questions: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     )
 
 
+def may_fall(basis: AnyBasis) -> bool:
+    """Whether a figure may fall as the batch grows, for an allocator makes it."""
+    return basis in FALLING or isinstance(basis, RuntimeBasis)
+
+
+def _run_at(question: AnalysisRequest, basis: AnyBasis) -> RunAt | None:
+    """The run that a figure is replayed from, at each batch; ``None``: it is not one program."""
+    if isinstance(basis, RuntimeBasis):
+        return lambda batch: question.at(batch).own_run(basis.value)
+    return (lambda batch: question.at(batch).torch_run()) if basis is Basis.TORCH else None
+
+
 def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
     """What models take at what is asked about, and what leaves that in doubt.
 
@@ -306,9 +320,9 @@ def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessmen
     return Assessment(basis=setup.basis, held=held, doubts=doubts, findings=findings)
 
 
-def max_batch_of(search: Search, basis: Basis) -> MaxBatch | None:
+def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
     """The largest number within what there is; ``None`` where bytes are unknown at 1."""
-    return largest_fitting(search, is_rising=basis not in FALLING)
+    return largest_fitting(search, is_rising=not may_fall(basis))
 
 
 def _doubts(

@@ -13,7 +13,6 @@ a microcontroller inputs + in-place peak, weights being in flash.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import UsageError
@@ -30,7 +29,26 @@ class Basis(StrEnum):
     MCU = "activations"
 
 
-BASES: Final[Mapping[Basis, str]] = MappingProxyType(
+class RuntimeBasis(str):
+    """What a runtime takes that was given as an object, by its name."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> str:
+        """The name, as that of a ``Basis``."""
+        return str(self)
+
+
+AnyBasis = Basis | RuntimeBasis
+
+
+class _Descriptions(dict[AnyBasis, str]):
+    def __missing__(self, basis: AnyBasis) -> str:
+        return f"what {basis.value} reserves by its allocator, and its overheads"
+
+
+BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
     {
         Basis.TORCH: "reserved by PyTorch's allocator on CUDA, and the CUDA context",
         Basis.STEP: "peak of the training step; no allocator of this device is modelled",
@@ -43,9 +61,14 @@ BASES: Final[Mapping[Basis, str]] = MappingProxyType(
 """What each is, in words."""
 
 
+def basis_named(name: str) -> AnyBasis:
+    """The basis of a name; one that is not built in is a runtime's."""
+    return Basis(name) if name in set(Basis) else RuntimeBasis(name)
+
+
 def basis_for(
     kind: str | None, *, train: bool, runtime: str | None, basis: str | None = None
-) -> Basis:
+) -> AnyBasis:
     """Choose the figure for a kind of device; ``None`` is a bare size.
 
     ``basis`` is ``tensors`` or ``process``; ``None``: ``process`` where a training or a runtime is
@@ -64,4 +87,4 @@ def basis_for(
     if runtime in {None, "none"}:
         message = "--basis process: name whose process, by --runtime or --train"
         raise UsageError(message)
-    return Basis(runtime)
+    return basis_named(runtime)

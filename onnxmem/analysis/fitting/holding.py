@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis, RuntimeBasis
 from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
 from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.analysis.request import AnalysisRequest, request_for
@@ -152,7 +152,9 @@ def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
     return request_for(file, settings, file)
 
 
-def on_device(question: AnalysisRequest, device_cpu: str | None, basis: Basis) -> AnalysisRequest:
+def on_device(
+    question: AnalysisRequest, device_cpu: str | None, basis: AnyBasis
+) -> AnalysisRequest:
     """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
     if device_cpu is None or basis is not Basis.ORT_CPU:
         return question
@@ -160,14 +162,16 @@ def on_device(question: AnalysisRequest, device_cpu: str | None, basis: Basis) -
 
 
 def footprint_of(
-    question: AnalysisRequest, basis: Basis, sessions: Sessions | None = None
+    question: AnalysisRequest, basis: AnyBasis, sessions: Sessions | None = None
 ) -> Footprint:
     """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
     terms = question.results
-    if basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+    if isinstance(basis, RuntimeBasis):
+        held = _of_runtime(question, terms, basis.value)
+    elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         held = _session(question, terms, basis, sessions or Sessions())
     else:
         held = _READERS[basis](question, terms)
@@ -194,6 +198,30 @@ def _torch(question: AnalysisRequest, terms: StageResults) -> Footprint:
         context=context,
         workspace=question.workspace(terms),
         runs_in=runs_in,
+    )
+
+
+def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Footprint:
+    """What a runtime takes that was given as an object."""
+    try:
+        run = question.own_run(name)
+    except OnnxmemError as fault:
+        raise NoFigureError(str(fault)) from fault
+    replayed = run.replay()
+    live = [each for each in replayed.live_set(replayed.peak) if each.size_bytes]
+    overheads = run.overheads
+    return Footprint(
+        total_bytes=run.total_bytes(replayed),
+        least_bytes=run.least_bytes(replayed),
+        context=overheads.context,
+        workspace=overheads.workspace,
+        common_bytes=overheads.outside_bytes,
+        is_whole=run.made.sizes.is_complete and terms.bound.follows_batch,
+        phase=replayed.peak.phase or None,
+        node=replayed.peak.node or None,
+        tensors=tuple((each.label, each.size_bytes) for each in live[:_LISTED]),
+        findings=run.made.diagnostics,
+        runs_in=run.runs_in,
     )
 
 

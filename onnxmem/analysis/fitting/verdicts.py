@@ -8,13 +8,13 @@ low, or hangs on something that nobody has said, what has room is *unknown*: onl
 in part is too large.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis
 from onnxmem.errors import Finding
 
 
@@ -47,7 +47,14 @@ class Accuracy:
 
 _DEFINED: Final = Accuracy(0.0, "exact by definition; no runtime's overhead is in it")
 _ON_GPU: Final = Accuracy(None, "never measured on a GPU by this project")
-ACCURACIES: Final = MappingProxyType(
+
+
+class _Accuracies(dict[AnyBasis, Accuracy]):
+    def __missing__(self, basis: AnyBasis) -> Accuracy:
+        return Accuracy(None, f"{basis.value} was never measured by this project")
+
+
+ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
     {
         Basis.TORCH: _ON_GPU,
         Basis.STEP: Accuracy(1.0, "all 390 rows within it, the largest 0.11 %"),

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting import Basis, FitRequest, NoFigureError, assess, basis_for
+from onnxmem.analysis.fitting import AnyBasis, Basis, FitRequest, NoFigureError, assess, basis_for
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.verdicts import Held, Known
 from onnxmem.errors import listed
@@ -51,7 +51,7 @@ def training_of_tensors(analysis: Analysis) -> Known:
     return _known(analysis, step.peak_bytes, step.peak_node, live)
 
 
-def _compared(analysis: Analysis, budget: Budget, basis: Basis) -> Known:
+def _compared(analysis: Analysis, budget: Budget, basis: AnyBasis) -> Known:
     """A figure as every verdict compares it."""
     setup = FitRequest(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:

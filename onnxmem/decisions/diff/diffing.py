@@ -4,8 +4,8 @@ A peak's change is the sum of its blocks' changes, because each peak is the sum 
 is alive at one of the two alone counts whole.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from onnxmem.decisions.diff.snapshots import LayerSize, LiveBlock, Peak, Snapshot
 
@@ -108,6 +108,8 @@ class Difference:
     layers: tuple[LayerChange, ...] | None
     """Those that changed, the largest first; ``None`` where a saved report has no layers."""
     num_same_layers: int = 0
+    runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
+    """Of the runtimes that both sides have, by name."""
 
     @property
     def is_whole(self) -> bool:
@@ -131,6 +133,11 @@ def diff(before: Snapshot, after: Snapshot) -> Difference:
         training=_peak_change(before.training, after.training),
         layers=layers,
         num_same_layers=num_same,
+        runtimes={
+            name: change
+            for name, peak in after.runtimes.items()
+            if (change := _peak_change(before.runtimes.get(name), peak)) is not None
+        },
     )
 
 
@@ -141,6 +148,9 @@ def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
     yield Change("run", before.total_bytes, after.total_bytes)
     if before.training is not None or after.training is not None:
         yield Change("training peak", _size(before.training), _size(after.training))
+    for name in dict.fromkeys((*before.runtimes, *after.runtimes)):
+        one, other = (side.runtimes.get(name) for side in (before, after))
+        yield Change(f"{name} peak", _size(one), _size(other))
 
 
 def _size(peak: Peak | None) -> int | None:

@@ -1,11 +1,11 @@
 """What one model took at one setting, as a comparison sees it: worked out now, or saved before."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.bases import AnyBasis, basis_named
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row as JsonRow
 from onnxmem.analysis.json_row import recipe_row, verdict_row
@@ -72,7 +72,7 @@ class BudgetVerdict:
     verdict: Verdict
     size_bytes: int | None
     limit_bytes: int | None
-    basis: Basis | None
+    basis: AnyBasis | None
     """What was compared; ``None`` where the figure could not be had."""
     row: Mapping[str, object]
     """All of it, as in a report."""
@@ -92,6 +92,8 @@ class Snapshot:
     total_bytes: int | None
     activations: Peak | None
     training: Peak | None
+    runtimes: Mapping[str, Peak] = field(default_factory=dict)
+    """Of each runtime, by name: what its kernels and tensors request; a saved report has none."""
     layers: tuple[LayerSize, ...] | None
     """``None``: the saved report has none."""
     step: str = ""
@@ -135,6 +137,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
         total_bytes=analysis.total_bytes,
         activations=activations,
         training=training,
+        runtimes=dict(_runtime_peaks(analysis)),
         layers=tuple(
             LayerSize(row.node, row.op_type, row.output_bytes, row.weight_bytes) for row in rows
         ),
@@ -142,6 +145,16 @@ def snapshot(analysis: Analysis) -> Snapshot:
         findings=analysis.findings,
         verdict=_saved_verdict(Saved("", "verdict", _verdict(analysis) or {})),
     )
+
+
+def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, Peak]]:
+    """The peak of each runtime's program and what is alive there."""
+    found = [(each.name, each.arena.replay, each.arena.peak) for each in analysis.runtimes]
+    found += [(each.name, each.replay, each.replay.peak) for each in analysis.replays]
+    for name, replay, peak in found:
+        live = [each for each in replay.live_set(peak) if each.size_bytes]
+        blocks = tuple(LiveBlock(each.label, each.category.value, each.size_bytes) for each in live)
+        yield name, Peak(peak.size_bytes, peak.node or None, blocks)
 
 
 def _verdict(analysis: Analysis) -> JsonRow | None:
@@ -255,14 +268,11 @@ def _saved_verdict(row: Saved) -> BudgetVerdict | None:
         fault = row.fault("verdict", "is no verdict")
         raise fault
     basis = row.text("basis")
-    if basis is not None and basis not in set(Basis):
-        fault = row.fault("basis", "is no figure that is compared")
-        raise fault
     return BudgetVerdict(
         verdict=Verdict(word),
         size_bytes=row.size_bytes("bytes"),
         limit_bytes=row.size_bytes("limit_bytes"),
-        basis=None if basis is None else Basis(basis),
+        basis=None if basis is None else basis_named(basis),
         row=row.values,
     )
 

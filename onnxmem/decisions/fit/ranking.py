@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from onnxmem.analysis.fitting.answering import Assessment, FitRequest, assess
-from onnxmem.analysis.fitting.bases import Basis, basis_for
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis, basis_for
 from onnxmem.analysis.fitting.holding import on_device
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.request import AnalysisRequest
@@ -29,7 +29,7 @@ class Ranked:
     """The device's CPU, where the figure is of it."""
 
     @property
-    def basis(self) -> Basis:
+    def basis(self) -> AnyBasis:
         """The figure that is compared."""
         return self.standing.basis
 
@@ -58,7 +58,7 @@ def rank(
     """
     asked = questions[0].settings
     work = work_of(questions[0].results)
-    found: dict[tuple[Basis, str | None], Assessment] = {}
+    found: dict[tuple[AnyBasis, str | None], Assessment] = {}
     ranked = []
     for device in devices:
         if asked.train and device.kind == "mcu":

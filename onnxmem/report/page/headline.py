@@ -79,7 +79,7 @@ def fits_section(analysis: Analysis, stops: Stops) -> str:
         for place in places_shown(None)
     ]
     asked = analysis.settings
-    runtime = next(iter(asked.runtimes), None)
+    runtime = analysis.request.runtime_name
     basis = basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis)
     remark = f"Compared: {BASES[basis]}. A card may offer a program less than it is sold with."
     heads = (("memory", False), ("size", True), ("verdict", False))

@@ -58,6 +58,10 @@ def _requested(analysis: "Analysis") -> tuple["Section", ...]:
         from onnxmem.report.sections.runtimes import runtime_sections  # noqa: PLC0415
 
         found += runtime_sections(analysis)
+    if analysis.replays:
+        from onnxmem.report.sections.replays import replay_sections  # noqa: PLC0415
+
+        found += replay_sections(analysis.replays)
     if analysis.training is not None:
         from onnxmem.report.sections.training import training_sections  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.analysis.measured import FIGURES, Predicted, predicted_by
 from onnxmem.errors import shortened
 from onnxmem.report.advice import first_line, made_by
+from onnxmem.report.sections.replays import live_at
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, plural
 
@@ -109,6 +110,7 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
     if peak is not None:
         text = f"{shortened(peak.name)} ({shortened(peak.op_type)})"
         lines.append(Line("peak at", text=text, words_key=f"{path}.peak_node"))
+    lines += live_at(runtime.arena.replay, runtime.arena.peak)
     advice = first_line(runtime)
     if advice is not None:
         lines.append(Line("less with", text=advice, words_key=f"{path}.advice", wraps=True))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.cuda import (
         HOPPER_WORKSPACE_BYTES,
         TorchMemory,
+        TorchRuntime,
         TorchSettings,
         torch_memory,
     )
@@ -29,6 +30,7 @@ __all__ = [
     "PRECISIONS",
     "PeakRange",
     "TorchMemory",
+    "TorchRuntime",
     "TorchSettings",
     "TrainingMemory",
     "batchnorm_range",
@@ -44,6 +46,7 @@ __getattr__ = late(
         "onnxmem.runtimes.torch.cuda": (
             "HOPPER_WORKSPACE_BYTES",
             "TorchMemory",
+            "TorchRuntime",
             "TorchSettings",
             "torch_memory",
         ),

@@ -6,9 +6,16 @@ beside them.
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.model import Graph
 from onnxmem.program import MAX_ITERATIONS, Program, Reserved, Sizes, serve
+from onnxmem.runtimes.assumed import Assumed
+from onnxmem.runtimes.base import Overheads, RuntimeProgram
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.settings import Recipe
 
 WORKSPACE_BYTES = 8_519_680
 """cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
@@ -94,6 +101,39 @@ class TorchMemory:
     def total_bytes(self) -> int:
         """What a device must have for the run."""
         return self.reserved_peak_bytes + self.context_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TorchRuntime:
+    """A training loop in a process of PyTorch on a CUDA device, as a ``Runtime``."""
+
+    recipe: Recipe
+    settings: TorchSettings
+    context: Assumed
+    workspace: Assumed
+    """Of cuDNN: what counts of it is what ``settings`` say."""
+    name: ClassVar[str] = "pytorch-cuda"
+
+    def program(self, graph: Graph) -> RuntimeProgram:
+        """One training step, to be repeated.
+
+        :raises UsageError: a recipe that names an output which is none.
+        """
+        return self.program_of(training_memory(graph, self.recipe))
+
+    def program_of(self, step: TrainingMemory) -> RuntimeProgram:
+        """The same of a step that was walked."""
+        replay = step.replay
+        return RuntimeProgram(replay.program, replay.sizes, step.findings, MAX_ITERATIONS)
+
+    def allocator(self, capacity_bytes: int | None = None) -> CachingAllocator:
+        """A new caching allocator."""
+        return CachingAllocator(self.settings.allocator, capacity_bytes)
+
+    def overheads(self, graph: Graph) -> Overheads:  # noqa: ARG002 - known before the graph
+        """The context, and the workspaces of cuBLAS and cuDNN."""
+        *cublas, _ = self.settings.workspaces_bytes
+        return Overheads(self.context, workspace=self.workspace, workspaces_bytes=tuple(cublas))
 
 
 def torch_memory(

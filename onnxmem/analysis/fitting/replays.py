@@ -1,0 +1,75 @@
+"""What a runtime takes at every batch of a range, from its program at three batches.
+
+A runtime makes one program at every batch of the range, and its sizes are affine in the batch: so
+its allocator is replayed without walking the model again. Both ends and a batch between them are
+walked, and prove it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Self
+
+from onnxmem.analysis.fitting.searching import MOST_REPLAYS
+from onnxmem.analysis.fitting.verdicts import Demand
+from onnxmem.runtimes.base import AffineRun, RuntimeRun
+
+RunAt = Callable[[int], RuntimeRun | None]
+"""A runtime's run at a batch; ``None``: something is left out of it, or the batch decides more."""
+
+_EVENTS: Final = 4_000_000
+"""Allocations and releases that one search replays: some seconds."""
+_FIRST: Final = (1, 2, 8)
+"""Batches from which on the program may be the same: at batch 1 some copies are left out."""
+
+
+def demand_of(run: RuntimeRun) -> Demand:
+    """What a run wants of a device."""
+    replayed = run.replay()
+    return Demand(
+        size_bytes=run.total_bytes(replayed),
+        more_bytes=run.overheads.more_bytes,
+        least_bytes=run.least_bytes(replayed),
+        runs_in=run.runs_in,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayDemands:
+    """A runtime's demands at the batches at which its sizes hold."""
+
+    affine: AffineRun
+    given_workspace_bytes: int | None
+
+    @classmethod
+    def up_to(
+        cls, run_at: RunAt, last: int, given_workspace_bytes: int | None = None
+    ) -> Self | None:
+        """Find the sizes up to a batch; ``None``: they are not affine, or programs differ."""
+        walked: dict[int, RuntimeRun | None] = {}
+        for first in _FIRST:
+            batches = (first, (first + last) // 2, last)
+            if len({*batches}) < len(batches) or first > last:
+                return None
+            for batch in batches:
+                if batch not in walked:
+                    walked[batch] = run_at(batch)
+            runs = [(batch, run) for batch in batches if (run := walked[batch]) is not None]
+            if len(runs) == len(batches):
+                affine = AffineRun.through(runs, given_workspace_bytes)
+                if affine is not None:
+                    return cls(affine, given_workspace_bytes)
+        return None
+
+    @property
+    def most_replays(self) -> int:
+        """Batches that one search may replay: most are at rest after two or three iterations."""
+        num_events = len(self.affine.run.made.program.events)
+        return max(MOST_REPLAYS, _EVENTS // (3 * num_events + 1))
+
+    def holds_at(self, batch: int) -> bool:
+        """Whether the sizes hold at a batch."""
+        return self.affine.sizes.holds_at(batch)
+
+    def demand(self, batch: int) -> Demand:
+        """What the runtime wants at a batch."""
+        return demand_of(self.affine.at(batch, self.given_workspace_bytes))

@@ -1,0 +1,210 @@
+"""A runtime and an allocator that are made here, outside the package: everything works for them.
+
+Nothing of the package knows them. The report, the page, the JSON report, a comparison, the largest
+batch and the verdict read the replay of the program that the runtime makes.
+"""
+
+import json
+from dataclasses import dataclass, field
+from itertools import count
+
+import onnx
+import pytest
+from graphs import model_of
+from pages import data_of
+
+import onnxmem
+from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.fitting import Verdict
+from onnxmem.decisions.diff.diffing import diff
+from onnxmem.decisions.diff.snapshots import snapshot
+from onnxmem.errors import Finding, UsageError
+from onnxmem.model import Graph
+from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes, replay
+from onnxmem.report import render, render_page
+from onnxmem.report.diff import as_json
+from onnxmem.report.diff import render as render_diff
+from onnxmem.runtimes.assumed import Assumed
+from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram
+
+PAGE = 101
+"""Bytes: a prime, so that a figure without its rounding can't be right by chance."""
+PROCESS = 1_009
+NODES = 3
+TEXT = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 7] x) => (float[N, 13] y) <float[7, 11] w, float[11, 13] v> {
+  a = MatMul(x, w)
+  b = Relu(a)
+  y = MatMul(b, v)
+}
+"""
+
+
+@dataclass
+class ToyAllocator:
+    """Serves pages; a page that is free is taken before a new one, and none is ever given back."""
+
+    capacity_bytes: int | None = None
+    reserved_bytes: int = 0
+    reserved_peak_bytes: int = 0
+    num_retries: int = 0
+    _pages: dict[int, int] = field(default_factory=dict)
+    """Pages by what they are served to."""
+    _num_free: int = 0
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Take as many pages as the bytes need."""
+        num_pages = -(-size_bytes // PAGE)
+        more_bytes = max(num_pages - self._num_free, 0) * PAGE
+        is_limited = self.capacity_bytes is not None
+        if is_limited and self.reserved_bytes + more_bytes > (self.capacity_bytes or 0):
+            raise OutOfMemoryError
+        self.reserved_bytes += more_bytes
+        self.reserved_peak_bytes = max(self.reserved_peak_bytes, self.reserved_bytes)
+        self._num_free = max(self._num_free - num_pages, 0)
+        self._pages[number] = num_pages
+
+    def free(self, number: int) -> None:
+        """Keep the pages for later."""
+        self._num_free += self._pages.pop(number)
+
+    def rename(self, number: int, new_number: int) -> None:
+        """Call an allocation by another number."""
+        self._pages[new_number] = self._pages.pop(number)
+
+    def layout(self) -> object:
+        """Pages have no addresses."""
+        return sorted(self._pages.items()), self._num_free
+
+
+@dataclass(frozen=True)
+class ToyRuntime:
+    """Holds weights and inputs, and every tensor from the node that makes it to the end."""
+
+    name: str = "toy"
+
+    def program(self, graph: Graph) -> RuntimeProgram:
+        """Write the program down, its sizes beside it."""
+        builder, sizes = ProgramBuilder(), []
+        for weight in graph.weights:
+            builder.malloc(weight.name, Category.WEIGHT)
+            sizes.append(weight.size_bytes)
+        for name in graph.inputs:
+            builder.malloc(name, Category.INPUT)
+            sizes.append(graph.tensors[name].size_bytes)
+        builder.end_setup()
+        for node in graph.nodes:
+            builder.enter_step(node.name)
+            for name in node.writes:
+                builder.malloc(name, Category.ACTIVATION)
+                sizes.append(graph.tensors[name].size_bytes)
+        told = Finding("toy", "a toy frees nothing")
+        return RuntimeProgram(builder.program(), Sizes.of(sizes), (told,))
+
+    def allocator(self, capacity_bytes: int | None = None) -> ToyAllocator:
+        """A new one."""
+        return ToyAllocator(capacity_bytes)
+
+    def overheads(self, graph: Graph) -> Overheads:
+        """A process."""
+        assert len(graph.nodes) == NODES
+        return Overheads(process=Assumed.given(PROCESS))
+
+
+def toy_bytes(batch: int) -> int:
+    """What the toy takes at a batch, added up by hand."""
+    sizes = (4 * 7 * 11, 4 * 11 * 13, 4 * 7 * batch, 4 * 11 * batch, 4 * 11 * batch, 4 * 13 * batch)
+    return sum(-(-size // PAGE) * PAGE for size in sizes) + PROCESS
+
+
+@pytest.fixture(scope="module")
+def model() -> onnx.ModelProto:
+    return model_of(TEXT)
+
+
+def analysis_of(
+    model: onnx.ModelProto, batch: int, budget_bytes: int | None = None
+) -> onnxmem.Analysis:
+    return analyze(model, batch=batch, runtimes=(ToyRuntime(),), budget_bytes=budget_bytes)
+
+
+def test_the_report_has_a_section_of_it(model: onnx.ModelProto) -> None:
+    text = render(analysis_of(model, 17))
+    section = text[text.index("\nTOY\n") :].split("\n\n")[0]
+    assert f"{toy_bytes(17):,} B" in section
+    assert f"{PROCESS:,} B" in section
+    assert "at " in section
+    assert "weights" in section
+    assert "toy: a toy frees nothing" in section
+
+
+def test_the_page_has_its_figures_at_every_batch(model: onnx.ModelProto) -> None:
+    page = render_page(analysis_of(model, 17))
+    assert "TOY" in page
+    data = data_of(page)
+    moves = data["figures"]["replays.0.total_bytes"]
+    found = dict(zip(data["stops"], moves["at"], strict=True))
+    assert len(found) > 2
+    assert found == {batch: toy_bytes(batch) for batch in found}
+
+
+def test_the_json_report_has_it_and_no_other_report_its_key(model: onnx.ModelProto) -> None:
+    row = analysis_of(model, 17).to_dict()["replays"][0]  # type: ignore[index]
+    assert (row["name"], row["total_bytes"]) == ("toy", toy_bytes(17))
+    assert sum(each["bytes"] for each in row["live_at_peak"]) == row["peak_bytes"]
+    assert "replays" not in analyze(model).to_dict()
+
+
+def test_a_comparison_says_why_its_peak_moved(model: onnx.ModelProto) -> None:
+    sides = [snapshot(analysis_of(model, batch)) for batch in (17, 19)]
+    difference = diff(*sides)
+    change = difference.runtimes["toy"]
+    assert change.change_bytes == 2 * 4 * (7 + 11 + 11 + 13)
+    assert "WHY THE TOY PEAK MOVED" in render_diff(difference)
+    assert json.loads(as_json(difference))["runtimes"]["toy"]["change_bytes"] == change.change_bytes
+
+
+@pytest.mark.parametrize("budget_bytes", [2_000, 4_001, 9_001])
+def test_the_largest_batch_is_the_last_that_its_allocator_serves(
+    model: onnx.ModelProto, budget_bytes: int
+) -> None:
+    fitting = [batch for batch in range(1, 99) if toy_bytes(batch) <= budget_bytes]
+    found = analysis_of(model, 5, budget_bytes=budget_bytes).max_batch
+    assert found is not None
+    assert found.batch == max(fitting, default=0)
+    assert found.over_bytes == toy_bytes(max(fitting, default=0) + 1)
+
+
+def test_the_verdict_is_that_of_its_process(model: onnx.ModelProto) -> None:
+    takes = toy_bytes(5)
+    for budget_bytes, verdict in ((takes, Verdict.FITS), (takes - 1, Verdict.OVER)):
+        found = analysis_of(model, 5, budget_bytes=budget_bytes).fit
+        assert found is not None
+        assert (found.verdict, found.held.total_bytes) == (verdict, takes)
+        assert found.to_dict()["basis"] == "toy"
+
+
+def test_a_runtime_that_refuses_costs_no_other_figure(model: onnx.ModelProto) -> None:
+    class Refusing(ToyRuntime):
+        def program(self, graph: Graph) -> RuntimeProgram:
+            message = f"{len(graph.nodes)} nodes are too many"
+            raise UsageError(message)
+
+    found = analyze(model, runtimes=(Refusing(),), budget_bytes=9_001)
+    assert found.replays == ()
+    assert found.total_bytes == analyze(model).total_bytes
+    codes = [each.code for each in found.findings]
+    assert "runtime_failed" in codes
+    assert "no_figure" in codes
+
+
+def test_the_toys_are_what_the_protocols_ask_for(model: onnx.ModelProto) -> None:
+    runtime: Runtime = ToyRuntime()
+    graph = analyze(model, batch=3).graph
+    made = runtime.program(graph)
+    alone = replay(made.program, made.sizes, ToyAllocator())
+    assert alone.reserved is not None
+    assert alone.reserved.peak_bytes + PROCESS == toy_bytes(3)
+    numbers = count()
+    assert [next(numbers) for _ in alone.allocations()] == [*range(made.program.num_allocations)]
