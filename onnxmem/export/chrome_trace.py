@@ -51,13 +51,13 @@ def _training(replay: Replay) -> Iterator[TraceEvent]:
     for phase, tid in _TIDS.items():
         yield _named("thread_name", tid, phase.value)
     order = {category: number for number, category in enumerate(Category)}
+    names = [category.value for category in Category]
     moments = list(replay.moments())
     groups = [order[category] for category in replay.program.categories]
     held = replay.held_by(groups, [moment.num_events for moment in moments], len(order))
     for step, (moment, *sizes) in enumerate(zip(moments, *held, strict=True)):
         yield _slice(moment.node or moment.phase, moment.phase, step, _TIDS[Phase(moment.phase)])
-        alive = {category.value: size for category, size in zip(Category, sizes, strict=True)}
-        yield from _counter(alive, step)
+        yield from _counter(dict(zip(names, sizes, strict=True)), step)
 
 
 def _named(what: str, tid: int, name: str) -> TraceEvent:

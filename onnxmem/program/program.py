@@ -137,6 +137,13 @@ class Program:
         return np.where(self.events < 0, ~self.events, self.events)
 
     @cached_property
+    def event_nodes(self) -> IntColumn:
+        """A number for the node of each event: equal where the nodes' names are."""
+        numbers: dict[str, int] = {}
+        of_step = int_column(numbers.setdefault(node, len(numbers)) for node in self.steps)
+        return of_step[self.event_steps]
+
+    @cached_property
     def phase_ranges(self) -> Mapping[str, range]:
         """The events of each phase; the setup belongs to the first one."""
         stops = [*list(self.phase_starts.values())[1:], len(self.events)]

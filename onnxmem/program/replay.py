@@ -15,12 +15,12 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, repeat
 from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from onnxmem.program.program import Allocation, Category, Program, int_column
+from onnxmem.program.program import Allocation, Category, IntColumn, Program, int_column
 from onnxmem.program.sizes import ByteColumn, Sizes
 
 MAX_ITERATIONS: Final = 8
@@ -185,16 +185,23 @@ class Replay:
         if nothing happens in the phase; the setup comes before the first one.
         """
         live = np.concatenate(([0], self.live_bytes))
-        begun = self.program.num_setup_events if begin_phases else 0
-        for phase, events in self.program.phase_ranges.items():
-            start = max(events.start, begun)
-            stretches = self._stretches(start, events.stop)
-            if begin_phases:
-                if not stretches or stretches[0][2]:
-                    stretches.insert(0, (start, start, ""))
-                stretches[1:] = [(at + 1, to, node) for at, to, node in stretches[1:]]
-            for at, to, node in stretches:
-                yield Moment(phase, node, at + int(live[at : to + 1].argmax()))
+        program, nodes = self.program, self.program.event_nodes
+        begun = program.num_setup_events if begin_phases else 0
+        for phase, events in program.phase_ranges.items():
+            start, stop = max(events.start, begun), events.stop
+            has_begun = start < stop and not program.node_at(start)
+            if begin_phases and not has_begun:
+                yield Moment(phase, "", start)
+            if start == stop:
+                continue
+            changed = np.diff(nodes[start:stop]).nonzero()[0] + start + 1
+            cuts = np.concatenate(([start], changed, [stop]))
+            at, begins = _first_maxima(live, cuts), cuts[:-1]
+            counts = slice(int(has_begun) if begin_phases else None)
+            is_most = live[begins[counts]] >= live[at[counts]]
+            at[counts] = np.where(is_most, begins[counts], at[counts])
+            of_node = [program.steps[step] for step in program.event_steps[begins].tolist()]
+            yield from map(Moment, repeat(phase), of_node, at.tolist())
 
     def held_by(
         self, groups: Sequence[int], num_events: Sequence[int], num_groups: int
@@ -219,15 +226,6 @@ class Replay:
         columns = (self.program.labels, self.program.categories, self.sizes.fixed_bytes.tolist())
         return map(Allocation, *columns)
 
-    def _stretches(self, start: int, stop: int) -> list[tuple[int, int, str]]:
-        """From where to where consecutive events are of one node, and that node."""
-        program = self.program
-        numbers: dict[str, int] = {}
-        of_step = int_column(numbers.setdefault(node, len(numbers)) for node in program.steps)
-        changed = np.diff(of_step[program.event_steps[start:stop]]).nonzero()[0] + start + 1
-        cuts = [start, *changed.tolist(), stop]
-        return [(at, to, program.node_at(at)) for at, to in pairwise(cuts) if at < to]
-
     def _peak_of(self, events: range, phase: str) -> Peak:
         # The setup is a part of what a phase begins with: it has no node and no order of its own.
         begin = max(events.start, self.program.num_setup_events)
@@ -248,6 +246,17 @@ def affine_sizes(replays: Sequence[tuple[int, Replay]]) -> Sizes | None:
     if any(each.program != one.program for _, each in others):
         return None
     return Sizes.through([(number, each.sizes) for number, each in replays])
+
+
+def _first_maxima(live: ByteColumn, cuts: IntColumn) -> IntColumn:
+    """After how many events the most is alive between two cuts, the first time.
+
+    ``live`` is by the number of events; the events of a stretch are those from its cut to the next.
+    """
+    after, starts = live[cuts[0] + 1 : cuts[-1] + 1], cuts[:-1] - cuts[0]
+    is_most = after == np.repeat(np.maximum.reduceat(after, starts), np.diff(cuts))
+    num_events = np.arange(cuts[0] + 1, cuts[-1] + 1)
+    return np.minimum.reduceat(np.where(is_most, num_events, cuts[-1]), starts)
 
 
 def changes(program: Program, sizes: Sizes) -> ByteColumn:

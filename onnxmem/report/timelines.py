@@ -78,7 +78,7 @@ def step_timeline(replay: Replay) -> StackedTimeline:
     moments = list(replay.moments(begin_phases=True))
     at = [moment.num_events for moment in moments]
     columns = replay.held_by(_layers(replay), at, len(LAYERS))
-    sums = [replay.bytes_after(number) for number in at]
+    sums = [sum(sizes) for sizes in zip(*columns, strict=True)]
     starts = {moment.phase: n for n, moment in reversed(list(enumerate(moments)))}
     series = (
         Series(name, tuple(column), css_class)
