@@ -4,6 +4,7 @@ Sums are printed as lines that add up to the byte, and every name from the model
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import shortened
@@ -52,5 +53,5 @@ def _largest(analysis: "Analysis") -> Iterator[str]:
 
     if analysis.training is not None:
         yield "  largest of them"
-        for line in list(live_lines(analysis.training))[:_MOST_LARGEST]:
+        for line in islice(live_lines(analysis.training), _MOST_LARGEST):
             yield figure("", line.number, line.label)
