@@ -1,4 +1,4 @@
-"""The command line: the only room that prints and the only one that exits.
+"""The command line: the only package that prints and the only one that exits.
 
 A command's module is imported when the command runs: analysing needs onnx, which takes longer to
 import than ``onnxmem --help`` should take to answer.

@@ -2,7 +2,7 @@
 
 Nothing is imported here before it is asked for: what a child imports counts as memory of its
 process, and the modules that run in one (``session``, ``tracing``, ``process_run``) import neither
-onnx nor the model's room.
+onnx nor ``onnxmem.model``.
 """
 
 from typing import TYPE_CHECKING

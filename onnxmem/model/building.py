@@ -1,4 +1,4 @@
-"""The stages of this room in order: functions, order, binding, shapes, records."""
+"""The stages of this package in order: functions, order, binding, shapes, records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -20,7 +20,7 @@ a range of batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -125,6 +125,23 @@ class Program:
         )
 
     __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
+
+    def with_setup(self, labels: Sequence[str], categories: Sequence[Category]) -> "Program":
+        """The same behind allocations that are made once and held, numbered after the others."""
+        first, num_more = len(self.labels), len(labels)
+        more = np.arange(first, first + num_more)
+        return replace(
+            self,
+            labels=(*self.labels, *labels),
+            categories=(*self.categories, *categories),
+            events=_read_only(np.concatenate((more, self.events))),
+            event_steps=_read_only(np.concatenate((np.zeros_like(more), self.event_steps))),
+            phase_starts={
+                phase: start + num_more if start else 0
+                for phase, start in self.phase_starts.items()
+            },
+            num_setup_events=num_more + self.num_setup_events,
+        )
 
     @property
     def num_allocations(self) -> int:

@@ -1,6 +1,6 @@
 """The figures that advice lowers, of a subject: a question and how its session is opened.
 
-Every figure is that of another room, asked again; none is derived here. A figure that leaves
+Every figure is that of another package, computed anew; none is derived here. A figure that leaves
 something out is unknown to advice: a part may grow where the known rest falls.
 """
 
