@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from test_torch_allocator_laws import CONFIGS, events
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.program import Reserved, replay, serve
+from onnxmem.program import (
+    Category,
+    ProgramBuilder,
+    Reserved,
+    Sizes,
+    replay,
+    reserved_by_step,
+    serve,
+)
 from onnxmem.runtimes.torch import TorchMemory, TorchSettings
 
 MIB = 2**20
@@ -196,3 +204,47 @@ def test_a_hundred_thousand_events_take_about_a_second() -> None:
             order += (freed[index], made[index + 1_000])
         replayed([], order, settings, iterations=1)
     assert time.perf_counter() - start < 10  # twice 99,000 events, on a busy machine
+
+
+class _Growing:
+    """Reserves 10 bytes at a time, as many times as it takes, and gives none back."""
+
+    def __init__(self) -> None:
+        self.reserved_bytes = 0
+        self.reserved_peak_bytes = 0
+        self.num_retries = 0
+        self._alive: dict[int, int] = {}
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        self._alive[number] = size_bytes
+        while self.reserved_bytes < sum(self._alive.values()):
+            self.reserved_bytes += 10
+        self.reserved_peak_bytes = self.reserved_bytes
+
+    def free(self, number: int) -> None:
+        del self._alive[number]
+
+    def rename(self, number: int, new_number: int) -> None:
+        self._alive[new_number] = self._alive.pop(number)
+
+    def layout(self) -> object:
+        return dict(self._alive)
+
+
+def test_what_is_reserved_during_each_step_of_the_first_iteration() -> None:
+    builder = ProgramBuilder()
+    builder.malloc("held", Category.WEIGHT)
+    builder.end_setup()
+    builder.enter_step("one")
+    made = builder.malloc("a", Category.ACTIVATION)
+    builder.enter_step("nothing happens here")
+    builder.enter_step("two")
+    builder.malloc("b", Category.ACTIVATION)
+    builder.free(made)
+    builder.enter_step("three")
+    builder.malloc("c", Category.ACTIVATION)
+    builder.enter_step("nor here")
+    sizes = Sizes.of([7, 11, 13, 3])
+    found = reserved_by_step(builder.program(), sizes, _Growing(), workspaces_bytes=(5,))
+    # 7 + 5 are held; 11 more, then 13 more before 11 go; 3 fit into what is reserved.
+    assert found == (20, 30, 30, 40, 40, 40)

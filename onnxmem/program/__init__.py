@@ -16,6 +16,7 @@ from onnxmem.program.replay import (
     Reserved,
     affine_sizes,
     replay,
+    reserved_by_step,
     serve,
 )
 from onnxmem.program.sizes import Affine, Sizes
@@ -36,5 +37,6 @@ __all__ = [
     "Sizes",
     "affine_sizes",
     "replay",
+    "reserved_by_step",
     "serve",
 ]

@@ -326,6 +326,37 @@ def serve(
     )
 
 
+def reserved_by_step(
+    program: Program,
+    sizes: Sizes,
+    allocator: Allocator,
+    *,
+    workspaces_bytes: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """The most that an allocator reserves during each step of the first iteration.
+
+    What nothing happens in has what the step before it ends with.
+
+    :raises OutOfMemoryError: it cannot serve a request.
+    """
+    setup, _ = _requests(program, sizes)
+    server = _Server(sizes.fixed_bytes.tolist(), allocator)
+    server.serve(setup)
+    server.serve_workspaces(workspaces_bytes)
+    is_seen = sizes.fixed_bytes[program.event_allocations] > 0
+    most = [allocator.reserved_bytes] * len(program.steps)
+    begun = 0
+    for event in range(program.num_setup_events, len(program.events)):
+        step = int(program.event_steps[event])
+        most[begun + 1 : step + 1] = [allocator.reserved_bytes] * (step - begun)
+        begun = step
+        if is_seen[event]:
+            server.serve((int(program.events[event]),))
+            most[step] = max(most[step], allocator.reserved_bytes)
+    most[begun + 1 :] = [allocator.reserved_bytes] * (len(most) - begun - 1)
+    return tuple(most)
+
+
 def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
     """The events of the setup and of an iteration that an allocator sees: none of 0 bytes."""
     events = program.events

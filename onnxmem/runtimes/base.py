@@ -10,7 +10,7 @@ from typing import Protocol, Self
 
 from onnxmem.errors import Finding
 from onnxmem.model import Graph
-from onnxmem.program import Affine, Allocator, Program, Replay, Sizes, replay
+from onnxmem.program import Affine, Allocator, Program, Replay, Sizes, replay, reserved_by_step
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
 
@@ -114,6 +114,19 @@ class RuntimeRun:
             allocator,
             iterations=made.iterations,
             workspaces_bytes=self.overheads.served_bytes,
+        )
+
+    def reserved_by_step(self) -> tuple[int, ...]:
+        """What the allocator reserves at most during each step of the program's first iteration.
+
+        Empty where every allocation takes its own bytes.
+        """
+        allocator, made = self.runtime.allocator(), self.made
+        if allocator is None:
+            return ()
+        workspaces_bytes = self.overheads.served_bytes
+        return reserved_by_step(
+            made.program, made.sizes, allocator, workspaces_bytes=workspaces_bytes
         )
 
     def total_bytes(self, replayed: Replay) -> int:

@@ -12,6 +12,7 @@ from onnxmem.report.page.headline import fits_section, head_section, title_of
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.live import live_data, live_sections
 from onnxmem.report.page.moving import moving_of
+from onnxmem.report.page.reserved import reserved_sections
 from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import VERDICT, Stops, evaluated, moves
@@ -52,6 +53,7 @@ def render_page(analysis: Analysis) -> str:
         head_section(analysis, stops, told),
         fits_section(analysis, stops),
         timeline_section(course, stops),
+        *reserved_sections(analysis),
         live_sections(analysis, stops),
         *(tables[key] for key in first),
         arena_section(analysis),
