@@ -477,3 +477,19 @@ def test_a_figure_on_no_line_is_none() -> None:
     assert Affine.through([(1, 7), (3, 10)]) is None
     assert Affine.through([(1, 7), (2, 9), (3, 13)]) is None
     assert Affine.through([(1, 7), (2, 9), (3, 11)]) == Affine(5, 2, 1, 3)
+
+
+def test_sizes_and_replays_are_equal_if_their_columns_are() -> None:
+    builder = ProgramBuilder()
+    builder.malloc("a", Category.ACTIVATION)
+    builder.malloc("b", Category.ACTIVATION)
+    program = builder.program()
+    assert Sizes.of([7, 11]) == Sizes.of([7, 11])
+    assert Sizes.of([7, 11]) != Sizes.of([7, 13])
+    assert Sizes.of([7, 0]) != Sizes.of([7, None])
+    assert Sizes.of([7, 11]) != [7, 11]
+    affine = [Sizes.through([(1, Sizes.of([7, 11])), (last, Sizes.of([7, 11]))]) for last in (2, 3)]
+    assert affine[0] != affine[1]
+    assert replayed(program, Sizes.of([7, 11])) == replayed(program, Sizes.of([7, 11]))
+    assert replayed(program, Sizes.of([7, 11])) != replayed(program, Sizes.of([7, 13]))
+    assert replayed(program, Sizes.of([7, 11])) != program

@@ -61,7 +61,7 @@ def calls(monkeypatch: pytest.MonkeyPatch, count: int) -> dict[str, int]:
     with monkeypatch.context() as patch:
         for place, name in asked:
             patch.setattr(place, name, counted(getattr(place, name), name, found))
-        analyze(blocks(count))
+        assert analyze(blocks(count)).compute.by_node
     return found
 
 

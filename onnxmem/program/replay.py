@@ -125,6 +125,19 @@ class Replay:
     serve; ``None``: there is none, or no capacity is given."""
     _live_sets: dict[int, tuple[Allocation, ...]] = field(default_factory=dict, repr=False)
 
+    def __eq__(self, other: object) -> bool:
+        """Whether the same program with the same sizes came to the same."""
+        if not isinstance(other, Replay):
+            return NotImplemented
+        return (self.program, self.sizes, self.reserved, self.out_of_memory_at) == (
+            other.program,
+            other.sizes,
+            other.reserved,
+            other.out_of_memory_at,
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # its columns are compared, not looked up
+
     @cached_property
     def live_bytes(self) -> ByteColumn:
         """Bytes alive after each event."""

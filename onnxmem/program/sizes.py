@@ -123,9 +123,28 @@ class Sizes:
         """Bytes of one allocation at one number; 0 where they are unknown."""
         return int(self.fixed_bytes[allocation])
 
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same bytes at every number, and the same ones known."""
+        if not isinstance(other, Sizes):
+            return NotImplemented
+        columns = ((getattr(each, name) for each in (self, other)) for name in _COLUMNS)
+        same = all(_is_same(*pair) for pair in columns)
+        return same and (self.first, self.last) == (other.first, other.last)
+
+    __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
+
     def __len__(self) -> int:
         """How many allocations there are."""
         return len(self.fixed_bytes)
+
+
+_COLUMNS: Final = ("fixed_bytes", "slope_bytes", "known")
+
+
+def _is_same(one: ByteColumn | None, other: ByteColumn | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def _byte_column(sizes: Sequence[int]) -> ByteColumn:
