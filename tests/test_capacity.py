@@ -31,7 +31,7 @@ class Counted:
 
 def test_an_affine_figure_has_its_law() -> None:
     assert batch_law(affine(17, 5), 128) == Affine(17, 5, 1, 128)
-    assert Affine(17, 5).at(3) == 32
+    assert Affine(17, 5, 1, 128).at(3) == 32
 
 
 def test_three_batches_are_evaluated_for_a_law() -> None:

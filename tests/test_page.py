@@ -19,10 +19,11 @@ from onnxmem.analysis.fitting import MaxBatch
 from onnxmem.analysis.measured import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main
+from onnxmem.program import Affine
 from onnxmem.report.page import stops as stops_room
 from onnxmem.report.page.envelope import envelope, peak_laws
 from onnxmem.report.page.figures import figures_of
-from onnxmem.report.page.laws import Law, laws, line_through
+from onnxmem.report.page.laws import laws, line_through
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.markup import filter_box, name, script_json, size
 from onnxmem.report.page.model_page import render_page
@@ -148,11 +149,7 @@ def test_the_peaks_of_a_step_are_known_at_every_batch() -> None:
         training = analysis.at(batch=batch).training
         assert training is not None
         for key, found in known.items():
-            values = {
-                law.fixed + law.per_sample * batch
-                for law in found
-                if law.first <= batch <= law.last
-            }
+            values = {law.at(batch) for law in found if law.first <= batch <= law.last}
             assert values == {getattr(training, key.removeprefix("training."))}
 
 
@@ -162,14 +159,14 @@ def test_an_envelope_is_the_highest_line_everywhere(
 ) -> None:
     found = envelope(lines, first, first + 20)
     for batch in range(first, first + 21):
-        at = [law.fixed + law.per_sample * batch for law in found if law.first <= batch <= law.last]
+        at = [law.at(batch) for law in found if law.first <= batch <= law.last]
         assert at == [max(slope * batch + fixed for slope, fixed in lines)]
 
 
 def test_three_neighbours_on_a_line_prove_it_between_them() -> None:
     batches = [1, 2, 4, 8, 16]
-    assert laws(batches, [5, 5, 5, 9, 17]) == (Law(1, 4, 5, 0), Law(4, 16, 1, 1))
-    assert laws(batches, [3, 5, 9, 17, 33]) == (Law(1, 16, 1, 2),)
+    assert laws(batches, [5, 5, 5, 9, 17]) == (Affine(5, 0, 1, 4), Affine(1, 1, 4, 16))
+    assert laws(batches, [3, 5, 9, 17, 33]) == (Affine(1, 2, 1, 16),)
     assert laws(batches, [1, 2, None, 8, 16]) == ()
     assert laws([1, 2], [1, 2]) == ()
     assert line_through([1, 3, 5], [0, 1, 2]) is None

@@ -142,6 +142,7 @@ def test_the_report_has_a_section_of_it(model: onnx.ModelProto) -> None:
 def test_the_page_has_its_figures_at_every_batch(model: onnx.ModelProto) -> None:
     page = render_page(analysis_of(model, 17))
     assert "TOY" in page
+    assert "What the allocator of toy reserves" in page
     data = data_of(page)
     moves = data["figures"]["replays.0.total_bytes"]
     found = dict(zip(data["stops"], moves["at"], strict=True))

@@ -31,10 +31,10 @@ class Affine:
 
     fixed_bytes: int
     slope_bytes: int
-    first: int = 1
+    first: int
     """The figure is shown to be so from this number on,"""
-    last: int | None = None
-    """up to this one; ``None``: to every one."""
+    last: int
+    """up to this one."""
 
     def at(self, number: int) -> int:
         """Bytes at a number."""

@@ -8,14 +8,16 @@ lines of its steps: their upper envelope, which the convex-hull trick finds in O
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from onnxmem.report.page.laws import Law
+from onnxmem.program import Affine
 from onnxmem.report.page.spans import Course, Moving, moved
 
 Line = tuple[int, int]
 """Bytes that one more sample adds, and bytes at batch 0."""
 
 
-def peak_laws(course: Course, moving: Moving | None, batch: int) -> Mapping[str, tuple[Law, ...]]:
+def peak_laws(
+    course: Course, moving: Moving | None, batch: int
+) -> Mapping[str, tuple[Affine, ...]]:
     """Laws of the peaks of all phases and of the step, by their keys; none of a mere run."""
     if moving is None or not course.marks:
         return {}
@@ -38,7 +40,7 @@ def _lines(course: Course, moving: Moving, batch: int) -> Iterator[Line]:
     return ((slope, size - slope * batch) for size, slope in zip(bytes_at, slopes, strict=True))
 
 
-def envelope(lines: Sequence[Line], first: int, last: int) -> tuple[Law, ...]:
+def envelope(lines: Sequence[Line], first: int, last: int) -> tuple[Affine, ...]:
     """The highest line from batch to batch, from one to another; nothing where there is none."""
     hull = _hull(lines)
     if not hull:
@@ -46,7 +48,7 @@ def envelope(lines: Sequence[Line], first: int, last: int) -> tuple[Law, ...]:
     # A line is no lower than the one before it from this batch on, a quotient rounded up.
     begins = [-((new[1] - old[1]) // (new[0] - old[0])) for old, new in pairwise(hull)]
     laws = (
-        Law(max(begin, first), min(after - 1, last), fixed, slope)
+        Affine(fixed, slope, max(begin, first), min(after - 1, last))
         for (slope, fixed), (begin, after) in zip(
             hull, pairwise([first, *begins, last + 1]), strict=True
         )

@@ -11,8 +11,10 @@ peak all between; so a part follows where it is a line on a stretch where its pe
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
+
+from onnxmem.program import Affine
 
 _PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "training.live_by_kind.": ("training.peak_bytes", "training.peak_node"),
@@ -33,41 +35,27 @@ _CONVEX: Final = (
 rounds up the elements of a sample."""
 
 
-@dataclass(frozen=True, slots=True)
-class Law:
-    """``fixed + per_sample x batch``, proven from one batch to another."""
-
-    first: int
-    last: int
-    fixed: int
-    per_sample: int
-
-
-def line_through(batches: Sequence[int], values: Sequence[int | None]) -> tuple[int, int] | None:
-    """The line (at batch 0, a sample) that all points are on; ``None`` where there is none."""
-    if len(batches) < 3 or None in values:  # noqa: PLR2004 - two points prove nothing
-        return None
-    known = [value for value in values if value is not None]
-    slope, rest = divmod(known[-1] - known[0], batches[-1] - batches[0])
-    fixed = known[0] - slope * batches[0]
-    points = zip(batches, known, strict=True)
-    is_line = not rest and all(fixed + slope * batch == value for batch, value in points)
-    return (fixed, slope) if is_line else None
+def line_through(batches: Sequence[int], values: Sequence[int | None]) -> Affine | None:
+    """The line that all points are on, three at least; ``None`` where there is none."""
+    known = [
+        (batch, value) for batch, value in zip(batches, values, strict=True) if value is not None
+    ]
+    # Two points prove nothing.
+    return Affine.through(known) if len(known) == len(batches) > 2 else None  # noqa: PLR2004
 
 
-def laws(batches: Sequence[int], values: Sequence[int | None]) -> tuple[Law, ...]:
+def laws(batches: Sequence[int], values: Sequence[int | None]) -> tuple[Affine, ...]:
     """The lines of a convex figure: one for every three neighbours that are on one, joined."""
-    found: list[Law] = []
+    found: list[Affine] = []
     for start in range(len(batches) - 2):
         three = slice(start, start + 3)
         line = line_through(batches[three], values[three])
         if line is None:
             continue
-        last = batches[start + 2]
-        if found and (found[-1].fixed, found[-1].per_sample) == line:
-            found[-1] = Law(found[-1].first, last, *line)
+        if found and replace(line, first=found[-1].first) == replace(found[-1], last=line.last):
+            found[-1] = replace(found[-1], last=line.last)
         else:
-            found.append(Law(batches[start], last, *line))
+            found.append(line)
     return tuple(found)
 
 

@@ -77,7 +77,7 @@ def _cells(
 ) -> Sequence[Cell]:
     def moved(values: Sequence[int | None]) -> str | None:
         line = line_through(batches, values)
-        return None if line is None else str(line[1])
+        return None if line is None else str(line.slope_bytes)
 
     def number(value: int | None, per: str | None, *, is_bytes: bool) -> Cell:
         written = format_bytes(value) if is_bytes else format_count(value)
@@ -115,7 +115,7 @@ def _shape_cell(layer: Layer, others: Sequence[Layer], batches: Sequence[int]) -
     if len(batches) < 2 or any(len(each) != len(shape) for each in shapes):  # noqa: PLR2004
         return Cell(written)
     lines = [line_through(batches, dims) for dims in zip(*shapes, strict=True)]
-    slopes = ["?" if line is None else str(line[1]) for line in lines]
+    slopes = ["?" if line is None else str(line.slope_bytes) for line in lines]
     if not set(slopes) - {"0"}:
         return Cell(written)
     return Cell(written, attributes={"data-dims": ",".join(slopes)})

@@ -27,4 +27,4 @@ def moving_of(course: Course, stops: Stops) -> Moving | None:
     known = [line for line in lines if line is not None]
     if len(known) < len(lines) or not known:
         return None
-    return Moving(batches[0], batches[-1], tuple(slope for _, slope in known))
+    return Moving(batches[0], batches[-1], tuple(line.slope_bytes for line in known))

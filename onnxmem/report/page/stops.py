@@ -16,8 +16,9 @@ from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.collection.places import Place, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
+from onnxmem.program import Affine
 from onnxmem.report.page.figures import Figures, figures_of
-from onnxmem.report.page.laws import Law, is_convex, laws, parent_of
+from onnxmem.report.page.laws import is_convex, laws, parent_of
 from onnxmem.report.verdict import verdict_text
 
 VERDICT: Final = "verdict"
@@ -49,7 +50,7 @@ class Stops:
 
     asked: Stop
     all: tuple[Stop, ...]
-    proven: Mapping[str, tuple[Law, ...]] = field(default_factory=dict)
+    proven: Mapping[str, tuple[Affine, ...]] = field(default_factory=dict)
     """Laws that are known otherwise than from the stops."""
     is_free: bool = True
     """False: the model has no batch that can be moved."""
@@ -85,7 +86,7 @@ class Stops:
             return ()
         return tuple(_verdicts_known(answer.reach)) if answer.reach is not None else ()
 
-    def laws(self, key: str) -> tuple[Law, ...]:
+    def laws(self, key: str) -> tuple[Affine, ...]:
         """How a figure moves between stops, where that is proven."""
         parent = parent_of(key)
         if parent is None:
@@ -97,25 +98,23 @@ class Stops:
             for law in self._part_laws(key, parent[1], stretch)
         )
 
-    def agrees(self, key: str, known: Sequence[Law]) -> bool:
+    def agrees(self, key: str, known: Sequence[Affine]) -> bool:
         """Whether laws give what was worked out at every stop that they speak of."""
         return all(
-            law.fixed + law.per_sample * batch == value
+            law.at(batch) == value
             for batch, value in zip(self.batches, self.values(key), strict=True)
             for law in known
             if law.first <= batch <= law.last
         )
 
-    def _given(self, key: str) -> tuple[Law, ...]:
+    def _given(self, key: str) -> tuple[Affine, ...]:
         """The law that the analysis has proven itself, of the two figures that it has one of."""
         analysis = self.asked.analysis
         given = {"total_bytes": analysis.batch_law, "training.peak_bytes": analysis.training_law}
         law = given.get(key)
-        if law is None or law.last is None or not self.is_free:
-            return ()
-        return (Law(1, law.last, law.fixed_bytes, law.slope_bytes),)
+        return (law,) if law is not None and self.is_free else ()
 
-    def _part_laws(self, key: str, place: str, stretch: Law) -> tuple[Law, ...]:
+    def _part_laws(self, key: str, place: str, stretch: Affine) -> tuple[Affine, ...]:
         """Those of a part of a peak, where that is a line and stays at one place."""
         rows = zip(self.batches, self.values(key), self.texts(place), strict=True)
         inside = [row for row in rows if stretch.first <= row[0] <= stretch.last]
@@ -214,7 +213,7 @@ def moves(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str,
     for key in keys:
         known = [_safe(value) for value in stops.values(key)]
         proven = [
-            [law.first, law.last, _safe(law.fixed), _safe(law.per_sample)]
+            [law.first, law.last, _safe(law.fixed_bytes), _safe(law.slope_bytes)]
             for law in stops.laws(key)
         ]
         yield key, {"at": known, "laws": proven}

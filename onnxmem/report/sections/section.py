@@ -115,8 +115,7 @@ class Section:
 
 def law_text(law: "Affine") -> str:
     """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
-    to = "" if law.last is None else f", from batch 1 to {law.last:,}"
-    return f"{law.fixed_bytes:,} B + {law.slope_bytes:,} B x batch{to}"
+    return f"{law.fixed_bytes:,} B + {law.slope_bytes:,} B x batch, from batch 1 to {law.last:,}"
 
 
 def formula_lines(law: "Affine | None") -> tuple[Line, ...]:
