@@ -18,7 +18,7 @@ from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 import onnxmem
 from onnxmem.cli import main
 from onnxmem.decisions.diff.diffing import diff
-from onnxmem.decisions.diff.snapshots import LayerSize, LiveBlock, Peak, Snapshot, snapshot
+from onnxmem.decisions.diff.snapshots import ComparedPeak, LayerSize, LiveBlock, Snapshot, snapshot
 
 Capture = pytest.CaptureFixture[str]
 SCHEMA = Draft202012Validator(
@@ -112,9 +112,9 @@ def side(**changes: object) -> Snapshot:
     return Snapshot(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def peak(blocks: dict[tuple[str, str], int]) -> Peak:
+def peak(blocks: dict[tuple[str, str], int]) -> ComparedPeak:
     live = tuple(LiveBlock(*key, size_bytes=size) for key, size in blocks.items())
-    return Peak(sum(blocks.values()), None, live)
+    return ComparedPeak(sum(blocks.values()), None, live)
 
 
 # Peaks.

@@ -24,7 +24,7 @@ from onnxmem.decisions.explain import (
     Inquest,
     Metric,
     OutOfMemory,
-    Sizes,
+    RequestedBytes,
     asking,
     code_named,
     codes,
@@ -300,7 +300,7 @@ def test_an_input_s_bytes_are_asked_for_too() -> None:
 
 
 def test_sizes_that_no_tensor_has_at_any_batch() -> None:
-    message = OutOfMemory(program="x", meaning="y", sizes=Sizes(7, 7))
+    message = OutOfMemory(program="x", meaning="y", sizes=RequestedBytes(7, 7))
     inquest = inquest_on(CONVNET, message, batch=2)
     assert (inquest.at_batch, inquest.at_others, inquest.is_pattern_block) == ((), (), False)
     fixed = "agraph (float[5] x) => (float[5] y) { y = Exp(x) }"
@@ -382,7 +382,7 @@ def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
 
 def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     message = OutOfMemory(
-        program="x", meaning="y", sizes=Sizes(9, 9), capacity_bytes=10**6, node="n"
+        program="x", meaning="y", sizes=RequestedBytes(9, 9), capacity_bytes=10**6, node="n"
     )
     inquest = inquest_on(CONVNET, message, batch=2)
     block = replace(inquest, is_pattern_block=True, pattern_block_bytes=9)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onnxmem.decisions.explain import Sizes, read_message
+from onnxmem.decisions.explain import RequestedBytes, read_message
 
 MIB, GIB = 2**20, 2**30
 
@@ -232,7 +232,7 @@ def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:
     text = CASES["onnxruntime, no node"].text
     message = read_message("INFO: begin\n" + text.replace(" ", "\n  ") + "\nTraceback\n")
     assert message is not None
-    assert message.sizes == Sizes(15_728_641, 15_728_896)
+    assert message.sizes == RequestedBytes(15_728_641, 15_728_896)
 
 
 @pytest.mark.parametrize("text", ["", "held", "all is well", "shape mismatch: 3 and 4"])

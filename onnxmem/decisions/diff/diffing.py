@@ -7,7 +7,7 @@ is alive at one of the two alone counts whole.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.decisions.diff.snapshots import LayerSize, LiveBlock, Peak, Snapshot
+from onnxmem.decisions.diff.snapshots import ComparedPeak, LayerSize, LiveBlock, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class BlockChange:
 class PeakChange:
     """Why a peak moved."""
 
-    before: Peak
-    after: Peak
+    before: ComparedPeak
+    after: ComparedPeak
     blocks: tuple[BlockChange, ...]
     """Those that changed, the largest change first: they add up to the change of the peak."""
     num_same: int
@@ -153,11 +153,11 @@ def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
         yield Change(f"{name} peak", _size(one), _size(other))
 
 
-def _size(peak: Peak | None) -> int | None:
+def _size(peak: ComparedPeak | None) -> int | None:
     return None if peak is None else peak.size_bytes
 
 
-def _peak_change(before: Peak | None, after: Peak | None) -> PeakChange | None:
+def _peak_change(before: ComparedPeak | None, after: ComparedPeak | None) -> PeakChange | None:
     if before is None or after is None:
         return None
     if before.is_abridged != after.is_abridged:

@@ -29,7 +29,7 @@ class LiveBlock:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class ComparedPeak:
     """A peak and what is alive there; the blocks add up to it."""
 
     size_bytes: int
@@ -38,7 +38,7 @@ class Peak:
     is_abridged: bool = False
     """Whether small blocks are summed by kind, as in a saved report."""
 
-    def abridged(self, named: Collection[str]) -> "Peak":
+    def abridged(self, named: Collection[str]) -> "ComparedPeak":
         """Sum the blocks that are neither among the largest nor named, by kind."""
         largest = sorted(self.blocks, key=lambda block: -block.size_bytes)
         kept = [b for n, b in enumerate(largest) if n < MOST_SAVED or b.name in named]
@@ -90,9 +90,9 @@ class Snapshot:
     weight_bytes: int | None
     inputs_bytes: int | None
     total_bytes: int | None
-    activations: Peak | None
-    training: Peak | None
-    runtimes: Mapping[str, Peak] = field(default_factory=dict)
+    activations: ComparedPeak | None
+    training: ComparedPeak | None
+    runtimes: Mapping[str, ComparedPeak] = field(default_factory=dict)
     """Of each runtime, by name: what its kernels and tensors request; a saved report has none."""
     layers: tuple[LayerSize, ...] | None
     """``None``: the saved report has none."""
@@ -121,10 +121,10 @@ def snapshot(analysis: Analysis) -> Snapshot:
     activations = training = None
     if memory.in_place_peak_bytes is not None:
         live = (LiveBlock(each.label, "", each.size_bytes) for each in memory.live_at_peak)
-        activations = Peak(memory.in_place_peak_bytes, memory.peak_node, tuple(live))
+        activations = ComparedPeak(memory.in_place_peak_bytes, memory.peak_node, tuple(live))
     if step is not None:
         blocks = (LiveBlock(b.label, b.category.value, b.size_bytes) for b in step.live_at_peak())
-        training = Peak(step.peak_bytes, step.peak_node, tuple(blocks))
+        training = ComparedPeak(step.peak_bytes, step.peak_node, tuple(blocks))
     rows = node_layers(analysis.graph, analysis.parameters, analysis.compute)
     return Snapshot(
         path=analysis.path,
@@ -147,14 +147,14 @@ def snapshot(analysis: Analysis) -> Snapshot:
     )
 
 
-def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, Peak]]:
+def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, ComparedPeak]]:
     """The peak of each runtime's program and what is alive there."""
     found = [(each.name, each.arena.replay, each.arena.peak) for each in analysis.runtimes]
     found += [(each.name, each.replay, each.replay.peak) for each in analysis.replays]
     for name, replay, peak in found:
         live = [each for each in replay.live_set(peak) if each.size_bytes]
         blocks = tuple(LiveBlock(each.label, each.category.value, each.size_bytes) for each in live)
-        yield name, Peak(peak.size_bytes, peak.node or None, blocks)
+        yield name, ComparedPeak(peak.size_bytes, peak.node or None, blocks)
 
 
 def _verdict(analysis: Analysis) -> JsonRow | None:
@@ -221,7 +221,7 @@ def _part(row: Saved, key: str) -> Saved:
     return row.part(key) or Saved(row.file, f"{row.key}.{key}", {})
 
 
-def _saved_peak(part: Saved | None, key: str) -> Peak | None:
+def _saved_peak(part: Saved | None, key: str) -> ComparedPeak | None:
     size_bytes = None if part is None else part.size_bytes(key)
     if part is None or size_bytes is None:
         return None
@@ -237,7 +237,7 @@ def _saved_peak(part: Saved | None, key: str) -> Peak | None:
     missing = size_bytes - sum(block.size_bytes for block in full)
     if missing:
         full = (*full, LiveBlock(f"{_REST}", "", missing))
-    return Peak(size_bytes, part.text("peak_node"), full, is_abridged=by_kind is not None)
+    return ComparedPeak(size_bytes, part.text("peak_node"), full, is_abridged=by_kind is not None)
 
 
 _REST = "smaller blocks together"

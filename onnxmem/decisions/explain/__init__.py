@@ -2,7 +2,7 @@
 
 from onnxmem.decisions.explain.asking import Inquest, Suspect, inquire, is_shape
 from onnxmem.decisions.explain.codes import Code, code_named, codes
-from onnxmem.decisions.explain.messages import OutOfMemory, Sizes, read_message
+from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes, read_message
 from onnxmem.decisions.explain.metrics import Metric, Value, metrics, metrics_named, value_of
 
 __all__ = [
@@ -10,7 +10,7 @@ __all__ = [
     "Inquest",
     "Metric",
     "OutOfMemory",
-    "Sizes",
+    "RequestedBytes",
     "Suspect",
     "Value",
     "code_named",

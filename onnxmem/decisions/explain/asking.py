@@ -11,7 +11,7 @@ from typing import Final
 
 from onnxmem.analysis.fitting import Assessment, Basis, FitRequest, FitResult, assess, fit
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.explain.messages import OutOfMemory, Sizes
+from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import Graph, Tensor
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
@@ -231,7 +231,9 @@ def _batch_of(
     return _on_line(size_bytes, more_bytes - size_bytes, batch, sizes)
 
 
-def _on_line(size_bytes: int, slope: int, batch: int, sizes: Sizes) -> tuple[int, int] | None:
+def _on_line(
+    size_bytes: int, slope: int, batch: int, sizes: RequestedBytes
+) -> tuple[int, int] | None:
     """The smallest batch at which ``fixed + slope x batch`` is one of the sizes."""
     if slope <= 0:
         return None
@@ -258,7 +260,9 @@ def _shape_at(
     return tuple(dim + (more - dim) * (at - batch) for dim, more in pairs)
 
 
-def _in_step(question: AnalysisRequest, sizes: Sizes, batch: int | None) -> Iterator[Suspect]:
+def _in_step(
+    question: AnalysisRequest, sizes: RequestedBytes, batch: int | None
+) -> Iterator[Suspect]:
     """Allocations of the training step, at the batch asked about and on their lines."""
     one = question.results.training
     two = None if batch is None else question.at(batch + 1).results.training

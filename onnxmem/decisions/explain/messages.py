@@ -44,7 +44,7 @@ _WIDTHS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class RequestedBytes:
     """Bytes that can have been asked for, both ends included."""
 
     least_bytes: int
@@ -63,7 +63,7 @@ class OutOfMemory:
     """Who wrote it."""
     meaning: str
     """What it means, in a sentence."""
-    sizes: Sizes | None = None
+    sizes: RequestedBytes | None = None
     shape: tuple[int, ...] | None = None
     """Of the tensor that was asked for."""
     node: str | None = None
@@ -99,7 +99,7 @@ def _tensorflow(text: str) -> OutOfMemory | None:
     return OutOfMemory(
         program="TensorFlow",
         meaning="the allocator had no room for one tensor",
-        sizes=None if size_bytes is None else Sizes(size_bytes, size_bytes),
+        sizes=None if size_bytes is None else RequestedBytes(size_bytes, size_bytes),
         shape=shape,
         node=node[1] if node else None,
         op_type=operator[1] if operator else None,
@@ -127,16 +127,16 @@ def _torch_cuda(text: str) -> OutOfMemory | None:
     )
 
 
-def _torch_sizes(number: str, unit: str, *, is_block: bool) -> Sizes:
+def _torch_sizes(number: str, unit: str, *, is_block: bool) -> RequestedBytes:
     """The requests that make such a segment, or such a block, once it is rounded and printed."""
     least, most = _printed(number, unit)
     if is_block:
-        return Sizes(max(least - MIN_BLOCK_BYTES + 1, 1), most)
+        return RequestedBytes(max(least - MIN_BLOCK_BYTES + 1, 1), most)
     if least <= SMALL_SEGMENT_BYTES <= most:
-        return Sizes(1, SMALL_BYTES)
+        return RequestedBytes(1, SMALL_BYTES)
     if least <= LARGE_SEGMENT_BYTES <= most:
-        return Sizes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
-    return Sizes(max(least - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most)
+        return RequestedBytes(SMALL_BYTES + 1, LARGE_SEGMENT_BYTES)
+    return RequestedBytes(max(least - LARGE_STEP_BYTES + 1, MIN_LARGE_BYTES), most)
 
 
 def _printed(number: str, unit: str) -> tuple[int, int]:
@@ -157,7 +157,7 @@ def _onnxruntime(text: str) -> OutOfMemory | None:
     return OutOfMemory(
         program="onnxruntime",
         meaning="the arena found no chunk and could not grow by one",
-        sizes=Sizes(max(size_bytes - _ARENA_BYTES + 1, 1), size_bytes),
+        sizes=RequestedBytes(max(size_bytes - _ARENA_BYTES + 1, 1), size_bytes),
         node=node[1] if node else None,
         op_type=_operator(text),
     )
@@ -172,7 +172,7 @@ def _torch_cpu(text: str) -> OutOfMemory | None:
     return OutOfMemory(
         program="PyTorch on CPU",
         meaning="the system refused the bytes of one tensor",
-        sizes=Sizes(size_bytes, size_bytes),
+        sizes=RequestedBytes(size_bytes, size_bytes),
     )
 
 
