@@ -493,3 +493,46 @@ def test_sizes_and_replays_are_equal_if_their_columns_are() -> None:
     assert replayed(program, Sizes.of([7, 11])) == replayed(program, Sizes.of([7, 11]))
     assert replayed(program, Sizes.of([7, 11])) != replayed(program, Sizes.of([7, 13]))
     assert replayed(program, Sizes.of([7, 11])) != program
+
+
+def test_a_program_without_phases_is_one_phase_without_a_name() -> None:
+    builder = ProgramBuilder()
+    builder.enter_step("one")
+    builder.malloc("a", Category.ACTIVATION)
+    found = replayed(builder.program(), Sizes.of([7]))
+    assert found.program.phase_at(0) == ""
+    assert {phase: peak.size_bytes for phase, peak in found.phase_peaks.items()} == {"": 7}
+
+
+def test_a_builder_refuses_what_no_program_can_do() -> None:
+    twice = ProgramBuilder()
+    made = twice.malloc("a", Category.ACTIVATION)
+    twice.free(made)
+    twice.free(made)
+    with pytest.raises(ValueError, match="allocation 0 is released twice"):
+        twice.program()
+    never = ProgramBuilder()
+    never.free(3)
+    with pytest.raises(ValueError, match="allocation 3 is released and never made"):
+        never.program()
+    with pytest.raises(ValueError, match="a size is -5 bytes"):
+        Sizes.of([7, -5])
+
+
+def test_a_setup_before_an_empty_first_phase_belongs_to_it() -> None:
+    builder = ProgramBuilder()
+    builder.enter_phase("a")
+    builder.enter_phase("b")
+    builder.malloc("x", Category.ACTIVATION)
+    program = builder.program().with_setup(["w"], [Category.WEIGHT])
+    assert dict(program.phase_ranges) == {"a": range(1), "b": range(1, 2)}
+
+
+def test_a_capacity_below_nothing_is_too_little_for_an_empty_program() -> None:
+    found = replayed(ProgramBuilder().program(), Sizes.of([]), capacity_bytes=-1)
+    assert found.out_of_memory_at == 0
+
+
+def test_one_point_gives_no_line() -> None:
+    assert Affine.through([(3, 7)]) is None
+    assert Sizes.through([(3, Sizes.of([7]))]) is None

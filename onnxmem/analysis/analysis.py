@@ -28,10 +28,10 @@ from onnxmem.analysis.scaling.limits import BatchScaling
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
-from onnxmem.errors import Finding, OnnxmemError, printable
+from onnxmem.errors import Finding, printable
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.program import Affine
-from onnxmem.runtimes.base import RuntimeReplay
+from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -272,7 +272,9 @@ class Analysis:
     def partial_runtimes(self) -> tuple[str, ...]:
         """Runtimes whose figures are lower bounds, or unknown."""
         whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
-        return tuple(name for name in self.settings.runtimes if name not in whole)
+        whole |= {each.name for each in self.replays if each.run.made.sizes.is_complete}
+        requested = (*self.settings.runtimes, *self.request.own_runtimes)
+        return tuple(name for name in requested if name not in whole)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -376,10 +378,12 @@ def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
     for name in request.own_runtimes:
         try:
             run = request.own_run(name)
-        except OnnxmemError as fault:
-            yield Finding("runtime_failed", f"{name} cannot be worked out: {fault}")
+            replayed = run.replay()
+        except RuntimeFailedError as fault:
+            yield Finding(fault.code, str(fault))
         else:
-            yield RuntimeReplay(run, run.replay())
+            yield RuntimeReplay(run, replayed)
+            yield from run.made.diagnostics
 
 
 def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis.analysis import Analysis, analysis_of
+from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
 from onnxmem.runtimes.base import Runtime
-from onnxmem.settings import GivenValue, Recipe, Settings, read_values
+from onnxmem.settings import RUNTIMES, GivenValue, Recipe, Settings, read_values
 
 __all__ = ["analyze"]
 
@@ -64,13 +66,16 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
     warnings that leave the verdict in no doubt.
     ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, or a runtime of your own (an
-    object as ``onnxmem.runtimes.base.Runtime`` describes it), ``graph`` for figures of the graph
-    that onnxruntime makes, ``order`` for activations in another order of execution, ``cpu`` for
-    another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value that the
-    model has no name for is an error, unless it is ``one_of_several`` that are asked the same.
+    object as ``onnxmem.runtimes.base.Runtime`` describes it; a verdict compares the first one that
+    is named, else the first object, and PyTorch's step with ``train``), ``graph`` for figures of
+    the graph that onnxruntime makes, ``order`` for activations in another order of execution,
+    ``cpu`` for another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value
+    that the model has no name for is an error, unless it is ``one_of_several`` that are asked the
+    same.
 
     :raises OnnxmemError: the model cannot be read, or the question makes no sense.
     """
+    named, own = _runtimes(runtimes)
     settings = Settings(
         batch=batch,
         dims=dims or {},
@@ -81,7 +86,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
         budget_bytes=budget_bytes,
         basis=basis,
         accepted=tuple(accepted),
-        runtimes=tuple(each for each in runtimes if isinstance(each, str)),
+        runtimes=named,
         graph=graph,
         order=order,
         measure=measure,
@@ -99,8 +104,36 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     file = load(source)
     model, remarks = _graph_of(file, settings)
     request = _at(request_for(model, settings, file, remarks), context)
-    own = {each.name: each for each in runtimes if not isinstance(each, str)}
     return analysis_of(replace(request, own_runtimes=own) if own else request)
+
+
+def _runtimes(
+    given: "Sequence[str | Runtime]",
+) -> tuple[tuple[str, ...], dict[str, Runtime]]:
+    """The runtimes that are named, and those that are objects by their names.
+
+    :raises UsageError: no list of them, a class in place of an object, or a name that is taken.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        message = "runtimes: give a list, as runtimes=('ort-cpu', MyRuntime())"
+        raise UsageError(message)
+    own: dict[str, Runtime] = {}
+    for each in given:
+        if isinstance(each, str):
+            continue
+        if isinstance(each, type):
+            message = f"runtimes: {each.__name__} is a class; give an object, {each.__name__}()"
+            raise UsageError(message)
+        name = getattr(each, "name", None)
+        if not isinstance(name, str) or not name.strip() or name in own or name in _TAKEN:
+            message = f"runtimes: the name {name!r} is taken or empty; give each runtime its own"
+            raise UsageError(message)
+        own[name] = each
+    return tuple(each for each in given if isinstance(each, str)), own
+
+
+_TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
+"""Names that a runtime of the caller's own can't have: they say which figure is compared."""
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:

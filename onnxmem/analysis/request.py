@@ -9,7 +9,7 @@ from onnxmem import kv_cache
 from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import StageResults, stage_results
-from onnxmem.errors import Finding, UsageError
+from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
@@ -17,7 +17,7 @@ from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed, torch
 from onnxmem.runtimes.assumed import Assumed
-from onnxmem.runtimes.base import RuntimeRun
+from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache import KvCache, Step
@@ -156,9 +156,21 @@ class AnalysisRequest:
     def own_run(self, name: str) -> "RuntimeRun":
         """A runtime that was given as an object, on the graph.
 
-        :raises OnnxmemError: it cannot run the graph.
+        :raises RuntimeFailedError: it does not run the graph, for whatever reason.
         """
-        return RuntimeRun.of(self.own_runtimes[name], self.results.graph)
+        if name not in self._own_runs:
+            try:
+                self._own_runs[name] = RuntimeRun.of(self.own_runtimes[name], self.results.graph)
+            except Exception as fault:  # the runtime is the caller's, and so are its faults
+                told = str(fault) if isinstance(fault, OnnxmemError) else repr(fault)
+                message = f"{name} does not run the model: {told}"
+                raise RuntimeFailedError(message) from fault
+        return self._own_runs[name]
+
+    @cached_property
+    def _own_runs(self) -> dict[str, RuntimeRun]:
+        """The runs that were made."""
+        return {}
 
     def guessed_dims(self) -> tuple[str, ...]:
         """Of the file itself: a graph that is optimised for its dims has numbers in their place."""

@@ -12,7 +12,8 @@ session. It is written down in columns, for a large training step has a million 
     event         0    1    2    3    4         id: allocated, ~id: released
     events       [0    1    2   ~1   ~2]
     step         [0    1    2    2    3]        of ``steps``: the node that runs
-    phase         setup forward  backward       ``phase_starts`` says where each begins
+    setup        [0]                            ``num_setup_events`` is 1
+    phase        [forward  ][backward   ]       ``phase_starts`` says where each begins
 
 Events are in order, so a step that allocates its outputs before it releases its scratch holds both.
 Two programs are equal if all of their columns are: that is how it is found that one program serves
@@ -58,7 +59,7 @@ class Allocation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The allocations of one way to run a model; made by a ``ProgramBuilder``."""
+    """The allocations of one way to run a model; a ``ProgramBuilder`` or ``of_steps`` makes it."""
 
     labels: tuple[str, ...]
     """Of each allocation: the tensor that first lies in it, or what the bytes are for."""
@@ -71,7 +72,7 @@ class Program:
     steps: tuple[str, ...]
     """What runs, in order: a node each time it runs, or ``""`` where no node does."""
     phase_starts: Mapping[str, int]
-    """The event at which each phase begins, in order; empty where there is one phase alone."""
+    """The event at which each phase begins, in order; empty: there is one phase, without a name."""
     num_setup_events: int = 0
     """The first events: what is allocated once, before the program runs, and held through it."""
     tensors: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
@@ -137,8 +138,8 @@ class Program:
             events=_read_only(np.concatenate((more, self.events))),
             event_steps=_read_only(np.concatenate((np.zeros_like(more), self.event_steps))),
             phase_starts={
-                phase: start + num_more if start else 0
-                for phase, start in self.phase_starts.items()
+                phase: start + num_more if index else 0
+                for index, (phase, start) in enumerate(self.phase_starts.items())
             },
             num_setup_events=num_more + self.num_setup_events,
         )
@@ -163,6 +164,8 @@ class Program:
     @cached_property
     def phase_ranges(self) -> Mapping[str, range]:
         """The events of each phase; the setup belongs to the first one."""
+        if not self.phase_starts:
+            return {"": range(len(self.events))}
         stops = [*list(self.phase_starts.values())[1:], len(self.events)]
         starts = self.phase_starts.items()
         return {phase: range(at, to) for (phase, at), to in zip(starts, stops, strict=True)}
@@ -226,7 +229,7 @@ class ProgramBuilder:
         self.enter_step("")
 
     def enter_step(self, node: str) -> None:
-        """Begin what a node does, each time it runs."""
+        """Start the events of a node; call it each time the node runs."""
         self._steps.append(node)
 
     def end_setup(self) -> None:
@@ -250,21 +253,37 @@ class ProgramBuilder:
         self._event_steps.append(len(self._steps) - 1)
 
     def relabel(self, allocation: int, label: str, category: Category) -> None:
-        """Say what an allocation has become: the last word counts for all of its life."""
+        """Give an allocation its final label, which applies from its allocation on."""
         self.labels[allocation], self.categories[allocation] = label, category
 
     def program(self) -> Program:
-        """What was written down."""
+        """What was written down.
+
+        :raises ValueError: an allocation is released twice, or never made.
+        """
+        events = int_column(self.events)
+        _check(events, len(self.labels))
         return Program(
             labels=tuple(self.labels),
             categories=tuple(self.categories),
-            events=int_column(self.events),
+            events=events,
             event_steps=int_column(self._event_steps),
             steps=tuple(self._steps),
             phase_starts=dict(self._phase_starts),
             num_setup_events=self._num_setup_events,
             tensors=dict(self._tensors),
         )
+
+
+def _check(events: IntColumn, num_allocations: int) -> None:
+    """Refuse what no program can do."""
+    released = ~events[events < 0]
+    if len(released) and int(released.max()) >= num_allocations:
+        message = f"allocation {int(released.max())} is released and never made"
+        raise ValueError(message)
+    if len(released) and int(np.bincount(released).max()) > 1:
+        message = f"allocation {int(np.bincount(released).argmax())} is released twice"
+        raise ValueError(message)
 
 
 def int_column(numbers: Iterable[int]) -> IntColumn:

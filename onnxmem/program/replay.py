@@ -13,6 +13,7 @@ that it leaves takes its place.
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, repeat
@@ -84,7 +85,7 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What an allocator has made of a program, in bytes."""
+    """Reserved memory after serving a program, in bytes."""
 
     peak_bytes: int
     by_iteration_bytes: tuple[int, ...]
@@ -100,7 +101,7 @@ class Reserved:
 
 
 class Moment(NamedTuple):
-    """Of consecutive events of one node in one phase, the moment at which the most is alive."""
+    """The peak within consecutive events of one node in one phase."""
 
     phase: str
     node: str
@@ -123,7 +124,9 @@ class Replay:
     out_of_memory_at: int | None = None
     """The first event after which more is alive than the capacity, or that the allocator could not
     serve; ``None``: there is none, or no capacity is given."""
-    _live_sets: dict[int, tuple[Allocation, ...]] = field(default_factory=dict, repr=False)
+    _live_sets: dict[int, tuple[Allocation, ...]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __eq__(self, other: object) -> bool:
         """Whether the same program with the same sizes came to the same."""
@@ -307,7 +310,8 @@ def replay(
     found = Replay(program, sizes)
     if capacity_bytes is None or found.peak.size_bytes <= capacity_bytes:
         return found
-    at = int((found.live_bytes > capacity_bytes).argmax())
+    is_over = found.live_bytes > capacity_bytes
+    at = int(is_over.argmax()) if is_over.any() else 0
     return Replay(program, sizes, out_of_memory_at=at)
 
 
@@ -417,13 +421,16 @@ class _Server:
 
     def iterate(self, events: list[int], iterations: int, by_iteration: list[int]) -> None:
         """Run iterations until they come to rest; what is reserved after each goes to a list."""
-        released, inherited = self._between(events) if iterations > 1 else ([], [])
+        released, inherited, gone = self._between(events) if iterations > 1 else ([], [], set())
         layout: object = None
         for index in range(iterations):
             if index:
                 self.serve(released)
                 for heir, number in inherited:
                     self.allocator.rename(heir, number)
+            if index == 1 and gone:
+                # What the first iteration released of the setup without an heir is not there again.
+                events = [event for event in events if event >= 0 or ~event not in gone]
             self.serve(events)
             by_iteration.append(self.allocator.reserved_bytes)
             if index + 1 < iterations:
@@ -432,8 +439,12 @@ class _Server:
                 if index and layout == before:
                     return
 
-    def _between(self, events: list[int]) -> tuple[list[int], list[tuple[int, int]]]:
-        """What an iteration releases of the one before, and what takes a place in the setup."""
+    def _between(
+        self, events: list[int]
+    ) -> tuple[list[int], list[tuple[int, int]], AbstractSet[int]]:
+        """What an iteration releases of the one before, what takes a place in the setup, and what
+        of the setup is gone after the first one, for nothing takes its place.
+        """
         freed = {~event for event in events if event < 0}
         left: dict[int, deque[int]] = defaultdict(deque)
         made = set()
@@ -442,9 +453,11 @@ class _Server:
                 made.add(event)
                 if event not in freed:
                     left[self.sizes[event]].append(event)
-        inherited = []
+        inherited, gone = [], set()
         for number in (~event for event in events if event < 0 and ~event not in made):
             heirs = left[self.sizes[number]]
             if heirs:
                 inherited.append((heirs.popleft(), number))
-        return [~number for number in sorted(chain.from_iterable(left.values()))], inherited
+            else:
+                gone.add(number)
+        return [~each for each in sorted(chain.from_iterable(left.values()))], inherited, gone

@@ -2,7 +2,7 @@
 
 One program serves all batches of a range, and each allocation's bytes are affine in the batch where
 its tensor has the batch in one dim at most. So two runs of a model that are the same program give
-the sizes of every run between them, and a third one proves it:
+the sizes of every run between them, and a third one checks it:
 
 ::
 
@@ -47,6 +47,8 @@ class Affine:
         A line needs two points; of further ones each must lie on it. It has whole bytes.
         """
         (first, one), (last, other) = points[0], points[-1]
+        if first >= last:
+            return None
         slope, rest = divmod(other - one, last - first)
         line = cls(one - slope * first, slope, first, last)
         is_met = not rest and all(line.at(number) == size for number, size in points)
@@ -69,8 +71,14 @@ class Sizes:
 
     @classmethod
     def of(cls, sizes_bytes: Iterable[int | None]) -> Self:
-        """Sizes at one batch; ``None`` is unknown."""
+        """Sizes at one batch; ``None`` is unknown.
+
+        :raises ValueError: a size is negative.
+        """
         sizes = list(sizes_bytes)
+        if min((size for size in sizes if size is not None), default=0) < 0:
+            message = f"a size is {min(size for size in sizes if size is not None)} bytes"
+            raise ValueError(message)
         is_known = None not in sizes
         known = None if is_known else np.array([size is not None for size in sizes])
         return cls(_byte_column([size or 0 for size in sizes]), known=known)
@@ -83,6 +91,8 @@ class Sizes:
         one is unknown.
         """
         (first, one), (last, other) = points[0], points[-1]
+        if first >= last:
+            return None
         if any(sizes.known is not None or sizes.slope_bytes is not None for _, sizes in points):
             return None
         # Columns of Python's whole numbers have no divmod.

@@ -1,14 +1,15 @@
 """What a runtime is to the rest of the package: a maker of programs, and what it takes besides.
 
-A runtime that is added later implements ``Runtime`` and nothing else changes: reports, verdicts,
-comparisons and searches read the ``Replay`` of its program.
+A runtime of your own implements ``Runtime`` and is given to ``analyze`` as an object: the report,
+the page, the JSON report, ``diff`` of two analyses and the verdict on a budget read the ``Replay``
+of its program. Inference (``ideal``) and PyTorch's training step (``torch``) implement it too.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from typing import ClassVar, Protocol, Self
 
-from onnxmem.errors import Finding
+from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import Graph
 from onnxmem.program import Affine, Allocator, Program, Replay, Sizes, replay, reserved_by_step
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
@@ -52,11 +53,21 @@ class RuntimeProgram:
     diagnostics: tuple[Finding, ...] = ()
     """What the program assumes or leaves out."""
     iterations: int = 1
-    """The most replays of the program until its allocator is at rest."""
+    """Replays of the program at most; fewer where the allocator comes to rest before."""
+
+
+class RuntimeFailedError(OnnxmemError):
+    """A runtime does not run the model, whatever the device has."""
+
+    code: ClassVar[str] = "runtime_failed"
 
 
 class Runtime(Protocol):
-    """One way to run a model."""
+    """One way to run a model.
+
+    Both methods that are given a graph depend on it alone: they are called at several batches, and
+    more than once at one.
+    """
 
     @property
     def name(self) -> str:
@@ -71,7 +82,11 @@ class Runtime(Protocol):
         ...
 
     def allocator(self, capacity_bytes: int | None = None) -> Allocator | None:
-        """A new allocator as it uses one; ``None``: every allocation takes its own bytes."""
+        """A new allocator that shares nothing with others; ``None``: all take their own bytes.
+
+        It is sent no request of 0 bytes. In a second iteration it may be asked to release what the
+        first one left, and to ``rename`` it.
+        """
         ...
 
     def overheads(self, graph: Graph) -> Overheads:
@@ -99,10 +114,31 @@ class RuntimeRun:
         """Replay the program with the runtime's allocator.
 
         ``capacity_bytes`` is what the device has for the runtime; ``None``: as much as it takes.
+
+        :raises RuntimeFailedError: the allocator fails on a device without a limit, or the program
+            and its sizes do not fit together.
         """
-        left = None
+        made, left = self.made, None
         if capacity_bytes is not None:
-            left = max(capacity_bytes - self.overheads.outside_bytes, 0)
+            left = capacity_bytes - self.overheads.outside_bytes
+            if left < 0:
+                return Replay(made.program, made.sizes, out_of_memory_at=0)
+        try:
+            found = self._replayed(left)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
+            message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
+            raise RuntimeFailedError(message) from fault
+        if left is None and found.out_of_memory_at is not None:
+            at = found.out_of_memory_at
+            node = made.program.node_at(at) if at < len(made.program.events) else ""
+            message = (
+                f"{self.runtime.name}: its allocator is out of memory on a device without a limit"
+                f"{f', at {node}' if node else ''}; see its own limits"
+            )
+            raise RuntimeFailedError(message)
+        return found
+
+    def _replayed(self, left: int | None) -> Replay:
         made, allocator = self.made, self.runtime.allocator(left)
         if allocator is None:
             served = sum(self.overheads.served_bytes)
@@ -137,7 +173,7 @@ class RuntimeRun:
         return self.least_bytes(replayed)
 
     def least_bytes(self, replayed: Replay) -> int:
-        """What no allocator gets by without; it does not fall as the batch grows."""
+        """A lower bound for any allocator: live bytes, workspaces and what no allocator serves."""
         live_bytes = replayed.peak.size_bytes + sum(self.overheads.served_bytes)
         return live_bytes + self.overheads.outside_bytes
 
@@ -180,7 +216,8 @@ class AffineRun:
     ) -> Self | None:
         """Find the sizes at every batch between runs at three or more, in order.
 
-        ``None``: the programs differ, sizes are not affine, or the overheads follow no known rule.
+        ``None``: the programs differ, sizes are not affine, or overheads are neither the same nor a
+        workspace that is affine in the batch.
         """
         (_, first), *others = runs
         if any(each.made.program != first.made.program for _, each in others):

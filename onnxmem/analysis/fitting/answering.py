@@ -32,11 +32,15 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
+from onnxmem.runtimes.base import RuntimeFailedError
 
 Doubts = tuple[Doubt, ...]
 
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
+_BETWEEN: Final = 15
+"""Batches between the ends of a range at which a runtime of the caller's own is checked: nothing is
+known of how its sizes grow."""
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
@@ -162,7 +166,7 @@ class FitResult:
         )
         return {
             "verdict": self.verdict.value,
-            "basis": self.setup.basis.value,
+            "basis": printable(self.setup.basis.value),
             "bytes": held.total_bytes,
             "limit_bytes": limit_bytes,
             "margin_bytes": limit_bytes - held.total_bytes,
@@ -214,7 +218,10 @@ class Footprints:
     def demand(self, number: int) -> Demand | None:
         """The same as a demand, by lines where they hold; ``None`` where something is left out."""
         if self._lines is not None and self._lines.holds_at(number):
-            return self._lines.demand(number)
+            try:
+                return self._lines.demand(number)
+            except RuntimeFailedError:
+                return None
         held = self.at(number)
         return held.demand if held is not None and held.is_whole else None
 
@@ -227,7 +234,9 @@ class Footprints:
         run_at = _run_at(question, basis)
         if run_at is not None:
             given_bytes = question.settings.cuda_workspace_bytes
-            self._lines = ReplayDemands.up_to(run_at, last, given_bytes)
+            num_between = _BETWEEN if isinstance(basis, RuntimeBasis) else 1
+            with suppress(RuntimeFailedError):
+                self._lines = ReplayDemands.up_to(run_at, last, given_bytes, num_between)
         elif basis in FALLING:
             with suppress(OnnxmemError):
                 self._lines = self.sessions.demands(question, basis.value, last)
@@ -339,6 +348,10 @@ def _doubts(
         doubts += (*doubts_of(told, setup.accepted), *_unbound(question, setup))
         if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
             doubts.append(Doubt(PARTIAL, _left_out(terms)))
+    is_own = isinstance(setup.basis, RuntimeBasis)
+    if is_own and not held.is_whole and not doubts and PARTIAL not in setup.accepted:
+        text = f"{setup.basis.value} leaves out allocations of unknown size"
+        doubts.append(Doubt(PARTIAL, text))
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 

@@ -15,6 +15,7 @@ from onnxmem.model import load
 from onnxmem.model.files import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.runtimes.base import RuntimeFailedError
 from onnxmem.runtimes.onnxruntime.process import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
@@ -205,9 +206,9 @@ def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Fo
     """What a runtime takes that was given as an object."""
     try:
         run = question.own_run(name)
-    except OnnxmemError as fault:
+        replayed = run.replay()
+    except RuntimeFailedError as fault:
         raise NoFigureError(str(fault)) from fault
-    replayed = run.replay()
     live = [each for each in replayed.live_set(replayed.peak) if each.size_bytes]
     overheads = run.overheads
     return Footprint(

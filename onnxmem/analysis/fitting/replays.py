@@ -1,8 +1,8 @@
-"""What a runtime takes at every batch of a range, from its program at three batches.
+"""What a runtime takes at every batch of a range, from its program at a few batches.
 
-A runtime makes one program at every batch of the range, and its sizes are affine in the batch: so
-its allocator is replayed without walking the model again. Both ends and a batch between them are
-walked, and prove it.
+Where a runtime makes one program at every batch of the range, and its sizes are affine in the
+batch, its allocator is replayed without walking the model again. That it does is checked at both
+ends and at batches between them.
 """
 
 from collections.abc import Callable
@@ -42,14 +42,23 @@ class ReplayDemands:
 
     @classmethod
     def up_to(
-        cls, run_at: RunAt, last: int, given_workspace_bytes: int | None = None
+        cls,
+        run_at: RunAt,
+        last: int,
+        given_workspace_bytes: int | None = None,
+        num_between: int = 1,
     ) -> Self | None:
-        """Find the sizes up to a batch; ``None``: they are not affine, or programs differ."""
+        """Find the sizes up to a batch; ``None``: they are not affine, or programs differ.
+
+        ``num_between`` batches between the ends are checked.
+        """
         walked: dict[int, RuntimeRun | None] = {}
         for first in _FIRST:
-            batches = (first, (first + last) // 2, last)
-            if len({*batches}) < len(batches) or first > last:
+            parts = num_between + 1
+            batches = [first + (last - first) * part // parts for part in range(parts + 1)]
+            if first >= last or len({*batches}) < min(len(batches), 3):
                 return None
+            batches = sorted({*batches})
             for batch in batches:
                 if batch not in walked:
                     walked[batch] = run_at(batch)

@@ -27,7 +27,7 @@ def reserved_sections(analysis: Analysis) -> Iterator[str]:
 def _section(key: str, whose: str, run: RuntimeRun, replay: Replay) -> str:
     """Live bytes and what is reserved beyond them, over the steps of the first iteration."""
     program = replay.program
-    if len(program.events) > _MOST_EVENTS:
+    if not 0 < len(program.events) <= _MOST_EVENTS:
         return ""
     reserved = run.reserved_by_step()
     if not reserved:

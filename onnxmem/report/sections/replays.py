@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import shortened
-from onnxmem.report.sections.section import Line, Note, Section
+from onnxmem.report.sections.section import Line, Section
 
 if TYPE_CHECKING:
     from onnxmem.program import Peak, Replay
@@ -17,9 +17,8 @@ MOST_LIVE: Final = 5
 def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:
     """A section for each runtime that was given as an object."""
     for number, each in enumerate(replays):
-        path, reserved, peak = f"replays.{number}", each.replay.reserved, each.replay.peak
+        path, peak = f"replays.{number}", each.replay.peak
         at = f", at {shortened(peak.node)}" if peak.node else ""
-        reserved_bytes = peak.size_bytes if reserved is None else reserved.peak_bytes
         yield Section(
             key=f"replay-{number}",
             title=shortened(each.name).upper(),
@@ -27,11 +26,11 @@ def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:
                 Line(
                     "total",
                     each.total_bytes,
-                    "reserved, and overheads",
+                    "with overheads",
                     key=f"{path}.total_bytes",
                     is_total=True,
                 ),
-                Line("reserved", reserved_bytes, "by its allocator", key=f"{path}.reserved_bytes"),
+                *_reserved(each, path),
                 Line(
                     "peak",
                     peak.size_bytes,
@@ -46,11 +45,17 @@ def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:
                 ),
                 *live_at(each.replay, peak),
             ),
-            notes=tuple(
-                Note(found.code, shortened(found.message, 2000))
-                for found in each.run.made.diagnostics
-            ),
         )
+
+
+def _reserved(each: "RuntimeReplay", path: str) -> Iterator[Line]:
+    """What the allocator reserves, or what its workspaces take where it has none."""
+    reserved, workspaces = each.replay.reserved, each.run.overheads.served_bytes
+    if reserved is not None:
+        key = f"{path}.reserved_bytes"
+        yield Line("reserved", reserved.peak_bytes, "by its allocator", key=key)
+    elif any(workspaces):
+        yield Line("workspaces", sum(workspaces), "of libraries")
 
 
 def live_at(replay: "Replay", peak: "Peak") -> Iterator[Line]:
