@@ -1,10 +1,13 @@
 """onnxruntime's allocation plan: which outputs share a buffer, and when it is freed."""
 
+from dataclasses import replace
+
 import pytest
 from graphs import graph_of
 
 from onnxmem.model import DType, Node
 from onnxmem.ops.spec import OpSpec
+from onnxmem.runtimes.onnxruntime.allocation.buffers import tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import (
     LoadShape,
     Plan,
@@ -489,3 +492,11 @@ def test_a_plan_follows_its_provider() -> None:
     cpu, cuda = planned(text), planned(text, provider=CUDA)
     assert told(cpu) == ["Exp +a", "Softmax", "Gelu +c -a", "Neg +y -c"]
     assert told(cuda) == ["Exp +a", "Softmax +b -a", "Gelu", "Neg +y -b"]
+
+
+def test_a_negative_dim_makes_a_size_unknown() -> None:
+    """Onnxruntime folds an infinity to a negative dim, which no tensor has."""
+    graph = graph_of("agraph (float[3, 7] x) => (float[3, 7] y) { y = Relu(x) }")
+    tensors = {**graph.tensors, "y": replace(graph.tensors["y"], shape=(3, -(2**63)))}
+    assert tensor_bytes(graph, "y") == 3 * 7 * 4
+    assert tensor_bytes(replace(graph, tensors=tensors), "y") is None

@@ -32,7 +32,8 @@ def tensor_bytes(graph: Graph, name: str) -> int | None:
     """Bytes that onnxruntime asks for to hold a tensor; ``None`` where that is unknown."""
     tensor = graph.tensors[name]
     count = tensor.num_elements
-    if count is None or tensor.dtype is None:
+    # A dim that onnxruntime folded from an infinity is negative: no tensor has that shape.
+    if count is None or count < 0 or tensor.dtype is None:
         return None
     if tensor.dtype is DType.STRING:
         return count * _STRING_BYTES
