@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onnxmem import kv_cache
-from onnxmem.allocators.caching import CachingConfig
 from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
@@ -99,7 +98,7 @@ class AnalysisRequest:
         asked, usual = self.settings, torch.TorchSettings()
         multiplies = terms.training is not None and terms.training.multiplies_matrices
         return torch.TorchSettings(
-            allocator=CachingConfig(expandable_segments=asked.expandable_segments),
+            allocator=replace(usual.allocator, expandable_segments=asked.expandable_segments),
             cublas_workspace_bytes=usual.cublas_workspace_bytes if multiplies else 0,
             cudnn_workspace_bytes=self.workspace(terms).size_bytes,
             context_bytes=self.torch_context.size_bytes,

@@ -9,14 +9,12 @@ from onnxmem.runtimes.ideal.activation_memory import (
     in_place_peak_bytes,
 )
 from onnxmem.runtimes.ideal.lifetimes import Buffers, tensor_buffers
-from onnxmem.runtimes.ideal.runtime import IdealRuntime
 from onnxmem.runtimes.ideal.scopes import Scope, read_scope
 from onnxmem.runtimes.ideal.sharing import shared_buffers
 
 __all__ = [
     "ActivationMemory",
     "Buffers",
-    "IdealRuntime",
     "Scope",
     "activation_memory",
     "in_place_peak_bytes",
