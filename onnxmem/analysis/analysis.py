@@ -31,7 +31,6 @@ from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
 from onnxmem.errors import Finding, printable
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.program import Affine
-from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
     from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal import ActivationMemory
     from onnxmem.runtimes.ideal.schedule import Schedule
     from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
@@ -92,7 +92,7 @@ class Analysis:
     runtimes: tuple["RuntimeMemory", ...]
     """What each runtime requested takes, in the order requested."""
     findings: tuple[Finding, ...]
-    replays: tuple[RuntimeReplay, ...] = ()
+    replays: tuple["RuntimeReplay", ...] = ()
     """What runtimes take that were given as objects."""
     fit: "FitResult | None" = None
     """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
@@ -375,6 +375,10 @@ def _predicted(
 
 def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
     """What runtimes take that were given as objects; one that fails costs no other figure."""
+    if not request.own_runtimes:
+        return
+    from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay  # noqa: PLC0415
+
     for name in request.own_runtimes:
         try:
             run = request.own_run(name)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem import kv_cache
 from onnxmem import runtimes as runtimes_room
@@ -11,8 +11,10 @@ from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load
-from onnxmem.runtimes.base import Runtime
 from onnxmem.settings import RUNTIMES, GivenValue, Recipe, Settings, read_values
+
+if TYPE_CHECKING:
+    from onnxmem.runtimes.base import Runtime
 
 __all__ = ["analyze"]
 
@@ -109,7 +111,7 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
 
 def _runtimes(
     given: "Sequence[str | Runtime]",
-) -> tuple[tuple[str, ...], dict[str, Runtime]]:
+) -> "tuple[tuple[str, ...], dict[str, Runtime]]":
     """The runtimes that are named, and those that are objects by their names.
 
     :raises UsageError: no list of them, a class in place of an object, or a name that is taken.

@@ -16,11 +16,10 @@ from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed, torch
 from onnxmem.runtimes.assumed import Assumed
-from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 
 if TYPE_CHECKING:
     from onnxmem.kv_cache import KvCache, Step
-    from onnxmem.runtimes.base import Runtime
+    from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.torch import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
 
@@ -144,6 +143,8 @@ class AnalysisRequest:
         step = results.training
         if step is None or not results.is_whole or step.checkpoints or step.batchnorms.unknown:
             return None
+        from onnxmem.runtimes.base import RuntimeRun  # noqa: PLC0415 - of few requests
+
         runtime = torch.TorchRuntime(
             self.settings.recipe,
             self.torch_settings(results),
@@ -157,6 +158,8 @@ class AnalysisRequest:
 
         :raises RuntimeFailedError: it does not run the graph, for whatever reason.
         """
+        from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun  # noqa: PLC0415
+
         if name not in self._own_runs:
             try:
                 self._own_runs[name] = RuntimeRun.of(self.own_runtimes[name], self.results.graph)
@@ -167,7 +170,7 @@ class AnalysisRequest:
         return self._own_runs[name]
 
     @cached_property
-    def _own_runs(self) -> dict[str, RuntimeRun]:
+    def _own_runs(self) -> "dict[str, RuntimeRun]":
         """The runs that were made."""
         return {}
 

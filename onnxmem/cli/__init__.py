@@ -19,7 +19,7 @@ from onnxmem.errors import fault_of
 
 __all__ = ["main"]
 
-_OBJECTS_PER_COLLECTION: Final = 200_000
+_OBJECTS_PER_COLLECTION: Final = 1_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
 
 A graph of 100,000 nodes is a million objects that hold no cycles, and the default walks those that
