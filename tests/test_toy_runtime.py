@@ -8,10 +8,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 
 import onnx
 import pytest
 from graphs import model_of
+from jsonschema import Draft202012Validator
 from pages import data_of
 
 import onnxmem
@@ -28,6 +30,7 @@ from onnxmem.report.diff import render as render_diff
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram
 
+SCHEMA = Path(onnxmem.__file__).parent / "report" / "schema" / "report-1.0.schema.json"
 PAGE = 101
 """Bytes: a prime, so that a figure without its rounding can't be right by chance."""
 PROCESS = 1_009
@@ -154,6 +157,8 @@ def test_the_json_report_has_it_and_no_other_report_its_key(model: onnx.ModelPro
     assert (row["name"], row["total_bytes"]) == ("toy", toy_bytes(17))
     assert sum(each["bytes"] for each in row["live_at_peak"]) == row["peak_bytes"]
     assert "replays" not in analyze(model).to_dict()
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    Draft202012Validator(schema["$defs"]["row"]["properties"]["replays"]).validate([row])
 
 
 def test_a_comparison_says_why_its_peak_moved(model: onnx.ModelProto) -> None:
