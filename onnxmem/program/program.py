@@ -150,6 +150,21 @@ class Program:
         return len(self.labels)
 
     @cached_property
+    def requests(self) -> tuple[list[int], list[int]]:
+        """The events of the setup and of an iteration, as an allocator is sent them."""
+        events, setup = self.events.tolist(), self.num_setup_events
+        return events[:setup], events[setup:]
+
+    @cached_property
+    def carried(self) -> tuple[list[int], list[int]]:
+        """What an iteration leaves allocated, and what it releases of the setup."""
+        _, events = self.requests
+        made = {event for event in events if event >= 0}
+        freed = {~event for event in events if event < 0}
+        left = [event for event in events if event >= 0 and event not in freed]
+        return left, [~event for event in events if event < 0 and ~event not in made]
+
+    @cached_property
     def event_allocations(self) -> IntColumn:
         """The allocation of each event, made or released."""
         return np.where(self.events < 0, ~self.events, self.events)

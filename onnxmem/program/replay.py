@@ -332,7 +332,7 @@ def serve(
         server.serve(setup)
         # The program's own numbers are from 0 on.
         server.serve_workspaces(workspaces_bytes)
-        server.iterate(events, iterations, by_iteration)
+        server.iterate(program, events, by_iteration, iterations)
     except OutOfMemoryError:
         out_of_memory_at = _event_of(program, server.failed)
     return Reserved(
@@ -376,11 +376,18 @@ def reserved_by_step(
 
 def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
     """The events of the setup and of an iteration that an allocator sees: none of 0 bytes."""
-    events = program.events
-    is_seen = sizes.fixed_bytes[program.event_allocations] > 0
+    is_seen = sizes.fixed_bytes > 0
+    if is_seen.all():
+        return program.requests
+    is_seen = is_seen[program.event_allocations]
     parts = slice(program.num_setup_events), slice(program.num_setup_events, None)
-    setup, iteration = (events[part][is_seen[part]].tolist() for part in parts)
+    setup, iteration = (program.events[part][is_seen[part]].tolist() for part in parts)
     return setup, iteration
+
+
+def live_peak_bytes(program: Program, sizes: Sizes) -> int:
+    """The most bytes alive at once: the size of a replay's peak alone."""
+    return int(np.cumsum(changes(program, sizes)).max(initial=0))
 
 
 def _event_of(program: Program, allocation: int | None) -> int:
@@ -419,9 +426,11 @@ class _Server:
             if size_bytes:
                 self.allocator.malloc(-number, size_bytes)
 
-    def iterate(self, events: list[int], iterations: int, by_iteration: list[int]) -> None:
+    def iterate(
+        self, program: Program, events: list[int], by_iteration: list[int], iterations: int
+    ) -> None:
         """Run iterations until they come to rest; what is reserved after each goes to a list."""
-        released, inherited, gone = self._between(events) if iterations > 1 else ([], [], set())
+        released, inherited, gone = self._between(program) if iterations > 1 else ([], [], set())
         layout: object = None
         for index in range(iterations):
             if index:
@@ -440,24 +449,24 @@ class _Server:
                     return
 
     def _between(
-        self, events: list[int]
+        self, program: Program
     ) -> tuple[list[int], list[tuple[int, int]], AbstractSet[int]]:
         """What an iteration releases of the one before, what takes a place in the setup, and what
         of the setup is gone after the first one, for nothing takes its place.
         """
-        freed = {~event for event in events if event < 0}
-        left: dict[int, deque[int]] = defaultdict(deque)
-        made = set()
-        for event in events:
-            if event >= 0:
-                made.add(event)
-                if event not in freed:
-                    left[self.sizes[event]].append(event)
+        left, freed_setup = program.carried
+        sizes = self.sizes
+        if not freed_setup:
+            return [~number for number in left if sizes[number]], [], frozenset()
+        by_size: dict[int, deque[int]] = defaultdict(deque)
+        for number in left:
+            by_size[sizes[number]].append(number)
         inherited, gone = [], set()
-        for number in (~event for event in events if event < 0 and ~event not in made):
-            heirs = left[self.sizes[number]]
+        for number in freed_setup:
+            heirs = by_size[sizes[number]]
             if heirs:
                 inherited.append((heirs.popleft(), number))
             else:
                 gone.add(number)
-        return [~each for each in sorted(chain.from_iterable(left.values()))], inherited, gone
+        rest = sorted(each for each in chain.from_iterable(by_size.values()) if sizes[each])
+        return [~each for each in rest], [pair for pair in inherited if sizes[pair[1]]], gone

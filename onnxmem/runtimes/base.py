@@ -11,7 +11,17 @@ from typing import ClassVar, Protocol, Self
 
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import Graph
-from onnxmem.program import Affine, Allocator, Program, Replay, Sizes, replay, reserved_by_step
+from onnxmem.program import (
+    Affine,
+    Allocator,
+    Program,
+    Replay,
+    Sizes,
+    live_peak_bytes,
+    replay,
+    reserved_by_step,
+    serve,
+)
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
 
@@ -176,6 +186,28 @@ class RuntimeRun:
         """A lower bound for any allocator: live bytes, workspaces and what no allocator serves."""
         live_bytes = replayed.peak.size_bytes + sum(self.overheads.served_bytes)
         return live_bytes + self.overheads.outside_bytes
+
+    def needed_bytes(self) -> tuple[int, int]:
+        """``total_bytes`` and ``least_bytes``, of a search that asks for no more.
+
+        :raises RuntimeFailedError: as ``replay``.
+        """
+        allocator, made = self.runtime.allocator(), self.made
+        if allocator is None:
+            replayed = self.replay()
+            return self.total_bytes(replayed), self.least_bytes(replayed)
+        served_bytes, outside_bytes = self.overheads.served_bytes, self.overheads.outside_bytes
+        reserved = serve(
+            made.program,
+            made.sizes,
+            allocator,
+            iterations=made.iterations,
+            workspaces_bytes=served_bytes,
+        )
+        if reserved.is_out_of_memory:
+            self.replay()  # which says why
+        live_bytes = live_peak_bytes(made.program, made.sizes) + sum(served_bytes)
+        return reserved.peak_bytes + outside_bytes, live_bytes + outside_bytes
 
     def runs_in(self, capacity_bytes: int) -> bool:
         """Whether it gets by with so many bytes of a device."""

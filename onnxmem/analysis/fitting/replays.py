@@ -24,11 +24,11 @@ _FIRST: Final = (1, 2, 8)
 
 def demand_of(run: RuntimeRun) -> Demand:
     """What a run wants of a device."""
-    replayed = run.replay()
+    total_bytes, least_bytes = run.needed_bytes()
     return Demand(
-        size_bytes=run.total_bytes(replayed),
+        size_bytes=total_bytes,
         more_bytes=run.overheads.more_bytes,
-        least_bytes=run.least_bytes(replayed),
+        least_bytes=least_bytes,
         runs_in=run.runs_in,
     )
 
