@@ -311,3 +311,24 @@ def test_what_is_no_list_of_objects_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=told):
         analyze(model, runtimes=given)  # type: ignore[arg-type]
+
+
+class Stumbling(ToyAllocator):
+    """Fails where more than so many bytes are requested at once."""
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Look up what is not there."""
+        if size_bytes > 40 * 44:
+            raise KeyError(number)
+        super().malloc(number, size_bytes)
+
+
+def test_a_fault_of_an_allocator_ends_the_search_there(model: onnx.ModelProto) -> None:
+    class Runs(ToyRuntime):
+        def allocator(self, capacity_bytes: int | None = None) -> ToyAllocator:
+            return Stumbling(capacity_bytes)
+
+    found = analyze(model, batch=5, runtimes=(Runs(),), budget_bytes=90_001).max_batch
+    assert found is not None
+    assert found.batch is not None
+    assert found.batch <= 40

@@ -7,7 +7,7 @@ of its program. Inference (``ideal``) and PyTorch's training step (``torch``) im
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Final, Protocol, Self
 
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import Graph
@@ -64,6 +64,10 @@ class RuntimeProgram:
     """What the program assumes or leaves out."""
     iterations: int = 1
     """Replays of the program at most; fewer where the allocator comes to rest before."""
+
+
+_FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What a runtime's own program or allocator may raise where it is at fault."""
 
 
 class RuntimeFailedError(OnnxmemError):
@@ -135,9 +139,8 @@ class RuntimeRun:
                 return Replay(made.program, made.sizes, out_of_memory_at=0)
         try:
             found = self._replayed(left)
-        except (ArithmeticError, LookupError, TypeError, ValueError) as fault:
-            message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
-            raise RuntimeFailedError(message) from fault
+        except _FAULTS as fault:
+            raise self._failed(fault) from fault
         if left is None and found.out_of_memory_at is not None:
             at = found.out_of_memory_at
             node = made.program.node_at(at) if at < len(made.program.events) else ""
@@ -147,6 +150,10 @@ class RuntimeRun:
             )
             raise RuntimeFailedError(message)
         return found
+
+    def _failed(self, fault: Exception) -> RuntimeFailedError:
+        message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
+        return RuntimeFailedError(message)
 
     def _replayed(self, left: int | None) -> Replay:
         made, allocator = self.made, self.runtime.allocator(left)
@@ -197,13 +204,16 @@ class RuntimeRun:
             replayed = self.replay()
             return self.total_bytes(replayed), self.least_bytes(replayed)
         served_bytes, outside_bytes = self.overheads.served_bytes, self.overheads.outside_bytes
-        reserved = serve(
-            made.program,
-            made.sizes,
-            allocator,
-            iterations=made.iterations,
-            workspaces_bytes=served_bytes,
-        )
+        try:
+            reserved = serve(
+                made.program,
+                made.sizes,
+                allocator,
+                iterations=made.iterations,
+                workspaces_bytes=served_bytes,
+            )
+        except _FAULTS as fault:
+            raise self._failed(fault) from fault
         if reserved.is_out_of_memory:
             self.replay()  # which says why
         live_bytes = live_peak_bytes(made.program, made.sizes) + sum(served_bytes)
