@@ -385,11 +385,6 @@ def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:
     return setup, iteration
 
 
-def live_peak_bytes(program: Program, sizes: Sizes) -> int:
-    """The most bytes alive at once: the size of a replay's peak alone."""
-    return int(np.cumsum(changes(program, sizes)).max(initial=0))
-
-
 def _event_of(program: Program, allocation: int | None) -> int:
     """The event that makes an allocation; of a workspace, the first that would have followed."""
     if allocation is None:

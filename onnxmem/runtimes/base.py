@@ -17,10 +17,8 @@ from onnxmem.program import (
     Program,
     Replay,
     Sizes,
-    live_peak_bytes,
     replay,
     reserved_by_step,
-    serve,
 )
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
@@ -140,7 +138,8 @@ class RuntimeRun:
         try:
             found = self._replayed(left)
         except _FAULTS as fault:
-            raise self._failed(fault) from fault
+            message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
+            raise RuntimeFailedError(message) from fault
         if left is None and found.out_of_memory_at is not None:
             at = found.out_of_memory_at
             node = made.program.node_at(at) if at < len(made.program.events) else ""
@@ -150,10 +149,6 @@ class RuntimeRun:
             )
             raise RuntimeFailedError(message)
         return found
-
-    def _failed(self, fault: Exception) -> RuntimeFailedError:
-        message = f"{self.runtime.name}: its program cannot be replayed: {fault!r}"
-        return RuntimeFailedError(message)
 
     def _replayed(self, left: int | None) -> Replay:
         made, allocator = self.made, self.runtime.allocator(left)
@@ -193,31 +188,6 @@ class RuntimeRun:
         """A lower bound for any allocator: live bytes, workspaces and what no allocator serves."""
         live_bytes = replayed.peak.size_bytes + sum(self.overheads.served_bytes)
         return live_bytes + self.overheads.outside_bytes
-
-    def needed_bytes(self) -> tuple[int, int]:
-        """``total_bytes`` and ``least_bytes``, of a search that asks for no more.
-
-        :raises RuntimeFailedError: as ``replay``.
-        """
-        allocator, made = self.runtime.allocator(), self.made
-        if allocator is None:
-            replayed = self.replay()
-            return self.total_bytes(replayed), self.least_bytes(replayed)
-        served_bytes, outside_bytes = self.overheads.served_bytes, self.overheads.outside_bytes
-        try:
-            reserved = serve(
-                made.program,
-                made.sizes,
-                allocator,
-                iterations=made.iterations,
-                workspaces_bytes=served_bytes,
-            )
-        except _FAULTS as fault:
-            raise self._failed(fault) from fault
-        if reserved.is_out_of_memory:
-            self.replay()  # which says why
-        live_bytes = live_peak_bytes(made.program, made.sizes) + sum(served_bytes)
-        return reserved.peak_bytes + outside_bytes, live_bytes + outside_bytes
 
     def runs_in(self, capacity_bytes: int) -> bool:
         """Whether it gets by with so many bytes of a device."""

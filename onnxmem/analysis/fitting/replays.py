@@ -24,11 +24,11 @@ _FIRST: Final = (1, 2, 8)
 
 def demand_of(run: RuntimeRun) -> Demand:
     """What a run wants of a device."""
-    total_bytes, least_bytes = run.needed_bytes()
+    replayed = run.replay()
     return Demand(
-        size_bytes=total_bytes,
+        size_bytes=run.total_bytes(replayed),
         more_bytes=run.overheads.more_bytes,
-        least_bytes=least_bytes,
+        least_bytes=run.least_bytes(replayed),
         runs_in=run.runs_in,
     )
 
