@@ -1,11 +1,11 @@
 """``onnxmem advise MODEL...``: what would lower a model's memory, and what it saves."""
 
-import json
 from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
@@ -31,7 +31,6 @@ from onnxmem.report.proposals import advice_row, render_proposals
 from onnxmem.runtimes import Advice, Choice, advise
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.advice"
 SCHEMA_VERSION: Final = "1.1"
@@ -183,13 +182,10 @@ def _assumptions(found: Found) -> list[str]:
 
 
 def _json(outcomes: list[Outcome]) -> str:
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "models": [_row(*outcome) for outcome in outcomes],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:

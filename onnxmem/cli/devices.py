@@ -1,10 +1,10 @@
 """``onnxmem devices [NAME...]``: what is known of devices, and how fast a model can be on them."""
 
-import json
 from argparse import Namespace
 from typing import Final
 
 from onnxmem.analysis.fitting import request_of
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import (
     check_output,
@@ -27,7 +27,6 @@ from onnxmem.report.devices import (
     work_row,
 )
 from onnxmem.settings import Settings
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.devices"
 SCHEMA_VERSION: Final = "1.0"
@@ -46,13 +45,7 @@ def run(arguments: Namespace) -> int:
     else:
         text, row = _bounded(devices, arguments)
     if arguments.json:
-        document = {
-            "schema": SCHEMA,
-            "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "onnxmem", "version": __version__},
-            **row,
-        }
-        text = json.dumps(document, indent=1) + "\n"
+        text = document_text(document(SCHEMA, SCHEMA_VERSION, row))
     elif wants_colour(arguments.color, to_file=arguments.output is not None):
         text = coloured(text)
     if arguments.output is None:

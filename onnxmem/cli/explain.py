@@ -1,6 +1,5 @@
 """``onnxmem explain WHAT [MODEL]``: what a figure, a code or an out-of-memory message means."""
 
-import json
 import sys
 from argparse import Namespace
 from difflib import get_close_matches
@@ -9,6 +8,7 @@ from typing import Final
 from onnxmem.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting import request_of
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
@@ -38,7 +38,6 @@ from onnxmem.report.explain import (
     render_metric,
 )
 from onnxmem.settings import Settings
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.explain"
 SCHEMA_VERSION: Final = "1.0"
@@ -145,11 +144,8 @@ def _message(message: OutOfMemory, arguments: Namespace) -> Told:
 
 
 def _document(arguments: Namespace, rows: list[Row]) -> str:
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "model": None if arguments.model is None else printable(arguments.model),
         "explained": rows,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))

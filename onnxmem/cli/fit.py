@@ -1,6 +1,5 @@
 """``onnxmem fit MODEL... --device NAME|SIZE``: whether it fits, and how far it goes."""
 
-import json
 from argparse import Namespace
 from typing import Final
 
@@ -13,6 +12,7 @@ from onnxmem.analysis.fitting import (
     on_device,
     request_of,
 )
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
@@ -43,7 +43,6 @@ from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer
 from onnxmem.report.verdict import fits_row
 from onnxmem.settings import Settings
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
@@ -182,14 +181,11 @@ def _settings(arguments: Namespace) -> Settings:
 
 
 def _document(arguments: Namespace, row: Row) -> str:
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "models": [printable(path) for path in arguments.models],
         **row,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _write(text: str, arguments: Namespace) -> None:

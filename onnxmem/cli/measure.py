@@ -1,6 +1,5 @@
 """``onnxmem measure MODEL...``: what each model takes when onnxruntime runs it."""
 
-import json
 import os
 import sys
 from argparse import Namespace
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.measured import Predicted, measured_row, node_rows, predicted_by
 from onnxmem.cli.answers import refuse_two_answers
@@ -38,7 +38,6 @@ from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes import RuntimeQuestion, predict
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.measurement"
 SCHEMA_VERSION: Final = "1.0"
@@ -161,13 +160,10 @@ def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
 
 
 def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
-    report = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "models": [_row(path, found, with_layers=arguments.layers) for path, found in outcomes],
     }
-    return json.dumps(report, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _row(

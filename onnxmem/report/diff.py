@@ -1,11 +1,11 @@
 """A difference as text and as JSON (schema ``onnxmem.diff`` 1.0, additive within 1.x)."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem.analysis.fitting import ACCURACIES, BASES
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.decisions.diff.snapshots import LayerSize, Snapshot
@@ -14,7 +14,6 @@ from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.diff"
 SCHEMA_VERSION: Final = "1.0"
@@ -56,10 +55,7 @@ def render(difference: Difference) -> str:
 def as_json(difference: Difference) -> str:
     """Everything, in ASCII: no name can reach a terminal as a command."""
     layers = difference.layers
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "before": _side_row(difference.before),
         "after": _side_row(difference.after),
         "figures": {
@@ -71,7 +67,7 @@ def as_json(difference: Difference) -> str:
         "layers": None if layers is None else [_layer_change(change) for change in layers],
         "unchanged_layers": difference.num_same_layers,
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _runtimes(difference: Difference) -> Row:

@@ -10,12 +10,11 @@ from onnxmem.analysis.fitting.verdicts import Accuracy
 from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.collection.summary import Figure, Summary
 from onnxmem.errors import Finding, shortened
-from onnxmem.report.contract import SCHEMA, SCHEMA_VERSION
+from onnxmem.report.contract import report
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_lines, sentence
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
-from onnxmem.version import __version__
 
 _COLUMNS: Final = (
     ("WEIGHTS", ("weights", "bytes")),
@@ -96,13 +95,7 @@ def summary_row(summary: Summary) -> Row:
 
 def json_head() -> str:
     """What stands before the first row of a document: the same as of one that is written whole."""
-    head = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
-        "models": [],
-    }
-    return json.dumps(head, indent=1).removesuffix("]\n}")
+    return json.dumps(report([]), indent=1).removesuffix("]\n}")
 
 
 def json_row(row: Row, *, is_first: bool) -> str:

@@ -1,14 +1,13 @@
 """A checkup as JSON: the contract ``onnxmem.check`` 1.0, additive within 1.x."""
 
-import json
 from typing import Final
 
+from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.check import Check, CheckedModel, Checkup
 from onnxmem.errors import printable
 from onnxmem.report.check.wording import LONGEST_REASON, rule_of, sentence
 from onnxmem.report.notes import note_rows
-from onnxmem.version import __version__
 
 SCHEMA: Final = "onnxmem.check"
 SCHEMA_VERSION: Final = "1.0"
@@ -17,10 +16,7 @@ SCHEMA_VERSION: Final = "1.0"
 def render(checkup: Checkup) -> str:
     """Write the checkup in ASCII: no name can reach a terminal as a command."""
     counts = checkup.counts()
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "outcome": checkup.outcome.replace(" ", "_"),
         "counts": {outcome.replace(" ", "_"): count for outcome, count in counts.items()},
         "models": [_model(model) for model in checkup.models],
@@ -29,7 +25,7 @@ def render(checkup: Checkup) -> str:
             for budget in checkup.unmatched
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _model(model: CheckedModel) -> Row:

@@ -1,10 +1,9 @@
 """Settings as JSON, for a program of one's own."""
 
-import json
-
+from onnxmem.analysis.json_document import document, document_text
+from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.advise.emitting.settled import Settled, recipe_settings
 from onnxmem.errors import printable
-from onnxmem.version import __version__
 
 SCHEMA = "onnxmem.settings"
 SCHEMA_VERSION = "1.0"
@@ -12,10 +11,7 @@ SCHEMA_VERSION = "1.0"
 
 def settings_file(settled: Settled) -> str:
     """One JSON object; ``session`` is null for training, ``training`` for a session."""
-    document = {
-        "schema": SCHEMA,
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "onnxmem", "version": __version__},
+    content: Row = {
         "path": printable(settled.path),
         "figure": settled.figure.value,
         "before_bytes": settled.before_bytes,
@@ -35,7 +31,7 @@ def settings_file(settled: Settled) -> str:
             for each in settled.followed
         ],
     }
-    return json.dumps(document, indent=1) + "\n"
+    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
 def _session(settled: Settled) -> dict[str, object] | None:
