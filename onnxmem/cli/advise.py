@@ -10,7 +10,7 @@ from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, form_of, settle_json, write_file, write_stdout
+from onnxmem.cli.output import check_output, form_of, settle_json, write_result
 from onnxmem.cli.questions import step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.decisions.advise import EMITTERS, Advised, Budget, advised, settled
@@ -67,10 +67,8 @@ def run(arguments: Namespace) -> int:
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, runtimes, codes))
     text = _written(arguments, outcomes)
-    if arguments.output is None:
-        write_stdout(text)
-    elif text:
-        write_file(text, arguments.output, quiet=arguments.quiet)
+    if text or arguments.output is None:
+        write_result(text, arguments)
     return worst_exit_code([*codes, *_unmet(outcomes)])
 
 

@@ -13,7 +13,7 @@ from onnxmem.analysis.fitting import Verdict
 from onnxmem.analysis.json_row import Failure
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, form_of, write_file, write_stdout
+from onnxmem.cli.output import check_output, form_of, write_file, write_result
 from onnxmem.cli.training_options import named_fields, recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.collection.model_paths import model_paths
@@ -246,7 +246,4 @@ def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:
     for name, file in arguments.also:
         write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
     text = FORMATS[form](checkup)
-    if arguments.output is None:
-        write_stdout(text)
-    else:
-        write_file(text, arguments.output, quiet=arguments.quiet)
+    write_result(text, arguments)

@@ -8,17 +8,15 @@ from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import (
     check_output,
+    in_colour,
     settle_json,
-    wants_colour,
-    write_file,
-    write_stdout,
+    write_result,
 )
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.decisions.devices import Device, catalogue
 from onnxmem.decisions.roofline import bound, work_of
 from onnxmem.errors import EXIT_OK, printable
-from onnxmem.report.colour import coloured
 from onnxmem.report.devices import (
     device_row,
     render_bounds,
@@ -46,12 +44,7 @@ def run(arguments: Namespace) -> int:
         text, row = _bounded(devices, arguments)
     if arguments.json:
         text = document_text(document(SCHEMA, SCHEMA_VERSION, row))
-    elif wants_colour(arguments.color, to_file=arguments.output is not None):
-        text = coloured(text)
-    if arguments.output is None:
-        write_stdout(text)
-    else:
-        write_file(text, arguments.output, quiet=arguments.quiet)
+    write_result(in_colour(text, arguments), arguments)
     return EXIT_OK
 
 

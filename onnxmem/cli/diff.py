@@ -16,7 +16,7 @@ from onnxmem.analysis.fitting import Verdict
 from onnxmem.analysis.saved_json import Saved, SavedReportError, read_saved
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, settle_json, write_file, write_stdout
+from onnxmem.cli.output import check_output, settle_json, write_file, write_result
 from onnxmem.cli.questions import verdict_questions
 from onnxmem.cli.training_options import named_fields
 from onnxmem.cli.unused import refuse_untrained, refuse_without_budget
@@ -103,10 +103,7 @@ def run(arguments: Namespace) -> int:
         text = diff_page(difference, [side.timelines() for side in found])
     else:
         text = as_json(difference) if arguments.json else render(difference)
-    if arguments.output is None:
-        write_stdout(text)
-    else:
-        write_file(text, arguments.output, quiet=arguments.quiet)
+    write_result(text, arguments)
     codes = [*_budget_codes(difference, arguments.budget_bytes)]
     codes += [] if limit is None else [_gate(difference, limit)]
     return worst_exit_code(codes)

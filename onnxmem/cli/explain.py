@@ -12,7 +12,7 @@ from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, settle_json, write_file, write_stdout
+from onnxmem.cli.output import check_output, settle_json, write_result
 from onnxmem.cli.questions import step_questions
 from onnxmem.cli.unused import refuse_untrained, refuse_unused_options
 from onnxmem.decisions.explain import (
@@ -61,10 +61,7 @@ def run(arguments: Namespace) -> int:
         return tell(fault_of(error), error, model)
     if arguments.json:
         text = _document(arguments, rows)
-    if arguments.output is None:
-        write_stdout(text)
-    else:
-        write_file(text, arguments.output, quiet=arguments.quiet)
+    write_result(text, arguments)
     return 0
 
 

@@ -19,10 +19,9 @@ from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import (
     check_output,
+    in_colour,
     settle_json,
-    wants_colour,
-    write_file,
-    write_stdout,
+    write_result,
 )
 from onnxmem.cli.questions import devices_asked, step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_of_fit
@@ -38,7 +37,6 @@ from onnxmem.errors import (
     shortened,
 )
 from onnxmem.kv_cache import Step
-from onnxmem.report.colour import coloured
 from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer
 from onnxmem.report.verdict import fits_row
@@ -79,9 +77,10 @@ def run(arguments: Namespace) -> int:
         fault = fault_of(error)
         if arguments.json:
             told: Row = {"code": fault.code, "message": printable(fault.message)}
-            _write(_document(arguments, {"status": "error", "error": told}), arguments)
+            write_result(_document(arguments, {"status": "error", "error": told}), arguments)
         return tell(fault, error, path)
-    _write(_document(arguments, row) if arguments.json else text, arguments)
+    text = _document(arguments, row) if arguments.json else in_colour(text, arguments)
+    write_result(text, arguments)
     return _CODES[verdict]
 
 
@@ -186,13 +185,3 @@ def _document(arguments: Namespace, row: Row) -> str:
         **row,
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
-
-
-def _write(text: str, arguments: Namespace) -> None:
-    to_file = arguments.output is not None
-    if not arguments.json and wants_colour(arguments.color, to_file=to_file):
-        text = coloured(text)
-    if to_file:
-        write_file(text, arguments.output, quiet=arguments.quiet)
-    else:
-        write_stdout(text)

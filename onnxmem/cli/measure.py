@@ -14,10 +14,9 @@ from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import (
     check_output,
+    in_colour,
     settle_json,
-    wants_colour,
-    write_file,
-    write_stdout,
+    write_result,
 )
 from onnxmem.errors import (
     EXIT_UNANALYSED,
@@ -33,7 +32,6 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings, no_progress
 from onnxmem.model import Request, load
-from onnxmem.report.colour import coloured
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes import RuntimeQuestion, predict
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
@@ -56,13 +54,7 @@ def run(arguments: Namespace) -> int:
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
-    to_file = arguments.output is not None
-    if not arguments.json and wants_colour(arguments.color, to_file=to_file):
-        text = coloured(text)
-    if to_file:
-        write_file(text, arguments.output, quiet=arguments.quiet)
-    else:
-        write_stdout(text)
+    write_result(in_colour(text, arguments), arguments)
     return worst_exit_code(codes)
 
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import UsageError, shortened
+from onnxmem.report.colour import coloured
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -78,6 +79,14 @@ def _is_same_file(path: str, model: str) -> bool:
         return False
 
 
+def write_result(text: str, arguments: Namespace) -> None:
+    """Write a result to the file that is asked for, else to stdout."""
+    if arguments.output is None:
+        write_stdout(text)
+    else:
+        write_file(text, arguments.output, quiet=arguments.quiet)
+
+
 def write_file(text: str, path: str, *, quiet: bool) -> None:
     """Write a result to a file and say so."""
     try:
@@ -104,6 +113,14 @@ def write_stdout(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         message = f"stdout: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
+
+
+def in_colour(text: str, arguments: Namespace) -> str:
+    """Colour a result that is text where ``--color`` says so; JSON stays as it is."""
+    to_file = arguments.output is not None
+    if arguments.json or not wants_colour(arguments.color, to_file=to_file):
+        return text
+    return coloured(text)
 
 
 def wants_colour(choice: str, *, to_file: bool) -> bool:
