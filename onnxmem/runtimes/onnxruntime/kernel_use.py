@@ -71,14 +71,6 @@ class Use:
         operand = self.call.input_at(place)
         return _known(None if operand is None else operand.size_bytes)
 
-    def out_bytes(self, place: int = 0) -> int:
-        """Bytes of an output.
-
-        :raises UnknownError: it is left out, or its size is unknown.
-        """
-        operand = self.call.output_at(place)
-        return _known(None if operand is None else operand.size_bytes)
-
     def has(self, place: int) -> bool:
         """Whether an optional input is given."""
         return self.call.input_at(place) is not None
