@@ -19,10 +19,10 @@ if sys.argv[:1] == ["-m"] and not sys.flags.safe_path:
         del sys.path[0]
     del word
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.late import late
 from onnxmem.settings import Recipe, Settings
 from onnxmem.version import __version__
 
@@ -44,15 +44,22 @@ __all__ = [
     "to_metrics",
 ]
 
-__getattr__ = late(
-    __name__,
-    {
-        "onnxmem.api": ("Analysis", "analyze"),
-        "onnxmem.export": ("to_metrics",),
-        "onnxmem.collection.many": ("analyze_many",),
-        "onnxmem.decisions.sweep": ("sweep",),
-    },
-)
+_MODULES = {
+    "Analysis": "onnxmem.api",
+    "analyze": "onnxmem.api",
+    "analyze_many": "onnxmem.collection.many",
+    "sweep": "onnxmem.decisions.sweep",
+    "to_metrics": "onnxmem.export.metrics",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for (PEP 562)."""
+    if name not in _MODULES:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

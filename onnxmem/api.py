@@ -8,7 +8,7 @@ __all__ = ["Analysis", "analyze"]
 
 def _notebook_html(analysis: Analysis) -> str:
     # Charts are imported when a notebook shows an analysis: most callers never do.
-    from onnxmem.report.notebook import notebook_html  # noqa: PLC0415
+    from onnxmem.report.notebook import notebook_html
 
     return notebook_html(analysis)
 

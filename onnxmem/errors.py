@@ -107,7 +107,7 @@ def listed(names: Sequence[str], at_most: int = 5) -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Suggest the known name that is most like another: ``did you mean 'a'?``, or ``""``."""
-    from difflib import get_close_matches  # noqa: PLC0415 - of messages alone
+    from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
     return f"did you mean {found[0]!r}? " if found else ""

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from onnxmem.allocators.caching import CachingAllocator
+from onnxmem.allocators.caching.allocator import CachingAllocator
 from onnxmem.program import Category, Program, ProgramBuilder, Sizes
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings, torch_memory
+from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings, torch_memory
 
 Event = tuple[int, int]
 """An allocation's number, and its bytes; below 0: it is released."""

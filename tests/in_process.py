@@ -11,7 +11,8 @@ from typing import cast
 
 import pytest
 
-from onnxmem.children import JSON, ChildLimits
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.wire import JSON
 
 _CALLERS = (
     "onnxmem.measure.measuring",

@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
-from onnxmem.runtimes.onnxruntime.session_graph import OptimisedModel, SessionGraph, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    OptimisedModel,
+    SessionGraph,
+    session_graph,
+)
 
 GAP = """agraph (float[1] x) => (float[1] y) <int64[1] m = {1009}, int64[1] n = {2003}> {
     a = Expand(x, m)  s = ReduceMax(a)  c = Expand(s, n)

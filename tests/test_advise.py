@@ -19,8 +19,8 @@ from onnxmem.cli import main
 from onnxmem.errors import Finding, ModelFileError
 from onnxmem.model import ModelFile
 from onnxmem.report.advice import first_line, render_advice
-from onnxmem.runtimes import Advice, Choice
-from onnxmem.runtimes.onnxruntime.advice import choice, combined_choices, single_choices
+from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.onnxruntime.advice import Choice, choice, combined_choices, single_choices
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider, Packing
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -15,10 +15,11 @@ from session_graphs import GAP
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.advise import Budget, advised, settled
+from onnxmem.decisions.advise.advising import Budget, advised
+from onnxmem.decisions.advise.emitting import settled
 from onnxmem.decisions.advise.emitting.triton_config import triton_config
 from onnxmem.model import load, prepare
-from onnxmem.runtimes import advise
+from onnxmem.runtimes.asking import advise
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -216,7 +217,7 @@ def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Ca
 @pytest.mark.slow
 def test_triton_s_own_message_takes_it(capsys: Capture) -> None:
     pb2 = pytest.importorskip("tritonclient.grpc.model_config_pb2")
-    from google.protobuf import text_format  # noqa: PLC0415
+    from google.protobuf import text_format
 
     for line in ("chain.onnx --batch 8", "gap.onnx --runtime ort-cuda --graph ort-basic"):
         config = text_format.Parse(emitted(f"{line} --emit triton", capsys), pb2.ModelConfig())

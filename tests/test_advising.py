@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.advise import Advised, Budget, Figure, Price, Proposal, advised
+from onnxmem.decisions.advise.advising import Advised, Budget, advised
 from onnxmem.decisions.advise.contents import twins
-from onnxmem.decisions.advise.figures import Subject, bytes_of
+from onnxmem.decisions.advise.figures import Figure, Subject, bytes_of
 from onnxmem.decisions.advise.meeting import followed, meet
-from onnxmem.decisions.advise.proposals import Idea
+from onnxmem.decisions.advise.proposals import Idea, Price, Proposal
 from onnxmem.decisions.advise.training import _all_but_the_last
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.settings import Recipe, Settings

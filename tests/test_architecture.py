@@ -14,7 +14,8 @@ from graphs import model_of
 import onnxmem
 from onnxmem.cli import main
 from onnxmem.model import Graph
-from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 PACKAGE = Path(onnxmem.__file__).parent
@@ -25,7 +26,7 @@ OWN_PROCESSES = ("children", "cli", "measure")
 def test_the_root_holds_what_every_package_reads_and_the_public_names() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")}
     assert modules == {
-        *("__init__", "__main__", "api", "errors", "late", "settings", "units", "version"),
+        *("__init__", "__main__", "api", "errors", "settings", "units", "version"),
     }
 
 
@@ -70,7 +71,7 @@ def test_few_frames_lie_between_a_command_and_its_training_step(
         depths.append(len(names) - names.index("main") - 1)
         return training_memory(graph, recipe)
 
-    monkeypatch.setattr("onnxmem.runtimes.torch.training_memory", walked)
+    monkeypatch.setattr("onnxmem.runtimes.torch.step.training_memory", walked)
     assert main([str(tmp_path / "net.onnx"), "--train"]) == 0
     assert capsys.readouterr().out
     assert depths[0] <= 8

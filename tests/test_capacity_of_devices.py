@@ -12,22 +12,15 @@ from models_on_disk import CONVNET
 
 from onnxmem import program
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.analysis.fitting import (
-    ACCURACIES,
-    Basis,
-    Deployment,
-    FitRequest,
-    Verdict,
-    fit,
-    request_of,
-)
-from onnxmem.analysis.fitting.answering import Footprints
+from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
+from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
+from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.holding import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
-from onnxmem.analysis.fitting.verdicts import Demand
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand, Verdict
 from onnxmem.program import OutOfMemoryError
 from onnxmem.runtimes import assumed
-from onnxmem.runtimes.torch import TorchSettings
+from onnxmem.runtimes.torch.cuda import TorchSettings
 from onnxmem.settings import Settings
 
 MIB = 2**20

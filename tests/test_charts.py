@@ -10,23 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.report.charts import (
-    Axis,
-    Bubble,
-    Mark,
-    Series,
-    Strip,
-    area_svg,
-    bars_svg,
-    bubbles_svg,
-    decimated,
-    legible,
-    spark,
-    strips_svg,
-)
+from onnxmem.report.charts.areas import area_svg
+from onnxmem.report.charts.bars import bars_svg
+from onnxmem.report.charts.blocks import legible, spark
+from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
 from onnxmem.report.charts.drawing import FONT, LINE, WIDTH, cut, text_width
 from onnxmem.report.charts.palette import COLOURS, CYCLE
 from onnxmem.report.charts.scales import byte_label, byte_ticks, decades, round_ticks, step_ticks
+from onnxmem.report.charts.series import Mark, Series, decimated
+from onnxmem.report.charts.strips import Strip, strips_svg
 from onnxmem.units import format_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,12 +13,13 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Failure
 from onnxmem.cli import main
-from onnxmem.decisions.check import Budget, Checkup, Growth, read_growth, read_percent
+from onnxmem.decisions.check.budgets import Budget, Growth, read_growth, read_percent
 from onnxmem.decisions.check.checking import Gate
 from onnxmem.decisions.check.patterns import matches
+from onnxmem.decisions.check.verdicts import Checkup
 from onnxmem.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]

@@ -14,10 +14,11 @@ from golden_text import assert_golden
 from jsonschema import Draft4Validator, Draft202012Validator
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.cli import main
 from onnxmem.cli.check_options import FORMATS as OFFERED
-from onnxmem.decisions.check import Budget, Check, CheckedModel, Checkup, Figure, Growth, Held
+from onnxmem.decisions.check.budgets import Budget, Growth
+from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup, Figure, Held
 from onnxmem.report.check import FORMATS
 from onnxmem.report.check.github import render as annotations
 from onnxmem.report.check.markdown import MARKER, MOST_BYTES, code
@@ -114,7 +115,7 @@ def hostile(name: str) -> Checkup:
 
 @cache
 def junit() -> "xmlschema.XMLSchema":
-    import xmlschema  # noqa: PLC0415 - 0.3 s, which every collection would take
+    import xmlschema
 
     return xmlschema.XMLSchema(SCHEMAS / "junit-10.xsd")
 

@@ -14,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from onnxmem.children import JSON, ChildFault, ChildLimits, in_one_line, run_in_child, running
-from onnxmem.children.faults import fault_of, fault_of_end
+from onnxmem.children import running
+from onnxmem.children.faults import ChildFault, fault_of, fault_of_end
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.running import run_in_child
 from onnxmem.children.serving import answer
+from onnxmem.children.wire import JSON, in_one_line
 
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 

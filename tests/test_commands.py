@@ -20,7 +20,6 @@ from onnxmem import settings as recipe
 from onnxmem.cli import analyze as command
 from onnxmem.cli import main
 from onnxmem.errors import Finding
-from onnxmem.runtimes import torch as training
 
 Capture = pytest.CaptureFixture[str]
 RUNTIME_QUESTIONS = (
@@ -353,9 +352,15 @@ def test_the_version(flag: str, capsys: Capture) -> None:
 
 
 def test_the_command_line_offers_what_training_knows() -> None:
-    assert tuple(training.OPTIMIZERS) == recipe.OPTIMIZERS
-    assert tuple(training.PRECISIONS) == recipe.PRECISIONS
-    assert tuple(training.LOSSES) == recipe.LOSSES
+    from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
+
+    assert tuple(OPTIMIZERS) == recipe.OPTIMIZERS
+    from onnxmem.runtimes.torch.precision import PRECISIONS
+
+    assert tuple(PRECISIONS) == recipe.PRECISIONS
+    from onnxmem.runtimes.torch.losses import LOSSES
+
+    assert tuple(LOSSES) == recipe.LOSSES
 
 
 @pytest.mark.parametrize(

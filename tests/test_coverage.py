@@ -9,8 +9,8 @@ from onnxmem.errors import Finding
 from onnxmem.model import Graph, build, load, prepare
 from onnxmem.model.binding import Request
 from onnxmem.model.parameters import parameters
-from onnxmem.runtimes.ideal import activation_memory
-from onnxmem.runtimes.torch import training_memory
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "com.microsoft": 1]>'

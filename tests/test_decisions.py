@@ -17,15 +17,19 @@ from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Request, load
 from onnxmem.model.given_values import GivenValueError, given_values
-from onnxmem.runtimes import RuntimeQuestion, predict
+from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.scratch import Scratch
-from onnxmem.runtimes.onnxruntime.session_graph import SessionGraph, session_graph
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    OptimisedModel,
+    SessionGraph,
+    session_graph,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import GivenValue, Values, parse_values, read_values

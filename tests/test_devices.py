@@ -8,8 +8,8 @@ from golden_text import assert_golden
 from models_on_disk import write_model
 
 from onnxmem.cli import main
-from onnxmem.decisions.devices import KINDS, DeviceError, catalogue
-from onnxmem.decisions.devices.reading import read_devices
+from onnxmem.decisions.devices.device import KINDS, DeviceError
+from onnxmem.decisions.devices.reading import catalogue, read_devices
 from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]

@@ -12,8 +12,7 @@ from static_graphs import static_graph
 
 from onnxmem import Analysis, analyze
 from onnxmem.program import Sizes, replay
-from onnxmem.runtimes.ideal import tensor_buffers
-from onnxmem.runtimes.ideal.lifetimes import last_uses
+from onnxmem.runtimes.ideal.lifetimes import last_uses, tensor_buffers
 
 NUM_GRAPHS = 160
 

@@ -16,24 +16,17 @@ from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.fitting import MaxBatch, Verdict, request_of
+from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.searching import MaxBatch
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.explain import (
-    Inquest,
-    Metric,
-    OutOfMemory,
-    RequestedBytes,
-    asking,
-    code_named,
-    codes,
-    inquire,
-    metrics,
-    metrics_named,
-    read_message,
-    value_of,
-)
+from onnxmem.decisions.explain import asking
+from onnxmem.decisions.explain.asking import Inquest, inquire
+from onnxmem.decisions.explain.codes import code_named, codes
+from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes, read_message
+from onnxmem.decisions.explain.metrics import Metric, metrics, metrics_named, value_of
 from onnxmem.errors import ShapeError
 from onnxmem.report.explain import render_message
 from onnxmem.settings import Settings
@@ -104,7 +97,7 @@ def test_every_code_that_anything_emits_is_explained() -> None:
 
 
 def test_the_rules_of_a_gate_are_explained() -> None:
-    from onnxmem.report.check.sarif import _RULES  # noqa: PLC0415
+    from onnxmem.report.check.sarif import _RULES
 
     assert set(_RULES) <= {code.word for code in codes()}
 

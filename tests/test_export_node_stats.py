@@ -11,7 +11,8 @@ from in_process import work_here
 from models_on_disk import MYSTERY
 
 import onnxmem
-from onnxmem.children import ChildFault, ChildLimits
+from onnxmem.children.faults import ChildFault
+from onnxmem.children.limits import ChildLimits
 from onnxmem.export.murmur import murmur3_x86_128
 from onnxmem.export.node_accounting import node_key
 from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import on_disk, runnable

@@ -17,7 +17,6 @@ from graphs import model_of
 from pages import data_of, read
 
 import onnxmem
-from onnxmem.analysis import fitting
 from onnxmem.cli import main
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, parse_size
@@ -132,10 +131,16 @@ def row_face(code: int, row: Mapping[str, Any]) -> Face:
 
 
 def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
-    question = fitting.request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
-    basis = fitting.basis_for(None, train=asked.train, runtime=None)
-    setup = fitting.FitRequest(memory_bytes=parse_size(asked.budget), basis=basis)
-    found = fitting.fit((question,), setup)
+    from onnxmem.analysis.fitting.holding import request_of
+
+    question = request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
+    from onnxmem.analysis.fitting.bases import basis_for
+
+    basis = basis_for(None, train=asked.train, runtime=None)
+    from onnxmem.analysis.fitting.answering import FitRequest, fit
+
+    setup = FitRequest(memory_bytes=parse_size(asked.budget), basis=basis)
+    found = fit((question,), setup)
     assert found.reach is not None
     return Face(
         found.verdict.value,

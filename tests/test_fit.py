@@ -12,27 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 
-from onnxmem.analysis.fitting import (
+from onnxmem.analysis.fitting.answering import FitRequest, FitResult, fit
+from onnxmem.analysis.fitting.bases import BASES, Basis, basis_for
+from onnxmem.analysis.fitting.holding import Deployment, Footprint, footprint_of, request_of
+from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
+from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
-    BASES,
-    Basis,
+    PARTIAL,
+    Accuracy,
     Demand,
-    Deployment,
-    FitRequest,
-    FitResult,
-    Footprint,
-    Search,
+    Doubt,
     Verdict,
-    basis_for,
-    fit,
-    largest_fitting,
-    request_of,
+    verdict_on_bytes,
 )
-from onnxmem.analysis.fitting.holding import footprint_of
-from onnxmem.analysis.fitting.searching import crossing
-from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, verdict_on_bytes
 from onnxmem.cli import main
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices.reading import catalogue
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings

@@ -25,9 +25,12 @@ from kv_cache_graphs import (
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
-from onnxmem.kv_cache import Course, Holds, KvCache, Step, find_cache, numbers_at
+from onnxmem.kv_cache.cache import Course, KvCache
+from onnxmem.kv_cache.finding import find_cache
+from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.names import label_of
 from onnxmem.kv_cache.operators import SLOTS
+from onnxmem.kv_cache.steps import Step, numbers_at
 from onnxmem.model import ModelFile, prepare
 from onnxmem.ops import lookup
 

@@ -12,21 +12,15 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 
 from onnxmem import analyze
-from onnxmem.analysis.fitting import (
-    ACCURACIES,
-    AnyBasis,
-    Basis,
-    Deployment,
-    FitRequest,
-    MaxBatch,
-    request_of,
-)
-from onnxmem.analysis.fitting.holding import footprint_of
-from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.analysis.fitting.answering import FitRequest
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis
+from onnxmem.analysis.fitting.holding import Deployment, footprint_of, request_of
+from onnxmem.analysis.fitting.searching import MaxBatch, crossing
+from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
-from onnxmem.kv_cache import Step
+from onnxmem.decisions.fit.contexts import ContextRow, Contexts, contexts_of, fit_at
+from onnxmem.kv_cache.steps import Step
 from onnxmem.report.contexts import contexts_row, contexts_section
 from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.cache import cache_sections

@@ -1,7 +1,5 @@
-"""Names that are imported when they are first asked for."""
+"""What is imported when, and which names a user has."""
 
-import importlib
-import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,23 +7,7 @@ from pathlib import Path
 import pytest
 
 import onnxmem
-from onnxmem.late import late
 
-PACKAGES = (
-    "onnxmem",
-    "onnxmem.decisions.devices",
-    "onnxmem.analysis.fitting",
-    "onnxmem.kv_cache",
-    "onnxmem.measure",
-    "onnxmem.runtimes.ideal.schedule",
-    "onnxmem.collection",
-    "onnxmem.report",
-    "onnxmem.report.charts",
-    "onnxmem.report.sections",
-    "onnxmem.runtimes",
-    "onnxmem.runtimes.onnxruntime",
-    "onnxmem.runtimes.torch",
-)
 MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
 NOT_NEEDED = (
     "onnxmem.runtimes.asking",
@@ -59,27 +41,17 @@ NOT_NEEDED = (
 """What a report of inference does without."""
 
 
-@pytest.mark.parametrize("name", PACKAGES)
-def test_every_public_name_is_there_and_is_no_module(name: str) -> None:
-    """A module of a late name would stand in its place once it is imported."""
-    package = importlib.import_module(name)
-    public = set(package.__all__)
-    modules = {each.name for each in pkgutil.iter_modules(package.__path__)}
-    assert all(getattr(package, each) is not None for each in public)
-    assert not public & modules
+def test_the_public_names_are_there_and_listed() -> None:
+    assert set(onnxmem.__all__) <= set(dir(onnxmem))
+    assert all(getattr(onnxmem, each) is not None for each in onnxmem.__all__)
 
 
 def test_a_name_that_is_not_there_is_told() -> None:
-    getter = late("onnxmem", {"onnxmem.units": ("sum_known",)})
     with pytest.raises(AttributeError, match="'onnxmem' has no attribute 'other'"):
-        getter("other")
+        _ = onnxmem.other
 
 
-def test_what_is_late_is_listed() -> None:
-    assert set(onnxmem.__all__) <= set(dir(onnxmem))
-
-
-def test_a_report_imports_no_room_that_it_does_not_enter() -> None:
+def test_a_report_imports_no_module_that_it_does_not_need() -> None:
     code = (
         "import sys\nfrom onnxmem.cli import main\n"
         f"main([{str(MODEL)!r}])\n"

@@ -23,7 +23,7 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request
 from onnxmem.report.measured import render_measured, render_nodes
-from onnxmem.runtimes import RuntimeMemory, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 Capture = pytest.CaptureFixture[str]

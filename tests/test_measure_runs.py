@@ -18,7 +18,10 @@ from graphs import model_of
 from in_process import work_here
 from models_on_disk import CONVNET, write_model
 
-from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
+from onnxmem.children.faults import ChildFault
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.running import run_in_child
+from onnxmem.children.wire import JSON
 from onnxmem.errors import Finding
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
@@ -318,7 +321,7 @@ def stored(
 def test_the_first_run_is_told_node_by_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onnxmem.measure.tracing import trace_first_run  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure.tracing import trace_first_run
 
     monkeypatch.chdir(tmp_path)
     said = trace_first_run(request_of(tmp_path, CHAIN, level="off"))
@@ -328,7 +331,7 @@ def test_the_first_run_is_told_node_by_node(
 
 
 def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import tracing  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure import tracing
 
     monkeypatch.chdir(tmp_path)
     request = request_of(tmp_path, CHAIN, level="off", disable_prepacking=True)
@@ -341,7 +344,7 @@ def test_further_runs_take_a_block(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import process_run  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure import process_run
 
     monkeypatch.setattr(process_run, "restart_peak", lambda: False)
     options = {"shrinks_arena": True, "config": {"session.disable_prepacking": "0"}}
@@ -353,7 +356,7 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import (  # noqa: PLC0415 - they import onnxruntime
+    from onnxmem.measure import (
         device_memory,
         process_run,
         session,
@@ -372,7 +375,7 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:
-    from onnxmem.measure import session  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure import session
 
     feeds = (
         Feed("x", "float16", 10, (3, 5), 1),
@@ -516,7 +519,7 @@ class FakeRuntime(SimpleNamespace):
 
 
 def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import session  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure import session
 
     runtime = FakeRuntime(falls_back=False)
     monkeypatch.setattr(session, "ort", runtime)
@@ -537,7 +540,7 @@ def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_session_that_falls_back_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import session  # noqa: PLC0415 - it imports onnxruntime
+    from onnxmem.measure import session
 
     monkeypatch.setattr(session, "ort", FakeRuntime(falls_back=True))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")

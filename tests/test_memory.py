@@ -8,7 +8,7 @@ from graphs import graph_of
 
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.program import Allocation, Category
-from onnxmem.runtimes.ideal import ActivationMemory, activation_memory
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 

@@ -7,12 +7,12 @@ import oracle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.allocators.packed import Packed
+from onnxmem.allocators.packed.packing import Packed
 from onnxmem.model import DType, Graph, Node, Role, Tensor
 from onnxmem.ops import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.program import replay as replayed
-from onnxmem.runtimes.ideal import ActivationMemory, activation_memory
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory
 
 SHAPES: tuple[Shape, ...] = ((2,), (3,), (5, 7), (1, 11), (), (0,))
 DTYPES = (DType.FLOAT32, DType.INT32, DType.FLOAT16, DType.UINT4)

@@ -11,7 +11,6 @@ import pytest
 
 from onnxmem import settings as recipe
 from onnxmem.errors import UsageError
-from onnxmem.runtimes import torch as training
 from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, optimizer_named
 from onnxmem.runtimes.torch.optimizers.scripts import each, in_turn, together
 from onnxmem.runtimes.torch.precision import precision_named
@@ -194,8 +193,12 @@ def test_an_unknown_optimizer_is_refused_with_the_known_names() -> None:
 
 
 def test_recipes_offer_what_is_known() -> None:
-    assert tuple(training.OPTIMIZERS) == recipe.OPTIMIZERS
-    assert tuple(training.PRECISIONS) == recipe.PRECISIONS
+    from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
+
+    assert tuple(OPTIMIZERS) == recipe.OPTIMIZERS
+    from onnxmem.runtimes.torch.precision import PRECISIONS
+
+    assert tuple(PRECISIONS) == recipe.PRECISIONS
 
 
 @pytest.mark.parametrize(

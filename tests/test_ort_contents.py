@@ -12,8 +12,9 @@ from onnx import numpy_helper
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.model import ModelFile, Request, load, prepare
-from onnxmem.runtimes import RuntimeQuestion, predict
+from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_content
 from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
 from onnxmem.runtimes.onnxruntime.providers import CPU

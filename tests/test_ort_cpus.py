@@ -24,7 +24,7 @@ from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX2, AVX512, CPUS, cpu_name
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.optimiser import optimised
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
-from onnxmem.runtimes.onnxruntime.session_graph import Opening
+from onnxmem.runtimes.onnxruntime.session_graph.opening import Opening
 from onnxmem.settings import CPUS as NAMES
 
 DATA = Path(__file__).parent / "data" / "optimiser" / "cpus.json.gz"

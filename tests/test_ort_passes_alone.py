@@ -12,7 +12,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
 from onnxmem.runtimes.onnxruntime.optimiser.pipeline import Pass, bound_dims, run_level
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.final_cleanup import drop_pairs
 from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, read_node, write_graph
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import infer_node, resolve
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import infer_node, resolve
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
 

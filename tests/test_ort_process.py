@@ -12,8 +12,9 @@ from onnx import numpy_helper
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.model import Request, build, load, prepare
-from onnxmem.runtimes import RuntimeQuestion, predict
-from onnxmem.runtimes.onnxruntime.process import MEASURED
+from onnxmem.runtimes.asking import predict
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
 
 MIB = 1 << 20
 MODELS = Path(__file__).parent.parent / "models"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from onnxmem.runtimes.onnxruntime.process import (
+from onnxmem.runtimes.onnxruntime.process.loading import Loading, load_peak_bytes, process_bytes
+from onnxmem.runtimes.onnxruntime.process.terms import (
     Baseline,
     LoadTerms,
     MadeWeight,
@@ -14,10 +15,7 @@ from onnxmem.runtimes.onnxruntime.process import (
     ProcessTerms,
     Region,
     StoredWeight,
-    load_peak_bytes,
-    process_bytes,
 )
-from onnxmem.runtimes.onnxruntime.process.loading import Loading
 
 MIB = 1 << 20
 BARE = Baseline(

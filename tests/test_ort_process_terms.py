@@ -12,20 +12,18 @@ from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
-from onnxmem.runtimes.onnxruntime.process import (
+from onnxmem.runtimes.onnxruntime.process.describing import arena_regions, load_terms, mapped_bytes
+from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
+from onnxmem.runtimes.onnxruntime.process.terms import (
     MEASURED,
     LoadTerms,
     MadeWeight,
     Making,
     Region,
     StoredWeight,
-    arena_regions,
-    load_peak_bytes,
-    load_terms,
-    mapped_bytes,
 )
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.reading import (
     since_version,
     write_model,
 )
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import infer_node
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import infer_node
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import (
     Dims,
     TensorType,

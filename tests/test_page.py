@@ -15,7 +15,7 @@ from measured_runs import MEASUREMENT
 from pages import chain, data_of, figures, read
 
 from onnxmem import Analysis, analyze
-from onnxmem.analysis.fitting import MaxBatch
+from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.measured import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main

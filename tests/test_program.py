@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.allocators.packed import Packed, pack
+from onnxmem.allocators.packed.packing import Packed, pack
 from onnxmem.program import (
     Affine,
     Allocation,

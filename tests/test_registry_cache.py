@@ -128,7 +128,7 @@ def test_failures_and_what_is_told_of_are_not_kept() -> None:
 
     class Failing(Counted):
         def __call__(self, source: str, /, **_: object) -> onnxmem.Analysis:
-            from dataclasses import replace  # noqa: PLC0415 - of this test alone
+            from dataclasses import replace
 
             analysis = super().__call__(source)
             return replace(analysis, findings=(Finding("runtime_failed", "it is not there"),))

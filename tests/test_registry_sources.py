@@ -13,16 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from onnxmem.collection.sources import (
-    RemoteError,
-    expanded,
-    is_remote,
-    local_file,
-    model_names,
-    staged_stdin,
-)
 from onnxmem.collection.sources import remote as room
-from onnxmem.collection.sources.remote import MissingExtraError, fetch
+from onnxmem.collection.sources.naming import expanded, model_names
+from onnxmem.collection.sources.remote import MissingExtraError, RemoteError, fetch, is_remote
+from onnxmem.collection.sources.staging import local_file, staged_stdin
 from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
 
 

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.analysis.fitting import Basis, Verdict, request_of
+from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Failure, Row
 from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
 from onnxmem.collection.places import Place, common_sizes, places_of, verdicts_on
 from onnxmem.collection.summary import Summary, Tally, percentile
-from onnxmem.decisions.devices import DeviceError, catalogue
+from onnxmem.decisions.devices.device import DeviceError
+from onnxmem.decisions.devices.reading import catalogue
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
 from onnxmem.settings import Settings

@@ -11,7 +11,7 @@ from graphs import model_of
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.cli.copying import write_copy
-from onnxmem.decisions.advise import Budget, advised
+from onnxmem.decisions.advise.advising import Budget, advised
 from onnxmem.errors import UsageError
 from onnxmem.model.files.file_window import FileWindow
 

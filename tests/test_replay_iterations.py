@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from test_torch_allocator_laws import CONFIGS, events
 
-from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
 from onnxmem.program import (
     Category,
     ProgramBuilder,
@@ -19,7 +19,7 @@ from onnxmem.program import (
     reserved_by_step,
     serve,
 )
-from onnxmem.runtimes.torch import TorchMemory, TorchSettings
+from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
 
 MIB = 2**20
 

@@ -18,7 +18,7 @@ from onnxmem import Analysis, analyze
 from onnxmem.analysis.json_row import KEYS, Failure
 from onnxmem.errors import Finding
 from onnxmem.report.contract import as_json, report
-from onnxmem.runtimes import RuntimeMemory
+from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns
 
 SCHEMA = json.loads(

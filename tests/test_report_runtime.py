@@ -15,7 +15,7 @@ from onnxmem.errors import Finding
 from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.terminal import render
-from onnxmem.runtimes import RuntimeMemory
+from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 LESS = choice_of(3_000_017, "enable_mem_reuse=False", "kSameAsRequested")
 CPU = runtime_of(

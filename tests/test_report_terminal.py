@@ -12,7 +12,7 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write
 import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
-from onnxmem.analysis.fitting import MaxBatch
+from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
 from onnxmem.report.lines import paragraph, prose

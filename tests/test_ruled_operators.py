@@ -4,11 +4,11 @@ import pytest
 from graphs import graph_of, model_of
 
 from onnxmem.model import ModelFile, Request, build, prepare
-from onnxmem.runtimes import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime import memory
-from onnxmem.runtimes.onnxruntime.memory import ruled_operators
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, ruled_operators
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>'
 IF = """y = If(b) <

@@ -27,23 +27,17 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import ModelFile, Request, build, load, prepare
-from onnxmem.runtimes import (
-    RuntimeMemory,
-    RuntimeQuestion,
-    advise,
-    asking,
-    optimised_file,
-    predict,
-    runtime_memories,
-)
+from onnxmem.runtimes import asking
+from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime import memory
-from onnxmem.runtimes.onnxruntime.memory import VERIFIED
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve, SessionFacts
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing, cpu
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, Opening, OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import RUNTIMES
 

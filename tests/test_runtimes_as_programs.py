@@ -12,7 +12,7 @@ from onnxmem.program import MAX_ITERATIONS, Category, Sizes
 from onnxmem.runtimes.assumed import TORCH_CONTEXT, Assumed
 from onnxmem.runtimes.base import AffineRun, Runtime, RuntimeRun
 from onnxmem.runtimes.ideal.runtime import IdealRuntime
-from onnxmem.runtimes.torch import TorchRuntime, TorchSettings
+from onnxmem.runtimes.torch.cuda import TorchRuntime, TorchSettings
 from onnxmem.settings import Recipe
 
 MODELS = Path(__file__).parents[1] / "models"

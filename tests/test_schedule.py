@@ -11,16 +11,11 @@ from graphs import graph_of
 
 from onnxmem import analyze
 from onnxmem.model import Graph
-from onnxmem.runtimes.ideal import activation_memory, schedule
-from onnxmem.runtimes.ideal.schedule import (
-    Problem,
-    best_schedule,
-    in_order,
-    onnxruntime_schedule,
-    problem_of,
-    scheduling,
-)
-from onnxmem.runtimes.ideal.schedule.problem import Step
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
+from onnxmem.runtimes.ideal.schedule import scheduling
+from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
+from onnxmem.runtimes.ideal.schedule.problem import Problem, Step, problem_of
+from onnxmem.runtimes.ideal.schedule.scheduling import best_schedule
 
 MODELS = Path(__file__).parent.parent / "models"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -162,7 +157,9 @@ def test_the_peak_is_that_of_the_activations_in_that_order(is_shared: bool) -> N
         graph = random_graph(draws)
         problem = problem_of(graph, is_shared=is_shared)
         for order in list(orders(problem))[:40]:
-            found = schedule.Schedule(tuple(order), 0, 0, 0)
+            from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+
+            found = Schedule(tuple(order), 0, 0, 0)
             memory = activation_memory(in_order(graph, found))
             expected = memory.in_place_peak_bytes if is_shared else memory.peak_bytes
             assert problem.peak_bytes(order) == peak(problem, order) == expected

@@ -14,7 +14,8 @@ from onnxmem import Analysis, analyze
 from onnxmem.report.lines import laid_out, section_lines
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.tables import section_html
-from onnxmem.report.sections import Layout, Line, Note, Section, moving_sections, sections
+from onnxmem.report.sections.listing import moving_sections, sections
+from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
 from onnxmem.settings import Recipe
 

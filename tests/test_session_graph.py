@@ -14,21 +14,21 @@ import pytest
 from graphs import model_of
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.children import JSON, ChildFault, ChildLimits
+from onnxmem.children.faults import ChildFault
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.wire import JSON
 from onnxmem.errors import Finding
 from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
-from onnxmem.runtimes.onnxruntime.session_graph import (
-    ModelAt,
-    Opening,
+from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_graph import opening
+from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
-    opening,
-    optimised_model,
+    drop_doubled_constants,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
-from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
 
 EMULATED = Opening(level="off", asks_onnxruntime=False)
 BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
@@ -444,7 +444,7 @@ MIXED = """agraph (float[N,7] x, float[?,7] z, float u, bool b, seq(float[2]) q)
 def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
     """In this process, though onnxruntime's place is a child: its answer is at stake here."""
     pytest.importorskip("onnxruntime")
-    from onnxmem.runtimes.onnxruntime.session_graph.saving import (  # noqa: PLC0415 - as above
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import (
         save_optimised,
     )
 
@@ -483,7 +483,7 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
     path: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("onnxruntime")
-    from onnxmem.runtimes.onnxruntime.session_graph.saving import (  # noqa: PLC0415 - as above
+    from onnxmem.runtimes.onnxruntime.session_graph.saving import (
         save_optimised,
     )
 

@@ -16,7 +16,7 @@ from onnxmem.decisions.sweep import BatchFigures, sweep
 from onnxmem.model import Graph, ModelFile, Request, build, prepare
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial, polynomial
-from onnxmem.runtimes.ideal import activation_memory
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError
 from onnxmem.runtimes.ideal.symbolic import symbolic_peaks
 

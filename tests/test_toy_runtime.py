@@ -18,15 +18,16 @@ from pages import data_of
 
 import onnxmem
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.diff.diffing import diff
 from onnxmem.decisions.diff.snapshots import snapshot
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import Graph
 from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes, replay
-from onnxmem.report import render, render_page
 from onnxmem.report.diff import as_json
 from onnxmem.report.diff import render as render_diff
+from onnxmem.report.page.model_page import render_page
+from onnxmem.report.terminal import render
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram
 

@@ -10,7 +10,8 @@ from graphs import graph_of
 
 from onnxmem.errors import UsageError
 from onnxmem.model import Graph, Prepared, Request, build, load, prepare
-from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data" / "training"

@@ -12,9 +12,10 @@ import onnxmem
 from onnxmem.cli.training_options import add_training_options, recipe_from
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.report.terminal import render
-from onnxmem.runtimes.torch import PeakRange, TrainingMemory, training_memory
 from onnxmem.runtimes.torch.folded import BatchNorms
+from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
+from onnxmem.runtimes.torch.step import training_memory
 
 CONV = """
     agraph (float[2,3,5,5] x) => (float[2,11,3,3] y)

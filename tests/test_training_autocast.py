@@ -15,12 +15,14 @@ from training_steps import happenings, sizes, step
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.parameters import parameters
 from onnxmem.ops import UNKNOWN, lookup
-from onnxmem.runtimes.torch import TrainingMemory, holdings, training_memory
+from onnxmem.runtimes.torch import holdings
 from onnxmem.runtimes.torch.autocast import LISTS, Policy
 from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.network import network_of
 from onnxmem.runtimes.torch.precision import precision_named
 from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data"

@@ -5,9 +5,9 @@ from training_steps import are_equal, happenings, sizes, step
 
 from onnxmem.model import Node
 from onnxmem.ops import lookup
-from onnxmem.runtimes.torch import TrainingMemory
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.in_place import in_place_activations
+from onnxmem.runtimes.torch.memory import TrainingMemory
 
 
 def forward(found: TrainingMemory) -> list[str]:

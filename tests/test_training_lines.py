@@ -9,8 +9,8 @@ import onnxmem
 from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model import Graph
 from onnxmem.program import Category, Replay, affine_sizes, replay
-from onnxmem.runtimes.torch import training_memory
 from onnxmem.runtimes.torch.heap import Heap, Phase
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 LAST = 128
@@ -59,7 +59,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append((graph.tensors[graph.inputs[0]].shape or (0,))[0] or 0)
         return training_memory(graph, recipe)
 
-    monkeypatch.setattr("onnxmem.runtimes.torch.training_memory", walked)
+    monkeypatch.setattr("onnxmem.runtimes.torch.step.training_memory", walked)
     return found
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from onnxmem.model import Graph, Request, build, load, prepare
-from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 DATA = Path(__file__).parent / "data" / "training_new"

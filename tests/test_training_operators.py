@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from onnxmem.model import Request, build, load, prepare
-from onnxmem.runtimes.torch import TrainingMemory, training_memory
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 FILE = Path(__file__).parent / "data" / "training_operators.json.gz"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from training_oracle import READS_INPUT, READS_OUTPUT, Line, Peaks, Program, Run, Shape
 from training_steps import step
 
-from onnxmem.runtimes.torch import TrainingMemory
+from onnxmem.runtimes.torch.memory import TrainingMemory
 
 UNARY = (*sorted(READS_OUTPUT | READS_INPUT), "Neg")
 WIDTHS = (2, 3, 5, 7, 11)

@@ -9,11 +9,11 @@ import onnxmem
 from onnxmem import settings as recipes
 from onnxmem.errors import UsageError
 from onnxmem.program import Category
-from onnxmem.runtimes.torch import LOSSES, OPTIMIZERS, PRECISIONS
 from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.losses import loss_named
+from onnxmem.runtimes.torch.losses import LOSSES, loss_named
+from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
 from onnxmem.runtimes.torch.optimizers.optimizer import FORMS
-from onnxmem.runtimes.torch.precision import precision_named
+from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
 from onnxmem.settings import Recipe
 
 CHAIN = """

@@ -4,8 +4,8 @@ import pytest
 from training_steps import happenings, sizes, step
 
 from onnxmem.program import Category
-from onnxmem.runtimes.torch import TrainingMemory
 from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.settings import SHARDINGS
 
 WORLD = 3

@@ -6,9 +6,10 @@ from graphs import graph_of
 
 from onnxmem.model import Graph
 from onnxmem.program import Category
-from onnxmem.runtimes.torch import TrainingMemory, training_memory
 from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
+from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import onnxmem
 from onnxmem import Recipe
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
-from onnxmem.runtimes.torch import TrainingMemory
+from onnxmem.runtimes.torch.memory import TrainingMemory
 
 TESTS = Path(__file__).parent.parent / "tests" / "data"
 GIVEN, NEW = TESTS / "training", TESTS / "training_new"

@@ -41,13 +41,13 @@ def model_files(folder: Path) -> Iterator[tuple[str, Path]]:
     for path in sorted((ROOT / "models").glob("*.onnx")):
         yield f"models/{path.name}", path
     yield from _backend_suite(folder)
-    from runtime_kinds import KINDS  # noqa: PLC0415 - the tests' path is set by main
+    from runtime_kinds import KINDS
 
     for number, kind in enumerate(KINDS):
         path = folder / f"kind-{number:03}.onnx"
         path.write_bytes(kind.make().SerializeToString())
         yield f"kinds/{kind.name}", path
-    from hostile.running import LIGHT  # noqa: PLC0415
+    from hostile.running import LIGHT
 
     for file in LIGHT:
         path = folder / "hostile" / file.file_name
@@ -57,7 +57,7 @@ def model_files(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _backend_suite(folder: Path) -> Iterator[tuple[str, Path]]:
-    from onnx.backend.test.loader import load_model_tests  # noqa: PLC0415 - it takes seconds
+    from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -72,7 +72,7 @@ def _backend_suite(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def answer(path: Path, words: Sequence[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
     """What the command line prints of one model, read back."""
-    from onnxmem.__main__ import main  # noqa: PLC0415 - of the package that is asked
+    from onnxmem.__main__ import main
 
     out, err = io.StringIO(), io.StringIO()
     signal.alarm(SECONDS)

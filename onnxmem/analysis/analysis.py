@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from onnxmem import measure, runtimes
-from onnxmem.analysis import fitting
 from onnxmem.analysis import json_row as rows
 from onnxmem.analysis.compute import Compute, compute
 from onnxmem.analysis.coverage import Coverage, coverage, dims_line, guess_told
@@ -34,15 +32,16 @@ from onnxmem.program import Affine
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
-    from onnxmem.analysis.fitting import FitResult
+    from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
-    from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.base import RuntimeReplay
-    from onnxmem.runtimes.ideal import ActivationMemory
-    from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
+    from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
+    from onnxmem.runtimes.torch.cuda import TorchMemory
+    from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Settings
 
 
@@ -229,7 +228,7 @@ class Analysis:
         request = self.request
         if request.cache is None:
             return None
-        from onnxmem.analysis.cache_memory import cache_memory  # noqa: PLC0415 - most have none
+        from onnxmem.analysis.cache_memory import cache_memory
 
         return cache_memory(request.cache, request.settings, self.results, request.context)
 
@@ -360,7 +359,9 @@ def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
     """Run the model where that is requested; what goes wrong costs no other figure."""
     if request.settings.measure is None:
         return None
-    return measure.run_as_asked(request.source, request.settings)
+    from onnxmem.measure.asking import run_as_asked
+
+    return run_as_asked(request.source, request.settings)
 
 
 def _predicted(
@@ -370,14 +371,16 @@ def _predicted(
     if not request.settings.runtimes:
         return ()
     fed = {} if measured is None or isinstance(measured, Finding) else measured.fed
-    return runtimes.runtime_memories(request.source, request.results.bound, request.settings, fed)
+    from onnxmem.runtimes.asking import runtime_memories
+
+    return runtime_memories(request.source, request.results.bound, request.settings, fed)
 
 
 def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
     """What runtimes take that were given as objects; one that fails costs no other figure."""
     if not request.own_runtimes:
         return
-    from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay  # noqa: PLC0415
+    from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay
 
     for name in request.own_runtimes:
         try:
@@ -396,14 +399,19 @@ def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding
     if asked.budget_bytes is None:
         return None, ()
     runtime = request.runtime_name
-    setup = fitting.FitRequest(
+    from onnxmem.analysis.fitting.answering import FitRequest, fit
+    from onnxmem.analysis.fitting.bases import basis_for
+
+    setup = FitRequest(
         memory_bytes=asked.budget_bytes,
-        basis=fitting.basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
+        basis=basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
         accepted=frozenset(asked.accepted),
     )
+    from onnxmem.analysis.fitting.holding import NoFigureError
+
     try:
-        return fitting.fit((request,), setup), ()
-    except fitting.NoFigureError as fault:
+        return fit((request,), setup), ()
+    except NoFigureError as fault:
         return None, (Finding("no_figure", f"{setup.basis.value}: {fault}"),)
 
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from onnxmem import kv_cache
-from onnxmem import runtimes as runtimes_room
 from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.request import AnalysisRequest, request_for
@@ -142,15 +140,19 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
     """The model that the figures are of; a runtime's rules are imported where they make it."""
     if settings.graph is None:
         return file, ()
-    return runtimes_room.optimised_file(file, settings)
+    from onnxmem.runtimes.asking import optimised_file
+
+    return optimised_file(file, settings)
 
 
 def _at(asked: AnalysisRequest, context: int | None) -> AnalysisRequest:
     """At a context where one is asked for; what cannot be is a finding, and the dims stay open."""
     if context is None:
         return asked
+    from onnxmem.kv_cache.steps import NoContextError, Step
+
     try:
-        return asked.at_context(context, kv_cache.Step.DECODE)
-    except kv_cache.NoContextError as fault:
+        return asked.at_context(context, Step.DECODE)
+    except NoContextError as fault:
         text = f"--context {context} has no effect: {fault}; see --dim"
         return replace(asked, remarks=(*asked.remarks, Finding("no_context", text)))

@@ -15,7 +15,7 @@ from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model import Graph
-from onnxmem.runtimes.ideal import in_place_peak_bytes
+from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 

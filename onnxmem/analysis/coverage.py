@@ -14,8 +14,8 @@ from onnxmem.units import plural
 
 if TYPE_CHECKING:
     from onnxmem.model.parameters import Parameters
-    from onnxmem.runtimes.ideal import ActivationMemory
-    from onnxmem.runtimes.torch import TrainingMemory
+    from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
+    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 
 _EXAMPLE: Final = 512

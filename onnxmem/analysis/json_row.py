@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from onnxmem.analysis.scaling.capacity import BatchLimit
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program import Affine
-    from onnxmem.runtimes import RuntimeMemory
     from onnxmem.runtimes.base import RuntimeReplay
-    from onnxmem.runtimes.ideal import ActivationMemory
-    from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import PeakRange, TorchMemory, TrainingMemory
+    from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
+    from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
+    from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Recipe, Settings
 
 Row = dict[str, object]
@@ -110,7 +111,7 @@ def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
     """The key-value cache; null where the model has none."""
     if memory is None:
         return None
-    from onnxmem.analysis.cache_json import cache_row  # noqa: PLC0415 - most models have none
+    from onnxmem.analysis.cache_json import cache_row
 
     return cache_row(memory)
 

@@ -11,7 +11,7 @@ from onnxmem.errors import printable
 
 if TYPE_CHECKING:
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 FIGURES: Final = (
     ("requested_peak_bytes", "requested peak", "asked for by the nodes at once"),
@@ -87,7 +87,7 @@ def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
 def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     """What a prediction says of the figures that are measured."""
     # Where there is a prediction, its many rules have been imported already.
-    from onnxmem.runtimes.onnxruntime.process import MEASURED  # noqa: PLC0415
+    from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
 
     arena = runtime.arena
     names = (

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from onnxmem import kv_cache
 from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
@@ -14,13 +13,14 @@ from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import conflict_findings
-from onnxmem.runtimes import assumed, torch
+from onnxmem.runtimes import assumed
 from onnxmem.runtimes.assumed import Assumed
 
 if TYPE_CHECKING:
-    from onnxmem.kv_cache import KvCache, Step
+    from onnxmem.kv_cache.cache import KvCache
+    from onnxmem.kv_cache.steps import Step
     from onnxmem.runtimes.base import Runtime, RuntimeRun
-    from onnxmem.runtimes.torch import TorchMemory, TorchSettings
+    from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
 
 
@@ -51,21 +51,25 @@ class AnalysisRequest:
         if self.settings.train:
             message = "--context: a training step has no cache; leave --train or --context out"
             raise UsageError(message)
+        from onnxmem.kv_cache.steps import NoContextError, numbers_at, refuse_bound, settled
+
         if self.cache is None:
             message = "no key-value cache is recognised among the inputs"
-            raise kv_cache.NoContextError(message)
-        at = kv_cache.numbers_at(self.cache, step, context)
-        kv_cache.refuse_bound(self.settings.dims, at[1])
+            raise NoContextError(message)
+        at = numbers_at(self.cache, step, context)
+        refuse_bound(self.settings.dims, at[1])
         asked = self.without(at[1])
-        prepared, settings = kv_cache.settled(self.cache, asked.prepared, asked.settings, at)
+        prepared, settings = settled(self.cache, asked.prepared, asked.settings, at)
         return replace(asked, prepared=prepared, settings=settings, context=context)
 
     def without(self, numbers: Mapping[str, int]) -> "AnalysisRequest":
         """The same of a file that says 0 for the symbols that are; itself where none is."""
-        proto = kv_cache.with_zeros(self.source.proto, numbers)
+        from onnxmem.kv_cache.steps import with_zeros
+
+        proto = with_zeros(self.source.proto, numbers)
         if proto is self.source.proto or self.is_emptied:
             return self
-        prepared = replace(self.prepared, proto=kv_cache.with_zeros(self.prepared.proto, numbers))
+        prepared = replace(self.prepared, proto=with_zeros(self.prepared.proto, numbers))
         source = replace(self.source, proto=proto)
         return replace(self, prepared=prepared, source=source, is_emptied=True)
 
@@ -94,9 +98,11 @@ class AnalysisRequest:
 
     def torch_settings(self, terms: StageResults) -> "TorchSettings":
         """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
-        asked, usual = self.settings, torch.TorchSettings()
+        from onnxmem.runtimes.torch.cuda import TorchSettings
+
+        asked, usual = self.settings, TorchSettings()
         multiplies = terms.training is not None and terms.training.multiplies_matrices
-        return torch.TorchSettings(
+        return TorchSettings(
             allocator=replace(usual.allocator, expandable_segments=asked.expandable_segments),
             cublas_workspace_bytes=usual.cublas_workspace_bytes if multiplies else 0,
             cudnn_workspace_bytes=self.workspace(terms).size_bytes,
@@ -130,7 +136,9 @@ class AnalysisRequest:
         if training is None:
             return None
         step, settings = training.replay, self.torch_settings(terms)
-        return torch.torch_memory(step.program, step.sizes, settings, capacity_bytes=capacity_bytes)
+        from onnxmem.runtimes.torch.cuda import torch_memory
+
+        return torch_memory(step.program, step.sizes, settings, capacity_bytes=capacity_bytes)
 
     @property
     def runtime_name(self) -> str | None:
@@ -143,9 +151,10 @@ class AnalysisRequest:
         step = results.training
         if step is None or not results.is_whole or step.checkpoints or step.batchnorms.unknown:
             return None
-        from onnxmem.runtimes.base import RuntimeRun  # noqa: PLC0415 - of few requests
+        from onnxmem.runtimes.base import RuntimeRun
+        from onnxmem.runtimes.torch.cuda import TorchRuntime
 
-        runtime = torch.TorchRuntime(
+        runtime = TorchRuntime(
             self.settings.recipe,
             self.torch_settings(results),
             self.torch_context,
@@ -158,7 +167,7 @@ class AnalysisRequest:
 
         :raises RuntimeFailedError: it does not run the graph, for whatever reason.
         """
-        from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun  # noqa: PLC0415
+        from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 
         if name not in self._own_runs:
             try:
@@ -204,11 +213,15 @@ def request_for(
     if not settings.one_of_several:
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
-    cache, no_caches = kv_cache.find_cache(prepared)
+    from onnxmem.kv_cache.finding import find_cache
+
+    cache, no_caches = find_cache(prepared)
     return AnalysisRequest(model, prepared, settings, source, (*remarks, *no_caches), cache)
 
 
 def _range_findings(terms: StageResults) -> tuple[Finding, ...]:
     if terms.training is None or terms.training_range is None:
         return ()
-    return (torch.range_finding(terms.training, terms.training_range),)
+    from onnxmem.runtimes.torch.batchnorm_peaks import range_finding
+
+    return (range_finding(terms.training, terms.training_range),)

@@ -10,14 +10,16 @@ from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request,
 from onnxmem.model.given_shapes import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import type_conflicts
-from onnxmem.runtimes import torch as step
-from onnxmem.runtimes.ideal import ActivationMemory, activation_memory, in_place_peak_bytes
-from onnxmem.runtimes.ideal import schedule as orders
+from onnxmem.runtimes.ideal.activation_memory import (
+    ActivationMemory,
+    activation_memory,
+    in_place_peak_bytes,
+)
 from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
-    from onnxmem.runtimes.ideal.schedule import Schedule
-    from onnxmem.runtimes.torch import PeakRange, TrainingMemory
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Recipe, Settings
 
 
@@ -42,7 +44,9 @@ class StageResults:
         """
         if self.recipe is None:
             return None
-        return step.training_memory(self.bound.graph, self.recipe)
+        from onnxmem.runtimes.torch.step import training_memory
+
+        return training_memory(self.bound.graph, self.recipe)
 
     @cached_property
     def training_range(self) -> "PeakRange | None":
@@ -50,22 +54,29 @@ class StageResults:
 
         ``None``: it leaves none out.
         """
-        return (
-            None if self.training is None else step.batchnorm_range(self.bound.graph, self.training)
-        )
+        if self.training is None:
+            return None
+        from onnxmem.runtimes.torch.batchnorm_peaks import batchnorm_range
+
+        return batchnorm_range(self.bound.graph, self.training)
 
     @cached_property
     def schedule(self) -> "Schedule | None":
         """The order asked for; ``None``: the file's."""
         if self.order == "file":
             return None
-        return orders.schedule_of(self.bound.graph, self.order)
+        from onnxmem.runtimes.ideal.schedule.choosing import schedule_of
+
+        return schedule_of(self.bound.graph, self.order)
 
     @cached_property
     def graph(self) -> Graph:
         """The graph in the order asked for; a runtime has an order of its own."""
-        graph = self.bound.graph
-        return graph if self.schedule is None else orders.in_order(graph, self.schedule)
+        if self.schedule is None:
+            return self.bound.graph
+        from onnxmem.runtimes.ideal.schedule.choosing import in_order
+
+        return in_order(self.bound.graph, self.schedule)
 
     @cached_property
     def parameters(self) -> Parameters:

@@ -13,7 +13,8 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, form_of, settle_json, write_result
 from onnxmem.cli.questions import step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.decisions.advise import EMITTERS, Advised, Budget, advised, settled
+from onnxmem.decisions.advise.advising import Advised, Budget, advised
+from onnxmem.decisions.advise.emitting import EMITTERS, settled
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYSED,
@@ -28,7 +29,8 @@ from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.report.advice import render_advice
 from onnxmem.report.notes import note_rows
 from onnxmem.report.proposals import advice_row, render_proposals
-from onnxmem.runtimes import Advice, Choice, advise
+from onnxmem.runtimes.asking import Advice, advise
+from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes
 

@@ -11,8 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onnxmem import collection, report
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import Verdict
@@ -29,7 +28,8 @@ from onnxmem.cli.registry_options import FORMATS
 from onnxmem.cli.streaming import writing
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.many import outcomes
-from onnxmem.collection.sources import STDIN, model_names, staged_stdin
+from onnxmem.collection.sources.naming import model_names
+from onnxmem.collection.sources.staging import STDIN, staged_stdin
 from onnxmem.collection.task import FaultRow, Outcome, Render, Task
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -44,7 +44,9 @@ from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
-    from onnxmem.collection import Place, Tally
+    from onnxmem.collection.cache import Cache
+    from onnxmem.collection.places import Place
+    from onnxmem.collection.summary import Tally
 
 _LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _MAX_REPORTS: Final = 10
@@ -109,7 +111,7 @@ def run(arguments: Namespace) -> int:
         raise UsageError(message)
     held = _places(arguments, is_needed=is_summed and len(names) > 1)
     progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
-    tally = collection.Tally() if len(names) > 1 or arguments.html is not None else None
+    tally = _tally() if len(names) > 1 or arguments.html is not None else None
     summed = None if tally is None else partial(tally.summary, held)
     state = _Run(arguments.strict, progress, tally)
     with ExitStack() as stack:
@@ -183,7 +185,21 @@ def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
     """What a summary holds models against; a name that is wrong is told in any case."""
     if not (is_needed or arguments.places):
         return ()
-    return collection.places_of(arguments.places, devices_asked(arguments))
+    from onnxmem.collection.places import places_of
+
+    return places_of(arguments.places, devices_asked(arguments))
+
+
+def _tally() -> "Tally":
+    from onnxmem.collection.summary import Tally
+
+    return Tally()
+
+
+def _cache(folder: str) -> "Cache":
+    from onnxmem.collection.cache import open_cache
+
+    return open_cache(folder)
 
 
 def _tasks(
@@ -204,7 +220,7 @@ def _tasks(
         places=held,
         render=_render(arguments) if form == "text" else None,
         render_page=shown.render,
-        cache=None if arguments.cache is None else collection.open_cache(arguments.cache),
+        cache=None if arguments.cache is None else _cache(arguments.cache),
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
     stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
@@ -234,7 +250,9 @@ def _outcomes(
                 message = f"{flag} is for this machine; a cluster has the workers that it has"
                 raise UsageError(message)
         _silence_dask()
-        executor = stack.enter_context(collection.dask_executor(arguments.dask))
+        from onnxmem.collection.cluster import dask_executor
+
+        executor = stack.enter_context(dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)
     found = outcomes(
         tasks,
@@ -294,11 +312,16 @@ def _budget_fault(row: Row) -> Iterator[FaultRow]:
 
 def _render(arguments: Namespace) -> Render:
     """What a worker writes of a model, which it finds by its name."""
-    return _with_layers if arguments.layers else report.render
+    from onnxmem.report.terminal import render
+
+    return _with_layers if arguments.layers else render
 
 
 def _with_layers(analysis: Analysis) -> str:
-    return f"{report.render(analysis)}\n{report.render_layers(analysis)}"
+    from onnxmem.report.layers import render_layers
+    from onnxmem.report.terminal import render
+
+    return f"{render(analysis)}\n{render_layers(analysis)}"
 
 
 def _is_coloured(arguments: Namespace) -> bool:

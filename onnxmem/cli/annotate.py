@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.copying import write_copy
@@ -17,7 +17,8 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.collection.sources import STDIN, is_remote
+from onnxmem.collection.sources.remote import is_remote
+from onnxmem.collection.sources.staging import STDIN
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export import AnnotatedModel, annotated
 from onnxmem.model.files.file_window import FileWindow

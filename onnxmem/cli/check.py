@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Failure
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
@@ -17,20 +17,16 @@ from onnxmem.cli.output import check_output, form_of, write_file, write_result
 from onnxmem.cli.training_options import named_fields, recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.collection.model_paths import model_paths
-from onnxmem.collection.sources import models_below
-from onnxmem.decisions.check import (
-    Analyse,
-    Baseline,
-    Budget,
-    Checkup,
+from onnxmem.collection.sources.naming import models_below
+from onnxmem.decisions.check.baseline import Baseline, read_baseline
+from onnxmem.decisions.check.budgets import Budget, read_growth
+from onnxmem.decisions.check.checking import Analyse, Gate, relative_path
+from onnxmem.decisions.check.configuration import (
     Configuration,
-    Gate,
     find_configuration,
-    read_baseline,
     read_configuration,
-    read_growth,
-    relative_path,
 )
+from onnxmem.decisions.check.verdicts import Checkup
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

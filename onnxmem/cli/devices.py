@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import request_of
+from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import (
@@ -14,7 +14,8 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.decisions.devices import Device, catalogue
+from onnxmem.decisions.devices.device import Device
+from onnxmem.decisions.devices.reading import catalogue
 from onnxmem.decisions.roofline import bound, work_of
 from onnxmem.errors import EXIT_OK, printable
 from onnxmem.report.devices import (

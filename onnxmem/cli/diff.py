@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import onnx
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.saved_json import Saved, SavedReportError, read_saved
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
@@ -20,7 +20,7 @@ from onnxmem.cli.output import check_output, settle_json, write_file, write_resu
 from onnxmem.cli.questions import verdict_questions
 from onnxmem.cli.training_options import named_fields
 from onnxmem.cli.unused import refuse_untrained, refuse_without_budget
-from onnxmem.decisions.check import read_percent
+from onnxmem.decisions.check.budgets import read_percent
 from onnxmem.decisions.diff.diffing import Change, Difference, diff
 from onnxmem.decisions.diff.snapshots import (
     SavedSetting,

@@ -5,9 +5,9 @@ from argparse import Namespace
 from difflib import get_close_matches
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting import request_of
+from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.answers import refuse_two_answers
@@ -15,18 +15,10 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, settle_json, write_result
 from onnxmem.cli.questions import step_questions
 from onnxmem.cli.unused import refuse_untrained, refuse_unused_options
-from onnxmem.decisions.explain import (
-    Metric,
-    OutOfMemory,
-    Value,
-    code_named,
-    codes,
-    inquire,
-    metrics,
-    metrics_named,
-    read_message,
-    value_of,
-)
+from onnxmem.decisions.explain.asking import inquire
+from onnxmem.decisions.explain.codes import code_named, codes
+from onnxmem.decisions.explain.messages import OutOfMemory, read_message
+from onnxmem.decisions.explain.metrics import Metric, Value, metrics, metrics_named, value_of
 from onnxmem.errors import UsageError, fault_of, printable, shortened
 from onnxmem.report.explain import (
     code_row,

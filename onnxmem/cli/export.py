@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, TypeVar
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.export_options import BINARY, OF_A_RUN, OF_A_SESSION
@@ -19,7 +19,8 @@ from onnxmem.cli.output import check_output, form_of
 from onnxmem.cli.questions import questions_of
 from onnxmem.cli.streaming import write_pieces
 from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.collection.sources import STDIN, local_file, model_names, staged_stdin
+from onnxmem.collection.sources.naming import model_names
+from onnxmem.collection.sources.staging import STDIN, local_file, staged_stdin
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export import EXPORTERS
 from onnxmem.settings import Settings

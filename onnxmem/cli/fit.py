@@ -3,15 +3,10 @@
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import (
-    Deployment,
-    FitRequest,
-    Verdict,
-    basis_for,
-    fit,
-    on_device,
-    request_of,
-)
+from onnxmem.analysis.fitting.answering import FitRequest, fit
+from onnxmem.analysis.fitting.bases import basis_for
+from onnxmem.analysis.fitting.holding import Deployment, on_device, request_of
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
@@ -25,8 +20,10 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.questions import devices_asked, step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_of_fit
-from onnxmem.decisions.devices import Catalogue, Device
-from onnxmem.decisions.fit import at_context, fit_at, rank
+from onnxmem.decisions.devices.device import Device
+from onnxmem.decisions.devices.reading import Catalogue
+from onnxmem.decisions.fit.contexts import at_context, fit_at
+from onnxmem.decisions.fit.ranking import rank
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
@@ -36,7 +33,7 @@ from onnxmem.errors import (
     printable,
     shortened,
 )
-from onnxmem.kv_cache import Step
+from onnxmem.kv_cache.steps import Step
 from onnxmem.report.devices import ranking_rows, render_ranking
 from onnxmem.report.fit import Place, answer_row, render_answer
 from onnxmem.report.verdict import fits_row

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from onnxmem import report
 from onnxmem.analysis.json_row import Row
 from onnxmem.collection.task import Outcome
 
 if TYPE_CHECKING:
-    from onnxmem.collection import Summary
+    from onnxmem.collection.summary import Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,45 +63,63 @@ class _Table(Form):
     row: Row | None = None
 
     def head(self) -> str:
-        return self.look.paint(report.table_head(train=self.look.train))
+        from onnxmem.report.registry import table_head
+
+        return self.look.paint(table_head(train=self.look.train))
 
     def of_model(self, outcome: Outcome) -> str:
         self.row = outcome["row"]
-        return self.look.paint(report.table_row(self.row, train=self.look.train))
+        from onnxmem.report.registry import table_row
+
+        return self.look.paint(table_row(self.row, train=self.look.train))
 
     def tail(self) -> str:
         look, row = self.look, self.row
-        end = "" if row is None else report.table_end(row, is_only=look.summed is None)
+        from onnxmem.report.registry import render_summary, table_end
+
+        end = "" if row is None else table_end(row, is_only=look.summed is None)
         if look.summed is None:
             return end
-        return f"{end}\n{look.paint(report.render_summary(look.summed()))}"
+        return f"{end}\n{look.paint(render_summary(look.summed()))}"
 
 
 class _Json(Form):
     is_first = True
 
     def head(self) -> str:
-        return report.json_head()
+        from onnxmem.report.registry import json_head
+
+        return json_head()
 
     def of_model(self, outcome: Outcome) -> str:
         is_first, self.is_first = self.is_first, False
-        return report.json_row(outcome["row"], is_first=is_first)
+        from onnxmem.report.registry import json_row
+
+        return json_row(outcome["row"], is_first=is_first)
 
     def tail(self) -> str:
-        return report.json_tail(None if self.look.summed is None else self.look.summed())
+        from onnxmem.report.registry import json_tail
+
+        return json_tail(None if self.look.summed is None else self.look.summed())
 
 
 class _Jsonl(Form):
     def of_model(self, outcome: Outcome) -> str:
-        return report.jsonl_row(outcome["row"])
+        from onnxmem.report.table import jsonl_row
+
+        return jsonl_row(outcome["row"])
 
 
 class _Csv(Form):
     def head(self) -> str:
-        return report.csv_head()
+        from onnxmem.report.table import csv_head
+
+        return csv_head()
 
     def of_model(self, outcome: Outcome) -> str:
-        return report.csv_row(outcome["row"])
+        from onnxmem.report.table import csv_row
+
+        return csv_row(outcome["row"])
 
 
 FORMS: Final[Mapping[str, type[Form]]] = MappingProxyType(

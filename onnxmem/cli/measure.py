@@ -33,7 +33,8 @@ from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings, no_progress
 from onnxmem.model import Request, load
 from onnxmem.report.measured import render_measured, render_nodes
-from onnxmem.runtimes import RuntimeQuestion, predict
+from onnxmem.runtimes.asking import predict
+from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
 

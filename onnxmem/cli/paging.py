@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onnxmem import collection, report
 from onnxmem.analysis.json_row import Row
 from onnxmem.cli.output import check_output, write_file
 from onnxmem.collection.task import Outcome, Render
 from onnxmem.errors import UsageError, shortened
 
 if TYPE_CHECKING:
-    from onnxmem.collection import Accuracies, Place, Summary
+    from onnxmem.collection.accuracy import Accuracies
+    from onnxmem.collection.places import Place
+    from onnxmem.collection.summary import Summary
 
 
 @dataclass(slots=True)
@@ -28,7 +29,11 @@ class Pages:
     @property
     def render(self) -> Render | None:
         """What a worker makes of a model."""
-        return report.render_page if self.path is not None and self.is_of_one else None
+        if self.path is None or not self.is_of_one:
+            return None
+        from onnxmem.report.page.model_page import render_page
+
+        return render_page
 
     def keep(self, outcome: Outcome) -> None:
         """Keep the part of the page that an outcome has."""
@@ -48,7 +53,9 @@ class Pages:
             return
         page = self._page
         if page is None:
-            page = report.render_registry_page(self._rows, summary, places, self.accuracies)
+            from onnxmem.report.registry_page import render_registry_page
+
+            page = render_registry_page(self._rows, summary, places, self.accuracies)
         write_file(page, self.path, quiet=quiet)
 
 
@@ -65,5 +72,7 @@ def pages(arguments: Namespace, names: Sequence[str]) -> Pages:
     if arguments.accuracy is not None and path is None:
         message = "--accuracy is for the page of several models; see --html"
         raise UsageError(message)
-    table = None if arguments.accuracy is None else collection.read_accuracies(arguments.accuracy)
+    from onnxmem.collection.accuracy import read_accuracies
+
+    table = None if arguments.accuracy is None else read_accuracies(arguments.accuracy)
     return Pages(path, len(names) == 1, table)

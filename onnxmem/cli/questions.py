@@ -4,11 +4,10 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from onnxmem.cli.training_options import recipe_from
-from onnxmem.decisions import devices
 from onnxmem.settings import NATIVE
 
 if TYPE_CHECKING:
-    from onnxmem.decisions.devices import Catalogue
+    from onnxmem.decisions.devices.reading import Catalogue
 
 
 def step_questions(arguments: Namespace) -> dict[str, Any]:
@@ -32,7 +31,9 @@ def devices_asked(arguments: Namespace) -> "Catalogue":
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.
     """
-    known = devices.catalogue(arguments.devices_file)
+    from onnxmem.decisions.devices.reading import catalogue
+
+    known = catalogue(arguments.devices_file)
     return known if arguments.cpu is None else known.without_cpus()
 
 

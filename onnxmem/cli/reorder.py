@@ -16,13 +16,10 @@ from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
 from onnxmem.model.files.file_window import FileWindow
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.report.order import render_gain
-from onnxmem.runtimes.ideal.schedule import (
-    Schedule,
-    best_schedule,
-    in_order,
-    onnxruntime_schedule,
-    problem_of,
-)
+from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
+from onnxmem.runtimes.ideal.schedule.problem import problem_of
+from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+from onnxmem.runtimes.ideal.schedule.scheduling import best_schedule
 
 _OWN_ORDER: Final = (
     "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "

@@ -3,8 +3,7 @@
 from argparse import Namespace
 from typing import Final
 
-from onnxmem.analysis.fitting import basis_for
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.bases import Basis, basis_for
 from onnxmem.cli.training_options import named_fields
 from onnxmem.decisions.devices.device import KINDS, Device
 from onnxmem.errors import UsageError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Row
-from onnxmem.collection.sources import is_remote
+from onnxmem.collection.sources.remote import is_remote
 from onnxmem.collection.task import Analyse, Outcome, Task, work
 from onnxmem.errors import UsageError
 
@@ -53,7 +53,7 @@ def analyze_many(
     asked = {"one_of_several": True, **questions}
     folder = None
     if cache is not None:
-        from onnxmem.collection.cache import open_cache  # noqa: PLC0415 - imported where it is read
+        from onnxmem.collection.cache import open_cache
 
         folder = open_cache(os.fspath(cache))
     tasks = (
@@ -77,14 +77,14 @@ def outcomes(
     Only a process of its own can be given up: with a time limit none works in this one.
     """
     if executor is not None:
-        from onnxmem.collection.order import run_on  # noqa: PLC0415 - one process needs none
+        from onnxmem.collection.order import run_on
 
         return run_on(executor, tasks)
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
     if jobs == 1 and timeout_seconds is None:
         return (work(task, analyse) for task in tasks)
-    from onnxmem.collection.workers import run_in_workers  # noqa: PLC0415 - likewise
+    from onnxmem.collection.workers import run_in_workers
 
     return run_in_workers(tasks, jobs, timeout_seconds)
 

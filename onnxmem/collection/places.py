@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis import fitting
-from onnxmem.analysis.fitting import AnyBasis, basis_for
+from onnxmem.analysis.fitting.bases import AnyBasis, basis_for
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.devices import Catalogue, Device
+from onnxmem.decisions.devices.device import Device
+from onnxmem.decisions.devices.reading import Catalogue
 from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting import Assessment
+    from onnxmem.analysis.fitting.answering import Assessment
     from onnxmem.analysis.request import AnalysisRequest
 
 _NUM_COMMON: Final = 8
@@ -57,12 +57,14 @@ def verdicts_on(question: "AnalysisRequest", places: Iterable[Place]) -> Iterato
         basis = place.basis(question.settings)
         key = basis, place.cpu
         if key not in found:
-            setup = fitting.FitRequest(
-                memory_bytes=place.limit_bytes, basis=basis, accepted=accepted
-            )
+            from onnxmem.analysis.fitting.answering import FitRequest, assess
+
+            setup = FitRequest(memory_bytes=place.limit_bytes, basis=basis, accepted=accepted)
             try:
-                there = fitting.on_device(question, place.cpu, basis)
-                found[key] = fitting.assess((there,), setup)
+                from onnxmem.analysis.fitting.holding import on_device
+
+                there = on_device(question, place.cpu, basis)
+                found[key] = assess((there,), setup)
             except OnnxmemError:
                 found[key] = None
         standing = found[key]

@@ -189,7 +189,7 @@ def _isolated(program: str, descriptor: int) -> subprocess.Popen[bytes]:
 def inherited(descriptor: int) -> Connection:
     """The end of a pipe that this process was started with."""
     if sys.platform == "win32":
-        from multiprocessing.connection import PipeConnection  # noqa: PLC0415 - only there
+        from multiprocessing.connection import PipeConnection
 
         return PipeConnection(descriptor)
     return Connection(descriptor)

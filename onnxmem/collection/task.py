@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_row import Failure, Row
-from onnxmem.collection.sources import is_remote, local_file
+from onnxmem.collection.sources.remote import is_remote
+from onnxmem.collection.sources.staging import local_file
 from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ class _Entry:
 
 
 def _stamp_of(path: str) -> object:
-    from onnxmem.collection.cache import stamp_of  # noqa: PLC0415 - most tasks have no cache
+    from onnxmem.collection.cache import stamp_of
 
     return stamp_of(path)
 
@@ -149,7 +150,7 @@ def _stamp_of(path: str) -> object:
 def _outcome(task: Task, analysis: Analysis) -> Outcome:
     row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
     if task.places:
-        from onnxmem.collection.places import verdicts_on  # noqa: PLC0415 - most name no device
+        from onnxmem.collection.places import verdicts_on
 
         row["devices"] = [
             {

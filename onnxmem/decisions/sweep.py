@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.scaling.row_finding import symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import SymbolicTerms
 from onnxmem.analysis.stages import StageResults

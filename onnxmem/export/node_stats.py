@@ -24,7 +24,8 @@ from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files.node_names import name_nodes
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _HEAD: Final = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations\n"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.allocators.caching import CachingAllocator
+from onnxmem.allocators.caching.allocator import CachingAllocator
 from onnxmem.export.torch_state import Frames, Segment, TorchState
 
 _BASES: Final = {True: 0x7E00_0000_0000, False: 0x7F00_0000_0000}

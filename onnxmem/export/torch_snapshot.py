@@ -9,14 +9,14 @@ import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from onnxmem.allocators.caching import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
 from onnxmem.export.torch_replay import WatchedAllocator
 from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role
 from onnxmem.program import Category, Program, replay
-from onnxmem.runtimes.ideal import ActivationMemory
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 
 _PROTOCOL: Final = 4
 """Of pickle: what the viewer's own reader knows."""

@@ -15,6 +15,6 @@ def find_cache(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]
     found = tuple(candidates(prepared))
     if not found:
         return None, ()
-    from onnxmem.kv_cache.recognising import recognise  # noqa: PLC0415 - most models have no cache
+    from onnxmem.kv_cache.recognising import recognise
 
     return recognise(prepared, found)

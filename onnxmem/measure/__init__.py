@@ -4,14 +4,3 @@ Nothing is imported here before it is asked for: what a child imports counts as 
 process, and the modules that run in one (``session``, ``tracing``, ``process_run``) import neither
 onnx nor ``onnxmem.model``.
 """
-
-from typing import TYPE_CHECKING
-
-from onnxmem.late import late
-
-if TYPE_CHECKING:
-    from onnxmem.measure.asking import run_as_asked
-
-__all__ = ["run_as_asked"]
-
-__getattr__ = late(__name__, {"onnxmem.measure.asking": ("run_as_asked",)})

@@ -14,7 +14,7 @@ from onnxmem.measure.process_memory import peak_resident_bytes, resident_bytes, 
 from onnxmem.measure.session import mapped_feeds, native_options, open_session, run_options
 
 if TYPE_CHECKING:
-    from onnxmem.children import JSON
+    from onnxmem.children.wire import JSON
     from onnxmem.measure.device_memory import Reader, Watch
     from onnxmem.measure.run_request import RunRequest
 
@@ -64,7 +64,7 @@ def _read_request(plain: Mapping[str, Any]) -> "RunRequest":
 
 
 def _device_reader() -> "Reader | None":
-    from onnxmem.measure.device_memory import device_reader  # noqa: PLC0415 - of a GPU's runs alone
+    from onnxmem.measure.device_memory import device_reader
 
     return device_reader()
 
@@ -72,6 +72,6 @@ def _device_reader() -> "Reader | None":
 def _watched(read: "Reader | None") -> "AbstractContextManager[Watch | None]":
     if read is None:
         return nullcontext()
-    from onnxmem.measure.device_memory import watched  # noqa: PLC0415 - of a GPU's runs alone
+    from onnxmem.measure.device_memory import watched
 
     return watched(read)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.children import ChildLimits
+from onnxmem.children.limits import ChildLimits
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions

@@ -14,7 +14,7 @@ from onnxmem.model.constants import Array
 from onnxmem.model.given_values import GivenValueError, fitted
 from onnxmem.model.graph import Graph, Node
 from onnxmem.model.reading import read_graph
-from onnxmem.model.shapes import with_shapes
+from onnxmem.model.shapes.inference import with_shapes
 from onnxmem.model.shapes.propagation import propagate
 from onnxmem.settings import Values
 

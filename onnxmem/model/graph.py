@@ -181,7 +181,7 @@ class Graph:
         Each node carries ``op_type``; nodes of subgraphs stay inside their If, Loop or Scan.
         """
         # networkx takes as long to import as numpy, and few models are asked for their DAG.
-        import networkx as nx  # noqa: PLC0415
+        import networkx as nx
 
         dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)
         producer: dict[str, str] = {}

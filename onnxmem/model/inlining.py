@@ -123,7 +123,7 @@ def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
 def expanded_num_nodes(model: onnx.ModelProto) -> int:
     """Count the model's nodes, subgraphs included, as if every call were written out."""
     # networkx takes as long to import as numpy, and few models have local functions.
-    import networkx as nx  # noqa: PLC0415
+    import networkx as nx
 
     bodies = {_function_key(function): function.node for function in model.functions}
     calls: nx.MultiDiGraph[_Key] = nx.MultiDiGraph()

@@ -107,7 +107,7 @@ def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
     if _runs_in_file_order(steps, producer):
         return list(range(len(steps.nodes)))
     # networkx takes as long to import as numpy, and most files stand in an order that runs.
-    import networkx as nx  # noqa: PLC0415
+    import networkx as nx
 
     edges: nx.DiGraph[int] = nx.DiGraph()
     edges.add_nodes_from(range(len(steps.nodes)))
@@ -133,7 +133,7 @@ def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
 
 def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
     """Name the nodes of one cycle and the tensor that closes it."""
-    import networkx as nx  # noqa: PLC0415 - as above
+    import networkx as nx
 
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
     written = {*steps.outputs[cycle[-1]]} - {""}

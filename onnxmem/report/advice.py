@@ -8,7 +8,8 @@ from onnxmem.report.lines import prose
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.runtimes import Choice, RuntimeMemory
+    from onnxmem.runtimes.onnxruntime.advice import Choice
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _WORTH_SAYING = 0.95
 _OWN = "as it is opened now"

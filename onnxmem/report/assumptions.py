@@ -10,7 +10,7 @@ from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
 
 
 def model_facts(analysis: "Analysis") -> list[str]:

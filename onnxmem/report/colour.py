@@ -18,8 +18,8 @@ _STYLES: Final = (
 def coloured(text: str) -> str:
     """Put ANSI styles around headings, sizes and verdicts."""
     # rich takes as long to import as a small model to analyse, and a pipe needs none of it.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
+    from rich.console import Console
+    from rich.text import Text
 
     styled = Text(text, no_wrap=True, end="")
     for pattern, style in _STYLES:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Failure, Row
 

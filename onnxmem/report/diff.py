@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.analysis.fitting import ACCURACIES, BASES
+from onnxmem.analysis.fitting.bases import BASES
+from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange

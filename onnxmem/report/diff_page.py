@@ -6,11 +6,12 @@ from html import escape
 from itertools import islice
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
 from onnxmem.decisions.diff.snapshots import Snapshot
 from onnxmem.errors import shortened
-from onnxmem.report.charts import area_svg, bars_svg
+from onnxmem.report.charts.areas import area_svg
+from onnxmem.report.charts.bars import bars_svg
 from onnxmem.report.diff import budget_lines, figure_label, notes
 from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document

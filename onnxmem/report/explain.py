@@ -3,19 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.analysis.fitting import BASES
+from onnxmem.analysis.fitting.bases import BASES
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.explain import (
-    Code,
-    Inquest,
-    Metric,
-    OutOfMemory,
-    Suspect,
-    Value,
-    codes,
-    is_shape,
-    metrics,
-)
+from onnxmem.decisions.explain.asking import Inquest, Suspect, is_shape
+from onnxmem.decisions.explain.codes import Code, codes
+from onnxmem.decisions.explain.messages import OutOfMemory
+from onnxmem.decisions.explain.metrics import Metric, Value, metrics
 from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, laid_out, prose
 from onnxmem.report.notes import note_lines, note_rows

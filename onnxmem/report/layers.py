@@ -2,7 +2,7 @@
 
 from itertools import starmap
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.layers import Layer, layers
 from onnxmem.errors import shortened
 

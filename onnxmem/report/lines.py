@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.measured import error_percent
-from onnxmem.report.charts import bar
+from onnxmem.report.charts.blocks import bar
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, format_count
 

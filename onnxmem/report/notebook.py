@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from onnxmem.errors import shortened
-from onnxmem.report.charts import area_svg
+from onnxmem.report.charts.areas import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
 
 _LONGEST_LABEL = 40
 """Characters of a node's name where a pointer rests: there may be 200 of them."""

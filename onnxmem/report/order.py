@@ -8,7 +8,7 @@ from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.model import Graph
-    from onnxmem.runtimes.ideal.schedule import Schedule
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
 
 
 def standing(schedule: "Schedule") -> str:

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.advise import ERRORS, FIGURES, Advised, Figure, Meeting, Proposal
+from onnxmem.decisions.advise.advising import Advised
+from onnxmem.decisions.advise.figures import ERRORS, FIGURES, Figure
+from onnxmem.decisions.advise.meeting import Meeting
+from onnxmem.decisions.advise.proposals import Proposal
 from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines

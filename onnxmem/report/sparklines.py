@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.report.charts import spark
+from onnxmem.report.charts.blocks import spark
 from onnxmem.report.lines import WIDTH
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
-    from onnxmem.runtimes.torch import TrainingMemory
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 _LABEL_WIDTH: Final = 16
 _FEWEST: Final = 8
@@ -29,7 +29,7 @@ def timeline_section(analysis: "Analysis") -> list[str]:
 def _step_rows(training: "TrainingMemory") -> list[str]:
     """A row of blocks on one scale, and under each phase its name as far as there is room."""
     # It imports the training step, which a report of inference does without.
-    from onnxmem.report.timelines import step_timeline  # noqa: PLC0415
+    from onnxmem.report.timelines import step_timeline
 
     timeline = step_timeline(training.replay)
     sums = timeline.sums

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.lines import figure, paragraph, prose, section_lines
-from onnxmem.report.sections import sections
+from onnxmem.report.sections.listing import sections
 from onnxmem.report.sparklines import timeline_section
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
 
 _BEFORE_TIMELINE: Final = frozenset({"run", "activations", "live", "peak-rows"})
 _MOST_LARGEST: Final = 6
@@ -49,7 +49,7 @@ def _head(analysis: "Analysis") -> list[str]:
 def _largest(analysis: "Analysis") -> Iterator[str]:
     """The largest tensors alive at the peak of a training step."""
     # It imports the training step, which a report of inference does without.
-    from onnxmem.report.sections.training import live_lines  # noqa: PLC0415
+    from onnxmem.report.sections.training import live_lines
 
     if analysis.training is not None:
         yield "  largest of them"

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.program import Category, Replay
-from onnxmem.report.charts import Mark, Series
+from onnxmem.report.charts.series import Mark, Series
 from onnxmem.runtimes.torch.heap import Phase
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
 
 LAYERS: Final = (
     ("weights", "c-weights"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting import BASES
+from onnxmem.analysis.fitting.bases import BASES
 from onnxmem.analysis.fitting.verdicts import Accuracy, Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.errors import shortened
@@ -12,8 +12,9 @@ from onnxmem.runtimes.assumed import Assumed
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
-    from onnxmem.analysis.fitting import Assessment, FitResult, MaxBatch
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.fitting.answering import Assessment, FitResult
+    from onnxmem.analysis.fitting.searching import MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
 _MOST_STRETCHES: Final = 5

@@ -16,11 +16,7 @@ from onnxmem.runtimes.onnxruntime.memory import (
     session_memory,
 )
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph import (
-    ModelAt,
-    Opening,
-    optimised_model,
-)
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Settings, Values
 

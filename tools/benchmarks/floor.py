@@ -23,7 +23,7 @@ from onnxmem import analyze
 from onnxmem.analysis.compute import compute
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.parameters import parameters
-from onnxmem.runtimes.ideal import activation_memory
+from onnxmem.runtimes.ideal.activation_memory import activation_memory
 
 ROUNDS = 5
 

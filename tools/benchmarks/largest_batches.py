@@ -11,19 +11,13 @@ import sys
 import time
 from pathlib import Path
 
-from onnxmem.analysis.fitting import (
-    ACCURACIES,
-    Basis,
-    FitRequest,
-    basis_for,
-    fit,
-    on_device,
-    request_of,
-)
-from onnxmem.analysis.fitting.holding import footprint_of
+from onnxmem.analysis.fitting.answering import FitRequest, fit
+from onnxmem.analysis.fitting.bases import Basis, basis_for
+from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
 from onnxmem.analysis.fitting.sessions import Sessions
+from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices.reading import catalogue
 from onnxmem.settings import Settings
 
 MODELS = ("resnet50.train", "vgg16", "alexnet", "unet", "convnext_tiny", "efficientnet_b0")

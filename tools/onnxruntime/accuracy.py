@@ -24,13 +24,8 @@ import onnx
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.given_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.session_graph import (
-    ModelAt,
-    Opening,
-    OptimisedModel,
-    optimised_model,
-    session_graph,
-)
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Values
 

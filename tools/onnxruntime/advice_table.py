@@ -19,12 +19,8 @@ import corpus
 
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
-from onnxmem.runtimes.onnxruntime.session_graph import (
-    ModelAt,
-    Opening,
-    optimised_model,
-    session_graph,
-)
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 MEASURED = Path(__file__).parents[2] / "tests" / "data" / "onnxruntime" / "advice.json"

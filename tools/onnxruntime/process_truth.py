@@ -33,16 +33,10 @@ from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
-from onnxmem.runtimes.onnxruntime.process import (
-    MEASURED,
-    Baseline,
-    ProcessTerms,
-    load_peak_bytes,
-    load_terms,
-    mapped_bytes,
-    process_bytes,
-)
+from onnxmem.runtimes.onnxruntime.process.describing import load_terms, mapped_bytes
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes, process_bytes
+from onnxmem.runtimes.onnxruntime.process.terms import MEASURED, Baseline, ProcessTerms
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -3,7 +3,3 @@
 A program and its sizes go in, a ``Packing`` comes out, and ``Packed`` serves the program's events
 from it as an allocator. Begin reading with ``packing``.
 """
-
-from onnxmem.allocators.packed.packing import Packed, Packing, pack
-
-__all__ = ["Packed", "Packing", "pack"]

@@ -12,11 +12,11 @@ from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import load
-from onnxmem.model.files import ModelSource
+from onnxmem.model.files.loading import ModelSource
 from onnxmem.model.given_values import GivenValueError
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError
-from onnxmem.runtimes.onnxruntime.process import MEASURED
+from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 

@@ -11,7 +11,7 @@ from onnxmem.program import Affine, Program, Sizes, affine_sizes, replay
 
 if TYPE_CHECKING:
     from onnxmem.analysis.stages import StageResults
-    from onnxmem.runtimes.torch import TrainingMemory
+    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)

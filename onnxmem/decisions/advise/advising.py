@@ -16,7 +16,7 @@ from onnxmem.decisions.advise.session import resident_proposals, session_ideas
 from onnxmem.decisions.advise.training import training_ideas
 from onnxmem.decisions.advise.weights import unread_weights, weight_estimates
 from onnxmem.errors import Finding
-from onnxmem.runtimes import Advice
+from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 
 _OF_STEPS = frozenset({Figure.STEP, Figure.TORCH})

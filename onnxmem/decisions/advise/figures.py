@@ -10,8 +10,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting import ACCURACIES, BASES, Basis, FitRequest, Verdict, assess
-from onnxmem.analysis.fitting.verdicts import Accuracy, verdict_on_bytes
+from onnxmem.analysis.fitting.answering import FitRequest, assess
+from onnxmem.analysis.fitting.bases import BASES, Basis
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Accuracy, Verdict, verdict_on_bytes
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError
@@ -20,7 +21,7 @@ from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.units import sum_known
 

@@ -8,7 +8,7 @@ it is asked anew together, for savings do not add up.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from onnxmem.analysis.fitting import Verdict
+from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.advise.figures import Figure, Subject, bytes_of, verdict_of
 from onnxmem.decisions.advise.proposals import Price, Proposal
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from onnxmem.decisions.advise.changes import with_options
 from onnxmem.decisions.advise.figures import Change, Figure
 from onnxmem.decisions.advise.proposals import Idea, Price, Proposal
-from onnxmem.runtimes import Advice
+from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.session_options import Strategy
 
 _WORDS = {

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_row import recipe_row
 from onnxmem.analysis.saved_json import Saved, read_saved
 from onnxmem.errors import printable, shortened

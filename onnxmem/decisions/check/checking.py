@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.json_row import Failure
 from onnxmem.decisions.check import figures
 from onnxmem.decisions.check.baseline import Baseline

@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from onnxmem.analysis import Analysis
-from onnxmem.analysis.fitting import AnyBasis, Basis, FitRequest, NoFigureError, assess, basis_for
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.fitting.answering import FitRequest, assess
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis, basis_for
+from onnxmem.analysis.fitting.holding import NoFigureError
 from onnxmem.decisions.check.budgets import Budget
 from onnxmem.decisions.check.verdicts import Held, Known
 from onnxmem.errors import listed

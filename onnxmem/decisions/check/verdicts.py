@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from onnxmem.analysis.fitting import Assessment, Verdict
-from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, verdict_on_bytes
+from onnxmem.analysis.fitting.answering import Assessment
+from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, Verdict, verdict_on_bytes
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding
 

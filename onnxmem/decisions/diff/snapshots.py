@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.fitting.bases import AnyBasis, basis_named
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row as JsonRow

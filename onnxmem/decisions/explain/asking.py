@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting import Assessment, Basis, FitRequest, FitResult, assess, fit
+from onnxmem.analysis.fitting.answering import Assessment, FitRequest, FitResult, assess, fit
+from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes
 from onnxmem.errors import OnnxmemError
@@ -17,7 +18,7 @@ from onnxmem.model import Graph, Tensor
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _LARGEST_BATCH: Final = 1 << 20

@@ -17,7 +17,7 @@ from onnxmem.analysis.fitting.sessions import Sessions
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import OnnxmemError
-from onnxmem.kv_cache import NoContextError, Step, numbers_at, refuse_bound
+from onnxmem.kv_cache.steps import NoContextError, Step, numbers_at, refuse_bound
 
 _FIRST: Final = 512
 _ROWS: Final = 8

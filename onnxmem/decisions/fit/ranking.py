@@ -9,7 +9,7 @@ from onnxmem.analysis.fitting.bases import AnyBasis, Basis, basis_for
 from onnxmem.analysis.fitting.holding import on_device
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices import Device
+from onnxmem.decisions.devices.device import Device
 from onnxmem.decisions.roofline import Bound, bound, work_of
 
 _ORDER: Final = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)

@@ -8,8 +8,8 @@ is wrong stands before what fits.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.analysis.fitting import Verdict
-from onnxmem.decisions.check import Check, Checkup
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.decisions.check.verdicts import Check, Checkup
 from onnxmem.errors import shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.report.notes import sentence as note

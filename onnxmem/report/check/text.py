@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from onnxmem.analysis.fitting import Verdict
-from onnxmem.decisions.check import Check, CheckedModel, Checkup
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup
 from onnxmem.errors import shortened
 from onnxmem.report.check.wording import (
     UNCOVERED,

@@ -1,7 +1,7 @@
 """What a check comes to, in words: one sentence that every format says."""
 
-from onnxmem.analysis.fitting import Verdict
-from onnxmem.decisions.check import Check, CheckedModel, Checkup, Figure
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup, Figure
 from onnxmem.errors import shortened
 from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, plural

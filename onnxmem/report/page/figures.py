@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis import Analysis
-from onnxmem.report.sections import Line, Note, moving_sections
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.report.sections.listing import moving_sections
+from onnxmem.report.sections.section import Line, Note
 
 ELEMENTS: Final = ("elements.activations", "elements.inputs", "weights.parameters")
 """What a script works out the rules of thumb from that round up the elements of a sample."""

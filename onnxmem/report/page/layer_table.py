@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.layers import Layer, layers
 from onnxmem.report.page import markup
 from onnxmem.report.page.laws import line_through

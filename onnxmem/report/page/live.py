@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.stops import Stop, Stops
-from onnxmem.report.sections import Line
 from onnxmem.report.sections.inference import live_set
+from onnxmem.report.sections.section import Line
 from onnxmem.report.sections.training import live_lines
 
 _MOST = 15

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.report.page.envelope import peak_laws
 from onnxmem.report.page.figures import ELEMENTS
 from onnxmem.report.page.headline import fits_section, head_section, title_of
@@ -19,8 +19,8 @@ from onnxmem.report.page.stops import VERDICT, Stops, evaluated, moves
 from onnxmem.report.page.strips import arena_section
 from onnxmem.report.page.tables import section_html
 from onnxmem.report.page.timeline import timeline_data, timeline_section
-from onnxmem.report.sections import Section
-from onnxmem.report.sections import sections as sections_of
+from onnxmem.report.sections.listing import sections as sections_of
+from onnxmem.report.sections.section import Section
 
 _SHOWN: Final = re.compile(r'data-(?:figure|ratio|to)="([^"]+)"')
 _TEXTS: Final = re.compile(r'data-text="([^"]+)"')

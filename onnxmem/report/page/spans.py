@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import accumulate
 
-from onnxmem.analysis import Analysis
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.program import Category
-from onnxmem.report.charts import Series
+from onnxmem.report.charts.series import Series
 from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
-from onnxmem.runtimes.torch import TrainingMemory
 from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import TrainingMemory
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from onnxmem.analysis.cache_json import shared_by
 from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
 from onnxmem.errors import shortened
-from onnxmem.kv_cache import Course, KvCache, Part, Step
+from onnxmem.kv_cache.cache import Course, KvCache, Part
+from onnxmem.kv_cache.steps import Step
 from onnxmem.report.sections.section import Line, Note, Section
 from onnxmem.units import plural
 

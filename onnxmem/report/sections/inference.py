@@ -12,7 +12,7 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
 
 _LONGEST = 2000
 """Characters of a finding, which may name a few long names."""

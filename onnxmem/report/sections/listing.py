@@ -15,7 +15,7 @@ from onnxmem.report.sections.peak_rows import peak_rows
 from onnxmem.report.verdict import budget
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
     from onnxmem.report.sections.section import Section
 
 
@@ -51,19 +51,19 @@ def _requested(analysis: "Analysis") -> tuple["Section", ...]:
     """What most models do not have, or most requests leave out; imported where there is some."""
     found: list[Section] = []
     if analysis.kv_cache is not None:
-        from onnxmem.report.sections.cache import cache_sections  # noqa: PLC0415
+        from onnxmem.report.sections.cache import cache_sections
 
         found += cache_sections(analysis.kv_cache)
     if analysis.runtimes or analysis.measured is not None:
-        from onnxmem.report.sections.runtimes import runtime_sections  # noqa: PLC0415
+        from onnxmem.report.sections.runtimes import runtime_sections
 
         found += runtime_sections(analysis)
     if analysis.replays:
-        from onnxmem.report.sections.replays import replay_sections  # noqa: PLC0415
+        from onnxmem.report.sections.replays import replay_sections
 
         found += replay_sections(analysis.replays)
     if analysis.training is not None:
-        from onnxmem.report.sections.training import training_sections  # noqa: PLC0415
+        from onnxmem.report.sections.training import training_sections
 
         found += training_sections(analysis)
     return tuple(found)

@@ -11,7 +11,7 @@ from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
     from onnxmem.program.polynomials import Polynomial
 
 _KEY = "peak-rows"

@@ -13,9 +13,9 @@ from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
+    from onnxmem.analysis.analysis import Analysis
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.runtimes import RuntimeMemory
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"ort-cpu": "ONNXRUNTIME, CPU", "ort-cuda": "ONNXRUNTIME, CUDA"}

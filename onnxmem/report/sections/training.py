@@ -11,8 +11,9 @@ from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.analysis import Analysis
-    from onnxmem.runtimes.torch import TorchMemory, TrainingMemory
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.runtimes.torch.cuda import TorchMemory
+    from onnxmem.runtimes.torch.memory import TrainingMemory
 
 _REMARKS: Mapping[Category, str] = MappingProxyType(
     {

@@ -9,7 +9,7 @@ and graph inputs are others' bytes.
 from dataclasses import dataclass
 from functools import cached_property
 
-from onnxmem.allocators.packed import Packing, pack
+from onnxmem.allocators.packed.packing import Packing, pack
 from onnxmem.model import Graph
 from onnxmem.program import Allocation, Replay
 from onnxmem.runtimes.ideal.lifetimes import Buffers, tensor_buffers

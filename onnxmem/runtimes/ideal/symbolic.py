@@ -23,8 +23,9 @@ from onnxmem.ops.spec import Dims
 from onnxmem.program import Program
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial
-from onnxmem.runtimes.ideal import ActivationMemory, shared_buffers, tensor_buffers
-from onnxmem.runtimes.ideal.sharing import candidates
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
+from onnxmem.runtimes.ideal.lifetimes import tensor_buffers
+from onnxmem.runtimes.ideal.sharing import candidates, shared_buffers
 from onnxmem.runtimes.ideal.sizes import (
     Ends,
     SizePolynomials,

@@ -4,15 +4,11 @@ from dataclasses import dataclass, replace
 
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
-from onnxmem.runtimes.onnxruntime.process import (
-    ProcessTerms,
-    load_peak_bytes,
-    load_terms,
-    mapped_bytes,
-    mapped_pages,
-    process_parts,
-)
-from onnxmem.runtimes.onnxruntime.session_graph import ModelAt, SessionGraph
+from onnxmem.runtimes.onnxruntime.process.describing import load_terms, mapped_bytes, mapped_pages
+from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes, process_parts
+from onnxmem.runtimes.onnxruntime.process.terms import ProcessTerms
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 

@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxmem.analysis.fitting import Basis, FitRequest, assess, request_of
+from onnxmem.analysis.fitting.answering import FitRequest, assess
+from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.settings import Recipe, Settings
 
 DATA = Path(__file__).with_name("brackets.csv")

@@ -9,7 +9,8 @@ from onnxmem.decisions.advise.meeting import followed
 from onnxmem.decisions.advise.proposals import Proposal
 from onnxmem.errors import UsageError
 from onnxmem.model.binding import input_dims
-from onnxmem.runtimes import Advice, Choice
+from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Recipe
 

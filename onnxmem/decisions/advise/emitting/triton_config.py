@@ -9,7 +9,7 @@ from typing import Final
 
 from onnxmem.decisions.advise.emitting.settled import Settled, remarks
 from onnxmem.errors import UsageError, printable, shortened
-from onnxmem.runtimes import Choice
+from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.version import __version__
 

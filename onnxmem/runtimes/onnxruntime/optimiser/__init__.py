@@ -11,7 +11,7 @@ import onnx
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.pipeline import optimise
 from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, write_model
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import resolve
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims, TensorType
 
 __all__ = ["Level", "optimised", "planner_shapes"]

@@ -11,7 +11,7 @@ from typing import Final
 
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
-from onnxmem.runtimes.onnxruntime.optimiser.nchwc import block_channels
+from onnxmem.runtimes.onnxruntime.optimiser.nchwc.transforming import block_channels
 from onnxmem.runtimes.onnxruntime.optimiser.passes.bias_gelu import fuse_bias_gelu
 from onnxmem.runtimes.onnxruntime.optimiser.passes.cast_insertion import insert_casts
 from onnxmem.runtimes.onnxruntime.optimiser.passes.common_subexpressions import merge_equal_nodes
@@ -62,8 +62,8 @@ from onnxmem.runtimes.onnxruntime.optimiser.qdq.selecting import select_units
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.signed_pairs import make_unsigned
 from onnxmem.runtimes.onnxruntime.optimiser.qdq.where_constants import dequantise_numbers
 from onnxmem.runtimes.onnxruntime.optimiser.rules import apply_basic_rules, apply_extended_rules
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
-from onnxmem.runtimes.onnxruntime.optimiser.transposes import push_transposes
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import resolve
+from onnxmem.runtimes.onnxruntime.optimiser.transposes.pushing import push_transposes
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
 _MAX_STEPS = 10

@@ -6,7 +6,10 @@ from typing import Final
 
 import onnx
 
-from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
+from onnxmem.children.faults import ChildFault
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.running import run_in_child
+from onnxmem.children.wire import JSON
 from onnxmem.model import BoundModel, ModelFile, ModelSource, load
 from onnxmem.model.filling import WEIGHTS_FILE, absent_tensors, stored_bytes, stored_tensors
 from onnxmem.runtimes.onnxruntime.session_files.node_names import has_own_names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import onnx
 
-from onnxmem.children import JSON
+from onnxmem.children.wire import JSON
 from onnxmem.errors import ShapeError, listed
 from onnxmem.model import ModelFile, prepare
 from onnxmem.model.binding import given_inputs

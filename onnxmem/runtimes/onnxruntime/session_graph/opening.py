@@ -9,7 +9,10 @@ from typing import Final, cast
 
 import onnx
 
-from onnxmem.children import JSON, ChildFault, ChildLimits, run_in_child
+from onnxmem.children.faults import ChildFault
+from onnxmem.children.limits import ChildLimits
+from onnxmem.children.running import run_in_child
+from onnxmem.children.wire import JSON
 from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors

@@ -15,7 +15,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.matching import FLOAT, FLOAT16, num_
 from onnxmem.runtimes.onnxruntime.optimiser.order import execution_order
 from onnxmem.runtimes.onnxruntime.optimiser.passes.cast_removal import remove_repeated_casts
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import NewNode, add_node
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import resolve
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
 PREFIX = "InsertedPrecisionFreeCast_"

@@ -22,7 +22,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.operators import is_deterministic
 from onnxmem.runtimes.onnxruntime.optimiser.order import walk
 from onnxmem.runtimes.onnxruntime.optimiser.passes.branch_inlining import inline_branch
 from onnxmem.runtimes.onnxruntime.optimiser.rewriting import remove_upwards
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import infer_node
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import infer_node
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
 
 _MAX_OUTPUT_BYTES = 2**30

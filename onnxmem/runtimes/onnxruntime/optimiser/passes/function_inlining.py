@@ -19,7 +19,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.attributes import stated
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.reading import read_node, write_node
-from onnxmem.runtimes.onnxruntime.optimiser.shapes import resolve
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import resolve
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import write_type
 
 Functions = Mapping[tuple[str, str], onnx.FunctionProto]

@@ -14,7 +14,7 @@ from onnxmem.runtimes.onnxruntime.optimiser.reading import write_node
 from onnxmem.runtimes.onnxruntime.optimiser.shapes.asking import onnx_types
 from onnxmem.runtimes.onnxruntime.optimiser.shapes.control_flow import control_flow_types
 from onnxmem.runtimes.onnxruntime.optimiser.shapes.propagation import propagate
-from onnxmem.runtimes.onnxruntime.optimiser.shapes.runtime import runtime_types
+from onnxmem.runtimes.onnxruntime.optimiser.shapes.runtime.operators import runtime_types
 from onnxmem.runtimes.onnxruntime.optimiser.value_types import (
     ValueType,
     merged_type,
