@@ -2,13 +2,13 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import MODELS
 
 import onnxmem
 
-MODEL = Path(__file__).parents[1] / "models" / "mlp.onnx"
+MODEL = MODELS / "mlp.onnx"
 NOT_NEEDED = (
     "onnxmem.runtimes.asking",
     "onnxmem.runtimes.torch.step",

@@ -1,13 +1,12 @@
 """The README stays true: its outputs are made again and compared."""
 
 import importlib.util
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from onnxmem.cli import main
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 

@@ -3,9 +3,9 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from paths import ROOT
+
 PAGE = ROOT / "docs" / "architecture.md"
 
 

@@ -7,7 +7,7 @@ Usage:
     python tools/onnxruntime/cpus.py figures CPU PYTHON_OF_THE_CPU FOLDER [NAME...]
     python tools/onnxruntime/cpus.py without-avx512 ENVIRONMENT
 
-``texts`` runs ``tests/test_ort_*.py`` and writes every graph text that is compared with
+``texts`` runs ``tests/runtimes/onnxruntime`` and writes every graph text that is compared with
 onnxruntime. ``graphs`` writes what the onnxruntime of the Python that runs it makes of them.
 ``join`` writes the texts of which the CPUs' graphs differ to ``tests/data/optimiser/cpus.json.gz``.
 ``figures`` measures models of ``corpus.py``'s folder at their smallest batch, and puts what the
@@ -84,7 +84,7 @@ def record_texts(out: str) -> None:
         return []
 
     graphs.agrees = agrees
-    files = sorted(map(str, (ROOT / "tests").glob("test_ort_*.py")))
+    files = sorted(map(str, (ROOT / "tests/runtimes/onnxruntime").glob("test_*.py")))
     pytest.main(["-q", "--tb=no", "-p", "no:xdist", *files])
     Path(out).write_text("[" + ",\n".join(asked) + "]")
     print(f"{len(asked)} texts")

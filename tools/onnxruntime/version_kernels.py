@@ -1,7 +1,7 @@
 """Which kernels a version of onnxruntime has changed: their scratch and their packed weights.
 
-The rules hold on every row of ``tests/data/onnxruntime_kernels.json.gz`` (``test_ort_scratch.py``,
-``test_ort_prepacking.py``), so a version differs where its own rows differ from these.
+The rules hold on every row of ``tests/data/onnxruntime_kernels.json.gz`` (``test_scratch.py``,
+``test_prepacking.py``), so a version differs where its own rows differ from these.
 """
 
 import gzip

@@ -13,7 +13,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 ROOT: Final = Path(__file__).parents[2]
-_PATTERNS: Final = ("test_ort_*.py", "test_runtime_*.py", "test_session_graph.py")
+_TESTS: Final = ROOT / "tests" / "runtimes" / "onnxruntime"
 _MARKERS: Final = "measure and not slow and not long and not browser"
 _SOME_FAILED: Final = 1
 """pytest's exit code."""
@@ -22,18 +22,18 @@ _LATER_RULE: Final = re.compile(r"the rule is that of onnxruntime \S+ and later"
 _UNKNOWN_OPERATOR: Final = "is not a registered function/op"
 """What an onnxruntime that is too old for a case says."""
 _FAMILIES: Final = {
-    "ort_nchwc": "optimiser/nchwc",
-    "ort_qdq": "optimiser/qdq",
-    "ort_passes": "optimiser/passes",
-    "ort_rules": "optimiser/rules",
-    "ort_transposes": "optimiser/transposes",
-    "ort_optimiser_shapes": "optimiser/shapes",
-    "ort_value_types": "optimiser/value_types",
-    "ort_contents": "prepacking",
-    "ort_frames": "allocation/frames",
-    "ort_order": "allocation/order",
-    "ort_process": "process",
-    "ort_cpus": "cpu",
+    "nchwc": "optimiser/nchwc",
+    "qdq": "optimiser/qdq",
+    "passes": "optimiser/passes",
+    "rules": "optimiser/rules",
+    "transposes": "optimiser/transposes",
+    "optimiser_shapes": "optimiser/shapes",
+    "value_types": "optimiser/value_types",
+    "contents": "prepacking",
+    "frames": "allocation/frames",
+    "order": "allocation/order",
+    "process": "process",
+    "cpus": "cpu",
     "runtime_kinds": "ops",
     "runtime_shapes": "ops",
     "session_graph": "session_graph",
@@ -73,7 +73,7 @@ def families(python: Path) -> Mapping[str, Family]:
         # A version that ends the process on a case ends xdist's worker: the case fails.
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-n", "1"]
         options += ["--max-worker-restart=1000", "-m", _MARKERS, f"--junitxml={report}"]
-        files = sorted(path for each in _PATTERNS for path in (ROOT / "tests").glob(each))
+        files = [*sorted(_TESTS.glob("test_*.py")), ROOT / "tests/model/test_runtime_shapes.py"]
         done = subprocess.run(  # noqa: S603 - our own tests
             [python, "-m", "pytest", *options, *files],
             cwd=ROOT,

@@ -1,0 +1,568 @@
+"""Whether a model fits: the search, what is held, instances, and the command."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
+from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
+from paths import MODELS
+
+from onnxmem.analysis.fitting.answering import FitRequest, FitResult, fit
+from onnxmem.analysis.fitting.bases import BASES, Basis, basis_for
+from onnxmem.analysis.fitting.holding import Deployment, Footprint, footprint_of, request_of
+from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    PARTIAL,
+    Accuracy,
+    Demand,
+    Doubt,
+    Verdict,
+    verdict_on_bytes,
+)
+from onnxmem.cli import main
+from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.errors import UsageError
+from onnxmem.runtimes.onnxruntime.cpu import cpu_named
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+LINEAR = "agraph (float[N,5] x) => (float[N,7] y) <float[5,7] w> { y = MatMul(x, w) }"
+"""140 bytes of weights; 20 and 28 a sample."""
+ATTENTION = """agraph (float[B,S,8] q) => (float[B,S,S] y) {
+    t = Transpose <perm = [0, 2, 1]> (q)  y = MatMul(q, t) }"""
+
+
+class Counted:
+    """Bytes by a rule, and the numbers that were asked for."""
+
+    def __init__(self, rule: Callable[[int], int | None]) -> None:
+        self.rule = rule
+        self.asked: list[int] = []
+
+    def __call__(self, number: int) -> int | None:
+        self.asked.append(number)
+        return self.rule(number)
+
+
+# The search.
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5000), st.integers(0, 9), st.integers(0, 10**9))
+def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, limit: int) -> None:
+    def rule(number: int) -> int:
+        return fixed + slope * number + bend * number * number
+
+    bytes_at = Counted(rule)
+    reach = crossing(bytes_at, limit)
+    assert reach is not None
+    assert reach == replace(crossing(rule, limit, by_formula=False) or reach, method=reach.method)
+    if reach.number:
+        assert reach.method == "closed form"
+        assert rule(reach.number) <= limit < rule(reach.number + 1)
+        assert len(bytes_at.asked) <= 6
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 5000)), min_size=1, max_size=4),
+    st.integers(0, 10**8),
+)
+def test_the_largest_of_several_lines_is_searched_exactly(
+    lines: list[tuple[int, int]], limit: int
+) -> None:
+    def rule(number: int) -> int:
+        return max(fixed + slope * number for fixed, slope in lines)
+
+    found = crossing(rule, limit)
+    bisected = crossing(rule, limit, by_formula=False)
+    assert found is not None
+    assert bisected is not None
+    assert (found.number, found.over_bytes) == (bisected.number, bisected.over_bytes)
+
+
+def search_of(
+    size_at: Callable[[int], int], least_at: Callable[[int], int], limit: int, most: int = 400
+) -> Search:
+    """A search whose allocator takes more than the live bytes, and runs in a tenth less."""
+
+    def demand(number: int) -> Demand:
+        size = size_at(number)
+        return Demand(
+            size_bytes=size,
+            more_bytes=3,
+            least_bytes=least_at(number),
+            runs_in=lambda limit: max(size * 9 // 10, least_at(number)) <= limit,
+        )
+
+    return Search(limit, Accuracy(None, "made up"), demand, lambda _: most)
+
+
+def verdict_by_hand(size: int, least: int, limit: int) -> Verdict:
+    """What the rule says, written down once more."""
+    if size + 3 <= limit:
+        return Verdict.FITS
+    if size <= limit or max(size * 9 // 10, least) <= limit:
+        return Verdict.TIGHT
+    return Verdict.OVER
+
+
+NOISE = st.lists(st.integers(0, 400), min_size=320, max_size=320)
+
+
+@given(NOISE, st.integers(0, 3000))
+def test_bytes_that_rise_and_fall_are_tried_at_every_number(noise: list[int], limit: int) -> None:
+    def size(number: int) -> int:
+        return 10 * number + (noise[number] if number < 320 else 0)
+
+    def least(number: int) -> int:
+        return 10 * number
+
+    found = largest_fitting(search_of(size, least, limit), is_rising=False)
+    assert found is not None
+    by_hand = [verdict_by_hand(size(n), least(n), limit) for n in range(1, 320)]
+    first_over = by_hand.index(Verdict.OVER) + 1
+    assert found.number == first_over - 1
+    first_tight = next(n for n, each in enumerate(by_hand, 1) if each is not Verdict.FITS)
+    assert found.comfortable == first_tight - 1
+    again = {n for first, last in found.above for n in range(first, last + 1)}
+    assert again == {n for n, each in enumerate(by_hand, 1) if n > first_over and each.is_met}
+    assert found.over_bytes == size(first_over)
+
+
+@given(NOISE, st.integers(20_000, 60_000))
+def test_where_numbers_are_too_many_those_near_the_limit_are_tried(
+    noise: list[int], limit: int
+) -> None:
+    def size(number: int) -> int:
+        return 10 * number + noise[number % 320]
+
+    search = search_of(size, lambda number: 10 * number, limit, most=100)
+    found = largest_fitting(search, is_rising=False)
+    assert found is not None
+    assert found.number
+    assert found.method == "replays"
+    assert search.verdict(found.number).is_met
+    assert search.verdict(found.number + 1) is Verdict.OVER
+
+
+def test_bytes_that_do_not_fall_have_one_place_where_tight_begins() -> None:
+    search = search_of(lambda n: 10 * n, lambda n: 10 * n, 1000)
+    found = largest_fitting(search, is_rising=True)
+    assert found is not None
+    assert (found.number, found.comfortable) == (100, 99)
+
+
+def test_a_search_of_unknown_bytes_finds_nothing() -> None:
+    search = Search(1000, Accuracy(None, "made up"), lambda _: None)
+    assert largest_fitting(search, is_rising=True) is None
+    assert largest_fitting(search, is_rising=False) is None
+    assert search.verdict(1) is Verdict.UNKNOWN
+
+
+def test_an_allocator_without_a_limit_is_tried_at_the_largest_number() -> None:
+    found = largest_fitting(search_of(lambda _: 5, lambda _: 5, 1000), is_rising=False)
+    assert found is not None
+    assert (found.number, found.num_bytes) == (None, 5)
+
+
+def test_what_cannot_be_worked_out_stops_the_search() -> None:
+    reach = crossing(lambda n: 10 * n if n <= 512 else None, 10**6)
+    assert reach is not None
+    assert (reach.number, reach.over_bytes, reach.is_stopped) == (512, None, True)
+    assert crossing(lambda _: None, 10**6) is None
+
+
+def test_bytes_that_do_not_grow_have_no_limit() -> None:
+    reach = crossing(lambda _: 7, 10)
+    assert reach is not None
+    assert reach.number is None
+
+
+# What is held.
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "runtime", "basis"),
+    [
+        ("cuda", True, None, Basis.TORCH),
+        (None, True, None, Basis.TORCH),
+        ("cpu", True, "ort-cpu", Basis.STEP),
+        ("cuda", False, None, Basis.TOTAL),
+        ("cpu", False, "ort-cpu", Basis.ORT_CPU),
+        ("mcu", False, None, Basis.MCU),
+        ("gpu", False, None, Basis.TOTAL),
+        (None, False, None, Basis.TOTAL),
+        ("cuda", False, "none", Basis.TOTAL),
+        ("cuda", False, "ort-cpu", Basis.ORT_CPU),
+    ],
+)
+def test_the_figure_follows_the_device(
+    kind: str | None,
+    train: bool,  # noqa: FBT001 - parametrised
+    runtime: str | None,
+    basis: Basis,
+) -> None:
+    assert basis_for(kind, train=train, runtime=runtime) is basis
+    assert set(BASES) == set(Basis)
+
+
+def held(basis: Basis, **asked: object) -> Footprint:
+    settings = Settings(batch=3, asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
+    return footprint_of(request_of(model_of(LINEAR), settings), basis)
+
+
+def test_the_total_is_the_sum_and_its_weights_can_be_shared() -> None:
+    total = held(Basis.TOTAL)
+    assert total.total_bytes == 140 + 3 * (20 + 28)
+    assert (total.shared_bytes, total.own_bytes) == (140, 144)
+    assert held(Basis.MCU).total_bytes == 144
+
+
+def test_training_counts_the_context() -> None:
+    step, torch = held(Basis.STEP, train=True), held(Basis.TORCH, train=True)
+    assert torch.context.size_bytes == 512 * 2**20
+    assert torch.total_bytes > step.total_bytes + torch.context.size_bytes
+    assert torch.common_bytes == 0  # every training is a process of its own
+    own = held(Basis.TORCH, train=True, cuda_context_bytes=1009)
+    assert torch.total_bytes - own.total_bytes == 512 * 2**20 - 1009
+
+
+def test_a_runtime_s_process_or_context_is_there_once() -> None:
+    cpu, cuda = held(Basis.ORT_CPU), held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1)
+    assert cpu.common_bytes > 50_000_000
+    assert cpu.total_bytes > cpu.common_bytes + cpu.shared_bytes
+    assert cuda.common_bytes == cuda.context.size_bytes == 2**20 + 1
+    workspace = held(Basis.ORT_CUDA, cuda_context_bytes=2**20 + 1, cuda_workspace_bytes=997)
+    assert workspace.total_bytes == cuda.total_bytes + 997
+
+
+def test_instances_share_a_process_and_where_asked_weights() -> None:
+    one = Footprint(total_bytes=3 + 5 + 11, common_bytes=3, shared_bytes=5)
+    other = Footprint(total_bytes=7 + 13 + 17, common_bytes=7, shared_bytes=13)
+    apart, shared = Deployment(instances=2), Deployment(instances=2, shares_weights=True)
+    assert apart.bytes_of([one, other]) == 7 + 2 * (5 + 11) + 2 * (13 + 17)
+    assert shared.bytes_of([one, other]) == 7 + 5 + 2 * 11 + 13 + 2 * 17
+    for fleet in (apart, shared):
+        for limit in range(40, 400):
+            count = fleet.largest([one, other], limit)
+            assert count is not None
+            fits = replace(fleet, instances=count).bytes_of([one, other]) if count else 0
+            assert fits <= limit < replace(fleet, instances=count + 1).bytes_of([one, other])
+
+
+# Answers.
+
+
+def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> FitResult:
+    dim = asked.pop("dim", None)
+    settings = Settings(asks_onnxruntime=False, **asked)  # type: ignore[arg-type]
+    setup = FitRequest(memory_bytes=memory_bytes, dim=dim)  # type: ignore[arg-type]
+    return fit([request_of(model_of(text), settings)], setup)
+
+
+def test_the_largest_batch_and_its_neighbour() -> None:
+    found = answer(batch=3, memory_bytes=140 + 48 * 101 + 47)
+    assert found.verdict is Verdict.FITS
+    assert found.reach is not None
+    assert (found.reach.number, found.reach.method) == (101, "closed form")
+    assert found.reach.over_bytes == 140 + 48 * 102
+    assert found.power_of_two is not None
+    assert (found.power_of_two.number, found.is_power_better) == (64, False)
+    assert [row.number for row in found.table] == [1, 3, 8, 16, 32, 64, 101, 102, 128]
+
+
+def test_a_power_of_two_that_gives_up_little_is_the_better_pick() -> None:
+    found = answer(memory_bytes=140 + 48 * 70)
+    assert found.is_power_better
+    assert not answer(memory_bytes=140 + 48 * 64).is_power_better  # it is one already
+
+
+def test_what_is_reserved_is_not_there() -> None:
+    question = request_of(model_of(LINEAR), Settings())
+    setup = FitRequest(memory_bytes=1000, reserve_bytes=900)
+    assert fit([question], setup).verdict is Verdict.OVER
+    assert fit([question], replace(setup, reserve_bytes=1009)).setup.limit_bytes == 0
+
+
+def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
+    with pytest.raises(UsageError) as caught:
+        FitRequest(memory_bytes=1, accepted=frozenset({"batch_fixed", "unbound_dim"}))
+    assert str(caught.value).startswith(
+        "--accept 'unbound_dim': no verdict hangs on that code; did you mean 'unbound_dims'? the "
+        "codes are batch_fixed, contradictory_types, "
+    )
+
+
+def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:
+    """The query and its transpose are 32 bytes an element of the sequence, y is 4 x S x S."""
+    found = answer(ATTENTION, batch=1, dim="S", memory_bytes=10**6)
+    assert found.reach is not None
+    assert found.reach.method == "closed form"
+    number = found.reach.number
+    assert number is not None
+    assert 64 * number + 4 * number**2 <= 10**6 < 64 * (number + 1) + 4 * (number + 1) ** 2
+
+
+def test_a_lower_bound_passes_nothing_and_may_fail() -> None:
+    assert answer(MYSTERY).verdict is Verdict.UNKNOWN
+    assert answer(MYSTERY).reach is None
+    assert answer(MYSTERY, memory_bytes=100).verdict is Verdict.OVER
+
+
+def test_weights_that_no_flash_holds_do_not_fit() -> None:
+    setup = FitRequest(memory_bytes=10**6, flash_bytes=139, basis=Basis.MCU)
+    question = request_of(model_of(LINEAR), Settings())
+    assert fit([question], setup).verdict is Verdict.OVER
+    assert fit([question], replace(setup, flash_bytes=140)).verdict is Verdict.FITS
+
+
+# The command.
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "net.onnx")
+
+
+def test_training_on_a_gpu(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "rtx 3060", "--train", "--batch", "16"]) == 0
+    assert_golden(capsys.readouterr().out, "fit_train.txt")
+
+
+def test_running_on_a_board_three_times(net: str, capsys: Capture) -> None:
+    flags = [
+        "--device",
+        "raspberry pi 3",
+        "--instances",
+        "3",
+        "--share-weights",
+        "--runtime",
+        "ort-cpu",
+    ]
+    assert main(["fit", net, *flags, "--cpu", "arm64"]) == 0
+    assert_golden(capsys.readouterr().out, "fit_instances.txt")
+
+
+def bytes_on(capsys: Capture, *flags: str) -> int:
+    """What a session takes on a Raspberry Pi."""
+    assert main(["fit", "net.onnx", *PI, *flags, "--json"]) == 0
+    taken: int = json.loads(capsys.readouterr().out)["bytes"]
+    return taken
+
+
+PI = ("--device", "Raspberry Pi 4B 2GB", "--runtime", "ort-cpu")
+
+
+@pytest.mark.usefixtures("net")
+def test_a_session_runs_on_the_cpu_of_the_device_unless_another_is_given(capsys: Capture) -> None:
+    on = {cpu: bytes_on(capsys, "--cpu", cpu) for cpu in ("arm64", "avx2", "avx512")}
+    assert len(set(on.values())) > 1
+    assert bytes_on(capsys) == on["arm64"]
+    here = cpu_named("native").name
+    assert bytes_on(capsys, "--cpu", "native") == on[here]
+    for flags, told in (((), "CPU arm64 (the device's),"), (("--cpu", "avx2"), "CPU avx2,")):
+        assert main(["fit", "net.onnx", *PI, *flags]) == 0
+        assert told in capsys.readouterr().out
+
+
+def test_the_cpu_of_a_device_has_no_part_on_cuda(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "Jetson Nano", "--runtime", "ort-cuda"]) == 0
+    assert "arm64" not in capsys.readouterr().out
+
+
+def test_each_device_is_ranked_by_its_own_cpu(net: str, tmp_path: Path, capsys: Capture) -> None:
+    own = "\n".join(
+        f"[[device]]\nname = 'own {cpu}'\nmemory = '3 GiB'\nkind = 'cpu'\ncpu = '{cpu}'"
+        for cpu in ("arm64", "avx2")
+    )
+    (tmp_path / "own.toml").write_text(own)
+    words = ["fit", net, "--which-device", "--devices", "own.toml", "--runtime", "ort-cpu"]
+
+    def ranked(*flags: str) -> dict[str, tuple[int, str | None]]:
+        assert main([*words, *flags, "--json"]) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"]
+        return {each["name"]: (each["bytes"], each["cpu"]) for each in devices}
+
+    found = ranked()
+    arm, avx2 = bytes_on(capsys), bytes_on(capsys, "--cpu", "avx2")
+    assert found["own arm64"] == found["Jetson Nano"] == (arm, "arm64")
+    assert found["own avx2"] == (avx2, "avx2")
+    assert found["RTX 3090"][1] is None
+    assert set(ranked("--cpu", "avx2").values()) == {(avx2, None)}
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "TAKES (ort-cpu, arm64)" in told
+    assert "ort-cpu, avx2\n" in told
+    assert main(["fit", net, "--which-device", "--devices", "own.toml", "--json"]) == 0
+    assert {x["cpu"] for x in json.loads(capsys.readouterr().out)["devices"]} == {None}
+
+
+def test_running_on_cuda_and_on_a_controller(net: str, capsys: Capture) -> None:
+    flags = ["--runtime", "ort-cuda", "--batch", "5", "--cuda-context", "300MiB"]
+    assert main(["fit", net, "--device", "T4", *flags]) == 0
+    cuda = capsys.readouterr().out
+    assert main(["fit", net, "--device", "STM32F407", "--reserve", "100KiB"]) == 0
+    assert_golden(cuda + "\n" + capsys.readouterr().out, "fit_devices.txt")
+
+
+def test_the_smallest_devices_that_will_do(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--which-device", "--train", "--batch", "64"]) == 0
+    told = capsys.readouterr().out
+    sizes = [line.split() for line in told.splitlines() if "GiB " in line and "training" in line]
+    assert sizes
+    assert main(["fit", net, "--which-device", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["devices"]) == len(catalogue().devices)
+    fitting = [each["limit_bytes"] for each in document["devices"] if each["fits"]]
+    assert fitting == sorted(fitting)
+    assert main(["fit", net, "--which-device", "--reserve", "4TiB"]) == 1
+
+
+def test_exit_codes(net: str, tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "mystery.onnx", MYSTERY)
+    assert main(["fit", net, "--device", "1MiB"]) == 0
+    assert main(["fit", net, "--device", "1KiB"]) == 1
+    assert main(["fit", "mystery.onnx", "--device", "1MiB"]) == 3
+    assert main(["fit", "absent.onnx", "--device", "1MiB"]) == 2
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    assert main(["fit", net, "broken.onnx", "--device", "1MiB", "--json"]) == 3
+    assert "broken.onnx" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ([], "name a device or a size"),
+        (["--device", "4090"], "'4090' is not known; near it: RTX 4090"),
+        (["--device", "24G"], "or give a size, as in 24GiB"),
+        (["--device", "1MiB", "--dim", "Z=?"], "--dim Z=?: the model has no such dim"),
+        (["--device", "1MiB", "--dim", "N=?", "--dim", "M=?"], "one dim at a time can be free"),
+        (["--which-device", "--dim", "N=?"], "give the dim a number"),
+        (["--device", "1MiB", "--train", "--share-weights"], "trainings share no weights"),
+        (["--device", "1MiB", "--dim", "N=x"], "'x' is no positive number"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    net: str, flags: list[str], told: str, capsys: Capture
+) -> None:
+    assert main(["fit", net, *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_json_holds_the_whole_answer(net: str, capsys: Capture) -> None:
+    assert main(["fit", net, "--device", "1MiB", "--batch", "2", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["schema"], row["schema_version"]) == ("onnxmem.fit", "1.0")
+    assert row["fits"] is True
+    assert row["margin_bytes"] == row["limit_bytes"] - row["bytes"]
+    largest = row["largest"]
+    assert largest["bytes"] <= row["limit_bytes"] < largest["over_bytes"]
+    assert largest["limited_by"]["node"] == "pool"
+    assert {entry["fits"] for entry in row["table"]} == {True, False}
+
+
+def test_several_models_stand_together(net: str, tmp_path: Path, capsys: Capture) -> None:
+    write_model(tmp_path / "linear.onnx", LINEAR)
+    sizes = {}
+    for models in ([net], ["linear.onnx"], [net, "linear.onnx"]):
+        assert main(["fit", *models, "--device", "1MiB", "--batch", "2", "--json"]) == 0
+        sizes[len(models), models[-1]] = json.loads(capsys.readouterr().out)["bytes"]
+    assert sizes[2, "linear.onnx"] == sizes[1, net] + sizes[1, "linear.onnx"]
+
+
+def test_names_of_any_kind_stay_names(tmp_path: Path, capsys: Capture) -> None:
+    path = str(tmp_path / write_hostile_model(tmp_path / "hostile.onnx"))
+    assert main(["fit", path, "--device", HOSTILE]) == 2
+    assert main(["fit", path, "--device", "1MiB"]) == 0
+    captured = capsys.readouterr()
+    assert all(line.isprintable() for line in (captured.out + captured.err).splitlines())
+
+
+# Every model that is shipped.
+
+DEVICES = ("RTX 3060", "Raspberry Pi 4", "Radeon RX 7900 XTX")
+
+
+PATHS = sorted(MODELS.glob("*.onnx"))
+QUICK = ("alexnet", "efficientnet_b0", "lstm_classifier", "mlp", "resnet50.train", "unet", "vgg16")
+ONE_EACH = [(MODELS / f"{name}.onnx", DEVICES[place % 3]) for place, name in enumerate(QUICK)]
+THE_OTHERS = [(p, device) for p in PATHS for device in DEVICES if (p, device) not in ONE_EACH]
+
+
+@pytest.mark.parametrize("train", [False, True], ids=["run", "train"])
+@pytest.mark.parametrize(
+    ("path", "device"),
+    [
+        *(pytest.param(*pair, marks=pytest.mark.slow) for pair in ONE_EACH),
+        *(pytest.param(*pair, marks=pytest.mark.long) for pair in THE_OTHERS),
+    ],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
+def test_the_largest_batch_of_every_model(
+    path: Path,
+    device: str,
+    train: bool,  # noqa: FBT001 - parametrised
+) -> None:
+    """Full replays at the limit and all over, by no line and no search, agree with the answer."""
+    place = catalogue().find(device)
+    runtime = {"cuda": "ort-cuda", "cpu": "ort-cpu"}.get(place.kind)
+    basis = basis_for(place.kind, train=train, runtime=runtime)
+    question = request_of(path, Settings(train=train, asks_onnxruntime=False))
+    found = fit([question], FitRequest(memory_bytes=place.limit_bytes, basis=basis))
+    reach = found.reach
+    if reach is None or reach.number is None:
+        assert reach or not found.held.is_whole
+        return
+    number = reach.number
+    again = {n for first, last in reach.above for n in range(first, last + 1)}
+    near = range(max(1, number - 4), number + 6)
+    far = {max(1, number * part // 8) for part in range(1, 17)}
+    for each in sorted({*near, *far}):
+        demand = footprint_of(question.at(each), found.setup.basis).demand
+        verdict = demand.verdict(place.limit_bytes, ACCURACIES[basis])
+        if reach.method != "replays" or each <= number + 1:
+            assert verdict.is_met == (each <= number or each in again), each
+        if each <= (reach.comfortable or 0):
+            assert verdict is Verdict.FITS, each
+
+
+def test_tight_devices_are_listed_apart(net: str, tmp_path: Path, capsys: Capture) -> None:
+    own = "".join(
+        f"[[device]]\nname = '{name}'\nkind = 'cuda'\nmemory = '{size}'\n"
+        for name, size in (("small", "300 MiB"), ("narrow", "700 MiB"), ("wide", "4 GiB"))
+    )
+    (tmp_path / "own.toml").write_text(own)
+    words = ["fit", net, "--which-device", "--train", "--batch", "5"]
+    assert main([*words, "--devices", str(tmp_path / "own.toml")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    tight = lines.index("TIGHT: runs by retries alone, or within what is assumed or the error")
+    assert lines[tight + 1].startswith("narrow ")
+    assert all("narrow" not in line for line in lines[:tight])
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "is_lower_bound", "verdict"),
+    [
+        (7, None, Verdict.FITS),
+        (11, None, Verdict.FITS),
+        (13, None, Verdict.OVER),
+        (None, None, Verdict.UNKNOWN),
+        (7, True, Verdict.UNKNOWN),
+        (13, True, Verdict.OVER),
+        (13, False, Verdict.UNKNOWN),
+    ],
+)
+def test_a_figure_that_is_exact_by_definition_is_compared_as_it_is(
+    *, size_bytes: int | None, is_lower_bound: bool | None, verdict: Verdict
+) -> None:
+    doubts: tuple[Doubt, ...] = ()
+    if is_lower_bound is not None:
+        doubts = (Doubt(PARTIAL, "a size is unknown", is_lower_bound=is_lower_bound),)
+    assert verdict_on_bytes(size_bytes, 11, doubts) is verdict

@@ -1,0 +1,65 @@
+"""The page of each command: what stands under a command line is what it prints.
+
+``ONNXMEM_UPDATE_GOLDEN=1 pytest`` writes what it prints now; read the difference before keeping it.
+"""
+
+import contextlib
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from paths import MODELS, ROOT
+
+from onnxmem.cli import main
+from onnxmem.cli.parsers import PARSERS
+
+PAGES = ROOT / "docs" / "commands"
+BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)```\n", re.DOTALL)
+VARYING = re.compile(r"^ *(load peak|process|time)")
+"""Lines of a measurement that differ from run to run: their figures are not compared."""
+VERSION = re.compile(r"(onnxruntime\S*) \d+\.\d+\.\d+")
+CPU = re.compile(r"( makes it) on (avx512|avx2|arm64)")
+
+
+def comparable(text: str) -> str:
+    lines = CPU.sub(r"\1", VERSION.sub(r"\1", text)).splitlines()
+    return "\n".join(re.sub(r" *[\d.,+-]+ ?\w*", "", x) if VARYING.match(x) else x for x in lines)
+
+
+def test_every_command_has_a_page() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == set(PARSERS)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse writes help otherwise from 3.13")
+@pytest.mark.parametrize("command", PARSERS)
+def test_a_page_shows_what_its_commands_print(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    page = PAGES / f"{command}.md"
+    before = page.read_text(encoding="utf-8")
+    if "onnxmem measure" in before:
+        pytest.importorskip("onnxruntime")
+    (tmp_path / "models").symlink_to(MODELS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(found: re.Match[str]) -> str:
+        with contextlib.suppress(SystemExit):  # --help
+            main(shlex.split(found["words"]))
+        captured = capsys.readouterr()
+        text = captured.err + captured.out
+        if comparable(text) == comparable(found["printed"]):
+            return found[0]
+        return f"```console\n$ onnxmem {found['words']}\n{text}```\n"
+
+    after = BLOCK.sub(run, before)
+    assert before.count("```console") == len(BLOCK.findall(before)) > 1
+    if os.environ.get("ONNXMEM_UPDATE_GOLDEN"):
+        page.write_text(after, encoding="utf-8", newline="\n")
+    assert after == page.read_text(encoding="utf-8")

@@ -1,0 +1,211 @@
+"""The catalogue of devices, a user's own file, and the command that lists them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from models_on_disk import write_model
+from paths import ROOT
+
+from onnxmem.cli import main
+from onnxmem.decisions.devices.device import KINDS, DeviceError
+from onnxmem.decisions.devices.reading import catalogue, read_devices
+from onnxmem.units import format_bytes
+
+Capture = pytest.CaptureFixture[str]
+OWN = """
+[[device]]
+name = "Mine"
+aliases = ["bench"]
+kind = "cuda"
+cpu = "avx2"
+memory = "7 GiB"
+bandwidth = "70 GB"
+fp32_tflops = 1.3
+year = 2024
+price_usd = 200
+"""
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    devices = catalogue().devices
+    assert len(devices) >= 60
+    assert {device.kind for device in devices} == set(KINDS)
+    for name in ("K80", "GTX 1080 Ti", "GTX Titan X", "B300", "Jetson Nano", "M4 Max", "ESP32"):
+        catalogue().find(name)
+
+
+def test_every_figure_has_a_source_and_none_is_absurd() -> None:
+    for device in catalogue().devices:
+        assert "memory_bytes" in device.sources
+        assert all(source.strip() for source in device.sources.values())
+        for name in device.sources:
+            assert getattr(device, name) is not None
+        assert device.limit_bytes <= device.memory_bytes
+        assert device.year is None or 2010 <= device.year <= 2030
+        if device.bandwidth_bytes is not None:
+            assert 10**9 < device.bandwidth_bytes < 10**13
+        if device.price_usd is not None:
+            assert "from memory" not in device.sources["price_usd"]
+
+
+@pytest.mark.parametrize(
+    ("name", "usable_bytes"),
+    [
+        ("RTX 3090", 24_260 * 2**20),
+        ("A100 40GB", 42_298_834_944),
+        ("T4", 1456 * 2**30 // 100),
+        ("RTX 2080 Ti", 1076 * 2**30 // 100),
+        ("Jetson Nano", 386 * 2**30 // 100),
+    ],
+)
+def test_a_card_offers_what_cuda_reports(
+    name: str, usable_bytes: int, tmp_path: Path, capsys: Capture
+) -> None:
+    device = catalogue().find(name)
+    assert device.limit_bytes == device.usable_bytes == usable_bytes < device.memory_bytes
+    net = str(tmp_path / write_model(tmp_path / "net.onnx"))
+    assert main(["fit", net, "--device", name, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["memory_bytes"] == usable_bytes
+
+
+def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
+    cards = [each for each in catalogue().devices if each.kind == "cuda" and each.usable_bytes]
+    assert len(cards) >= 40
+    for card in cards:
+        assert "from memory" not in card.sources["usable_bytes"]
+        assert 0.9 < card.limit_bytes / card.memory_bytes < 1
+
+
+def test_the_page_lists_what_offers_less_than_it_is_sold_with() -> None:
+    page = ROOT / "docs" / "commands" / "devices.md"
+    told = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    assert told[1:] == [
+        f"| {x.name} | {format_bytes(x.memory_bytes)} | {format_bytes(x.usable_bytes)} |"
+        for x in catalogue().devices
+        if x.usable_bytes is not None
+    ]
+
+
+def test_every_source_is_a_key_of_the_table() -> None:
+    for device in catalogue().devices:
+        assert all(" " in text or "/" in text for text in device.sources.values()), device.name
+
+
+def test_no_two_devices_go_by_one_name() -> None:
+    named = [name for each in catalogue().devices for name in (each.name, *each.aliases)]
+    for each in catalogue().devices:
+        for name in (each.name, *each.aliases):
+            assert catalogue().find(name) == each
+    assert len(named) == len(set(named))
+
+
+@pytest.mark.parametrize("name", ["rtx4090", "NVIDIA GeForce RTX 4090", "Rtx-4090", " rtx 4090 "])
+def test_case_marks_and_the_maker_are_no_matter(name: str) -> None:
+    assert catalogue().find(name).name == "RTX 4090"
+
+
+def test_an_unknown_name_is_told_with_those_near_it() -> None:
+    with pytest.raises(DeviceError, match="'RTX 4099' is not known; near it: RTX 4090"):
+        catalogue().find("RTX 4099")
+    with pytest.raises(DeviceError, match="onnxmem devices lists them"):
+        catalogue().find("abacus of wood")
+
+
+def test_a_price_tells_what_the_money_buys() -> None:
+    (mine,) = read_devices(OWN, "own")
+    assert mine.gflops_per_usd == 6.5
+    assert mine.bytes_per_usd == 7 * 2**30 // 200
+    assert (mine.bandwidth_bytes, mine.fp32_flops) == (70 * 10**9, 13 * 10**11)
+    assert mine.sources["year"] == "the user's own file"
+    h100 = catalogue().find("H100")
+    assert (h100.price_usd, h100.gflops_per_usd, h100.bytes_per_usd) == (None, None, None)
+
+
+def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(OWN + OWN.replace("Mine", "rtx 4090").replace('["bench"]', "[]"))
+    known = catalogue(str(file))
+    assert (known.find("bench").name, known.find("bench").cpu) == ("Mine", "avx2")
+    assert known.without_cpus().find("bench").cpu is None
+    assert known.find("RTX 4090").limit_bytes == 7 * 2**30
+    assert len(known.devices) == len(catalogue().devices) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[[device", "own: no TOML"),
+        ("year = 3", r"own: no \[\[device\]\] in it"),
+        ("[[device]]\nmemory = '1 GiB'", "has no name"),
+        ("[[device]]\nname = 'a'", "device a: no memory"),
+        ("[[device]]\nname = 'a'\nmemory = '1 G'", "memory: size '1 G'"),
+        ("[[device]]\nname = 'a'\nmemory = '24'", "memory: 24 means 24 bytes; write 24GiB"),
+        ("[[device]]\nname = 'a'\nmemory = 12", "memory is '12', no size as in '24 GiB'"),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nyear = 'now'", "year is 'now', no positive"),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncolour = 1", "'colour' is no key"),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\nkind = 'tpu'", "kind 'tpu'; choose one"),
+        (
+            "[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 'z80'",
+            "cpu 'z80'; choose one of avx512",
+        ),
+        ("[[device]]\nname = 'a'\nmemory = '1 GiB'\ncpu = 64", "cpu '64'; choose one of avx512"),
+        (OWN + OWN, "device Mine is described twice"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_told(text: str, fault: str) -> None:
+    with pytest.raises(DeviceError, match=fault):
+        read_devices(text, "own")
+
+
+def test_a_file_that_is_not_there_is_a_fault_of_usage(capsys: Capture) -> None:
+    assert main(["devices", "--devices", "absent.toml"]) == 2
+    assert "absent.toml: cannot be read as a file of devices" in capsys.readouterr().err
+
+
+def test_boards_phones_and_apple_chips_are_arm64_and_a_card_names_no_cpu() -> None:
+    arm = ("Raspberry Pi", "Jetson", "Apple", "iPhone", "Android")
+    for device in catalogue().devices:
+        assert device.cpu == ("arm64" if device.name.startswith(arm) else None)
+
+
+# The command.
+
+
+def test_the_list(capsys: Capture) -> None:
+    assert main(["devices"]) == 0
+    told = capsys.readouterr().out
+    assert told.count("\n") > 60
+    assert all(len(line) <= 100 for line in told.splitlines())
+
+
+def test_one_device_with_its_sources(capsys: Capture) -> None:
+    assert main(["devices", "t4", "Titan RTX", "stm32h7", "jetson nano"]) == 0
+    assert_golden(capsys.readouterr().out, "devices.txt")
+
+
+def test_devices_in_json(capsys: Capture) -> None:
+    assert main(["devices", "k80", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["schema_version"]) == ("onnxmem.devices", "1.0")
+    (device,) = document["devices"]
+    assert device["memory_bytes"] == 12 * 2**30
+    assert device["limit_bytes"] == device["usable_bytes"] == 11_441 * 2**20
+    assert (device["price_usd"], device["cpu"]) == (None, None)
+    assert main(["devices", "raspberry pi 5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["devices"][0]["cpu"] == "arm64"
+
+
+def test_bounds_of_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = write_model(tmp_path / "net.onnx")
+    flags = ["devices", "--model", name, "--batch", "64", "T4", "raspberry pi 5", "stm32h743"]
+    assert main(flags) == 0
+    assert_golden(capsys.readouterr().out, "devices_bounds.txt")
+    assert main([*flags, "--train", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["work"]["peak"] == "fp32"
+    assert document["devices"][2]["bound"]["seconds"] is None

@@ -1,0 +1,311 @@
+"""Types by nodes that are alike are those of the whole graph's inference."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import onnx
+import onnx.parser
+import onnx.shape_inference
+import pytest
+from model.test_backend_suite import models as backend_models
+from onnx import TensorProto
+from paths import MODELS
+from runtime_kinds import KINDS
+
+from onnxmem import analyze
+from onnxmem.errors import OnnxmemError
+from onnxmem.model import BoundModel, ModelSource, Prepared, Request, build, load, prepare
+from onnxmem.model.binding import bind
+from onnxmem.model.shapes import alike
+
+FILES = sorted(MODELS.glob("*.onnx"))
+BATCHES = (None, 5)
+NEVER = 10**9
+
+CHAIN = """
+    <ir_version: 10, opset_import: ["": 21]>
+    chain (float[batch, 7] x, int64[3] given) => (float[batch, 7] y)
+    <float[7, 7] w = {0}, int64[2] halves = {3, 4}, int64[1] first = {0}, int64[1] last = {5}> {
+        m = MatMul(x, w)
+        a, b = Split<axis = 1>(m, halves)
+        c = Concat<axis = 1>(b, a)
+        two = Constant<value = float {2.0}>()
+        d = Mul(c, two)
+        e = Slice(d, first, last, first)
+        n, mask = Dropout(d)
+        y = Add(n, x)
+    }
+"""
+COMPUTED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    computed (float[batch, 6] x) => (float[batch, 6] y)
+    <int64[1] rest = {-1}, int64[1] ends = {2}> {
+        dims = Shape(x)
+        batch = Slice(dims, zero, one, zero)
+        zero = Constant<value_ints = [0]>()
+        one = Constant<value_ints = [1]>()
+        target = Concat<axis = 0>(batch, rest, ends)
+        r = Reshape(x, target)
+        sizes = Concat<axis = 0>(batch, one)
+        filled = ConstantOfShape<value = float[1] {1.0}>(sizes)
+        flat = Reshape(r, dims)
+        y = Mul(flat, filled)
+    }
+"""
+FIXED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    fixed (float[2, 6] x) => (float[2, 6] y)
+    <float[2, 6] mask = {0,0,0,0,0,0,0,0,0,0,0,0}, int64[3] target = {2, 3, 2},
+     int64[2] back = {2, 6}> {
+        r = Reshape(x, target)
+        t = Transpose<perm = [0, 2, 1]>(r)
+        f = Reshape(t, back)
+        y = Add(f, mask)
+    }
+"""
+GROWN_ELSEWHERE = """
+    <ir_version: 10, opset_import: ["": 21]>
+    grown (float[2, 6] x) => (float[2, 6] y) <float[2, 6] mask = {0,0,0,0,0,0,0,0,0,0,0,0}> {
+        n = Neg(mask)
+        y = Add(x, n)
+    }
+"""
+COUNTED = """
+    <ir_version: 10, opset_import: ["": 21]>
+    counted (float[3, 6] x) => (float[3, 6] y) <int64[3, 1] places = {0, 1, 2}> {
+        g = GatherND(x, places)
+        y = Relu(g)
+    }
+"""
+
+
+@pytest.fixture
+def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small graphs are asked so too."""
+    monkeypatch.setattr(alike, "MANY_NODES", 0)
+    monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
+
+
+def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.ModelProto:
+    """A graph of one input of shape ``[batch, 7]``."""
+    return onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 21]>'
+        f"g (float[batch, 7] x) => ({y} y) <{weights}> {{ {nodes} }}"
+    )
+
+
+def facts(bound: BoundModel) -> tuple[object, ...]:
+    """All that a reader of the graph sees."""
+    tensors = [
+        (each.name, each.dtype, each.shape, each.role, each.is_assumed)
+        for each in bound.graph.tensors.values()
+    ]
+    return tensors, bound.graph.values, bound.findings, bound.follows_batch
+
+
+def is_told(source: ModelSource, batch: int | None) -> bool:
+    """Whether nodes that are alike tell the types."""
+    prepared = prepare(load(source))
+    return tells(prepared, build(prepared, Request(batch)))
+
+
+def tells(prepared: Prepared, bound: BoundModel) -> bool:
+    """The same of a model that was built."""
+    return prepared.types_by_likeness(bound.binding) is not None
+
+
+def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Hold one way of telling types against the other at all batches; how many could be."""
+    num_told = 0
+    for batch in BATCHES:
+        monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
+        monkeypatch.setattr(alike, "MANY_NODES", NEVER)
+        try:
+            whole = build(prepare(load(source)), Request(batch))
+        except OnnxmemError:
+            continue
+        monkeypatch.setattr(alike, "MANY_NODES", 0)
+        prepared = prepare(load(source))
+        bound = build(prepared, Request(batch))
+        assert facts(bound) == facts(whole)
+        num_told += tells(prepared, bound)
+    return num_told
+
+
+@pytest.mark.parametrize("text", [CHAIN, COMPUTED, FIXED], ids=["chain", "computed", "fixed"])
+def test_types_are_those_of_the_whole_graph(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants that tell shapes, computed dims, literals, operands that are left out."""
+    model = onnx.parser.parse_model(text)
+    # A constant that grows with the batch is a weight of another size: the whole graph is read.
+    num_told = len(BATCHES) if text != FIXED else 1
+    assert assert_same(model, monkeypatch) == num_told
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_moved_batch_reaches_every_tensor() -> None:
+    """Targets of Reshape and a mask grow with the batch."""
+    bound = build(prepare(load(onnx.parser.parse_model(FIXED))), Request(5))
+    shapes = {name: tensor.shape for name, tensor in bound.graph.tensors.items()}
+    assert (shapes["r"], shapes["t"], shapes["y"]) == ((5, 3, 2), (5, 2, 3), (5, 6))
+    assert shapes["mask"] == (5, 6)
+    assert bound.follows_batch
+
+
+@pytest.mark.parametrize("text", [GROWN_ELSEWHERE, COUNTED], ids=["elsewhere", "counted"])
+def test_a_batch_that_moves_more_than_a_node_is_left_to_the_whole_graph(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = onnx.parser.parse_model(text)
+    assert assert_same(model, monkeypatch) < len(BATCHES)
+
+
+def test_networks_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {path.stem for path in FILES if assert_same(path, monkeypatch) == len(BATCHES)}
+    assert {"resnet50", "alexnet", "bert_base"} <= told
+
+
+def test_kinds_of_nodes_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of onnxruntime's own, subgraphs, contradictions, old versions."""
+    num_told = [assert_same(kind.make().SerializeToString(), monkeypatch) for kind in KINDS]
+    assert sum(num_told) > len(KINDS)
+
+
+@pytest.mark.slow
+def test_the_backend_suite_is_that_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_told = [assert_same(model, monkeypatch) for model in _backend_models()]
+    assert sum(num_told) > len(num_told)
+
+
+def _backend_models() -> Iterator[onnx.ModelProto]:
+    return (model for _, model in backend_models())
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weights", "y"),
+    [
+        # It fits the batch that the file is asked for, 1, and no other.
+        ("y = Add(x, w)", "float[3, 7] w = {0}", "float[N, 7]"),
+        # The file's word is right at batch 1 alone.
+        ("y = Relu(x)", "", "float[1, 7]"),
+        ("y = Relu(x)", "", "double[batch, 7]"),
+    ],
+)
+@pytest.mark.usefixtures("of_any_size")
+def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: str, y: str) -> None:
+    """The answer, findings and all, is that of a file that was never asked for another batch."""
+    model = graph_of(nodes, weights, y)
+    assert not is_told(model, 5)
+    moved, fresh = analyze(model).at(batch=5), analyze(model, batch=5)
+    assert moved.findings == fresh.findings
+    assert moved.total_bytes == fresh.total_bytes
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weights", "y"),
+    [
+        # onnx says that a scalar comes out, its operators make a list.
+        ("n = Shape<start = 1>(x) s = Squeeze(n) y = Clip(s, k, k)", "int64[1] k = {3}", "int64"),
+        ("y = Relu(x)", "", "seq(float)"),
+        ("y = Reshape(x, t)", "float[2] t = {-1, 7}, int64[2] t = {7, -1}", "float[n, m]"),
+    ],
+    ids=["clip", "sequence", "twice"],
+)
+def test_where_the_ways_may_differ_the_whole_graph_is_asked(
+    nodes: str, weights: str, y: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert assert_same(graph_of(nodes, weights, y), monkeypatch) == 0
+
+
+def test_a_fixed_batch_is_held_against_the_outputs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["": 21]> g (float[2,6] x) => (double[2,6] y) {y=Relu(x)}'
+    )
+    assert assert_same(onnx.parser.parse_model(text), monkeypatch) == 0
+
+
+def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[onnx.NodeProto] = []
+    monkeypatch.setattr(alike.Alike, "_asked", lambda _, node, __: asked.append(node))
+    count = alike.MANY_NODES + 1
+    names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
+    nodes = " ".join(f"{b} = MatMul({a}, w_{b})" for a, b in pairwise(names))
+    model = graph_of(nodes, y="float[batch, n]")
+    for width, name in enumerate(names[1:], start=7):
+        weight = TensorProto(name=f"w_{name}", data_type=TensorProto.FLOAT, dims=[width, width + 1])
+        weight.data_location = TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="absent.bin")
+        model.graph.initializer.append(weight)
+    prepared = prepare(load(model))
+    assert prepared.types_by_likeness(build(prepared, Request(5)).binding) is None
+    assert asked == []
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
+    """Records of nodes hold no tensors: what these say is told by the file."""
+    nodes = " ".join(
+        f"k{dtype} = ConstantOfShape<value = {dtype}[1] {{0}}>(n)" for dtype in ("float", "int64")
+    )
+    model = graph_of(f"{nodes} n = Shape(x) y = Relu(x)")
+    tensors = build(prepare(load(model)), Request(5)).graph.tensors
+    assert is_told(model, 5)
+    assert [str(tensors[name].dtype) for name in ("kfloat", "kint64")] == ["float32", "int64"]
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_sequence_is_left_to_the_whole_graph() -> None:
+    nodes = "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 0>(s)"
+    assert not is_told(graph_of(nodes, y="float[n, 7]"), 5)
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the graph nor the law in the batch."""
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", None)
+    names = [f"t{i}" for i in range(64)]
+    nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(["x", *names, "y"]))
+    law = analyze(graph_of(nodes)).batch_law
+    assert law is not None
+    assert (law.fixed_bytes, law.slope_bytes) == (0, 84)
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is answered as if it were the first, whatever was forgotten before it."""
+    monkeypatch.setattr(alike, "_MOST_KEPT", 20)
+    for text in (CHAIN, FIXED):
+        prepared = prepare(load(onnx.parser.parse_model(text)))
+        for batch in range(1, 40):
+            fresh = prepare(load(onnx.parser.parse_model(text)))
+            swept = build(prepared, Request(batch))
+            assert facts(swept) == facts(build(fresh, Request(batch)))
+        assert prepared.alike is not None
+        assert len(prepared.alike.asker.asked) < 50
+
+
+@pytest.mark.usefixtures("of_any_size")
+def test_a_batch_that_onnx_refuses_leaves_the_next_one_alike() -> None:
+    names = ["x", *(f"t{i}" for i in range(16)), "s"]
+    nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(names))
+    text = f"""<ir_version: 8, opset_import: ["" : 13]>
+    agraph (float[2, 7] x) => (y, z) {{ {nodes} y, z = Split<axis = 0>(s) }}"""
+    prepared = prepare(load(onnx.parser.parse_model(text)))
+    told = [
+        prepared.types_by_likeness(bind(prepared.given, Request(batch))) is not None
+        for batch in (2, 3, 4, 6)
+    ]
+    assert told == [True, False, True, True]
+
+
+def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask of nodes one by one is no gain where few are alike, as where each makes more."""
+    monkeypatch.setattr(alike, "MANY_NODES", 0)
+    names = ["x", *(f"t{i}" for i in range(16)), "y"]
+    nodes = " ".join(f"{b} = Concat<axis = 1>({a}, x)" for a, b in pairwise(names))
+    prepared = prepare(load(graph_of(nodes, y="float[batch, n]")))
+    binding = build(prepared, Request(5)).binding
+    assert prepared.types_by_likeness(binding) is None
+    assert prepared.alike is not None
+    assert prepared.alike.is_hopeless

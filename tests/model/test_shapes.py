@@ -1,0 +1,404 @@
+"""Three engines in turn, what they say together, and what stays unknown."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import onnx.shape_inference
+import onnx_shape_inference
+import pytest
+from graphs import graph_of, model_of
+from paths import TESTS
+
+import onnxmem
+from onnxmem.errors import Finding
+from onnxmem.measure.process_memory import peak_resident_bytes
+from onnxmem.model import BoundModel, Request, build, load, prepare
+from onnxmem.model.shapes import inference
+from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
+from onnxmem.ops.spec import Shape
+
+CONTRIB = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "own": 1]>'
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def bound(text: str) -> BoundModel:
+    return build(prepare(load(model_of(text))), Request())
+
+
+def shapes(text: str, names: str) -> list[Shape | None]:
+    tensors = graph_of(text).tensors
+    return [tensors[name].shape for name in names.split()]
+
+
+# The engines in turn
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The engines that run, in order."""
+    ran: list[str] = []
+
+    def watched(name: str, engine: Callable[..., object]) -> Callable[..., object]:
+        def run(*arguments: object) -> object:
+            ran.append(name)
+            return engine(*arguments)
+
+        return run
+
+    for name in ("propagate", "infer_symbolically"):
+        monkeypatch.setattr(inference, name, watched(name, getattr(inference, name)))
+    return ran
+
+
+PLAIN = "agraph (float[2,3] x) => (z) <float[3,5] w> { y = MatMul(x, w)  z = Relu(y) }"
+COMPUTED = """agraph (float[2,3,5] x) => (y) <int64[2] i = {0, 2}> {
+    d = Shape(x)
+    s = Gather(d, i)
+    y = ConstantOfShape(s)
+}"""
+GROUP_NORM = (
+    CONTRIB
+    + """agraph (float[2,3] x) => (z) <float[3] b> {
+    y = com.microsoft.GroupNorm(x, b)
+    z = Relu(y)
+}"""
+)
+
+
+def test_where_onnx_knows_every_shape_nothing_else_runs(engines: list[str]) -> None:
+    assert shapes(PLAIN, "y z") == [(2, 5), (2, 5)]
+    assert engines == []
+
+
+def test_shape_arithmetic_is_walked(engines: list[str]) -> None:
+    assert shapes(COMPUTED, "d s y") == [(3,), (2,), (2, 5)]
+    assert engines == ["propagate"]
+
+
+def test_the_third_engine_knows_other_operators(engines: list[str]) -> None:
+    assert shapes(GROUP_NORM, "y z") == [(2, 3), (2, 3)]
+    assert engines == ["propagate", "infer_symbolically", "propagate"]
+
+
+def test_what_one_engine_finds_helps_the_other() -> None:
+    text = (
+        CONTRIB
+        + """agraph (float[2,3,5] x) => (z) <float[5] b, int64[2] i = {0, 2}> {
+        y = com.microsoft.GroupNorm(x, b)
+        d = Shape(y)
+        s = Gather(d, i)
+        c = ConstantOfShape(s)
+        e = com.microsoft.GroupNorm(c, b)
+        f = Shape(e)
+        z = ConstantOfShape(f)
+    }"""
+    )
+    assert shapes(text, "y c e z") == [(2, 3, 5), (2, 5), (2, 5), (2, 5)]
+
+
+def test_the_engines_stop_when_none_helps(engines: list[str]) -> None:
+    text = CONTRIB + "agraph (float[2,3] x) => (z) { y = own.Odd(x)  z = Relu(y) }"
+    assert shapes(text, "y z") == [None, None]
+    assert engines == ["propagate", "infer_symbolically"]
+
+
+def test_a_model_that_onnx_knows_loads_no_other_engine() -> None:
+    code = (
+        "import sys, graphs\n"
+        f"graphs.graph_of({PLAIN!r})\n"
+        "late = {'onnx_shape_inference', 'onnx_ir', 'sympy', 'onnx.reference'}\n"
+        "sys.exit(bool(late & {*sys.modules}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": path()}, check=False)
+    assert ran.returncode == 0
+
+
+def path() -> str:
+    folders = [str(Path(onnxmem.__file__).parent.parent), str(TESTS)]
+    return ":".join([*folders, *filter(None, sys.path)])
+
+
+# Faults of an engine
+
+
+def fails(*_: object, **__: object) -> object:
+    raise RuntimeError
+
+
+@pytest.mark.parametrize("text", [PLAIN, COMPUTED, GROUP_NORM])
+def test_where_the_whole_graph_is_refused_each_node_is_asked(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = {name: tensor.shape for name, tensor in graph_of(text).tensors.items()}
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", fails)
+    assert {name: tensor.shape for name, tensor in graph_of(text).tensors.items()} == known
+
+
+def test_a_fault_of_the_third_engine_costs_its_shapes_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(onnx_shape_inference, "infer_symbolic_shapes", fails)
+    text = GROUP_NORM.replace("(z)", "(z, v)").replace("}", "  v = Relu(x) }")
+    assert shapes(text, "y z v") == [None, None, (2, 3)]
+
+
+def test_the_third_engine_is_quiet_and_logging_stays_as_it_was(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.root, "handlers", [])
+    library = logging.getLogger("onnx_shape_inference")
+    monkeypatch.setattr(library, "handlers", [])
+    graph_of(CONTRIB + "agraph (float[2,3] x) => (y) { y = own.Odd(x) }")
+    library.warning("of a node")
+    assert (logging.root.manager.disable, logging.root.handlers) == (logging.NOTSET, [])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_program_that_sets_logging_up_sees_what_the_third_engine_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library = logging.getLogger("onnx_shape_inference")
+    monkeypatch.setattr(library, "handlers", [])
+    graph_of(CONTRIB + "agraph (float[2,3] x) => (y) { y = own.Odd(x) }")
+    assert library.handlers == []
+
+
+def test_an_operator_that_no_version_has_is_unknown() -> None:
+    text = "agraph (float[2,3] x) => (z) { y = Nonsense(x)  z = Relu(x) }"
+    assert shapes(text, "y z") == [None, (2, 3)]
+
+
+# Rules of the third engine that are wrong
+
+
+def test_a_split_whose_parts_are_handed_in_is_unknown() -> None:
+    text = """agraph (float[6,3] x, int64[2] n) => (y, z) {
+        a, b = Split <axis = 0> (x, n)
+        y = Relu(a)
+        z = Relu(b)
+    }"""
+    assert all(shape in {None, (None, 3)} for shape in shapes(text, "a b y z"))
+
+
+def test_a_squeeze_whose_axes_are_handed_in_is_unknown() -> None:
+    text = "agraph (float[1,3,1] x, int64[1] a) => (z) { y = Squeeze(x, a)  z = Relu(y) }"
+    for shape in shapes(text, "y z"):
+        assert shape is None or None in shape
+
+
+def test_a_split_whose_parts_are_worked_out_is_known() -> None:
+    text = """agraph (float[6,3] x, float[2,4] other) => (a, b) <int64[2] k = {0, 2}> {
+        d = Shape(other)
+        n = Add(d, k)
+        m = Sub(n, k)
+        a, b = Split <axis = 0> (x, m)
+    }"""
+    assert shapes(text, "a b") == [(2, 3), (4, 3)]
+
+
+def test_an_if_of_which_one_branch_is_known_is_unknown() -> None:
+    text = (
+        CONTRIB
+        + """agraph (float[2,3] x, bool c) => (z) {
+        y = If (c) <
+            then_branch = t () => (o) { o = Relu(x) },
+            else_branch = e () => (p) { p = own.Odd(x) }>
+        z = Relu(y)
+    }"""
+    )
+    for shape in shapes(text, "y z"):
+        assert shape is None or None in shape
+
+
+# Contradictions
+
+
+CLASH = """agraph (float[2,3] x, float[5,7] w) => (z, v) {
+    y = MatMul(x, w)
+    z = Relu(y)
+    v = Exp(x)
+}"""
+
+
+def test_inputs_that_do_not_fit_are_a_finding() -> None:
+    (finding,) = bound(CLASH).findings
+    assert (finding.code, finding.node) == ("contradictory_inputs", None)
+    assert finding.message.startswith("shapes that do not fit: no output of 'y' can be; ")
+    assert "\n" not in finding.message
+
+
+def test_what_follows_from_inputs_that_do_not_fit_is_unknown() -> None:
+    assert shapes(CLASH, "y z v") == [None, None, (2, 3)]
+    analysis = onnxmem.analyze(model_of(CLASH))
+    assert analysis.status == "partial"
+    assert set(analysis.coverage.unknown_tensors) == {"y", "z"}
+    assert "contradictory_inputs" in [finding.code for finding in analysis.findings]
+
+
+def test_shapes_that_the_user_gives_may_not_fit() -> None:
+    text = CLASH.replace("float[5,7] w", "float[N,7] w")
+    found = build(prepare(load(model_of(text))), Request(dims={"N": 3}))
+    assert found.graph.tensors["y"].shape == (2, 7)
+    assert found.findings == ()
+    found = build(prepare(load(model_of(text))), Request(dims={"N": 4}))
+    assert [finding.code for finding in found.findings] == ["contradictory_inputs"]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("length", "codes"), [(13, []), (17, ["contradictory_inputs"])])
+def test_what_is_known_late_is_held_against_what_was_known(
+    batch: int, length: int, codes: list[str]
+) -> None:
+    """A table of 13 places: onnx knows the sum's shape before it knows the operand's."""
+    text = """agraph (float[N,S,7] x) => (y)
+        <float[1,13,7] t, int64[1] zero = {0}, int64[1] one = {1}, int64[1] most = {13}> {
+            n = Shape(x)  k = Gather(n, one)  m = Min(k, most)
+            p = Slice(t, zero, m, one)
+            s = Add(x, p)  v = Exp(x)  y = Mul(s, v) }"""
+    found = onnxmem.analyze(model_of(text), dims={"N": batch, "S": length})
+    assert found.graph.tensors["p"].shape == (1, 13, 7)
+    assert [finding.code for finding in found.findings] == codes
+    assert found.status == ("partial" if codes else "ok")
+    assert set(found.coverage.unknown_tensors) == ({"s", "y"} if codes else set())
+
+
+def test_a_contradicted_declaration_is_a_finding() -> None:
+    text = PLAIN.replace("(z)", "(float[9] z)")
+    names = "declared shapes that differ from the derived: 'z'"
+    assert bound(text).findings == (Finding("contradicted_shapes", names),)
+
+
+# What stays unknown
+
+
+def test_unknown_tensors_are_listed() -> None:
+    text = (
+        CONTRIB
+        + """agraph (float[2,3] x) => (z) {
+        a = own.Odd(x)
+        b = Relu(a)
+        z = NonZero(x)
+    }"""
+    )
+    analysis = onnxmem.analyze(model_of(text))
+    assert analysis.status == "partial"
+    assert set(analysis.coverage.unknown_tensors) == {"a", "b", "z"}
+    assert shapes(text, "a b z") == [None, None, (2, None)]
+
+
+def test_a_sequence_has_no_shape_and_ends_no_search() -> None:
+    text = """agraph (float[2,3] x) => (y) <int64 i = {0}> {
+        s = SequenceConstruct(x, x)
+        y = SequenceAt(s, i)
+    }"""
+    assert shapes(text, "s y") == [None, (2, 3)]
+
+
+def test_subgraphs_are_inferred_too() -> None:
+    text = """agraph (float[2,3,5] x, bool c) => (y) {
+        y = If (c) <
+            then_branch = t () => (o) { d = Shape(x)  o = ConstantOfShape(d) },
+            else_branch = e () => (p) { p = Relu(x) }>
+    }"""
+    tensors = graph_of(text).tensors
+    found = {name.rpartition("/")[2]: tensor.shape for name, tensor in tensors.items()}
+    assert found["d"] == (3,)
+    assert found["o"] == found["p"] == found["y"] == (2, 3, 5)
+
+
+BOMBS = [
+    # The value of b: onnx's data propagation follows every element.
+    """agraph (float[2] q) => (o, y) <int64[1] s = {100000000}> {
+        o = NonZero(q)  a = ConstantOfShape(s)  b = Add(a, a)  y = Expand(q, b) }""",
+    # The rank of y: a list as long as its operand.
+    *(
+        f"agraph (float[2] q, int64[100000000] s) => (y) {{ y = {op_type} }}"
+        for op_type in ("ConstantOfShape(s)", "Expand(q, s)", "Reshape(q, s)", "Unsqueeze(q, s)")
+    ),
+]
+
+
+def test_a_hostile_file_makes_nothing_large() -> None:
+    code = (
+        "import graphs; from onnxmem.measure.process_memory import peak_resident_bytes\n"
+        f"for text in {BOMBS!r}: graphs.graph_of(text)\n"
+        "print(peak_resident_bytes())"
+    )
+    resource = pytest.importorskip("resource")
+    if peak_resident_bytes() is None:
+        pytest.skip("the system does not say")
+    ran = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"PYTHONPATH": path()},
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33)),
+    )
+    assert int(ran.stdout) < 300 * 2**20
+
+
+# Types
+
+
+def sketch(*dims: int | str | None, elem_type: int = FLOAT) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(elem_type, dims)
+
+
+RANKLESS = onnx.helper.make_tensor_type_proto(FLOAT, None)
+SEQUENCE = onnx.helper.make_sequence_type_proto(sketch(2))
+
+
+@pytest.mark.parametrize(
+    ("proto", "shape", "complete"),
+    [
+        (sketch(2, 0), (2, 0), True),
+        (sketch(), (), True),
+        (sketch(2, "N"), (2, None), False),
+        (sketch(2, None), (2, None), False),
+        (sketch(2, -1), (2, None), False),
+        (sketch(2, elem_type=0), (2,), False),
+        (RANKLESS, None, False),
+        (SEQUENCE, None, True),
+        (onnx.TypeProto(), None, False),
+    ],
+)
+def test_what_is_known_of_a_type(proto: onnx.TypeProto, shape: Shape, *, complete: bool) -> None:
+    assert shape_of(proto) == shape
+    assert is_complete(proto) is complete
+
+
+def test_a_type_that_nobody_gave_is_not_complete() -> None:
+    assert not is_complete(None)
+
+
+@pytest.mark.parametrize(
+    ("known", "derived", "both"),
+    [
+        (None, sketch(2), sketch(2)),
+        (onnx.TypeProto(), sketch(2), sketch(2)),
+        (sketch(2), SEQUENCE, sketch(2)),
+        (SEQUENCE, sketch(2), SEQUENCE),
+        (RANKLESS, sketch(2, None), sketch(2, None)),
+        (sketch(2, None), RANKLESS, sketch(2, None)),
+        (sketch(2, None), sketch(None, 3), sketch(2, 3)),
+        (sketch(2, "N"), sketch(9, 3), sketch(2, 3)),
+        (sketch(2, None), sketch(3), sketch(2, None)),
+        (sketch(2, elem_type=0), sketch(3), sketch(2)),
+        (sketch(2), sketch(3, elem_type=onnx.TensorProto.INT8), sketch(2)),
+        (RANKLESS, RANKLESS, RANKLESS),
+    ],
+)
+def test_two_sources_of_knowledge_become_one(
+    known: onnx.TypeProto | None, derived: onnx.TypeProto, both: onnx.TypeProto
+) -> None:
+    assert merged(known, derived) == both
+
+
+def test_a_dense_type_is_complete() -> None:
+    assert dense_type(FLOAT, (2, 0)) == sketch(2, 0)
+    assert is_complete(dense_type(FLOAT, ()))

@@ -1,0 +1,291 @@
+"""A cache in the report, and the largest batch at each context in ``fit``."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from golden_text import assert_golden
+from graphs import model_of
+from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, growing
+from models_on_disk import HOSTILE, write_model
+from paths import MODELS
+
+from onnxmem import analyze
+from onnxmem.analysis.fitting.answering import FitRequest
+from onnxmem.analysis.fitting.bases import AnyBasis, Basis
+from onnxmem.analysis.fitting.holding import Deployment, footprint_of, request_of
+from onnxmem.analysis.fitting.searching import MaxBatch, crossing
+from onnxmem.analysis.fitting.verdicts import ACCURACIES
+from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.cli import main
+from onnxmem.decisions.fit.contexts import ContextRow, Contexts, contexts_of, fit_at
+from onnxmem.kv_cache.steps import Step
+from onnxmem.report.contexts import contexts_row, contexts_section
+from onnxmem.report.lines import section_lines
+from onnxmem.report.sections.cache import cache_sections
+from onnxmem.report.terminal import render
+from onnxmem.settings import Settings
+
+Capture = pytest.CaptureFixture[str]
+
+
+def section(text: str, context: int | None, batch: int = 2) -> str:
+    analysis = analyze(model_of(text), context=context, batch=batch)
+    assert analysis.kv_cache is not None
+    told = "\n\n".join("\n".join(section_lines(each)) for each in cache_sections(analysis.kv_cache))
+    assert told in render(analysis)
+    return told + "\n"
+
+
+def test_the_sections() -> None:
+    texts = [
+        section(growing(mask="s53"), 100),
+        section(GROUPED, 100, batch=1),
+        section(HYBRID, 1000),
+        section(CROSS, None),
+        section(growing(seq="1", total='"past + 1"', mask='"past + 1"'), 64),
+        section(MERGED, 8),
+    ]
+    assert_golden("\n".join(texts), "kv_cache.txt")
+
+
+def test_a_model_without_a_cache_has_no_section() -> None:
+    analysis = analyze(model_of(NO_CACHE))
+    assert analysis.kv_cache is None
+    assert "KV CACHE" not in render(analysis)
+
+
+def test_lines_add_up() -> None:
+    """The first line of a section is the sum of the next ones: kinds, or the four of a step."""
+    for text in (growing(), GROUPED, HYBRID, CROSS):
+        memory = analyze(model_of(text), context=77).kv_cache
+        assert memory is not None
+        for lines in map(section_lines, cache_sections(memory)):
+            sizes = [found for line in lines if (found := re.match(r"(.{24}).* ([\d,]+) B", line))]
+            labels = [found[1].strip() for found in sizes]
+            numbers = [int(found[2].replace(",", "")) for found in sizes]
+            end = labels.index("a token") if "a token" in labels else 5
+            assert numbers[0] == sum(numbers[1:end])
+            assert all(len(line) <= 100 for line in "\n".join(lines).splitlines())
+
+
+def test_names_of_any_kind_stay_names() -> None:
+    model = model_of(growing(layers=1))
+    for graph_input in model.graph.input:
+        for dim in graph_input.type.tensor_type.shape.dim:
+            if dim.dim_param == "past":
+                dim.dim_param = HOSTILE
+    told = render(analyze(model, context=5))
+    assert all(line.isprintable() for line in told.splitlines())
+
+
+# fit.
+
+
+def asked(text: str, **settings: object) -> AnalysisRequest:
+    return request_of(model_of(text), Settings(asks_onnxruntime=False, **settings))  # type: ignore[arg-type]
+
+
+def evaluated(question: AnalysisRequest, step: Step, basis: AnyBasis) -> Callable[[int, int], int]:
+    """Bytes at a context and a batch, in full and from nothing."""
+
+    def num_bytes(context: int, batch: int) -> int:
+        return footprint_of(question.at_context(context, step).at(batch), basis).total_bytes
+
+    return num_bytes
+
+
+def runs(question: AnalysisRequest, step: Step, setup: FitRequest) -> Callable[[int, int], bool]:
+    """Whether a context and a batch run, in full and from nothing."""
+
+    def is_met(context: int, batch: int) -> bool:
+        demand = footprint_of(question.at_context(context, step).at(batch), setup.basis).demand
+        return demand.verdict(setup.limit_bytes, ACCURACIES[setup.basis]).is_met
+
+    return is_met
+
+
+def assert_proven(found: Contexts, question: AnalysisRequest, setup: FitRequest) -> None:
+    """Each number runs and the next does not, by evaluations of their own."""
+    for step, reach in found.longest.items():
+        at, batch = runs(question, step, setup), found.batch or 1
+        assert reach is not None
+        assert reach.number is not None
+        assert reach.number == 0 or at(reach.number, batch)
+        assert not at(reach.number + 1, batch)
+        for row in found.rows:
+            largest = row.reaches[step]
+            assert largest is not None
+            assert largest.number is not None
+            assert largest.number == 0 or at(row.context, largest.number)
+            assert not at(row.context, largest.number + 1)
+
+
+@pytest.mark.parametrize("text", [growing(), GROUPED.replace("16", "")])
+def test_every_number_of_the_table_is_proven(text: str) -> None:
+    question, setup = asked(text), FitRequest(memory_bytes=2 * 10**6)
+    found = contexts_of([question], setup, [640])
+    assert [row.context for row in found.rows][:3] == [512, 640, 1024]
+    assert_proven(found, question, setup)
+
+
+def test_contexts_of_one_s_own_are_the_rows() -> None:
+    found = contexts_of([asked(growing())], FitRequest(memory_bytes=10**6), [300, 7, 300])
+    assert [row.context for row in found.rows] == [7, 300]
+
+
+def test_a_session_is_replayed_at_the_contexts_asked_for_alone() -> None:
+    question, setup = asked(growing()), FitRequest(memory_bytes=10**9, basis=Basis.ORT_CUDA)
+    found = contexts_of([question], setup, [64])
+    assert [row.context for row in found.rows] == [64]
+    assert_proven(found, question, setup)
+
+
+def test_the_answer_is_that_of_a_decode_step() -> None:
+    text, setup = growing(), FitRequest(memory_bytes=10**6, fleet=Deployment(instances=2))
+    answer, contexts = fit_at([asked(text, batch=3)], setup, [50])
+    by_hand = analyze(model_of(text), batch=3, dims={"past": 49, "seq": 1})
+    assert answer.held.total_bytes == 2 * (by_hand.total_bytes or 0)
+    assert contexts is not None
+    assert contexts.batch == 3
+    assert answer.reach == contexts.rows[0].reaches[Step.DECODE]
+
+
+def test_a_buffer_ends_where_the_file_says() -> None:
+    question = request_of(model_of(SCATTER), Settings())
+    found = contexts_of([question], FitRequest(memory_bytes=10**9), [13])
+    for reach in found.longest.values():
+        assert reach is not None
+        assert (reach.number, reach.is_stopped) == (13, True)
+    assert any("one buffer" in remark for remark in found.remarks)
+
+
+def test_a_file_of_one_new_token_has_a_column_of_decode_steps() -> None:
+    text = growing(seq="1", total='"past + 1"', mask='"past + 1"')
+    found = contexts_of([asked(text)], FitRequest(memory_bytes=10**5), [20])
+    assert set(found.longest) == {Step.DECODE}
+    assert found.remarks[0].startswith("no prefill figures")
+
+
+def test_cells_say_what_ends_a_column() -> None:
+    rows = tuple(
+        ContextRow(context, {Step.DECODE: reach, Step.PREFILL: None})
+        for context, reach in (
+            (3, MaxBatch(None, 7, None, "bisection")),
+            (5, MaxBatch(0, None, 11, "one evaluation")),
+            (7, MaxBatch(13, 17, None, "bisection", is_stopped=True)),
+        )
+    )
+    longest = {Step.DECODE: None, Step.PREFILL: None}
+    told = "\n".join(contexts_section(Contexts(rows, None, longest, ("a remark",))))
+    for text in ("no limit up to", " none ", "13  (17 B, where the model ends)", "unknown"):
+        assert text in told
+    assert "LONGEST CONTEXT\n" in told
+    assert "note: a remark" in told
+    assert contexts_section(None) == []
+    row = contexts_row(Contexts(rows, None, longest))
+    assert row is not None
+    assert row["longest"] == {"decode": None, "prefill": None}
+
+
+def test_a_model_without_a_batch_has_a_longest_context_alone() -> None:
+    text = growing(layers=1).replace("[batch,seq]", "[2,seq]").replace("[batch,", "[2,")
+    text = text.replace("int64[2,seq] input_ids", "int64[1,seq] input_ids")
+    question = request_of(model_of(text), Settings())
+    found = contexts_of([question], FitRequest(memory_bytes=10**6), [16])
+    assert (found.batch, found.rows) == (None, ())
+
+
+@pytest.fixture
+def decoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return write_model(tmp_path / "decoder.onnx", growing())
+
+
+def test_the_command(decoder: str, capsys: Capture) -> None:
+    assert main(["fit", decoder, "--device", "1MiB", "--context", "1024", "--batch", "2"]) == 0
+    assert_golden(capsys.readouterr().out, "fit_contexts.txt")
+
+
+def test_a_cache_that_no_length_is_given_for_is_told(decoder: str, capsys: Capture) -> None:
+    assert main(["fit", decoder, "--device", "1MiB"]) == 3  # its dims are not known
+    assert "--context N is how many tokens" in capsys.readouterr().out
+
+
+def test_the_command_in_json(decoder: str, capsys: Capture) -> None:
+    flags = ["--device", "1MiB", "--context", "64,128", "--context", "256", "--json"]
+    assert main(["fit", decoder, *flags]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert [each["context"] for each in row["contexts"]["rows"]] == [64, 128, 256]
+    for each in row["contexts"]["rows"]:
+        for step in ("decode", "prefill"):
+            assert each[step]["bytes"] <= row["limit_bytes"] < each[step]["over_bytes"]
+
+
+def test_devices_are_ranked_by_a_decode_step(decoder: str, capsys: Capture) -> None:
+    sizes = {}
+    for context in ("1", "1000000"):
+        flags = ["--which-device", "--runtime", "none", "--context", context, "--json"]
+        assert main(["fit", decoder, *flags]) == 0
+        devices = json.loads(capsys.readouterr().out)["devices"]
+        sizes[context] = next(row["bytes"] for row in devices if row["basis"] == "total")
+    assert sizes["1000000"] - sizes["1"] > 240 * 10**6
+
+
+def test_a_model_without_a_cache_is_told_in_one_line(
+    decoder: str, tmp_path: Path, capsys: Capture
+) -> None:
+    del decoder
+    path = write_model(tmp_path / "net.onnx")
+    assert main(["fit", path, "--device", "1MiB", "--context", "64"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if "--context" in line]
+    assert told == [
+        "note: --context has no effect: no key-value cache is recognised among the inputs"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--context", "0"], "'0' is no positive number"),
+        (["--context", "5,x"], "'x' is no positive number"),
+        (["--context", "64", "--dim", "past=3"], "--dim past: --context decides it too"),
+        (["--context", "64", "--dim", "past=?"], "--dim past: --context decides it too"),
+        (["--context", "64", "--train"], "a training step has no cache"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    decoder: str, flags: list[str], told: str, capsys: Capture
+) -> None:
+    assert main(["fit", decoder, "--device", "1MiB", *flags]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_shipped_model(capsys: Capture) -> None:
+    """4 layers of 3 heads of 64 in float32; closed form and bisection agree."""
+    path = MODELS / "smollm_cached.onnx"
+    analysis = analyze(path, batch=2, context=1024)
+    assert analysis.kv_cache is not None
+    assert analysis.kv_cache.bytes_per_token == 2 * 4 * 3 * 64 * 4
+    by_hand = analyze(path, batch=2, dims={"past": 1023, "sequence": 1})
+    assert analysis.total_bytes == by_hand.total_bytes
+    question, setup = request_of(path, Settings()), FitRequest(memory_bytes=2**31)
+    found = contexts_of([question], setup, [1024, 4096])
+    assert_proven(found, question, setup)
+    for row in found.rows:
+        for step, reach in row.reaches.items():
+            at = evaluated(question, step, setup.basis)
+            context = row.context
+            by_halves = crossing(
+                lambda batch, at=at, context=context: at(context, batch),  # type: ignore[misc]
+                setup.limit_bytes,
+                by_formula=False,
+            )
+            assert reach is not None
+            assert by_halves is not None
+            assert by_halves.number == reach.number
+    assert main(["fit", str(path), "--device", "2GiB", "--context", "1024,4096"]) == 0
+    assert "LONGEST CONTEXT, at batch 1" in capsys.readouterr().out

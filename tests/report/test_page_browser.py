@@ -1,0 +1,417 @@
+"""Pages in a headless Chromium: they draw, move, sort and filter, and ask the network for nothing.
+
+``ONNXMEM_SCREENSHOTS=FOLDER`` keeps a picture of each. Debian's packages are ``chromium`` and
+``chromium-driver``.
+"""
+
+import base64
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from pages import chain, data_of
+from paths import MODELS
+
+from onnxmem import Analysis, analyze
+from onnxmem.analysis.layers import layers
+from onnxmem.cli import main
+from onnxmem.report.page.figures import figures_of
+from onnxmem.report.page.model_page import render_page
+from onnxmem.units import format_bytes, format_count
+
+webdriver = pytest.importorskip("selenium.webdriver")
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (shutil.which("chromium") and shutil.which("chromedriver")),
+        reason="no chromium, or no chromedriver",
+    ),
+]
+
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    "--disable-dev-shm-usage",
+)
+DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+UNKNOWN = "\N{HORIZONTAL ELLIPSIS}"
+
+
+class Browser:
+    """One Chromium, and what the tests look at in it."""
+
+    def __init__(self, profile: Path) -> None:
+        options = webdriver.ChromeOptions()
+        options.binary_location = str(shutil.which("chromium"))
+        for flag in (*FLAGS, f"--user-data-dir={profile}"):
+            options.add_argument(flag)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        service = webdriver.ChromeService(str(shutil.which("chromedriver")))
+        self.driver = webdriver.Chrome(options=options, service=service)
+
+    def tell(self, command: str, **words: object) -> dict[str, Any]:
+        return cast("dict[str, Any]", self.driver.execute_cdp_cmd(command, words))
+
+    def screen(self, width: int, *, is_dark: bool = False) -> None:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.tell("Emulation.setDeviceMetricsOverride", **size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self.tell("Emulation.setEmulatedMedia", features=[scheme])
+
+    def scripts(self, *, are_off: bool) -> None:
+        self.tell("Emulation.setScriptExecutionDisabled", value=are_off)
+
+    def open(self, page: Path) -> float:
+        """Go to a page and say after how many seconds it had drawn."""
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+        start = time.monotonic()
+        self.driver.get(page.as_uri())
+        self.run(
+            "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+        return time.monotonic() - start
+
+    def run(self, script: str, *arguments: object) -> Any:  # noqa: ANN401 - as JavaScript has it
+        return self.driver.execute_script(script, *arguments)
+
+    def is_seen(self, selector: str) -> bool:
+        return bool(
+            self.run("return document.querySelector(arguments[0]).checkVisibility()", selector)
+        )
+
+    def faults(self, page: Path) -> list[str]:
+        """Errors of the console, and requests other than for the page itself."""
+        found = [entry["message"] for entry in self.driver.get_log("browser")]
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                url = message["params"]["request"]["url"]
+                if url != page.as_uri() and not url.startswith("data:"):
+                    found.append(url)
+        return found
+
+    def keep(self, name: str) -> None:
+        """A picture of the whole page, where a folder is named for them."""
+        folder = os.environ.get("ONNXMEM_SCREENSHOTS")
+        if folder is None:
+            return
+        shot = self.tell("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        place = Path(folder) / f"{name}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(base64.b64decode(shot["data"]))
+
+    def batch(self, number: int) -> None:
+        """Set the slider as a person does, and wait for what it draws."""
+        self.run(
+            "const range = document.getElementById('onnxmem-batch-range');"
+            "range.value = arguments[0]; range.dispatchEvent(new Event('input'));"
+            f"return {DRAWN}",
+            number,
+        )
+
+    def figures(self) -> Mapping[str, str]:
+        """Each figure as it is shown, without the spaces between."""
+        return cast(
+            "Mapping[str, str]",
+            self.run(
+                "return Object.fromEntries([...document.querySelectorAll('[data-figure]')].map("
+                "(e) => [e.dataset.figure, e.textContent.replace(/\\s+/g, ' ').trim()]))"
+            ),
+        )
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    found = Browser(tmp_path_factory.mktemp("profile"))
+    yield found
+    found.driver.quit()
+
+
+@pytest.fixture(autouse=True)
+def _scripts_on(browser: Browser) -> None:
+    browser.scripts(are_off=False)
+    browser.screen(1200)
+
+
+Written = tuple[Analysis, Path]
+
+
+def _resnet() -> Analysis:
+    model = MODELS / "resnet50.train.onnx"
+    return analyze(model, batch=128, train=True, budget_bytes=24 * 2**30)
+
+
+def _decoder() -> Analysis:
+    return analyze(MODELS / "smollm_cached.onnx", context=512)
+
+
+@pytest.fixture(scope="module", params=["resnet", "decoder", "chain"])
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    folder = tmp_path_factory.mktemp("pages")
+
+    def many() -> Analysis:
+        return analyze(chain(folder / "chain.onnx", 10_000), batch=5)
+
+    made: Mapping[str, Callable[[], Analysis]] = {
+        "resnet": _resnet,
+        "decoder": _decoder,
+        "chain": many,
+    }
+    analysis = made[request.param]()
+    place = folder / f"{request.param}.html"
+    place.write_text(render_page(analysis), encoding="utf-8")
+    return analysis, place
+
+
+def written(value: int | None, key: str) -> str:
+    if value is None:
+        return "unknown"
+    if key.startswith("compute."):
+        return f"{format_count(value)} {value:,}"
+    return f"{format_bytes(value)} {value:,} B"
+
+
+def test_it_draws_without_a_fault_or_a_request(browser: Browser, page: Written) -> None:
+    for theme in ("light", "dark"):
+        browser.screen(1200, is_dark=theme == "dark")
+        assert browser.open(page[1]) < 5
+        assert (
+            browser.run("return document.querySelectorAll('#onnxmem-timeline canvas').length") == 1
+        )
+        assert browser.is_seen("#onnxmem-timeline svg.chart") is False
+        assert browser.faults(page[1]) == []
+        browser.keep(f"{page[1].stem}-{theme}")
+
+
+def test_the_theme_turns_by_its_button(browser: Browser, page: Written) -> None:
+    browser.open(page[1])
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    assert browser.run(paper) == "rgb(255, 255, 255)"
+    browser.run("document.getElementById('onnxmem-theme').click()")
+    assert browser.run(paper) == "rgb(13, 17, 23)"
+    assert browser.faults(page[1]) == []
+
+
+def test_the_slider_shows_what_the_command_line_prints(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    assert len(stops) > 2
+    between = next(n for n in (100, 50, 30, 7, 3, 2) if n not in stops and n < stops[-1])
+    for batch in (stops[-1], between, stops[0]):
+        browser.batch(batch)
+        shown = browser.figures()
+        expected = figures_of(analysis.at(batch=batch)).numbers
+        known = {key for key, text in shown.items() if text != UNKNOWN}
+        assert {key: shown[key] for key in known} == {
+            key: written(expected.get(key, 0), key) for key in known
+        }
+        if batch in stops:
+            assert known == set(shown)
+        assert shown["total_bytes"] == written(expected["total_bytes"], "total_bytes")
+        moved = browser.run("return document.querySelector('[data-caption=\"batch\"]').textContent")
+        assert moved == f" at batch {batch:,}"
+    browser.batch(analysis.settings.batch or 1)
+    assert browser.figures()["total_bytes"] == written(analysis.total_bytes, "total_bytes")
+    assert browser.faults(place) == []
+
+
+def test_the_layers_move_with_the_batch(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    batch = data_of(place.read_text(encoding="utf-8"))["stops"][-1]
+    browser.batch(batch)
+    at = analysis.at(batch=batch)
+    rows = layers(at.graph, at.parameters, at.compute)
+    shown = browser.run(
+        "return [...document.querySelectorAll('#layers-table tbody tr')].map((row) =>"
+        " [row.cells[0].dataset.value, row.cells[3].textContent, row.cells[5].title,"
+        " row.cells[9].textContent])"
+    )
+    for step, shape, output, flops in shown:
+        row = rows[int(step) - 1]
+        assert shape == ("x".join(map(str, row.output_shape or ())) or "scalar")
+        assert output == f"{row.output_bytes:,}"
+        assert flops == format_count(row.flops)
+
+
+def test_what_the_text_report_prints_at_a_batch_is_on_the_page(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "resnet.html"
+    words = [str(MODELS / "resnet50.train.onnx"), "--train", "--budget", "24GiB"]
+    assert main([*words, "--batch", "128", "--html", str(place)]) == 0
+    browser.open(place)
+    for batch in (64, 100):
+        capsys.readouterr()
+        assert main([*words, "--batch", str(batch)]) == 0
+        report = capsys.readouterr().out
+        browser.batch(batch)
+        shown = browser.figures()
+        for label, key in (
+            ("RUN", "total_bytes"),
+            ("TRAIN", "training.peak_bytes"),
+            ("  in-place peak", "activations.in_place_peak_bytes"),
+            ("  gradients", "training.live_by_kind.gradients"),
+        ):
+            line = next(line for line in report.splitlines() if line.startswith(label))
+            rounded, exact = shown[key].rsplit(" ", 2)[0], shown[key].rsplit(" ", 2)[1]
+            assert f" {rounded} " in line
+            assert f" {exact} B" in line
+        verdict = browser.run("return document.querySelector('#fits [data-verdict]').textContent")
+        # By how much is known at a stop alone; whether it fits, of every batch.
+        assert verdict in report
+        assert (": " in verdict) == (batch == 64)
+        place_of_peak = browser.run("return document.querySelector('#run [data-text]').textContent")
+        assert place_of_peak in report
+
+
+def test_the_live_set_adds_up_at_every_batch(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    stops = data_of(place.read_text(encoding="utf-8"))["stops"]
+    for batch in (stops[0], stops[-1], stops[-1] - 1):
+        browser.batch(batch)
+        total = browser.run("return document.querySelector('#live-run tfoot .exact')?.textContent")
+        sizes = browser.run(
+            "return [...document.querySelectorAll('#live-run tbody .exact')]"
+            ".map((size) => size.textContent)"
+        )
+        peak = analysis.at(batch=batch).activations.in_place_peak_bytes
+        if total is not None:
+            assert total == f"{peak:,} B"
+            assert sum(int(size[:-2].replace(",", "")) for size in sizes) == peak
+
+
+def test_layers_sort_by_their_heads(browser: Browser, page: Written) -> None:
+    browser.open(page[1])
+    column = (
+        "return [...document.querySelectorAll('#layers-table tbody tr')].map((row) =>"
+        " row.cells[arguments[0]].dataset.value ?? row.cells[arguments[0]].textContent)"
+    )
+    head = "#layers-table thead th:nth-child({}) button"
+    press = "document.querySelector(arguments[0]).click()"
+    for _ in range(2):
+        browser.run(press, head.format(6))
+    sizes = [int(each) for each in browser.run(column, 5)]
+    assert sizes == sorted(sizes)
+    browser.run(press, head.format(6))
+    assert [int(each) for each in browser.run(column, 5)] == sorted(sizes, reverse=True)
+    sort = "return document.querySelectorAll('#layers-table th')[arguments[0]].ariaSort"
+    assert browser.run(sort, 5) == "descending"
+    # By the keyboard.
+    browser.driver.find_element("css selector", head.format(3)).send_keys("\ue007")
+    operators = browser.run(column, 2)
+    assert operators == sorted(operators, key=str.lower)
+    assert browser.run(sort, 5) == "none"
+    assert browser.faults(page[1]) == []
+
+
+def test_layers_are_filtered_by_what_is_typed(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.open(place)
+    op_type = analysis.graph.nodes[-1].op_type
+    box = browser.driver.find_element("css selector", "#layers input[type=search]")
+    box.send_keys(op_type.upper())
+    shown = browser.run(
+        "return [...document.querySelectorAll('#layers-table tbody tr')]"
+        ".filter((row) => !row.hidden).map((row) => row.textContent.toLowerCase())"
+    )
+    assert shown
+    assert all(op_type.lower() in text for text in shown)
+    told = browser.run("return document.querySelector('#layers output').textContent")
+    assert told.startswith(f"{len(shown):,} of ")
+
+
+def test_the_timeline_tells_of_a_step_by_the_keyboard(browser: Browser, page: Written) -> None:
+    browser.open(page[1])
+    place = browser.driver.find_element("id", "onnxmem-timeline")
+    readout = "return document.getElementById('onnxmem-readout').textContent"
+    place.send_keys("\ue011")  # Home
+    assert " at step 1 of " in browser.run(readout)
+    place.send_keys("\ue014")  # ArrowRight
+    after = browser.run(readout)
+    assert " at step " in after
+    assert " at step 1 of " not in after
+    place.send_keys("\ue010")  # End
+    steps = browser.run(readout).partition(" at step ")[2].partition(" of ")
+    assert steps[2].startswith(steps[0])
+    assert browser.faults(page[1]) == []
+
+
+def test_with_scripts_off_every_figure_and_chart_is_there(browser: Browser, page: Written) -> None:
+    analysis, place = page
+    browser.scripts(are_off=True)
+    browser.driver.get(place.as_uri())
+    browser.scripts(are_off=False)
+    shown = browser.figures()
+    expected = figures_of(analysis).numbers
+    assert shown["total_bytes"] == written(analysis.total_bytes, "total_bytes")
+    for key, text in shown.items():
+        # A kind of bytes that nothing has is there, hidden.
+        assert text == written(expected.get(key), key) or key not in expected
+    assert browser.is_seen("#onnxmem-timeline svg.chart")
+    assert browser.is_seen("#onnxmem-arena-svg")
+    assert not browser.is_seen("#onnxmem-batch")
+    assert browser.run("return document.querySelectorAll('canvas').length") == 0
+    browser.keep(f"{place.stem}-no-script")
+
+
+def test_a_phone_scrolls_down_alone(browser: Browser, page: Written) -> None:
+    browser.screen(390)
+    browser.open(page[1])
+    assert browser.run("return document.documentElement.scrollWidth") <= 390
+    assert browser.run("return innerWidth") == 390
+    assert browser.faults(page[1]) == []
+    browser.keep(f"{page[1].stem}-phone")
+
+
+def test_sizes_and_counts_are_written_as_python_writes_them(
+    browser: Browser, tmp_path: Path
+) -> None:
+    """Halves too: 1.125 KiB is 1.12 KiB in both."""
+    sizes = [*range(1020, 1160), 1152, 10 * 1024 + 51, 1023 * 1024, 1023 * 1024 + 512, 2**53 + 3]
+    sizes += [2**power + more for power in range(10, 70, 3) for more in (-1, 0, 2 ** (power - 3))]
+    counts = [0, 999, 9_999, 10_000, 12_250, 12_350, 99_950, 999_499, 999_500, 10**15 + 5 * 10**12]
+    place = tmp_path / "resnet.html"
+    page_text = render_page(analyze(MODELS / "mlp.onnx", batch=3))
+    held = data_of(page_text)
+    batches = list(range(1, len(sizes) + 1))
+    counted = (counts * len(sizes))[: len(sizes)]
+    held |= {"stops": batches, "last": len(batches), "timeline": None}
+    held["live"] = {"names": [], "tables": {}}
+    held["texts"] = {key: {**text, "at": [""] * len(sizes)} for key, text in held["texts"].items()}
+    for key in held["figures"]:
+        numbers = counted if key.startswith("compute") else sizes
+        held["figures"][key] = {"at": list(map(str, numbers)), "laws": []}
+    start = page_text.index('id="onnxmem-data">') + len('id="onnxmem-data">')
+    end = page_text.index("</script>", start)
+    text = page_text[:start] + json.dumps(held) + page_text[end:]
+    place.write_text(text.replace('max="256"', f'max="{len(batches)}"'), encoding="utf-8")
+    browser.open(place)
+    for number, size, count in zip(batches, sizes, counted, strict=True):
+        browser.batch(number)
+        shown = browser.figures()
+        assert shown["total_bytes"] == written(size, "total_bytes")
+        assert shown["compute.forward_macs"] == written(count, "compute.forward_macs")
+
+
+def test_a_hundred_thousand_steps_open_in_two_seconds(browser: Browser, tmp_path: Path) -> None:
+    """The steps of a training step, two for each node."""
+    analysis = analyze(chain(tmp_path / "chain.onnx", 50_000), batch=5, train=True)
+    place = tmp_path / "steps.html"
+    place.write_text(render_page(analysis), encoding="utf-8")
+    assert place.stat().st_size <= 3_000_000
+    assert browser.open(place) < 2
+    assert analysis.training is not None
+    assert len(analysis.training.replay.program.events) > 100_000
+    peak = browser.run("return document.querySelector('#onnxmem-readout b').textContent")
+    assert peak == format_bytes(analysis.training.peak_bytes)
+    assert browser.faults(place) == []

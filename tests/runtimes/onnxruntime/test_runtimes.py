@@ -1,0 +1,816 @@
+"""What a runtime takes: predicted from its graph, asked for by settings, put into an analysis."""
+
+import contextlib
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from graphs import model_of
+from measured_runs import MEASUREMENT
+from models_on_disk import CONVNET, MYSTERY, write_model
+from paths import DATA
+from robustness.test_mutants import MODELS as MUTATED
+from robustness.test_mutants import mutant
+from session_graphs import GAP, GAP_SHAPES, gap_session, session_of
+
+from onnxmem import Settings, analyze
+from onnxmem.cli import main
+from onnxmem.errors import Finding, OnnxmemError
+from onnxmem.measure import asking as asking_room
+from onnxmem.measure.measurement import Measurement
+from onnxmem.measure.measuring import BackendUnavailableError
+from onnxmem.measure.settings import MeasureSettings
+from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.runtimes import asking
+from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
+from onnxmem.runtimes.assumed import ORT_CONTEXT
+from onnxmem.runtimes.onnxruntime import memory
+from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, RuntimeQuestion
+from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
+from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve, SessionFacts
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing, cpu
+from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+from onnxmem.settings import RUNTIMES
+
+MIB = 2**20
+TRUTH = DATA / "onnxruntime"
+
+
+# Replayed, worked out by hand.
+
+
+def test_a_session_is_replayed() -> None:
+    """Bytes: a and e 4036, c 8012, s, t and y 4; weights 16. e takes the place of a, t that of s.
+
+    Chunks of 4096, 256 and 8192 bytes are in use at once, besides the weights, in one region of a
+    MiB; the second run's block of 12,544 lies in it, and y behind.
+    """
+    figures, unknown = arena_figures(gap_session(), SessionOptions())
+    told = [sample.requested_bytes - 16 for sample in figures.nodes]
+    assert told == [4036, 4040, 12_052, 12_052, 4040, 4040]
+    assert figures.base_bytes == 16
+    assert figures.requested_peak_bytes == figures.with_scratch_peak_bytes == 12_052
+    assert figures.pattern_block_bytes == 12_544
+    assert figures.in_use_peak_bytes == 12_560
+    assert figures.held_bytes == figures.held_steady_bytes == MIB + 16
+    assert figures.touched_steady_bytes == figures.resident_peak_bytes == 12_548
+    assert figures.peak_node is figures.nodes[2].node
+    assert unknown == Unknowns((), Counter(), ())
+    assert list(unknown.findings()) == []
+    alive = [(live.label, live.size_bytes) for live in figures.replay.live_set(figures.peak)]
+    assert alive == [("c", 8012), ("a", 4036), ("s", 4)]
+    assert figures.peak.node == figures.nodes[2].node.name
+    assert figures.replay.reserved is not None
+    assert figures.replay.reserved.peak_bytes == MIB + 16
+
+
+def test_without_reuse_and_pattern_and_as_much_as_is_asked_for() -> None:
+    options = SessionOptions(
+        enable_mem_reuse=False, enable_mem_pattern=False, arena_extend_strategy="kSameAsRequested"
+    )
+    figures, _ = arena_figures(gap_session(), options)
+    told = [sample.requested_bytes - 16 for sample in figures.nodes]
+    assert told == [4036, 4040, 8016, 8016, 4040, 4040]
+    assert figures.requested_peak_bytes == 8016
+    assert figures.in_use_peak_bytes == 16 + 256 + 8192
+    assert figures.held_bytes == figures.held_steady_bytes == 16 + 4096 + 256 + 8192
+    assert figures.pattern_block_bytes == 12_544  # of a session that has one
+
+
+def test_a_kernel_s_scratch_is_on_top_of_its_node() -> None:
+    """Softmax along another axis than the last: the input and the output once more."""
+    text = "agraph (float[7,11] x) => (float[7,11] y) { h = Exp(x)  y = Softmax <axis = 0> (h) }"
+    shapes = dict.fromkeys("xhy", (7, 11))
+    figures, _ = arena_figures(session_of(text, shapes, {"x": (7, 11)}), SessionOptions())
+    assert [sample.scratch_bytes for sample in figures.nodes] == [0, 616]
+    assert figures.requested_peak_bytes == 616
+    assert figures.with_scratch_peak_bytes == 616 + 616
+    assert figures.in_use_peak_bytes == 4 * 512
+
+
+def test_on_a_gpu_weights_lie_in_the_arena_and_scratch_is_cudnn_s() -> None:
+    text = """agraph (float[7,11] x) => (float[7,11] y) <float[7,11] v, float[11] w> {
+        h = Add(x, v)  g = Mul(h, w)  y = Softmax <axis = 0> (g)
+    }"""
+    session = session_of(text, dict.fromkeys("xhgy", (7, 11)), {"x": (7, 11)})
+    figures, unknown = arena_figures(session, SessionOptions(), CUDA)
+    assert figures.base_bytes == 512 + 256  # one block, each weight rounded up in it
+    assert figures.requested_peak_bytes == figures.with_scratch_peak_bytes == 616
+    assert figures.held_bytes == MIB + 768
+    assert not unknown.scratch
+    apart, _ = arena_figures(session, SessionOptions(enable_mem_pattern=False), CUDA)
+    assert apart.base_bytes == 308 + 44
+    assert apart.held_bytes == MIB
+
+
+def test_what_is_not_known_is_left_out_and_named() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[7] x, int64 n, bool c) => (float[7] y, float[7] z) {
+        h = acme.Mystery(x)
+        k = acme.Mystery(h)
+        y = Add(x, k)
+        [turns] z = Loop(n, c, x) <
+            body = turn (int64 i, bool o, float[7] v) => (bool p, float[7] u) {
+                p = Identity(o)
+                q = acme.Riddle(v)
+                u = Add(v, q)
+            }
+        >
+    }"""
+    inputs = {"x": (7,), "n": (), "c": ()}
+    _, unknown = arena_figures(session_of(text, {}, inputs), SessionOptions())
+    assert unknown == Unknowns(
+        ("h", "k", "turns/body/q"),
+        Counter({"Mystery": 2, "Riddle": 1}),
+        ("turns",),
+        deciding={"turns": ("n", "c")},
+    )
+    told = "; --value n=VALUE --value c=VALUE would tell"
+    assert [(finding.code, finding.message) for finding in unknown.findings()] == [
+        (
+            "unknown_runtime_tensors",
+            "tensors of unknown size, left out: 'h', 'k', 'turns/body/q'",
+        ),
+        (
+            "unknown_scratch",
+            "operators whose scratch is not known, taken as none: 'Mystery', 'Riddle'",
+        ),
+        (
+            "unknown_trips",
+            f"counted once, for only a run can tell how often they run: 'turns'{told}",
+        ),
+    ]
+
+
+def test_a_branch_that_only_a_run_can_choose_is_named() -> None:
+    text = """agraph (float[7] x, bool b) => (float[7] y) {
+        [choose] y = If(b) <
+            then_branch = one () => (float[7] t) { t = Exp(x) },
+            else_branch = two () => (float[7] e) { p = Exp(x)  e = Exp(p) }
+        >
+    }"""
+    figures, unknown = arena_figures(session_of(text, {}, {"x": (7,), "b": ()}), SessionOptions())
+    assert unknown.branches == ("choose",)
+    assert [sample.node.op_type for sample in figures.nodes] == ["Exp", "Exp", "If"]
+    (finding,) = unknown.findings()
+    assert finding == Finding(
+        "unknown_branches",
+        "the larger branch counts, for only a run can tell which: 'choose'; "
+        "--value b=VALUE would tell",
+    )
+
+
+def test_a_graph_of_which_nothing_is_left_takes_its_weights() -> None:
+    text = (
+        "agraph (float[7] x) => (float[3] y) { y = Constant <value_floats = [2.0, 3.0, 5.0]> () }"
+    )
+    figures, _ = arena_figures(session_of(text, {"y": (3,)}, {"x": (7,)}), SessionOptions())
+    assert (figures.nodes, figures.peak_node) == ((), None)
+    assert figures.requested_peak_bytes == figures.with_scratch_peak_bytes == 0
+    assert figures.base_bytes == 12
+
+
+# What of the weights lies in the arena.
+
+
+def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = (
+        Prepacked("one", "a", 101, is_reserved=True, drops_original=True),
+        Prepacked("two", "b", 103, is_reserved=False, drops_original=True),
+        Prepacked("three", "c", 107, is_reserved=True, drops_original=False),
+    )
+    small = (Reserve("d", 13),)
+    graph = gap_session().graph
+    seen = []
+
+    def reserves(given: object, packs: object) -> tuple[Reserve, ...]:
+        assert given is graph
+        seen.append(packs)
+        return small
+
+    monkeypatch.setattr(cpu, "prepacked", lambda *_: packed)
+    monkeypatch.setattr(cpu, "initializer_reserves", reserves)
+    made = CPU.packing(graph, SessionOptions(), SessionFacts())
+    assert made == Packing((101, 107, 13), (103,))
+    without = CPU.packing(graph, SessionOptions(disable_prepacking=True), SessionFacts())
+    assert without == Packing((13,), ())
+    assert seen == [packed, ()]
+
+
+def test_the_arena_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = Packing((101, 107), (2 * MIB + 1,))
+    monkeypatch.setattr(type(CPU), "packing", lambda *_: packed)
+    figures, _ = arena_figures(gap_session(), SessionOptions())
+    assert figures.base_bytes == 208 + 2 * MIB + 1
+    assert figures.requested_peak_bytes == 12_052
+    # Doubled until the weight fits, which takes the whole region; the buffers get another.
+    assert figures.held_bytes == 208 + 4 * MIB + 4 * MIB
+    assert figures.in_use_peak_bytes == 208 + 4 * MIB + 12_544
+    assert figures.pattern_block_bytes == 12_544
+
+
+# A runtime's figures.
+
+
+def gap_optimised(optimiser: str = "onnxmem", findings: tuple[Finding, ...] = ()) -> OptimisedModel:
+    return OptimisedModel(
+        model_of(GAP),
+        {"": GAP_SHAPES},
+        True,  # noqa: FBT003 - a field
+        "all",
+        optimiser,
+        findings=findings,
+    )
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[Opening]:
+    """How graphs are asked for, which are the one of ``GAP`` whatever is asked."""
+    asked: list[Opening] = []
+
+    def optimised_model(_: ModelAt, opening: Opening) -> OptimisedModel:
+        asked.append(opening)
+        return gap_optimised()
+
+    monkeypatch.setattr(memory, "optimised_model", optimised_model)
+    monkeypatch.setattr(asking, "optimised_model", optimised_model)
+    return asked
+
+
+@pytest.fixture
+def model() -> ModelAt:
+    file = load(model_of(GAP))
+    prepared = prepare(file)
+    return ModelAt(file, prepared, build(prepared, Request()))
+
+
+@pytest.mark.usefixtures("openings")
+def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
+    found = memory.runtime_memory(model, RuntimeQuestion())
+    assert (found.name, found.graph, found.optimiser) == ("ort-cpu", "ort-all", "onnxmem")
+    assert (found.context_bytes, found.workspace_bytes) == (None, None)
+    assert found.arena.requested_peak_bytes == 12_052
+    assert found.own.resident_bytes == found.arena.resident_peak_bytes == 12_548
+    assert found.own.options == SessionOptions(level="all")
+    assert len(found.advice) == 8
+    assert found.findings == ()
+
+
+@pytest.mark.usefixtures("openings")
+@pytest.mark.parametrize(
+    ("cuda", "context_bytes", "workspace_bytes"),
+    [(CudaTerms(), ORT_CONTEXT.size_bytes, None), (CudaTerms(3, 5), 3, 5)],
+)
+def test_a_gpu_s_terms_can_be_set(
+    model: ModelAt, cuda: CudaTerms, context_bytes: int, workspace_bytes: int | None
+) -> None:
+    found = memory.runtime_memory(model, RuntimeQuestion(name="ort-cuda", cuda=cuda))
+    assert (found.context_bytes, found.workspace_bytes) == (context_bytes, workspace_bytes)
+    assert found.arena.base_bytes == 512
+
+
+def test_settings_of_the_session_are_replayed(model: ModelAt, openings: list[Opening]) -> None:
+    options = SessionOptions(enable_mem_reuse=False, fixed_dims=True)
+    question = RuntimeQuestion(graph="raw", options=options, asks_onnxruntime=False)
+    found = memory.runtime_memory(model, question)
+    assert found.arena.requested_peak_bytes == 8016
+    assert openings == [Opening("off", fixed_dims=True, asks_onnxruntime=False)]
+    assert found.own.options == replace(options, level="off")
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "level"),
+    [
+        ("ort-cpu", "raw", "off"),
+        ("ort-cpu", "ort-basic", "basic"),
+        ("ort-cpu", "ort-extended", "extended"),
+        ("ort-cpu", "ort-all", "all"),
+        ("ort-cuda", "raw", "off"),
+        ("ort-cuda", "ort-extended", "extended"),
+        ("ort-cuda", "ort-all", "extended"),
+    ],
+)
+def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: str) -> None:
+    assert RuntimeQuestion(name=name, graph=graph).opening() == Opening(level)
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "verified"),
+    [
+        ("onnxmem", None),
+        ("onnxruntime 1.29.0", None),
+        ("onnxruntime 1.30.0", None),
+        ("onnxruntime 1.31.1", None),
+        ("onnxruntime 1.32.0", None),
+        ("onnxruntime 1.28.1", "on 1.29 to 1.32"),
+        ("onnxruntime 1.33.0", "up to 1.32"),
+        ("onnxruntime 1.310.1", "up to 1.32"),
+        ("onnxruntime 1.31.0.dev20260101001", "on 1.29 to 1.32"),
+    ],
+)
+def test_a_version_that_the_rules_were_not_verified_on_is_a_finding(
+    model: ModelAt, monkeypatch: pytest.MonkeyPatch, optimiser: str, verified: str | None
+) -> None:
+    before = Finding("emulated_optimiser", "onnxruntime is not installed")
+    proto = model_of(GAP.replace("y = ReduceMax(e)", "r = ReduceMax(e)  y = Relu(r)"))
+    made = replace(gap_optimised(optimiser, (before,)), proto=proto)
+    monkeypatch.setattr(memory, "optimised_model", lambda *_: made)
+    first, *others = memory.runtime_memory(model, RuntimeQuestion()).findings
+    assert first == before
+    text = f"{optimiser} is installed; the rules of Relu were verified {verified}"
+    assert others == ([Finding("unverified_runtime", text)] if verified else [])
+
+
+def test_the_versions_are_those_that_were_compared() -> None:
+    compared = json.loads((TRUTH / "versions.json").read_text())["versions"]
+    assert sorted(version.rpartition(".")[0] for version in compared) == list(VERIFIED)
+
+
+# Asked for by settings.
+
+
+def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[RuntimeQuestion]:
+    asked: list[RuntimeQuestion] = []
+
+    def runtime_memory(_: ModelAt, question: RuntimeQuestion) -> str:
+        asked.append(question)
+        return question.name
+
+    monkeypatch.setattr(asking, "runtime_memory", runtime_memory)
+    file = load(model_of(GAP))
+    bound = build(prepare(file), Request())
+    names = tuple(map(str, runtime_memories(file, bound, settings)))
+    assert names == settings.runtimes
+    return asked
+
+
+def test_each_runtime_asked_for_is_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(runtimes=("ort-cuda", "ort-cpu"))
+    terms = CudaTerms()
+    assert questions_of(settings, monkeypatch) == [
+        RuntimeQuestion(name="ort-cuda", cuda=terms),
+        RuntimeQuestion(name="ort-cpu", cuda=terms),
+    ]
+    settings = Settings(
+        runtimes=("ort-cuda",),
+        graph="ort-basic",
+        fixed_dims=True,
+        cuda_context_bytes=0,
+        cuda_workspace_bytes=5,
+        asks_onnxruntime=False,
+    )
+    assert questions_of(settings, monkeypatch) == [
+        RuntimeQuestion(
+            name="ort-cuda",
+            graph="ort-basic",
+            options=SessionOptions(fixed_dims=True),
+            cuda=CudaTerms(0, 5),
+            asks_onnxruntime=False,
+        )
+    ]
+
+
+def test_where_no_runtime_is_asked_for_nothing_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = load(model_of(GAP))
+    bound = build(prepare(file), Request())
+    monkeypatch.setattr(asking, "prepare", None)
+    assert runtime_memories(file, bound, Settings()) == ()
+
+
+def test_a_prediction_is_at_the_dims_asked_for(openings: list[Opening]) -> None:
+    file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
+    question = RuntimeQuestion(graph="raw", asks_onnxruntime=False)
+    found = predict(file, Request(shapes={"x": (1,)}), question)
+    assert isinstance(found, RuntimeMemory)
+    assert openings == [question.opening()]
+
+
+def test_a_graph_is_made_once_for_all_settings_that_share_it(openings: list[Opening]) -> None:
+    file = load(model_of(GAP.replace("float[1] x", "float[N] x")))
+    found = advise(file, Settings(runtimes=("ort-cpu",), asks_onnxruntime=False, dims={"N": 1}))
+    levels = ("all", "off", "basic", "extended")
+    others = {Opening(level, asks_onnxruntime=False) for level in levels}
+    fixed = Opening("all", fixed_dims=True, asks_onnxruntime=False)
+    assert set(openings) == {*others, fixed}
+    assert len(openings) == 5
+    names = [choice.changes for choice in found.singles]
+    assert ("fixed dims",) in names
+    assert found.runtime.own.resident_bytes == 12_548
+    line = next(choice.lines for choice in found.singles if choice.changes == ("fixed dims",))
+    assert line == ("options.add_free_dimension_override_by_name('N', 1)",)
+
+
+def test_advice_for_a_gpu_is_of_graphs_without_blocks(openings: list[Opening]) -> None:
+    found = advise(load(model_of(GAP)), Settings(runtimes=("ort-cuda",)))
+    assert {opening.level for opening in openings} == {"off", "basic", "extended"}
+    own = next(choice for choice in found.singles if not choice.changes)
+    assert own.options == found.runtime.own.options
+    assert own.resident_bytes == found.runtime.own.resident_bytes
+
+
+HUGE = "agraph (float[4000000000000000000] x) => (y) { a = Exp(x)  b = Exp(a)  y = Exp(b) }"
+
+
+def test_what_no_arena_can_hold_costs_no_other_figure() -> None:
+    analysis = analyze(model_of(HUGE), runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
+    assert analysis.runtimes == ()
+    assert analysis.total_bytes == 3 * 16 * 10**18
+    assert analysis.findings == tuple(
+        Finding(
+            "runtime_failed",
+            f"{name} cannot be worked out: "
+            "the buffers of a run are more bytes than there are addresses",
+        )
+        for name in RUNTIMES
+    )
+
+
+def test_nor_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "huge.onnx", HUGE)
+    line = "huge.onnx --runtime ort-cpu --graph raw --emulate-optimiser --json"
+    assert main(line.split()) == 3
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["models"]
+    assert (row["status"], row["runtime"], row["runtimes"]) == ("partial", None, [])
+    assert err.startswith("error: huge.onnx: runtime_failed: ort-cpu cannot be worked out: ")
+    assert err.count("\n") == 1
+    assert main(["advise", *line.split()]) == 3
+    out, err = capsys.readouterr()
+    (row,) = json.loads(out)["models"]
+    assert (row["status"], row["error"]["code"]) == ("error", "replay")
+
+
+RIDDLE = """<ir_version: 10, opset_import: ["" : 21, "acme" : 1]>
+    agraph (float[7] x) => (float[7] y) { y = acme.Riddle(x) }"""
+
+
+def test_figures_of_a_runtime_that_leave_something_out_make_the_row_partial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is declared, so the graph's own figures are complete."""
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "riddle.onnx", RIDDLE)
+    found = analyze(tmp_path / "riddle.onnx", runtimes=("ort-cpu",), asks_onnxruntime=False)
+    assert (found.is_whole, found.partial_runtimes, found.status) == (True, RUNTIMES[:1], "partial")
+    assert analyze(tmp_path / "riddle.onnx").status == "ok"
+    line = "riddle.onnx --runtime ort-cpu --emulate-optimiser --strict"
+    assert main(line.split()) == 3
+    out, err = capsys.readouterr()
+    told = "lower bounds: tensors or scratch of unknown size are left out"
+    assert f"PARTIAL: the figures of ort-cpu are {told}\n" in out
+    assert "see FINDINGS" in err
+
+
+@pytest.mark.parametrize("place", range(len(MUTATED)))
+def test_the_session_of_a_broken_model_is_replayed_or_refused(
+    place: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its graph, and without an optimiser, which has its own tests."""
+    monkeypatch.setattr(emulation, "optimised", lambda proto, *_, **__: copy_of(proto))
+    draw = random.Random(place)  # noqa: S311 - any fixed draw will do
+    for _ in range(12):
+        model = mutant(draw, MUTATED[place])
+        with contextlib.suppress(OnnxmemError):
+            found = analyze(model, runtimes=RUNTIMES, graph="raw", asks_onnxruntime=False)
+            assert len(found.runtimes) in {0, 2}
+            assert all(size >= 0 for each in found.runtimes for size in whole_numbers(each))
+
+
+def copy_of(model: onnx.ModelProto) -> onnx.ModelProto:
+    return onnx.ModelProto.FromString(model.SerializeToString())
+
+
+def whole_numbers(runtime: RuntimeMemory) -> list[int]:
+    arena = runtime.arena
+    return [value for name in arena.__slots__ if isinstance(value := getattr(arena, name), int)]
+
+
+@pytest.mark.parametrize("graph", [None, "raw"])
+def test_the_file_is_what_the_figures_are_of(graph: str | None, openings: list[Opening]) -> None:
+    file = load(model_of(GAP))
+    assert optimised_file(file, Settings(graph=graph)) == (file, ())
+    assert openings == []
+
+
+def test_or_what_an_optimiser_makes_of_it(openings: list[Opening]) -> None:
+    file = ModelFile("net.onnx", model_of(GAP), 7919)
+    settings = Settings(graph="ort-extended", fixed_dims=True, asks_onnxruntime=False)
+    made, findings = optimised_file(file, settings)
+    assert openings == [Opening("extended", fixed_dims=True, asks_onnxruntime=False)]
+    assert (made.path, made.file_bytes) == ("net.onnx", 7919)
+    text = "the figures are of the graph that onnxmem makes at level all"
+    assert findings == (Finding("optimised_graph", text),)
+
+
+# In an analysis.
+
+SYMBOLS = """agraph (float[N,7] x, float[M,7] z) => (float[1,1] y) <int64[2] m = {1, 1009}> {
+    a = Exp(x)  s = ReduceMax(a)  c = Expand(s, m)  t = ReduceMax(c)  e = Add(z, t)
+    y = ReduceMax(e)
+}"""
+"""``e`` is as large as ``a`` where N and M are one number, and known to be where they are fixed."""
+
+
+@pytest.mark.parametrize(("fixed_dims", "peak_bytes"), [(False, 4 + 4036), (True, 140 + 4 + 4036)])
+def test_symbols_that_are_equal_numbers_are_not_known_to_be(
+    peak_bytes: int, *, fixed_dims: bool
+) -> None:
+    analysis = analyze(
+        model_of(SYMBOLS),
+        dims={"N": 5, "M": 5},
+        runtimes=("ort-cpu", "ort-cuda"),
+        graph="raw",
+        fixed_dims=fixed_dims,
+        asks_onnxruntime=False,
+    )
+    cpu, cuda = analysis.runtimes
+    assert (cpu.name, cuda.name) == ("ort-cpu", "ort-cuda")
+    assert cpu.arena.requested_peak_bytes == cuda.arena.requested_peak_bytes == peak_bytes
+    assert cpu.arena.peak_node is not None
+    assert cpu.arena.peak_node.op_type == "Expand"
+    assert (cpu.arena.base_bytes, cuda.arena.base_bytes) == (16, 256)
+    assert (cpu.optimiser, cpu.graph, cpu.findings) == ("onnxmem", "raw", ())
+    assert analysis.settings.runtimes == ("ort-cpu", "ort-cuda")
+
+
+def test_a_runtime_s_figures_are_the_same_where_its_graph_is_named() -> None:
+    """Dims that are fixed at load stay fixed, though the optimized graph has no symbols left."""
+    plain, named = (
+        analyze(
+            model_of(SYMBOLS),
+            dims={"N": 5, "M": 5},
+            runtimes=("ort-cpu",),
+            graph=graph,
+            fixed_dims=True,
+            asks_onnxruntime=False,
+        )
+        for graph in (None, "ort-all")
+    )
+    figures = [each.runtimes[0].arena.requested_peak_bytes for each in (plain, named)]
+    assert figures == [140 + 4 + 4036] * 2
+
+
+def test_the_batch_counts_and_laws_stay_those_of_the_file() -> None:
+    text = "agraph (float[N,7] x) => (float[N,7] y) { h = Exp(x)  y = Exp(h) }"
+    for batch in (3, 11):
+        analysis = analyze(
+            model_of(text), batch=batch, runtimes=("ort-cpu",), graph="raw", asks_onnxruntime=False
+        )
+        (runtime,) = analysis.runtimes
+        assert runtime.arena.requested_peak_bytes == 2 * 28 * batch
+        again = analysis.at(batch=5)
+        assert again.runtimes[0].arena.requested_peak_bytes == 2 * 28 * 5
+
+
+def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file has three nodes; what stands in for an optimiser leaves one."""
+    model = model_of(
+        "agraph (float[N,7] x) => (float[N,7] y) { a = Exp(x)  b = Exp(a)  y = Exp(b) }"
+    )
+    smaller = model_of("agraph (float[N,7] x) => (float[N,7] y) { y = Exp(x) }")
+
+    def optimised_model(given: ModelAt, opening: Opening) -> OptimisedModel:
+        assert [value.name for value in given.file.proto.graph.input] == ["x"]
+        shapes: Mapping[str, tuple[str | int, ...]] = dict.fromkeys("xy", ("N", 7))
+        proto = copy_of(smaller)
+        return OptimisedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
+
+    monkeypatch.setattr(asking, "optimised_model", optimised_model)
+    monkeypatch.setattr(memory, "optimised_model", optimised_model)
+    analysis = analyze(model, batch=3, graph="ort-basic", runtimes=("ort-cpu",))
+    assert analysis.coverage.num_nodes == 1
+    assert analysis.activations.naive_bytes == 84
+    assert analysis.runtimes[0].arena.requested_peak_bytes == 84
+    assert [finding.code for finding in analysis.findings] == ["optimised_graph"]
+    plain = analyze(model, batch=3, runtimes=("ort-cpu",))
+    assert plain.coverage.num_nodes == 3
+    assert plain.runtimes[0].graph == "ort-all"
+    assert plain.runtimes[0].arena.requested_peak_bytes == 84
+
+
+# A run beside it.
+
+EXP = "agraph (float[N,7] x) => (float[N,7] y) <float[7] w> { h = Add(x, w)  y = Exp(h) }"
+
+
+@pytest.mark.parametrize(
+    ("asked", "provider", "level", "fixed_dims"),
+    [
+        ({"measure": "cpu"}, "cpu", "all", False),
+        ({"measure": "cuda", "fixed_dims": True}, "cuda", "all", True),
+        ({"measure": "cpu", "graph": "raw"}, "cpu", "off", False),
+    ],
+)
+def test_the_file_is_run_as_the_session_that_is_predicted(
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, Any],
+    provider: str,
+    level: str,
+    *,
+    fixed_dims: bool,
+) -> None:
+    seen: list[tuple[str, Request, MeasureSettings]] = []
+
+    def run_measured(file: ModelFile, request: Request, chosen: MeasureSettings) -> Measurement:
+        seen.append((file.path, request, chosen))
+        return MEASUREMENT
+
+    monkeypatch.setattr(asking_room, "measure", run_measured)
+    found = analyze(model_of(EXP), batch=3, **asked)
+    options = SessionOptions(level=level, fixed_dims=fixed_dims)  # type: ignore[arg-type]
+    settings = MeasureSettings(provider=provider, options=options)  # type: ignore[arg-type]
+    assert seen == [("<ModelProto>", Request(3), settings)]
+    assert found.measured is MEASUREMENT
+    assert [finding.code for finding in found.findings] == ["made_up_weights"]
+
+
+def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(EXP)
+    own = analyze(model, dims={"S": 3}, one_of_several=True).findings
+    run = replace(MEASUREMENT, findings=(*own, *MEASUREMENT.findings))
+    monkeypatch.setattr(asking_room, "measure", lambda *_: run)
+    found = analyze(model, dims={"S": 3}, measure="cpu", one_of_several=True)
+    assert own
+    assert found.findings == (*own, *MEASUREMENT.findings)
+
+
+def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    crash = Finding("measure_crash", "the run crashed")
+
+    def unavailable(*_: object) -> Measurement:
+        message = "onnxruntime finds no GPU here"
+        raise BackendUnavailableError(message)
+
+    plain = analyze(model_of(EXP), batch=3)
+    absent = Finding("measure_no_backend", "onnxruntime finds no GPU here")
+    for run, finding in ((lambda *_: crash, crash), (unavailable, absent)):
+        monkeypatch.setattr(asking_room, "measure", run)
+        found = analyze(model_of(EXP), batch=3, measure="cuda")
+        assert found.measured == finding
+        assert found.findings == (finding,)
+        assert found.status == "ok"
+        assert found.total_bytes == plain.total_bytes
+        assert found.to_dict()["measured"] is None
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("fixed_dims", [False, True])
+def test_it_is_what_onnxruntime_asks_for(*, fixed_dims: bool) -> None:
+    pytest.importorskip("onnxruntime")
+    analysis = analyze(
+        model_of(SYMBOLS),
+        dims={"N": 5, "M": 5},
+        runtimes=("ort-cpu",),
+        graph="raw",
+        fixed_dims=fixed_dims,
+        measure="cpu",
+    )
+    row = analysis.to_dict()
+    predicted, measured = row["runtime"], row["measured"]
+    assert isinstance(predicted, dict)
+    assert isinstance(measured, dict)
+    assert predicted["optimiser"].startswith("onnxruntime ")
+    assert measured["error_percent"] == 0.0
+    for name in (
+        *("base_bytes", "requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes"),
+        *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
+    ):
+        assert predicted[name] == measured[name], name
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (EXP, 0, "MEASURED                    predicted"),
+        (MYSTERY, 3, "measure_failed: onnxruntime"),
+    ],
+)
+def test_the_whole_way_leaves_nothing_behind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+    code: int,
+    words: str,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "net.onnx", text)
+    line = "net.onnx --batch 3 --graph ort-all --runtime ort-cpu --measure cpu"
+    assert main(line.split()) == code
+    out, err = capsys.readouterr()
+    assert words in out
+    assert ("graph ort-all as onnxruntime" in out) is (code == 0)
+    assert err.count("\n") == (code != 0)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["net.onnx", "temporary"]
+
+
+LEAVES = """agraph (float[N,7] x, bool b) => (float[N,7] y, float[N,7] z) <float[7,7] w> {
+    a = Exp(x)
+    c = MatMul(a, w)
+    d = Relu(c)
+    z = If(b) <
+        then_branch = one () => (float[N,7] t) { p = Softmax <axis = 0> (d)  t = Add(p, a) },
+        else_branch = two () => (float[N,7] e) { e = Add(d, a) }
+    >
+    f = Add(d, a)
+    y = Sqrt(f)
+}"""
+"""A run is fed true, and the replay takes the branch that makes more: the same."""
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("graph", ["raw", "ort-extended"])
+def test_it_is_what_every_node_asks_for(graph: str) -> None:
+    pytest.importorskip("onnxruntime")
+    found = analyze(model_of(LEAVES), batch=11, runtimes=("ort-cpu",), graph=graph, measure="cpu")
+    assert isinstance(found.measured, Measurement)
+    predicted = found.runtimes[0].arena.nodes
+    assert [(sample.node.op_type, sample.requested_bytes) for sample in predicted] == [
+        (node.op_type, node.requested_bytes) for node in found.measured.nodes
+    ]
+
+
+@pytest.mark.measure
+def test_operators_that_onnxruntime_fuses_are_one() -> None:
+    pytest.importorskip("onnxruntime")
+    found = analyze(model_of(CONVNET), batch=5, graph="ort-extended")
+    told = [node.op_type for node in found.graph.nodes]
+    assert told == ["FusedConv", "MaxPool", "Flatten", "Gemm"]
+    assert found.status == "ok"
+    assert found.activations.naive_in_place_bytes == 4 * 5 * (8 * 16 * 16 + 8 * 8 * 8 + 10)
+    (finding,) = found.findings
+    assert finding.message.startswith("the figures are of the graph that onnxruntime ")
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("num_parts", [127, 131, 1031])
+def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
+    num_parts: int,
+) -> None:
+    """Onnxruntime makes one Split of the Gathers of an unrolled recurrent network."""
+    pytest.importorskip("onnxruntime")
+    places = range(num_parts)
+    gathers = " ".join(f"g{place} = Gather <axis = 0> (x, i{place})" for place in places)
+    constants = ", ".join(f"int64 i{place} = {{{place}}}" for place in places)
+    parts = ", ".join(f"g{place}" for place in places)
+    text = f"""agraph (float[{num_parts},7,11] x) => (float[7,11] y) <{constants}> {{
+        {gathers}  y = Sum({parts})
+    }}"""
+    asked, emulated = (
+        analyze(model_of(text), runtimes=("ort-cpu",), asks_onnxruntime=asks)
+        for asks in (True, False)
+    )
+    assert asked.runtimes[0].optimiser.startswith("onnxruntime ")
+    assert asked.runtimes[0].arena.nodes[0].node.op_type == "Split"
+    assert asked.runtimes[0].unknown.tensors == ()
+    assert asked.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)
+    assert emulated.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)
+
+
+SUMMED = """agraph (float[3,37,5,53] x, float[3,71,5,53] w) => (float[3,5,37,71] y) {
+    a = Neg(x)  b = Neg(w)  c = Einsum <equation = "bihd,bjhd->bhij"> (a, b)  y = Relu(c)
+}"""
+BROADCAST = """agraph (float[3,37,41,53] x, float[37,43,53] w) => (float[3,37,41,43] y) {
+    y = Einsum <equation = "bhwc,hkc->bhwk"> (x, w)
+}"""
+NO_PRESENT = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+agraph (float[3,137,224] q, float[3,137,32] k, float[3,137,32] v) => (float[3,137,224] y)
+<int32[3] n = {136, 136, 136}, int32 total = {137}, float[256,8] c, float[256,8] s> {
+    a = Neg(q)  b = Neg(k)  d = Neg(v)
+    y = com.microsoft.GroupQueryAttention <num_heads = 14, kv_num_heads = 2, do_rotary = DO> (
+        a, b, d, , , n, total, c, s)
+}"""
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize(
+    "text",
+    [SUMMED, BROADCAST, NO_PRESENT.replace("DO", "1"), NO_PRESENT.replace("DO", "0")],
+    ids=["einsum", "einsum_batched", "rotated", "plain"],
+)
+def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
+    """Scratch before and behind the output of an Einsum; attention without a cache."""
+    pytest.importorskip("onnxruntime")
+    found = analyze(model_of(text), runtimes=("ort-cpu",), graph="raw", measure="cpu")
+    assert isinstance(found.measured, Measurement)
+    predicted, measured = found.runtimes[0].arena, found.measured
+    assert predicted.with_scratch_peak_bytes == measured.with_scratch_peak_bytes
+    assert predicted.in_use_peak_bytes == measured.in_use_peak_bytes
+    assert predicted.held_bytes == measured.held_bytes

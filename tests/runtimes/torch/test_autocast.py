@@ -1,0 +1,367 @@
+"""Mixed precision as autocast does it: worked by hand with primes, and against measured steps."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from graphs import graph_of
+from paths import DATA
+from training_steps import happenings, sizes, step
+
+from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.parameters import parameters
+from onnxmem.ops import UNKNOWN, lookup
+from onnxmem.runtimes.torch import holdings
+from onnxmem.runtimes.torch.autocast import LISTS, Policy
+from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.network import network_of
+from onnxmem.runtimes.torch.precision import precision_named
+from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.settings import Recipe
+
+ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_text())["rows"]
+EXPORTERS = {"training": ("train",), "training_new": ("legacy", "dynamo_plain")}
+LAYER = """
+    agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] b> { y = Gemm(x, w, b) }"""
+CHAIN = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
+        h = MatMul(x, w)
+        r = Relu(h)
+        y = MatMul(r, v)
+    }"""
+
+
+@contextmanager
+def lists_of(device: str) -> Iterator[None]:
+    """Have autocast go by the lists of a device inside."""
+    with pytest.MonkeyPatch.context() as patch:
+        known = replace(precision_named("mixed-bf16"), autocast_device=device)
+        patch.setattr(holdings, "precision_named", lambda *_: known)
+        yield
+
+
+@cache
+def network(file: str, batch: int) -> Graph:
+    return build(prepare(load(str(DATA / file))), Request(batch=batch)).graph
+
+
+def measured(row: dict[str, Any], exporter: str) -> TrainingMemory:
+    graph = network(f"{row['folder']}/{row['model']}.{exporter}.onnx", row["batch"])
+    with lists_of(row["lists"]):
+        recipe = Recipe(optimizer="adam", precision="mixed-bf16", loss=row["loss"])
+        return training_memory(graph, recipe)
+
+
+CASES = [(row, name) for row in ROWS for name in EXPORTERS[row["folder"]]]
+
+
+def name_of(value: dict[str, Any] | str) -> str:
+    return (
+        value if isinstance(value, str) else "-".join(value[k] for k in ("model", "loss", "lists"))
+    )
+
+
+@pytest.mark.parametrize(("row", "exporter"), CASES, ids=name_of)
+def test_peaks_are_within_two_percent_of_the_measured_step(
+    row: dict[str, Any], exporter: str
+) -> None:
+    found = measured(row, exporter)
+    for term in ("weight", "gradient"):
+        assert getattr(found, f"{term}_bytes") == row[f"{term}_bytes"]
+    for term in ("saved_activation", "backward_peak", "optimizer_peak", "peak"):
+        assert getattr(found, f"{term}_bytes") == pytest.approx(row[f"{term}_bytes"], rel=0.02)
+    assert found.forward_peak_bytes == pytest.approx(row["forward_peak_bytes"], rel=0.022)
+
+
+EXACT = ("mlp", "tiny_transformer", "gpt2_small")
+
+
+@pytest.mark.parametrize(
+    ("row", "exporter"), [case for case in CASES if case[0]["model"] in EXACT], ids=name_of
+)
+def test_networks_without_convolutions_are_exact(row: dict[str, Any], exporter: str) -> None:
+    """The others keep the first layer's copy, and their measured statistics are of 16 bits."""
+    found = measured(row, exporter)
+    terms = ("saved_activation", "forward_peak", "backward_peak", "optimizer_peak", "peak")
+    figures = {f"{term}_bytes": getattr(found, f"{term}_bytes") for term in terms}
+    assert figures == {key: row[key] for key in figures}
+
+
+def types(text: str, precision: str = "mixed-fp16") -> dict[str, int]:
+    """Bits of every tensor that the nodes of a graph write, copies left out."""
+    graph = network_of(graph_of(text), Recipe(optimizer="sgd")).graph
+    tape = tape_of(graph, parameters(graph), precision_named(precision), graph.outputs)
+    written = {name for node in graph.nodes for name in node.writes}
+    return {name: tape.bits(name) for name in tape.views if name in written}
+
+
+@pytest.mark.parametrize("precision", ["mixed-fp16", "mixed-bf16"])
+def test_a_layer_reads_copies_which_go_unless_a_formula_keeps_them(precision: str) -> None:
+    """Copies are made from the last operand to the first; autocast's own go when it ends."""
+    found = step(LAYER, precision=precision)
+    assert happenings(found, Phase.FORWARD) == [
+        *("+copy of b", "+copy of w", "+x as Gemm_0 reads it", "+y"),
+        *("-copy of b", "-copy of w"),  # x needs no gradient, so w is not kept
+    ]
+    made = sizes(found)
+    assert (made["copy of b"], made["copy of w"], made["y"]) == ([10], [30], [20])
+    assert made["x as Gemm_0 reads it"] == [12]
+    assert found.saved_activation_bytes == 12 + 20
+    assert (found.weight_bytes, found.gradient_bytes) == (4 * 20, 4 * 20)
+
+
+def test_a_parameter_s_gradient_is_made_in_16_bits_and_cast() -> None:
+    found = step(LAYER, precision="mixed-bf16")
+    assert happenings(found) == [
+        *("+gradient of y", "+gradient of copy of b", "+gradient of copy of w"),
+        *("-gradient of y", "-x as Gemm_0 reads it"),
+        *("+gradient of w", "-gradient of copy of w"),
+        *("+gradient of b", "-gradient of copy of b"),
+    ]
+    made = sizes(found)
+    assert (made["gradient of copy of w"], made["gradient of w"]) == ([30], [60])
+
+
+def test_a_copy_that_a_formula_keeps_goes_with_its_node() -> None:
+    found = step(CHAIN, precision="mixed-fp16")
+    assert found.saved_activation_bytes == 2 * (6 + 10 + 35 + 14)  # x, r, v; y is the output
+    backward = happenings(found)
+    assert backward.index("-copy of v") < backward.index("+gradient of v")
+
+
+def test_a_parameter_has_one_copy_and_an_activation_one_for_each_reader() -> None:
+    found = step(
+        """
+        agraph (float[2,3] x) => (float[2,3] y)
+        <float[3] s, float[3] t, float[3,3] w> {
+            n = LayerNormalization(x, s, t)
+            a = MatMul(n, w)
+            b = MatMul(n, w)
+            y = Add(a, b)
+        }""",
+        precision="mixed-fp16",
+    )
+    made = sizes(found)
+    assert made["copy of w"] == [18]
+    assert (made["n as MatMul_1 reads it"], made["n as MatMul_2 reads it"]) == ([12], [12])
+    assert made["n"] == [24]
+    assert not [label for label in made if label in {"copy of s", "copy of t"}]
+
+
+def test_a_frozen_weight_is_cast_for_each_reader() -> None:
+    made = sizes(step(CHAIN, precision="mixed-fp16", freeze=("v",)))
+    assert "copy of v" not in made
+    assert made["v as MatMul_2 reads it"] == [70]
+
+
+@pytest.mark.parametrize(
+    ("body", "bits"),
+    [
+        ("y = Relu(h)", {"y": 16}),
+        ("y = Exp(h)", {"y": 32}),
+        ("e = Exp(h)  y = Add(e, h)", {"e": 32, "y": 32}),
+        ("y = Mul(h, number)", {"y": 16}),
+        ("y = Mul(h, table)", {"y": 32}),
+        ("y = BatchNormalization(h, table, table, table, table)", {"y": 16}),
+        ("y = LayerNormalization(h, table, table)", {"y": 32}),
+        ("y = Softmax(h)", {"y": 32}),
+        ("y = ReduceSum(h)", {"y": 32}),
+        ("y = ReduceMean(h)", {"y": 16}),
+        ("e = Exp(h)  y = Concat<axis = 0>(e, h)", {"e": 32, "y": 32}),
+        ("e = Exp(h)  z = MatMul(e, square)  y = Tanh(z)", {"e": 32, "z": 16, "y": 16}),
+        ("e = Exp(h)  y = CastLike(e, h)", {"e": 32, "y": 16}),
+        ("y = Cast<to = 1>(h)", {"y": 16}),
+    ],
+)
+def test_types_follow_the_lists_and_what_operands_promote_to(
+    body: str, bits: dict[str, int]
+) -> None:
+    """A number of the program and a tensor of no dims promote nothing."""
+    text = f"""
+        agraph (float[2,3] x) => (float[2,5] y)
+        <float[3,5] w, float[5] table, float[5,5] square, float number = {{3}}> {{
+            h = MatMul(x, w)
+            {body}
+        }}"""
+    found = types(text)
+    assert {name: found[name] for name in bits} == bits
+    assert found["h"] == 16
+
+
+def test_a_file_of_16_bits_trains_as_one_of_32() -> None:
+    half = CHAIN.replace("float[", "float16[")
+    assert types(half) == types(CHAIN) == {"h": 16, "r": 16, "y": 16}
+
+
+NORMALISED = """
+    agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[5] s, float[5] t> {
+        h = MatMul(x, w)
+        y = LayerNormalization(h, s, t)
+    }"""
+
+
+def test_what_goes_to_float32_is_copied_and_the_copy_kept() -> None:
+    found = step(NORMALISED, precision="mixed-fp16")
+    forward = happenings(found, Phase.FORWARD)
+    assert sizes(found)["h as LayerNormalization_1 reads it"] == [40]
+    assert forward.index("-h") > forward.index("+y")  # the caller holds it till then
+    assert sizes(found)["gradient of h"] == [20]
+    assert found.saved_activation_bytes == 12 + 40 + 2 * 2 * 4 + 40  # x, h, statistics, y
+
+
+@pytest.mark.parametrize(("precision", "copies"), [("mixed-fp16", []), ("mixed-bf16", [40])])
+def test_softmax_reads_float16_as_it_is(precision: str, copies: list[int]) -> None:
+    found = step(
+        """
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {
+            h = MatMul(x, w)
+            y = Softmax(h)
+        }""",
+        precision=precision,
+    )
+    made = sizes(found)
+    assert made.get("h as Softmax_1 reads it", []) == copies
+    assert made["gradient of h"] == [20]
+    assert found.saved_activation_bytes == 12 + 40
+
+
+def test_a_gradient_of_the_wider_type_is_cast_to_its_tensor_s() -> None:
+    """Of a sum of 16 and 32 bits, one operand takes the gradient over, the other a cast of it."""
+    found = step(
+        """
+        agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w, float[2,5] p> {
+            h = MatMul(x, w)
+            y = Add(h, p)
+        }""",
+        precision="mixed-bf16",
+    )
+    assert sizes(found)["gradient of h"] == [20]
+    assert sizes(found)["y"] == [40]
+    assert happenings(found)[:2] == ["+gradient of p", "+gradient of h"]  # y's is p's own
+
+
+@pytest.mark.parametrize(
+    ("loss", "precision", "copies", "gradients"),
+    [
+        ("none", "mixed-bf16", [], [20]),
+        ("mse", "mixed-bf16", [40], [20, 40]),
+        ("mse", "mixed-fp16", [40], [20, 40]),
+        ("cross-entropy", "mixed-bf16", [40], [20, 40]),
+        ("cross-entropy", "mixed-fp16", [], [20]),
+    ],
+)
+def test_losses_read_float32(
+    loss: str, precision: str, copies: list[int], gradients: list[int]
+) -> None:
+    found = step(LAYER, precision=precision, loss=loss)
+    made = sizes(found)
+    assert made.get("y as its loss reads it", []) == copies
+    assert sorted(made["gradient of y"]) == gradients
+    forward = happenings(found, Phase.FORWARD)
+    assert ("-y as its loss reads it" in forward) == (loss == "cross-entropy" and bool(copies))
+
+
+def test_segments_that_share_a_parameter_are_computed_again() -> None:
+    text = """
+        agraph (float[2,3] x) => (float[2,3] y) <float[3,3] w> {
+            a = MatMul(x, w)  b = Exp(a)  c = MatMul(b, w)  d = Exp(c)
+            e = MatMul(d, w)  f = Exp(e)  g = MatMul(f, w)  y = Exp(g)
+        }"""
+    kept, again = (step(text, precision="mixed-fp16", checkpoint=c) for c in ("none", "every=2"))
+    assert (again.saved_activation_bytes or 0) < (kept.saved_activation_bytes or 0)
+    assert again.gradient_bytes == kept.gradient_bytes == 4 * 9
+
+
+def test_recurrent_layers_keep_copies_of_their_matrices() -> None:
+    found = step(
+        """
+        agraph (float[2,3,5] x) => (float[2,1,3,7] y) <float[1,28,5] w, float[1,28,7] r> {
+            y = LSTM<hidden_size = 7>(x, w, r)
+        }""",
+        precision="mixed-fp16",
+    )
+    made = sizes(found)
+    assert (made["copy of w"], made["copy of r"], made["y"]) == ([280], [392], [84])
+    backward = happenings(found)
+    assert {"-copy of w", "-copy of r"} <= set(backward)
+    assert sizes(found)["gradient of w"] == [560]
+
+
+def test_the_lists_of_2_0_leave_resized_tensors_in_16_bits() -> None:
+    text = """
+        agraph (float[2,3,5,7] x) => (float[2,11,10,14] y)
+        <float[11,3,1,1] w, float[4] scales = {1, 1, 2, 2}> {
+            h = Conv(x, w)
+            y = Resize <mode = "nearest"> (h, , scales)
+        }"""
+    latest, old = (
+        step(text, precision="mixed-fp16", torch=name, loss="none") for name in ("2.5", "2.0")
+    )
+    elements = 2 * 11 * 10 * 14
+    assert (sizes(latest)["y"], sizes(old)["y"]) == ([4 * elements], [2 * elements])
+
+
+def test_a_parameter_is_cast_to_the_type_of_what_it_is_multiplied_by() -> None:
+    """`x * w.view(1, 11, 1, 1).to(x.dtype)`: the file casts from float32 to float32."""
+    found = step(
+        """
+        agraph (float[2,3,5,7] x) => (float[2,11,5,7] z) <float[11,3,1,1] w, float[11] scale> {
+            shape = Constant <value = int64[4] {1, 11, 1, 1}> ()
+            y = Conv(x, w)
+            column = Reshape(scale, shape)
+            wide = Cast <to = 1> (column)
+            z = Mul(y, wide)
+        }""",
+        precision="mixed-fp16",
+    )
+    assert sizes(found)["z"] == [2 * 2 * 11 * 5 * 7]
+    assert sizes(found)["wide"] == [2 * 11]
+
+
+def test_a_parameter_that_is_cast_alone_stays_wide() -> None:
+    """`w.float().exp()`, as state-space models have it."""
+    found = step(
+        """
+        agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w, float[5] scale> {
+            y = MatMul(x, w)
+            wide = Cast <to = 1> (scale)
+            rate = Exp(wide)
+            z = Mul(y, rate)
+        }""",
+        precision="mixed-fp16",
+    )
+    assert sizes(found)["z"] == [4 * 2 * 5]
+
+
+TRIP = """
+    agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w> {
+        y = MatMul(x, w)
+        wide = Cast <to = 1> (y)
+        root = Sigmoid(wide)
+        back = Cast <to = 1> (root)
+        z = Mul(y, back)
+    }"""
+
+
+def test_casts_that_come_in_pairs_go_to_float32_and_back() -> None:
+    """`y * y.float().sigmoid().to(y.dtype)`."""
+    found = sizes(step(TRIP, precision="mixed-fp16"))
+    assert [found[name] for name in ("wide", "root", "back", "z")] == [[40], [40], [20], [20]]
+
+
+def test_a_cast_without_a_way_back_hands_on_what_it_gets() -> None:
+    text = TRIP.replace("back = Cast <to = 1> (root)", "back = Identity(root)")
+    assert sizes(step(text, precision="mixed-fp16"))["root"] == [20]
+
+
+@pytest.mark.parametrize("device", LISTS)
+def test_lists_name_operators_that_are_known(device: str) -> None:
+    onnx_names = [name for name in LISTS[device] if name[0].isupper()]
+    assert [name for name in onnx_names if lookup(name) is UNKNOWN] == []
+    assert LISTS[device]["MatMul"] is LISTS[device]["linear"] is Policy.LOWER

@@ -1,0 +1,109 @@
+"""The steps of small networks, an operator or a piece of a network each, against PyTorch's.
+
+The figures are in data/training_operators.json.gz, by tools/training/operators.py: a layer, what
+the case is called by, and a layer; mean squared error, SGD. Each as three exporters write it.
+"""
+
+import base64
+import gzip
+import json
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+from paths import DATA
+
+from onnxmem.model import Request, build, load, prepare
+from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.settings import Recipe
+
+FILE = DATA / "training_operators.json.gz"
+ROWS: dict[str, dict[str, Any]] = {
+    row["case"]: row for row in json.loads(gzip.decompress(FILE.read_bytes()))["rows"]
+}
+PAIRS = [(case, exporter) for case, row in ROWS.items() for exporter in row["files"]]
+FEW_BYTES = 16
+"""Of peaks: numbers of the program that a formula makes tensors of for a moment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """What a file does not tell of its network, in what was found less what was measured."""
+
+    cause: str
+    saved_bytes: int = 0
+    backward_percent: float = 0
+    peak_percent: float = 0
+    """The most that each is off."""
+
+
+HELD = "the network's own variables hold tensors longer in the forward pass than readers do"
+PACKED = "gates and states are kept in other blocks than PyTorch's cell has them in"
+MASKED = "the network makes its mask in the forward pass; the file folds it or hands on constants"
+
+EXPORTERS = ("legacy", "dynamo", "dynamo_plain")
+MISSES: dict[tuple[str, str], Miss] = {
+    (case, exporter): miss
+    for case, exporters, miss in (
+        ("attention", EXPORTERS, Miss(cause=HELD, peak_percent=7.2)),
+        ("fork", EXPORTERS, Miss(cause=HELD, peak_percent=7.7)),
+        ("lstm", EXPORTERS, Miss(cause=PACKED, backward_percent=4, peak_percent=4)),
+        ("gru", EXPORTERS, Miss(cause=PACKED, backward_percent=4, peak_percent=4)),
+        (
+            "masked_softmax",
+            EXPORTERS,
+            Miss(cause=MASKED, saved_bytes=-168, backward_percent=1.2, peak_percent=1.2),
+        ),
+    )
+    for exporter in exporters
+}
+NONE = Miss(cause="")
+
+
+@cache
+def step(case: str, exporter: str) -> TrainingMemory:
+    row = ROWS[case]
+    model = prepare(load(base64.b64decode(row["files"][exporter])))
+    recipe = Recipe(optimizer="sgd", loss="mse")
+    return training_memory(build(model, Request(batch=row["batch"])).graph, recipe)
+
+
+def within(found_bytes: int, measured_bytes: int, percent: float) -> bool:
+    """Whether a peak is right but for a few bytes, or for a share that is known to be missed."""
+    allowed = measured_bytes * percent / 100 if percent else FEW_BYTES
+    return abs(found_bytes - measured_bytes) <= allowed
+
+
+@pytest.mark.parametrize(("case", "exporter"), PAIRS)
+def test_an_operator_saves_and_peaks_as_measured(case: str, exporter: str) -> None:
+    row, found, miss = ROWS[case], step(case, exporter), MISSES.get((case, exporter), NONE)
+    assert found.saved_activation_bytes == row["saved_activation_bytes"] + miss.saved_bytes
+    assert within(found.backward_peak_bytes, row["backward_peak_bytes"], miss.backward_percent)
+    assert within(found.peak_bytes, row["peak_bytes"], miss.peak_percent)
+    assert (found.assumed_nodes, found.unknown) == ((), ())
+
+
+@pytest.mark.parametrize(("case", "exporter"), MISSES)
+def test_a_miss_is_one_yet(case: str, exporter: str) -> None:
+    """What came right is to leave the table."""
+    row, found, miss = ROWS[case], step(case, exporter), MISSES[case, exporter]
+    is_off = [
+        abs(found.backward_peak_bytes - row["backward_peak_bytes"]) > FEW_BYTES,
+        abs(found.peak_bytes - row["peak_bytes"]) > FEW_BYTES,
+    ]
+    assert any(is_off) or miss.saved_bytes
+
+
+def test_most_cases_are_right_to_the_byte() -> None:
+    """A few bytes are allowed to few: where a number was made a tensor for a moment."""
+    exact = [
+        step(case, exporter).peak_bytes == ROWS[case]["peak_bytes"] for case, exporter in PAIRS
+    ]
+    assert sum(exact) >= 0.9 * len(exact)
+
+
+def test_every_case_was_exported_in_three_ways() -> None:
+    assert len(ROWS) == 90
+    assert all(len(row["files"]) == 3 or row["export_failures"] for row in ROWS.values())

@@ -1,0 +1,63 @@
+"""Figures that others published: the tables are what their scripts print."""
+
+import gzip
+import runpy
+from pathlib import Path
+from typing import Any
+
+from paths import MODELS, ROOT
+
+PUBLISHED = ROOT / "tools" / "training" / "published"
+
+
+def test_the_contexts_of_messages_are_in_the_page() -> None:
+    script = runpy.run_path(str(ROOT / "tools" / "training" / "published" / "contexts.py"))
+    page = (ROOT / "docs" / "cuda-context.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- contexts -->\n")
+    assert script["table"]() == rest.partition("\n<!-- /contexts -->")[0]
+
+
+def test_a_message_of_the_process_leaves_out_what_was_reserved() -> None:
+    """23.60 GiB in use, 22.90 allocated and 0.19 cached: the rest is the context's."""
+    script = runpy.run_path(str(ROOT / "tools" / "training" / "published" / "contexts.py"))
+    assert any(abs(context - 0.51) < 0.005 for context in script["contexts_gib"](of_process=True))
+
+
+def brackets() -> dict[str, Any]:
+    return runpy.run_path(str(PUBLISHED / "brackets.py"))
+
+
+def test_a_bracket_is_right_where_one_batch_runs_and_the_next_does_not() -> None:
+    script = brackets()
+    runs, fails = script["Predicted"](11, runs=True), script["Predicted"](13, runs=False)
+    seen = script["Bracket"]("any", "nchw", 2, 3)
+    is_right = script["is_right"]
+    assert is_right(seen, {2: runs, 3: fails})
+    assert not is_right(seen, {2: runs, 3: runs})
+    assert not is_right(seen, {2: fails, 3: fails})
+    assert is_right(script["Bracket"]("any", "nchw", 512, None), {512: runs})
+
+
+def test_every_bracket_has_a_batch_that_ran_and_a_larger_that_did_not() -> None:
+    found = brackets()["brackets"]()
+    assert len(found) == len({(one.network, one.layout) for one in found}) == 155
+    assert all(one.failed is None or one.ran < one.failed for one in found)
+
+
+def test_the_page_tells_of_all_brackets() -> None:
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition("<!-- brackets -->\n")
+    table = rest.partition("<!-- /brackets -->")[0]
+    found = brackets()["brackets"]()
+    for layout in ("nchw", "nhwc"):
+        count = sum(one.layout == layout for one in found)
+        right = int(table.split(f"\n| {layout} | {count} | ")[1].split()[0])
+        assert right + table.count(f" | {layout} | ") == count
+
+
+def test_a_step_of_the_benchmark_runs_on_its_card_or_does_not(tmp_path: Path) -> None:
+    """ResNet-50's network, as PyTorch exports it: 200 of it in a few GiB, 2,000 nowhere."""
+    packed = tmp_path / "resnet50.onnx.gz"
+    packed.write_bytes(gzip.compress((MODELS / "resnet50.train.onnx").read_bytes()))
+    found = brackets()["of_network"](packed, (200, 2000))
+    assert (found[200].runs, found[2000].runs) == (True, False)

@@ -1,0 +1,219 @@
+"""What a recipe changes of a step: when gradients are freed, first steps, forms, precisions."""
+
+import pytest
+from paths import MODELS
+from training_steps import are_equal, categories, happenings, recipe_of, sizes, step
+
+import onnxmem
+from onnxmem import settings as recipes
+from onnxmem.errors import UsageError
+from onnxmem.program import Category
+from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.losses import LOSSES, loss_named
+from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
+from onnxmem.runtimes.torch.optimizers.optimizer import FORMS
+from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
+from onnxmem.settings import Recipe
+
+CHAIN = """
+    agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
+        h = MatMul(x, w)
+        r = Relu(h)
+        y = MatMul(r, v)
+    }"""
+COUNT = 15 + 35
+
+
+def test_gradients_of_the_step_before_are_freed_at_its_start() -> None:
+    found = step(CHAIN)
+    assert not [each for each in happenings(found, Phase.FORWARD) if "gradient" in each]
+
+
+def test_or_only_before_the_backward_pass() -> None:
+    """Then the forward pass has them too, and the backward pass begins without."""
+    start, late = step(CHAIN), step(CHAIN, zero_grad="before-backward")
+    assert happenings(late, Phase.FORWARD)[:2] == ["+gradient of w", "+gradient of v"]
+    assert happenings(late, Phase.FORWARD)[-2:] == ["-gradient of w", "-gradient of v"]
+    assert late.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
+    assert late.backward_peak_bytes == start.backward_peak_bytes
+    assert late.saved_activation_bytes == start.saved_activation_bytes
+
+
+def test_or_never_they_are_filled_with_zeros() -> None:
+    """Each new gradient is added to the one that is there, and freed; outputs stay one step's."""
+    kept = step(CHAIN, zero_grad="keep")
+    assert not [each for each in happenings(kept, Phase.FORWARD) if each.startswith("-grad")]
+    assert sizes(kept)["gradient of w"] == [60, 60]  # what is there, and what is added to it
+    start = step(CHAIN)
+    assert kept.forward_peak_bytes == start.forward_peak_bytes + 4 * COUNT
+    assert kept.optimizer_peak_bytes == start.optimizer_peak_bytes
+    assert not [label for label in sizes(kept) if "pass before" in label]
+
+
+def test_a_release_brings_its_defaults() -> None:
+    """One parameter after another, gradients kept."""
+    old = Recipe().with_fields(torch="1.12", optimizer="momentum")
+    assert (old.optimizer_form, old.attention, old.zero_grad) == ("single", "math", "keep")
+    assert Recipe().with_fields(torch="1.12", zero_grad="start").zero_grad == "start"
+    assert Recipe().with_fields(torch="2.0") == Recipe(torch="2.0")
+    assert old.with_fields(optimizer="adam").zero_grad == "keep"
+
+
+def test_a_release_that_is_not_known_is_refused() -> None:
+    message = "release of PyTorch '1.5' is not known; choose one of 1.12, 2.0, 2.5, latest"
+    with pytest.raises(UsageError, match=message):
+        Recipe(torch="1.5")
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adam-amsgrad", "adamw", "adamw-amsgrad"])
+def test_adam_of_2_0_holds_the_root_and_the_sum_with_eps(optimizer: str) -> None:
+    """``_foreach_add`` of eps is not in place there: another copy of all parameters."""
+    latest, old = (step(CHAIN, optimizer=optimizer, torch=name) for name in ("2.5", "2.0"))
+    assert old.optimizer_peak_bytes == latest.optimizer_peak_bytes + 4 * COUNT
+    decayed = step(CHAIN, optimizer=optimizer, torch="2.0", weight_decay=True)
+    copies = 1 if optimizer.startswith("adamw") else 2
+    assert decayed.optimizer_peak_bytes == latest.optimizer_peak_bytes + copies * 4 * COUNT
+
+
+def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
+    model = MODELS / "mlp.onnx"
+    old, new = (
+        onnxmem.analyze(model, train=True, recipe=Recipe(torch=name)).request.torch_context
+        for name in ("1.12", "2.0")
+    )
+    assert old.size_bytes > 3 * new.size_bytes
+    assert "1.78 GiB" in old.source
+
+
+@pytest.mark.parametrize("zero_grad", recipes.ZERO_GRADS)
+def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
+    """The second pass and later ones have those of before, whenever they are zeroed."""
+    found = step(CHAIN, accumulate=2, zero_grad=zero_grad)
+    assert are_equal(found, step(CHAIN, accumulate=7))
+    assert not [each for each in happenings(found, Phase.FORWARD) if each.startswith("-grad")]
+    made = sizes(found)["gradient of w"]
+    assert made == [60, 60]  # what is there, and what is added to it
+    assert found.optimizer_peak_bytes == step(CHAIN).optimizer_peak_bytes
+
+
+def test_the_outputs_of_the_pass_before_live_until_there_are_new_ones() -> None:
+    found = step(CHAIN, accumulate=2)
+    assert happenings(found, Phase.FORWARD)[2] == "+y of the pass before"
+    assert happenings(found, Phase.FORWARD)[-1] == "-y of the pass before"
+    assert found.forward_peak_bytes == step(CHAIN).forward_peak_bytes + 4 * COUNT + 4 * 14
+
+
+def test_the_first_step_makes_the_optimizers_state() -> None:
+    """It is there in the optimizer's phase alone."""
+    steady, first = (step(CHAIN, optimizer="adam", first_step=each) for each in (False, True))
+    state = 8 * COUNT + 2 * 4
+    assert steady.optimizer_state_bytes == first.optimizer_state_bytes == state
+    assert first.forward_peak_bytes == steady.forward_peak_bytes - state
+    assert first.backward_peak_bytes == steady.backward_peak_bytes - state
+    assert first.optimizer_peak_bytes == steady.optimizer_peak_bytes
+    assert happenings(first, Phase.OPTIMIZER)[:3] == ["+state of w"] * 3
+    assert happenings(steady, Phase.OPTIMIZER)[0] == "+adam step"
+
+
+@pytest.mark.parametrize(
+    ("form", "weight_decay", "blocks"),
+    [
+        ("foreach", False, [60, 140]),
+        ("foreach", True, [60, 140]),
+        ("single", False, [60, 140, 140]),
+        ("single", True, [60, 140, 140, 140]),
+        ("fused", True, []),
+    ],
+)
+def test_forms_of_a_step(form: str, *, weight_decay: bool, blocks: list[int]) -> None:
+    """Adam's temporaries are alive at once, and gone at its end."""
+    found = step(CHAIN, optimizer="adam", optimizer_form=form, weight_decay=weight_decay)
+    made = sorted(sizes(found).get("adam step", []))
+    assert made == blocks
+    assert found.optimizer_peak_bytes == sum(
+        (4 * (4 * COUNT), 8, 4 * 6, 4 * 14, sum(made))  # weights, gradients, moments, x, y
+    )
+
+
+def test_decay_copies_the_gradients_of_sgd() -> None:
+    assert sizes(step(CHAIN, weight_decay=True))["sgd step"] == [60, 140]
+    assert "sgd step" not in sizes(step(CHAIN))
+
+
+@pytest.mark.parametrize("precision", ["fp16-master", "bf16-master"])
+def test_masters_are_stepped_with_wider_gradients(precision: str) -> None:
+    """Weights and gradients of 2 bytes, a master of 4, and in the step 2 more a gradient."""
+    found = step(CHAIN, precision=precision)
+    assert found.weight_bytes == found.gradient_bytes == 2 * COUNT
+    assert found.optimizer_state_bytes == 4 * COUNT
+    wider = [label for label in sizes(found) if label.startswith("wider")]
+    assert wider == ["wider gradient of w", "wider gradient of v"]
+    held = 2 * COUNT + 4 * COUNT + 2 * 6
+    assert found.optimizer_peak_bytes >= held + 2 * COUNT + 2 * COUNT
+    found_as = categories(found)
+    assert found_as["master of w"] is Category.STATE
+    assert found_as["wider gradient of w"] is Category.TEMPORARY
+
+
+def test_mixed_precision_holds_copies_that_layers_read() -> None:
+    found = step(CHAIN, precision="mixed-fp16")
+    assert found.weight_bytes == 4 * COUNT
+    assert found.gradient_bytes == 4 * COUNT
+    assert sizes(found)["copy of w"] == [30]
+
+
+def test_moments_are_tensors_of_their_own() -> None:
+    """Two as large as the parameter, and a counter: an allocator rounds each."""
+    assert sizes(step(CHAIN, optimizer="adam"))["state of w"] == [60, 60, 4]
+    assert "state of w" not in sizes(step(CHAIN))
+
+
+def test_state_that_all_parameters_share_is_there_once() -> None:
+    assert sizes(step(CHAIN, optimizer="adam8bit"))["shared state"] == [2 * 256 * 4]
+    assert "shared state" not in sizes(step(CHAIN, optimizer="adam8bit", freeze=("*",)))
+
+
+def test_parameters_of_unknown_shape_have_no_state() -> None:
+    """A network of none: there is nothing to step."""
+    found = step("agraph (float[2,3] x) => (float[2,3] y) { y = Exp(x) }", optimizer="adam")
+    assert found.optimizer_state_bytes == 0
+    assert found.optimizer_peak_bytes == 4 * 6 + 4 * 6
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"optimizer": "adm"}, "optimizer 'adm' is not known; choose one of sgd, "),
+        ({"optimizer_form": "fast"}, "optimizer form 'fast' is not known; choose one of foreach,"),
+        ({"precision": "fp8"}, "precision 'fp8' is not known"),
+        ({"loss": "l1"}, "loss 'l1' is not known; choose one of cross-entropy, mse, none"),
+        ({"zero_grad": "never"}, "zero-grad 'never' is not known"),
+        ({"attention": "flash"}, "attention 'flash' is not known; choose one of fused, math"),
+        ({"shard": "fsdp"}, "sharding 'fsdp' is not known"),
+        ({"accumulate": 0}, "accumulate 0: give a whole number from 1 on"),
+        ({"accumulate": 1.5}, "accumulate 1.5: give a whole number"),
+        ({"accumulate": True}, "accumulate True: give a whole number"),
+        ({"world": -2}, "world -2: give a whole number from 1 on"),
+        ({"lora_rank": 0}, "rank 0: give a whole number from 1 on"),
+        ({"checkpoint": "most"}, "checkpoint 'most': choose none, sqrt, every=K or best"),
+    ],
+)
+def test_what_no_step_can_be_is_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        recipe_of(**given)
+    assert str(error.value).startswith(message)
+
+
+def test_recipes_know_what_the_training_room_knows() -> None:
+    assert tuple(OPTIMIZERS) == recipes.OPTIMIZERS
+    assert tuple(PRECISIONS) == recipes.PRECISIONS
+    assert tuple(LOSSES) == recipes.LOSSES
+    assert FORMS == recipes.OPTIMIZER_FORMS
+    assert {Recipe(checkpoint=each).checkpoint for each in ("sqrt", "best", "every=12")}
+
+
+def test_names_that_are_not_known_are_refused_below_too() -> None:
+    with pytest.raises(UsageError, match=r"loss 'l1': not known; one of cross-entropy, mse, none"):
+        loss_named("l1")
+    with pytest.raises(UsageError, match=r"precision 'fp8': not known; one of fp32"):
+        precision_named("fp8")
