@@ -16,7 +16,7 @@ from onnxmem.children.wire import JSON
 
 _CALLERS = (
     "onnxmem.measure.measuring",
-    "onnxmem.runtimes.onnxruntime.session_files.model_on_disk",
+    "onnxmem.runtimes.onnxruntime.session_files",
     "onnxmem.runtimes.onnxruntime.session_graph.opening",
 )
 

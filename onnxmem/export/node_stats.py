@@ -23,7 +23,7 @@ from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.session_files.node_names import name_nodes
+from onnxmem.runtimes.onnxruntime.session_files import name_nodes
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

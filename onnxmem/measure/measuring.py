@@ -24,17 +24,15 @@ from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request,
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.given_names import refuse_unknown_names
 from onnxmem.model.given_values import unused_values
-from onnxmem.runtimes.onnxruntime.session_files.messages import without_noise
-from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import (
+from onnxmem.runtimes.onnxruntime.session_files import (
     OnDisk,
+    RefusedError,
     Runnable,
     on_disk,
-    runnable,
-)
-from onnxmem.runtimes.onnxruntime.session_files.refusals import (
-    RefusedError,
     refuse_data_elsewhere,
     refuse_other_dims,
+    runnable,
+    without_noise,
 )
 from onnxmem.settings import Values
 from onnxmem.units import format_bytes, plural

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.children.limits import ChildLimits
+from onnxmem.children.limits import ChildLimits, available_bytes
 from onnxmem.errors import UsageError
-from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 from onnxmem.settings import Values
 

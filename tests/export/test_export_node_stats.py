@@ -16,7 +16,7 @@ from onnxmem.children.faults import ChildFault
 from onnxmem.children.limits import ChildLimits
 from onnxmem.export.murmur import murmur3_x86_128
 from onnxmem.export.node_accounting import node_key
-from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import on_disk, runnable
+from onnxmem.runtimes.onnxruntime.session_files import on_disk, runnable
 
 HEAD = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"
 LEVELS = {"ort-basic": 1, "ort-all": 99}

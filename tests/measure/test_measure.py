@@ -23,7 +23,7 @@ from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, measure
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request
-from onnxmem.runtimes.onnxruntime.session_files import model_on_disk
+from onnxmem.runtimes.onnxruntime import session_files
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 SAID: dict[str, dict[str, JSON]] = {
@@ -103,7 +103,7 @@ def children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Children:
     """No process is started, and temporary files have a place of their own."""
     fake = Children()
     monkeypatch.setattr(measuring, "run_in_child", fake.run)
-    monkeypatch.setattr(model_on_disk, "run_in_child", fake.run)
+    monkeypatch.setattr(session_files, "run_in_child", fake.run)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(settings, "available_bytes", lambda: 1_000_000)

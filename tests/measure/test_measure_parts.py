@@ -15,6 +15,7 @@ from graphs import model_of
 from models_on_disk import CONVNET
 from onnx.numpy_helper import to_array
 
+from onnxmem.children import limits
 from onnxmem.errors import ShapeError
 from onnxmem.measure import device_memory, process_memory
 from onnxmem.measure.feeds import fed_values, feeds_of
@@ -28,14 +29,14 @@ from onnxmem.measure.inputs_file import (
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel, ModelFile, Prepared, Request, build, prepare
 from onnxmem.model.given_values import GivenValueError
-from onnxmem.runtimes.onnxruntime.session_files import machine
-from onnxmem.runtimes.onnxruntime.session_files.node_names import has_own_names, name_nodes
-from onnxmem.runtimes.onnxruntime.session_files.refusals import (
+from onnxmem.runtimes.onnxruntime.session_files import (
     RefusedError,
+    has_own_names,
+    name_nodes,
     refuse_data_elsewhere,
     refuse_other_dims,
+    write_runnable,
 )
-from onnxmem.runtimes.onnxruntime.session_files.runnable import write_runnable
 
 
 def bound_of(text: str, request: Request | None = None) -> tuple[Prepared, BoundModel]:
@@ -295,15 +296,15 @@ def test_the_smaller_of_machine_and_container_is_free(
 ) -> None:
     meminfo, group = tmp_path / "meminfo", tmp_path / "memory.max"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\n")
-    monkeypatch.setattr(machine, "_MEMINFO", meminfo)
-    monkeypatch.setattr(machine, "_GROUP_LIMITS", (group, tmp_path / "gone"))
+    monkeypatch.setattr(limits, "_MEMINFO", meminfo)
+    monkeypatch.setattr(limits, "_GROUP_LIMITS", (group, tmp_path / "gone"))
     group.write_text("max\n")
-    assert machine.available_bytes() == 7 * 1024
+    assert limits.available_bytes() == 7 * 1024
     group.write_text("5000\n")
-    assert machine.available_bytes() == 5000
+    assert limits.available_bytes() == 5000
     meminfo.unlink()
     group.unlink()
-    assert machine.available_bytes() is None
+    assert limits.available_bytes() is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux alone says it there")

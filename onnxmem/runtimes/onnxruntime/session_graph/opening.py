@@ -10,7 +10,7 @@ from typing import Final, cast
 import onnx
 
 from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
+from onnxmem.children.limits import ChildLimits, available_bytes
 from onnxmem.children.running import run_in_child
 from onnxmem.children.wire import JSON
 from onnxmem.errors import Finding
@@ -19,10 +19,14 @@ from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.model.shapes.runtime_shapes import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
-from onnxmem.runtimes.onnxruntime.session_files.machine import available_bytes
-from onnxmem.runtimes.onnxruntime.session_files.messages import without_noise
-from onnxmem.runtimes.onnxruntime.session_files.model_on_disk import OnDisk, on_disk, runnable
-from onnxmem.runtimes.onnxruntime.session_files.refusals import RefusedError, refuse_data_elsewhere
+from onnxmem.runtimes.onnxruntime.session_files import (
+    OnDisk,
+    RefusedError,
+    on_disk,
+    refuse_data_elsewhere,
+    runnable,
+    without_noise,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated, unoptimised
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, PlacedShapes
 
