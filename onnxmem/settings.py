@@ -68,6 +68,13 @@ def _elements(value: GivenValue) -> Values:
     return tuple(plain) if isinstance(plain, Sequence) else ()
 
 
+def listed_shape(value: object) -> tuple[int, ...] | None:
+    """A shape as a JSON or TOML file lists its dims; ``None`` where it is not a list of them."""
+    if not isinstance(value, list) or any(type(dim) is not int or dim < 1 for dim in value):
+        return None
+    return tuple(value)
+
+
 OPTIMIZERS: Final = (
     *("sgd", "momentum", "nesterov"),
     *("rmsprop", "rmsprop-momentum", "rmsprop-centered", "rmsprop-centered-momentum"),

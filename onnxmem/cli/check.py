@@ -18,15 +18,21 @@ from onnxmem.cli.training_options import named_fields, recipe_from
 from onnxmem.cli.unused import refuse_untrained
 from onnxmem.collection.model_paths import model_paths
 from onnxmem.collection.sources.naming import models_below
-from onnxmem.decisions.check.baseline import Baseline, read_baseline
-from onnxmem.decisions.check.budgets import Budget, read_growth
-from onnxmem.decisions.check.checking import Analyse, Gate, relative_path
-from onnxmem.decisions.check.configuration import (
+from onnxmem.decisions.check.budgets import (
+    Budget,
     Configuration,
     find_configuration,
     read_configuration,
+    read_growth,
 )
-from onnxmem.decisions.check.verdicts import Checkup
+from onnxmem.decisions.check.checking import (
+    Analyze,
+    Baseline,
+    Checkup,
+    Gate,
+    read_baseline,
+    relative_path,
+)
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
@@ -197,8 +203,8 @@ def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyse:
-    """Analyse at a budget's setting; a fault of any kind is this model's alone.
+def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyze:
+    """Analyze at a budget's setting; a fault of any kind is this model's alone.
 
     ``dims`` are those that flags give for this model alone: it must have them.
     """

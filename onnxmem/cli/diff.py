@@ -21,10 +21,12 @@ from onnxmem.cli.questions import verdict_questions
 from onnxmem.cli.training_options import named_fields
 from onnxmem.cli.unused import refuse_untrained, refuse_without_budget
 from onnxmem.decisions.check.budgets import read_percent
-from onnxmem.decisions.diff.diffing import Change, Difference, diff
-from onnxmem.decisions.diff.snapshots import (
+from onnxmem.decisions.diff import (
+    Change,
+    Difference,
     SavedSetting,
     Snapshot,
+    diff,
     saved_setting,
     saved_snapshot,
     snapshot,

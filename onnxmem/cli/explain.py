@@ -15,10 +15,16 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, settle_json, write_result
 from onnxmem.cli.questions import step_questions
 from onnxmem.cli.unused import refuse_untrained, refuse_unused_options
-from onnxmem.decisions.explain.asking import inquire
-from onnxmem.decisions.explain.codes import code_named, codes
-from onnxmem.decisions.explain.messages import OutOfMemory, read_message
-from onnxmem.decisions.explain.metrics import Metric, Value, metrics, metrics_named, value_of
+from onnxmem.decisions.explain.glossary import (
+    Metric,
+    MetricValue,
+    code_named,
+    codes,
+    metrics,
+    metrics_named,
+    value_of,
+)
+from onnxmem.decisions.explain.out_of_memory import OutOfMemory, oom_report, read_message
 from onnxmem.errors import UsageError, fault_of, printable, shortened
 from onnxmem.report.explain import (
     code_row,
@@ -103,7 +109,7 @@ def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> Told:
     return "\n".join(texts), rows
 
 
-def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[Value | None]:
+def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[MetricValue | None]:
     analysis = _analysis(found, arguments)
     return [value_of(metric, analysis) for metric in found]
 
@@ -128,7 +134,7 @@ def _message(message: OutOfMemory, arguments: Namespace) -> Told:
     if arguments.model is None:
         return render_message(message, None, None), [message_row(message, None)]
     settings = Settings(**step_questions(arguments))
-    inquest = inquire(message, request_of(arguments.model, settings))
+    inquest = oom_report(message, request_of(arguments.model, settings))
     return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
 
 

@@ -8,8 +8,7 @@ from onnxmem.analysis.fitting.bases import BASES
 from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
-from onnxmem.decisions.diff.snapshots import LayerSize, Snapshot
+from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.lines import fact, figure, prose
 from onnxmem.report.notes import note_rows, sentence
@@ -134,14 +133,14 @@ def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]
     where = _nodes(change, elsewhere)
     yield from prose(f"WHY THE {label} PEAK MOVED  ", f"{change.change_bytes:+,} B: {where}")
     for block in change.blocks[:_MOST_ROWS]:
-        kind = f" ({block.kind})" if block.kind else ""
+        kind = f" ({block.category})" if block.category else ""
         yield from prose(
             f"{f'{block.change_bytes:+,} B':>22}  ",
-            f"{_moved(block.before_bytes, block.after_bytes)}  {shortened(block.name)}{kind}",
+            f"{_moved(block)}  {shortened(block.name)}{kind}",
         )
     rest = change.blocks[_MOST_ROWS:]
     if rest:
-        rest_bytes = sum(block.change_bytes for block in rest)
+        rest_bytes = sum(block.change_bytes or 0 for block in rest)
         yield f"{f'{rest_bytes:+,} B':>22}  {plural(len(rest), 'other')}"
     if change.num_same:
         yield f"{'+0 B':>22}  {change.num_same:,} alike at both peaks"
@@ -156,9 +155,9 @@ def _nodes(change: PeakChange, elsewhere: str) -> str:
     return f"at {after}" if before == after else f"from {before} to {after}"
 
 
-def _moved(before_bytes: int, after_bytes: int) -> str:
-    before = format_bytes(before_bytes) if before_bytes else "none"
-    after = format_bytes(after_bytes) if after_bytes else "none"
+def _moved(block: Change) -> str:
+    before = format_bytes(block.before_bytes) if block.before_bytes else "none"
+    after = format_bytes(block.after_bytes) if block.after_bytes else "none"
     return f"{before} -> {after}"
 
 
@@ -235,10 +234,8 @@ def _peak(change: PeakChange | None) -> Row | None:
         "tensors": [
             {
                 "tensor": printable(block.name),
-                "kind": block.kind or None,
-                "before_bytes": block.before_bytes,
-                "after_bytes": block.after_bytes,
-                "change_bytes": block.change_bytes,
+                "kind": None if block.category is None else block.category.value,
+                **_change(block),
             }
             for block in change.blocks
         ],

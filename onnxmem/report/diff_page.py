@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.decisions.diff.diffing import Change, Difference, LayerChange, PeakChange
-from onnxmem.decisions.diff.snapshots import Snapshot
+from onnxmem.decisions.diff import Change, Difference, LayerChange, PeakChange, Snapshot
 from onnxmem.errors import shortened
 from onnxmem.report.charts.areas import area_svg
 from onnxmem.report.charts.bars import bars_svg
@@ -157,7 +156,7 @@ def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None)
     """Bars and a table of the blocks that sum to the change of a peak."""
     if change is None or not change.blocks:
         return
-    items = [(block.name, block.change_bytes) for block in change.blocks]
+    items = [(block.name, block.change_bytes or 0) for block in change.blocks]
     nodes = [shortened(each.node or elsewhere) for each in (change.before, change.after)]
     where = (
         f"at {shortened(nodes[0])}" if nodes[0] == nodes[1] else " to ".join(map(shortened, nodes))
@@ -172,7 +171,7 @@ def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None)
     rows = (
         (
             Cell(name(block.name)),
-            Cell(name(block.kind)),
+            Cell(name(block.category or "")),
             _bytes_cell(block.before_bytes),
             _bytes_cell(block.after_bytes),
             _change_cell(block.change_bytes),

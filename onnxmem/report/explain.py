@@ -5,10 +5,8 @@ from typing import Final
 
 from onnxmem.analysis.fitting.bases import BASES
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.explain.asking import Inquest, Suspect, is_shape
-from onnxmem.decisions.explain.codes import Code, codes
-from onnxmem.decisions.explain.messages import OutOfMemory
-from onnxmem.decisions.explain.metrics import Metric, Value, metrics
+from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
+from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
 from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, laid_out, prose
 from onnxmem.report.notes import note_lines, note_rows
@@ -49,7 +47,7 @@ def code_row(code: Code) -> Row:
     }
 
 
-def render_metric(metric: Metric, path: str | None, value: Value | None) -> str:
+def render_metric(metric: Metric, path: str | None, value: MetricValue | None) -> str:
     """One figure, and what it is on a model."""
     lines = [fact(_name(metric), metric.key)]
     where = "" if metric.definition is None else f" (definition {metric.definition})"
@@ -60,7 +58,7 @@ def render_metric(metric: Metric, path: str | None, value: Value | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def metric_row(metric: Metric, value: Value | None) -> Row:
+def metric_row(metric: Metric, value: MetricValue | None) -> Row:
     """The same in JSON; without a model ``value`` is null and there are no parts."""
     return {
         "kind": "metric",
@@ -81,7 +79,7 @@ def _name(metric: Metric) -> str:
     return metric.labels[0] if metric.labels else metric.key.rpartition(".")[2]
 
 
-def _value(metric: Metric, path: str, value: Value) -> Iterator[str]:
+def _value(metric: Metric, path: str, value: MetricValue) -> Iterator[str]:
     if not metric.is_bytes:
         yield fact(_name(metric), f"{format_count(value.number)}   {shortened(path)}")
         return
@@ -90,7 +88,7 @@ def _value(metric: Metric, path: str, value: Value) -> Iterator[str]:
         yield figure("", size_bytes, shortened(name))
 
 
-def render_message(message: OutOfMemory, path: str | None, inquest: Inquest | None) -> str:
+def render_message(message: OutOfMemory, path: str | None, inquest: OomReport | None) -> str:
     """A message, and what a model says to it."""
     lines = [fact("MESSAGE", f"of {message.program}")]
     lines += prose(f"{'  means':<26}", message.meaning)
@@ -130,7 +128,7 @@ def _asked(message: OutOfMemory) -> list[str]:
     ]
 
 
-def _inquest(message: OutOfMemory, path: str, inquest: Inquest) -> Iterator[str]:
+def _inquest(message: OutOfMemory, path: str, inquest: OomReport) -> Iterator[str]:
     batch = "no batch" if inquest.batch is None else f"batch {inquest.batch:,}"
     yield fact("MODEL", f"{shortened(path)}, {batch}")
     if message.sizes is not None:
@@ -138,10 +136,10 @@ def _inquest(message: OutOfMemory, path: str, inquest: Inquest) -> Iterator[str]
     yield from _fits(inquest)
 
 
-def _found(message: OutOfMemory, inquest: Inquest, batch: str) -> Iterator[str]:
+def _found(message: OutOfMemory, inquest: OomReport, batch: str) -> Iterator[str]:
     if inquest.at_batch:
         yield fact(f"  at {batch}", f"{plural(inquest.num_at_batch, 'tensor')} of that size")
-        yield from _suspects(inquest.at_batch, inquest.num_at_batch, message)
+        yield from _candidates(inquest.at_batch, inquest.num_at_batch, message)
     else:
         yield fact(f"  at {batch}", "no tensor has that size")
     if inquest.is_pattern_block:
@@ -155,7 +153,7 @@ def _found(message: OutOfMemory, inquest: Inquest, batch: str) -> Iterator[str]:
     if inquest.at_others and not (inquest.at_batch or inquest.is_pattern_block):
         count = plural(inquest.num_at_others, "tensor")
         yield fact("  at other batches", f"{count} would have it")
-        yield from _suspects(inquest.at_others, inquest.num_at_others, message)
+        yield from _candidates(inquest.at_others, inquest.num_at_others, message)
     if not (inquest.at_batch or inquest.at_others or inquest.is_pattern_block):
         text = (
             "a kernel's workspace, several tensors in one piece, dims other than these (--dim, "
@@ -164,27 +162,27 @@ def _found(message: OutOfMemory, inquest: Inquest, batch: str) -> Iterator[str]:
         yield from prose(f"{'  it can be':<26}", text)
 
 
-def _suspects(suspects: Sequence[Suspect], count: int, message: OutOfMemory) -> Iterator[str]:
-    for suspect in suspects[:_MOST]:
-        yield from _suspect(suspect, message)
-    more = count - min(len(suspects), _MOST)
+def _candidates(candidates: Sequence[Candidate], count: int, message: OutOfMemory) -> Iterator[str]:
+    for candidate in candidates[:_MOST]:
+        yield from _suspect(candidate, message)
+    more = count - min(len(candidates), _MOST)
     if more:
         yield f"{_INDENT}and {more:,} more"
 
 
-def _suspect(suspect: Suspect, message: OutOfMemory) -> Iterator[str]:
-    batch = "" if suspect.batch is None else f"batch {suspect.batch:,}"
-    maker = suspect.role if suspect.node is None else f"{suspect.op_type} {suspect.node}"
+def _suspect(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
+    batch = "" if candidate.batch is None else f"batch {candidate.batch:,}"
+    maker = candidate.role if candidate.node is None else f"{candidate.op_type} {candidate.node}"
     marks = [
-        *(("the node of the message",) if suspect.is_named else ()),
-        *(("its shape",) if is_shape(suspect, message.shape) else ()),
-        *((suspect.graph,) if suspect.graph != "file" else ()),
+        *(("the node of the message",) if candidate.is_named else ()),
+        *(("its shape",) if is_shape(candidate, message.shape) else ()),
+        *((candidate.graph,) if candidate.graph != "file" else ()),
     ]
-    told = f"{suspect.tensor}  by {maker}" + (f"  ({', '.join(marks)})" if marks else "")
-    yield figure(f"    {batch}", suspect.size_bytes, shortened(told, 2000))
+    told = f"{candidate.tensor}  by {maker}" + (f"  ({', '.join(marks)})" if marks else "")
+    yield figure(f"    {batch}", candidate.size_bytes, shortened(told, 2000))
 
 
-def _fits(inquest: Inquest) -> Iterator[str]:
+def _fits(inquest: OomReport) -> Iterator[str]:
     standing, answer = inquest.standing, inquest.answer
     if standing is None:
         yield fact("  takes", f"unknown: {BASES[inquest.basis]}")
@@ -198,7 +196,7 @@ def _fits(inquest: Inquest) -> Iterator[str]:
     yield from note_lines(standing.findings, "  ")
 
 
-def message_row(message: OutOfMemory, inquest: Inquest | None) -> Row:
+def message_row(message: OutOfMemory, inquest: OomReport | None) -> Row:
     """The same in JSON; unknown is null."""
     sizes = message.sizes
     return {
@@ -217,7 +215,7 @@ def message_row(message: OutOfMemory, inquest: Inquest | None) -> Row:
     }
 
 
-def _inquest_row(inquest: Inquest) -> Row:
+def _inquest_row(inquest: OomReport) -> Row:
     standing, answer = inquest.standing, inquest.answer
     reach = None if answer is None else answer.reach
     is_whole = standing is not None and standing.held.is_whole
@@ -237,7 +235,7 @@ def _inquest_row(inquest: Inquest) -> Row:
     }
 
 
-def _suspect_rows(suspects: Sequence[Suspect]) -> list[Row]:
+def _suspect_rows(candidates: Sequence[Candidate]) -> list[Row]:
     return [
         {
             "tensor": printable(each.tensor),
@@ -250,5 +248,5 @@ def _suspect_rows(suspects: Sequence[Suspect]) -> list[Row]:
             "is_named": each.is_named,
             "graph": each.graph,
         }
-        for each in suspects
+        for each in candidates
     ]

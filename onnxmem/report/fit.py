@@ -106,7 +106,9 @@ def _limiting_row(limiting: Footprint) -> JsonRow:
     return {
         "phase": limiting.phase,
         "node": None if limiting.node is None else printable(limiting.node),
-        "tensors": [{"tensor": printable(name), "bytes": size} for name, size in limiting.tensors],
+        "tensors": [
+            {"tensor": printable(each.label), "bytes": each.size_bytes} for each in limiting.tensors
+        ],
     }
 
 
@@ -198,8 +200,8 @@ def _limits(limiting: Footprint | None) -> Iterator[str]:
         *((f"at {shortened(limiting.node)}",) if limiting.node else ()),
     ]
     yield fact("  limited by", ", ".join(parts) or "weights and inputs")
-    for name, size_bytes in limiting.tensors:
-        yield figure("", size_bytes, shortened(name))
+    for each in limiting.tensors:
+        yield figure("", each.size_bytes, shortened(each.label))
 
 
 def _power(answer: FitResult) -> Iterator[str]:

@@ -16,10 +16,8 @@ import onnxmem
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Failure
 from onnxmem.cli import main
-from onnxmem.decisions.check.budgets import Budget, Growth, read_growth, read_percent
-from onnxmem.decisions.check.checking import Gate
-from onnxmem.decisions.check.patterns import matches
-from onnxmem.decisions.check.verdicts import Checkup
+from onnxmem.decisions.check.budgets import Budget, Growth, matches, read_growth, read_percent
+from onnxmem.decisions.check.checking import Checkup, Gate
 from onnxmem.errors import UsageError
 
 Capture = pytest.CaptureFixture[str]

@@ -17,8 +17,8 @@ from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 
 import onnxmem
 from onnxmem.cli import main
-from onnxmem.decisions.diff.diffing import diff
-from onnxmem.decisions.diff.snapshots import ComparedPeak, LayerSize, LiveBlock, Snapshot, snapshot
+from onnxmem.decisions.diff import LayerSize, PeakContents, Snapshot, diff, snapshot
+from onnxmem.program import Allocation, Category
 
 Capture = pytest.CaptureFixture[str]
 SCHEMA = Draft202012Validator(
@@ -112,27 +112,27 @@ def side(**changes: object) -> Snapshot:
     return Snapshot(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def peak(blocks: dict[tuple[str, str], int]) -> ComparedPeak:
-    live = tuple(LiveBlock(*key, size_bytes=size) for key, size in blocks.items())
-    return ComparedPeak(sum(blocks.values()), None, live)
+def peak(blocks: dict[tuple[str, Category], int]) -> PeakContents:
+    live = tuple(Allocation(*key, size_bytes=size) for key, size in blocks.items())
+    return PeakContents(sum(blocks.values()), None, live)
 
 
 # Peaks.
 
 BLOCKS = st.dictionaries(
-    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from(("", "weights"))),
+    st.tuples(st.sampled_from("abcdefgh"), st.sampled_from((Category.ACTIVATION, Category.WEIGHT))),
     st.integers(1, 10**15),
 )
 
 
 @given(BLOCKS, BLOCKS)
 def test_the_changes_of_the_blocks_sum_to_the_change_of_the_peak(
-    before: dict[tuple[str, str], int], after: dict[tuple[str, str], int]
+    before: dict[tuple[str, Category], int], after: dict[tuple[str, Category], int]
 ) -> None:
     difference = diff(side(training=peak(before)), side(training=peak(after)))
     change = difference.training
     assert change is not None
-    assert sum(block.change_bytes for block in change.blocks) == change.change_bytes
+    assert sum(block.change_bytes or 0 for block in change.blocks) == change.change_bytes
     assert change.change_bytes == sum(after.values()) - sum(before.values())
     both = {key for key in before if before[key] == after.get(key)}
     assert change.num_same == len(both)
@@ -154,20 +154,27 @@ def test_of_real_models_too_saved_or_not(capsys: Capture, line: str) -> None:
 
 
 def test_small_blocks_are_summed_by_kind_where_one_side_is_saved() -> None:
-    few = {(f"t{n}", "activations"): 1000 + n for n in range(60)} | {("w", "weights"): 5}
-    whole, other = peak(few), peak({**few, ("t0", "activations"): 7, ("u", "weights"): 11})
+    few = {(f"t{n}", Category.ACTIVATION): 1000 + n for n in range(60)} | {
+        ("w", Category.WEIGHT): 5
+    }
+    whole, other = (
+        peak(few),
+        peak({**few, ("t0", Category.ACTIVATION): 7, ("u", Category.WEIGHT): 11}),
+    )
     saved = whole.abridged(())
     assert sum(block.size_bytes for block in saved.blocks) == whole.size_bytes
     assert len(saved.blocks) == 52
     change = diff(side(training=saved), side(training=other)).training
     assert change is not None
     assert (
-        sum(block.change_bytes for block in change.blocks) == change.change_bytes == 7 - 1000 + 11
+        sum(block.change_bytes or 0 for block in change.blocks)
+        == change.change_bytes
+        == 7 - 1000 + 11
     )
-    assert {(block.name, block.kind) for block in change.blocks} <= {
-        ("smaller blocks together", "activations"),
-        ("smaller blocks together", "weights"),
-        ("u", "weights"),
+    assert {(block.name, block.category) for block in change.blocks} <= {
+        ("smaller blocks together", Category.ACTIVATION),
+        ("smaller blocks together", Category.WEIGHT),
+        ("u", Category.WEIGHT),
     }
 
 

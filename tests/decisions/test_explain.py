@@ -22,11 +22,22 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.explain import asking
-from onnxmem.decisions.explain.asking import Inquest, inquire
-from onnxmem.decisions.explain.codes import code_named, codes
-from onnxmem.decisions.explain.messages import OutOfMemory, RequestedBytes, read_message
-from onnxmem.decisions.explain.metrics import Metric, metrics, metrics_named, value_of
+from onnxmem.decisions.explain import out_of_memory
+from onnxmem.decisions.explain.glossary import (
+    Metric,
+    code_named,
+    codes,
+    metrics,
+    metrics_named,
+    value_of,
+)
+from onnxmem.decisions.explain.out_of_memory import (
+    OomReport,
+    OutOfMemory,
+    RequestedBytes,
+    oom_report,
+    read_message,
+)
 from onnxmem.errors import ShapeError
 from onnxmem.report.explain import render_message
 from onnxmem.settings import Settings
@@ -244,10 +255,10 @@ def test_the_parts_of_a_process_are_named() -> None:
 # Messages and models.
 
 
-def inquest_on(text: str, message: str | OutOfMemory, **settings: object) -> Inquest:
+def inquest_on(text: str, message: str | OutOfMemory, **settings: object) -> OomReport:
     found = read_message(message) if isinstance(message, str) else message
     assert found is not None
-    return inquire(found, question(text, **settings))
+    return oom_report(found, question(text, **settings))
 
 
 def question(text: str, **settings: object) -> AnalysisRequest:
@@ -288,8 +299,8 @@ def test_an_input_s_bytes_are_asked_for_too() -> None:
     inquest = inquest_on(
         CONVNET, "DefaultCPUAllocator: not enough memory: you tried to allocate 9216 bytes", batch=3
     )
-    (suspect,) = inquest.at_batch
-    assert (suspect.tensor, suspect.role, suspect.node) == ("image", "input", None)
+    (candidate,) = inquest.at_batch
+    assert (candidate.tensor, candidate.role, candidate.node) == ("image", "input", None)
 
 
 def test_sizes_that_no_tensor_has_at_any_batch() -> None:
@@ -367,7 +378,7 @@ def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
     def refuse(_: object) -> None:
         raise ShapeError
 
-    monkeypatch.setattr(asking, "_sessions", refuse)
+    monkeypatch.setattr(out_of_memory, "_sessions", refuse)
     inquest = inquest_on(CONVNET, ARENA, batch=128)
     assert inquest.pattern_block_bytes is None
     assert {each.graph for each in inquest.at_batch} == {"file"}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from onnxmem.decisions.explain.messages import RequestedBytes, read_message
+from onnxmem.decisions.explain.out_of_memory import RequestedBytes, read_message
 
 MIB, GIB = 2**20, 2**30
 

@@ -19,7 +19,8 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.cli import main
 from onnxmem.cli.check_options import FORMATS as OFFERED
 from onnxmem.decisions.check.budgets import Budget, Growth
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup, Figure, Held
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
+from onnxmem.program import Allocation, Category
 from onnxmem.report.check import FORMATS
 from onnxmem.report.check.github import render as annotations
 from onnxmem.report.check.markdown import MARKER, MOST_BYTES, code
@@ -43,7 +44,10 @@ OVER = Check(
     size_bytes=3_000_017,
     limit_bytes=2_000_003,
     node="conv_1",
-    largest=(Held("image", 1_000_003), Held("h", 500_009)),
+    largest=(
+        Allocation("image", Category.INPUT, 1_000_003),
+        Allocation("h", Category.ACTIVATION, 500_009),
+    ),
 )
 GREW = Check(
     budget="edge",
@@ -96,7 +100,7 @@ CLEAN = Checkup((CheckedModel("net.onnx", (FITS,)), CheckedModel("b.onnx")), (),
 
 def hostile(name: str) -> Checkup:
     """A checkup of which every name is the same one."""
-    held = (Held(name, 3),)
+    held = (Allocation(name, Category.ACTIVATION, 3),)
     checks = tuple(
         Check(
             budget=name,

@@ -19,8 +19,7 @@ from pages import data_of
 import onnxmem
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.diff.diffing import diff
-from onnxmem.decisions.diff.snapshots import snapshot
+from onnxmem.decisions.diff import diff, snapshot
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import Graph
 from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes, replay

@@ -14,6 +14,7 @@ from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import load
 from onnxmem.model.files.loading import ModelSource
 from onnxmem.model.given_values import GivenValueError
+from onnxmem.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError
 from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
@@ -55,7 +56,7 @@ class Footprint:
     """Of a training step, in which the most is alive."""
     node: str | None = None
     """At which the most is alive."""
-    tensors: tuple[tuple[str, int], ...] = ()
+    tensors: tuple[Allocation, ...] = ()
     """The largest that are alive there."""
     findings: tuple[Finding, ...] = ()
     """What the figure of a runtime leaves out."""
@@ -220,7 +221,7 @@ def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Fo
         is_whole=run.made.sizes.is_complete and terms.bound.follows_batch,
         phase=replayed.peak.phase or None,
         node=replayed.peak.node or None,
-        tensors=tuple((each.label, each.size_bytes) for each in live[:_LISTED]),
+        tensors=tuple(live[:_LISTED]),
         findings=run.made.diagnostics,
         runs_in=run.runs_in,
     )
@@ -239,7 +240,7 @@ def _step(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa:
         is_whole=terms.is_whole,
         phase=training.peak_phase.value,
         node=training.peak_node,
-        tensors=tuple((each.label, each.size_bytes) for each in live),
+        tensors=live,
     )
 
 
@@ -263,7 +264,7 @@ def _total(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa
         shared_bytes=terms.weight_bytes or 0,
         is_whole=terms.is_whole,
         node=memory.peak_node,
-        tensors=tuple((each.label, each.size_bytes) for each in live),
+        tensors=live,
     )
 
 

@@ -1,1 +1,4 @@
-"""A gate for CI: budgets, and whether models keep them."""
+"""A gate for CI: budgets and models in, a check for each limit out.
+
+Begin reading with ``checking.Gate``; ``budgets`` has what a configuration file says.
+"""

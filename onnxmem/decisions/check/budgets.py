@@ -1,20 +1,42 @@
-"""A budget: which models it is of, at which setting, and what they may take."""
+"""What models may take: budgets, and the files that they are written in.
 
+A budget says which models it is of, at which setting, and its limits. Budgets stand in
+``[tool.onnxmem]`` of pyproject.toml, or in onnxmem.toml: the nearest folder upwards that has one
+decides, and onnxmem.toml is read before pyproject.toml. In onnxmem.toml the tables may stand at the
+top, without ``tool.onnxmem``. A key that is not known is an error: a misspelt budget must not pass.
+An error names the file, the key, what is wrong, and what to write.
+"""
+
+import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, ClassVar, Final, TypeVar
 
-from onnxmem.decisions.check.patterns import matches
-from onnxmem.errors import UsageError
-from onnxmem.settings import Recipe
+from onnxmem.errors import MissingFileError, UsageError, shortened
+from onnxmem.settings import BASES, LEFT_OPEN, Recipe, listed_shape
 from onnxmem.units import format_bytes, parse_size
 
+_OWN_FILE: Final = "onnxmem.toml"
+_PROJECT_FILE: Final = "pyproject.toml"
+_TOP: Final = "tool.onnxmem"
+_LIMITS: Final = ("peak", "weights", "training", "growth")
+_KEYS: Final = (
+    *("name", "path", "batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
+    *("baseline", *_LIMITS),
+)
+_TOP_KEYS: Final = (
+    *("batch", "dims", "shapes", "train", "recipe", "basis", "accept"),
+    *("baseline", "budgets"),
+)
 _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")
 _LONGEST: Final = 40
 """Characters of a size: more are no size of anything."""
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +100,53 @@ class Budget:
         return matches(self.path, path)
 
 
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What a file says of budgets."""
+
+    file: str
+    folder: Path
+    """Of the file: patterns and the baseline are told from there."""
+    budgets: tuple[Budget, ...]
+    baseline: Path | None = None
+
+
+class ConfigError(UsageError):
+    """A configuration that makes no sense."""
+
+    code: ClassVar[str] = "config"
+
+
+def find_configuration(start: Path) -> Configuration | None:
+    """Read the nearest configuration from a folder upwards; ``None`` where there is none.
+
+    :raises ConfigError: it makes no sense.
+    """
+    for folder in (start, *start.parents):
+        for name in (_OWN_FILE, _PROJECT_FILE):
+            file = folder / name
+            if file.is_file() and (found := _table(file)) is not None:
+                return _configuration(file, found)
+    return None
+
+
+def read_configuration(file: str) -> Configuration:
+    """Read the configuration that a user names.
+
+    :raises MissingFileError: there is no such file.
+    :raises ConfigError: it makes no sense, or has no word on onnxmem.
+    """
+    path = Path(file)
+    if not path.is_file():
+        message = f"{shortened(file)}: no such file; check the path of --config"
+        raise MissingFileError(message)
+    found = _table(path)
+    if found is None:
+        fault = Table(file, "", {}).fault(_TOP, "is not there; write [[tool.onnxmem.budgets]]")
+        raise fault
+    return _configuration(path, found)
+
+
 def read_size(text: str, likely: str = "GiB") -> int:
     """Read a size in bytes; ``likely`` is the unit that a small number without one lacks.
 
@@ -109,3 +178,288 @@ def read_growth(text: str) -> Growth:
     if text.rstrip().endswith("%"):
         return Growth(percent=read_percent(text))
     return Growth(size_bytes=read_size(text, "%"))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of a file."""
+
+    file: str
+    key: str
+    values: Mapping[str, object]
+
+    def fault(self, key: str, what: str) -> ConfigError:
+        """What to raise for a key."""
+        parts = (shortened(self.file), shortened(self._key_of(key)), what)
+        return ConfigError(": ".join(part for part in parts if part))
+
+    def refuse_unknown(self, known: Iterable[str]) -> None:
+        """Refuse a key that means nothing.
+
+        :raises ConfigError: there is one.
+        """
+        known = tuple(known)
+        for key in self.values:
+            if key not in known:
+                fault = self.fault(key, f"is not known; choose one of {', '.join(known)}")
+                raise fault
+
+    def without(self, keys: Iterable[str]) -> "Table":
+        """The table less some keys."""
+        left = {key: value for key, value in self.values.items() if key not in set(keys)}
+        return Table(self.file, self.key, left)
+
+    def text(self, key: str) -> str | None:
+        """A text; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is not None and (not isinstance(value, str) or not value):
+            fault = self.fault(key, "is no text; write it in quotes")
+            raise fault
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; empty where there is none."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            fault = self.fault(key, 'is no list of texts; write ["unbound_dims"]')
+            raise fault
+        return tuple(value)
+
+    def path(self, key: str) -> Path | None:
+        """A path, told from the file's folder; ``None`` where there is none."""
+        text = self.text(key)
+        return None if text is None else Path(self.file).parent / text
+
+    def switch(self, key: str) -> bool | None:
+        """True or false; ``None`` where there is neither."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, bool):
+            fault = self.fault(key, "is neither true nor false; write one of them, without quotes")
+            raise fault
+        return value
+
+    def count(self, key: str) -> int | None:
+        """A number from 1 on; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is not None and (type(value) is not int or value < 1):
+            fault = self.fault(key, "is no whole number from 1 on; write one without quotes")
+            raise fault
+        return value
+
+    def size_bytes(self, key: str) -> int | None:
+        """A size as a text with its unit, or as a number of bytes; ``None`` where there is none."""
+        return self._read(key, read_size)
+
+    def growth(self, key: str) -> Growth | None:
+        """What may be added: a share or a size; ``None`` where there is none."""
+        return self._read(key, read_growth)
+
+    def table(self, key: str) -> "Table | None":
+        """A table within; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            fault = self.fault(key, "is no table; write { name = value }")
+            raise fault
+        return Table(self.file, self._key_of(key), value)
+
+    def tables(self, key: str) -> "tuple[Table, ...]":
+        """The tables of an array."""
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            fault = self.fault(key, f"is no array of tables; write [[{self._key_of(key)}]]")
+            raise fault
+        own = self._key_of(key)
+        return tuple(Table(self.file, f"{own}[{n}]", each) for n, each in enumerate(value))
+
+    def _key_of(self, key: str) -> str:
+        return ".".join(part for part in (self.key, key) if part)
+
+    def _read(self, key: str, read: Callable[[str], _Read]) -> _Read | None:
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if type(value) is int and value >= 0:
+            value = str(value)
+        if not isinstance(value, str):
+            fault = self.fault(key, 'is neither a text nor bytes; write "256MiB" in quotes')
+            raise fault
+        try:
+            return read(value)
+        except UsageError as error:
+            fault = self.fault(key, str(error))
+            raise fault from error
+
+
+def _table(file: Path) -> Table | None:
+    """The table of onnxmem; ``None`` where a pyproject.toml has none."""
+    name = os.path.relpath(file)
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        line = str(error).partition("\n")[0] or "nested too deeply"
+        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {line}; mend the file")
+        raise fault from error
+    tool = document.get("tool")
+    own = tool.get("onnxmem") if isinstance(tool, dict) else None
+    if isinstance(own, dict):
+        return Table(name, _TOP, own)
+    if own is not None:
+        fault = Table(name, "", {}).fault(_TOP, "is no table; write [[tool.onnxmem.budgets]]")
+        raise fault
+    if file.name == _PROJECT_FILE:
+        return None
+    return Table(name, "", document)
+
+
+def _configuration(file: Path, table: Table) -> Configuration:
+    table.refuse_unknown(_TOP_KEYS)
+    defaults = table.without(("baseline", "budgets"))
+    budgets = [
+        _budget_of(each, defaults, str(number))
+        for number, each in enumerate(table.tables("budgets"), start=1)
+    ]
+    names = [budget.name for budget in budgets]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            fault = table.fault(
+                f"budgets[{number}].name",
+                f"{shortened(name)!r} names another budget already; choose another name",
+            )
+            raise fault
+    return Configuration(os.path.relpath(file), file.parent, tuple(budgets), table.path("baseline"))
+
+
+def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
+    """Read one budget; what it does not say of the setting stands in the defaults.
+
+    :raises ConfigError: it makes no sense, or holds nothing.
+    """
+    table.refuse_unknown(_KEYS)
+    budget = Budget(
+        name=table.text("name") or name,
+        path=table.text("path") or "**",
+        batch=table.count("batch") or defaults.count("batch"),
+        dims=_dims(defaults) | _dims(table),
+        shapes=_shapes(defaults) | _shapes(table),
+        train=_first(table.switch("train"), defaults.switch("train")),
+        recipe=_recipe(table, defaults),
+        basis=_basis(table) or _basis(defaults),
+        accepted=(*defaults.texts("accept"), *table.texts("accept")),
+        peak_bytes=table.size_bytes("peak"),
+        weight_bytes=table.size_bytes("weights"),
+        training_bytes=table.size_bytes("training"),
+        growth=table.growth("growth"),
+        baseline=table.path("baseline"),
+    )
+    if budget.holds_nothing:
+        fault = table.fault("", f"holds nothing; give one of {', '.join(_LIMITS)}")
+        raise fault
+    if budget.baseline is not None and budget.growth is None:
+        fault = table.fault("baseline", 'has no effect without growth; write growth = "5%"')
+        raise fault
+    return budget
+
+
+def _first(own: bool | None, default: bool | None) -> bool:  # noqa: FBT001 - what two tables say
+    return bool(default if own is None else own)
+
+
+def _dims(table: Table) -> dict[str, int]:
+    inner = table.table("dims")
+    return {} if inner is None else {name: inner.count(name) or 1 for name in inner.values}
+
+
+def _shapes(table: Table) -> dict[str, tuple[int, ...]]:
+    inner = table.table("shapes")
+    return {} if inner is None else {name: _shape(inner, name) for name in inner.values}
+
+
+def _shape(table: Table, name: str) -> tuple[int, ...]:
+    shape = listed_shape(table.values[name])
+    if shape is None:
+        fault = table.fault(name, "is no list of dims; write [1, 3, 224, 224]")
+        raise fault
+    return shape
+
+
+def _basis(table: Table) -> str | None:
+    name = table.text("basis")
+    if name is not None and name not in BASES:
+        fault = table.fault("basis", f"is not known; choose one of {', '.join(BASES)}")
+        raise fault
+    return name
+
+
+def _recipe(table: Table, defaults: Table) -> Recipe:
+    """How a model is trained: the fields of ``Recipe`` by name."""
+    given: dict[str, Any] = {}
+    for each in (defaults.table("recipe"), table.table("recipe")):
+        if each is not None:
+            each.refuse_unknown(field.name for field in fields(Recipe))
+            given |= {key: _recipe_value(each, key) for key in each.values}
+    try:
+        return Recipe().with_fields(**given)
+    except UsageError as error:
+        fault = table.fault("recipe", str(error))
+        raise fault from error
+
+
+def _recipe_value(table: Table, key: str) -> object:
+    """A value of the kind that the field's default is of."""
+    default = getattr(Recipe(), key)
+    if isinstance(default, bool) or key in LEFT_OPEN:
+        return table.switch(key)
+    if isinstance(default, str):
+        return table.text(key)
+    if isinstance(default, tuple):
+        value = table.values[key]
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            fault = table.fault(key, 'is no list of texts; write ["encoder.*"]')
+            raise fault
+        return tuple(value)
+    return table.count(key)
+
+
+_TOKEN: Final = re.compile(r"\*\*/|/\*\*$|\*\*|\*|\?|\[!?[^]/]+\]|.", re.DOTALL)
+_MEANING: Final = {
+    "**/": "(?:[^/]*/)*",
+    "/**": "/.+",
+    "**": ".*",
+    "*": "[^/]*",
+    "?": "[^/]",
+}
+# Patterns of model paths, as shells and .gitignore write them: * and ? stay within one part of a
+# path, ** stands for any number of parts, and a pattern without a slash is of the file's name in
+# any folder.
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Whether a pattern is of a path; both are relative, their parts joined by ``/``.
+
+    >>> matches("edge/**/*.onnx", "edge/a/b/net.onnx"), matches("*.onnx", "edge/net.onnx")
+    (True, True)
+    """
+    pattern = pattern.removeprefix("./")
+    subject = path if "/" in pattern else path.rpartition("/")[2]
+    return _compiled(pattern).fullmatch(subject) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile("".join(map(_meaning, _TOKEN.findall(pattern))), re.DOTALL)
+
+
+def _meaning(token: str) -> str:
+    if token in _MEANING:
+        return _MEANING[token]
+    if len(token) > 1:
+        inside = token[1:-1]
+        sign, inside = ("^", inside[1:]) if inside.startswith("!") else ("", inside)
+        # A hyphen keeps its meaning of a range; a range that runs backwards is a plain set.
+        escaped = re.sub(r"([\\^\[\]&~|])", r"\\\1", inside)
+        backwards = any(a > b for a, b in re.findall(r"(.)-(.)", inside))
+        escaped = escaped.replace("-", r"\-") if backwards else escaped
+        return f"[{sign}{escaped}]"
+    return re.escape(token)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.decisions.check.verdicts import Checkup
+from onnxmem.decisions.check.checking import Checkup
 from onnxmem.report.check import as_json, github, junit, markdown, sarif, text
 
 FORMATS: Final[Mapping[str, Callable[[Checkup], str]]] = MappingProxyType(

@@ -4,7 +4,7 @@ from typing import Final
 
 from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup
 from onnxmem.errors import printable
 from onnxmem.report.check.wording import LONGEST_REASON, rule_of, sentence
 from onnxmem.report.notes import note_rows
@@ -58,6 +58,6 @@ def _check(check: Check) -> Row:
         "message": printable(sentence(check)),
         "peak_node": check.node and printable(check.node),
         "largest": [
-            {"tensor": printable(held.tensor), "bytes": held.size_bytes} for held in check.largest
+            {"tensor": printable(held.label), "bytes": held.size_bytes} for held in check.largest
         ],
     }

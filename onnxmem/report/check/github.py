@@ -7,7 +7,7 @@ How values are escaped is the runner's rule (actions/toolkit, packages/core/src/
 import os
 from collections.abc import Iterator
 
-from onnxmem.decisions.check.verdicts import Checkup
+from onnxmem.decisions.check.checking import Checkup
 from onnxmem.errors import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, summary
 from onnxmem.report.notes import sentence as note

@@ -4,7 +4,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup
 from onnxmem.errors import printable
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence, setting
 from onnxmem.report.notes import sentence as note

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.check.verdicts import Check, Checkup
+from onnxmem.decisions.check.checking import Check, Checkup
 from onnxmem.errors import shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, summary, verdict
 from onnxmem.report.notes import sentence as note
@@ -98,7 +98,7 @@ def _details(checkup: Checkup) -> Iterator[str]:
                 node = "" if check.node is None else f" at {code(check.node)}"
                 yield f"- {code(model.path)}, {check.figure}{node}"
                 for held in check.largest:
-                    yield f"  - {format_bytes(held.size_bytes)} {code(held.tensor)}"
+                    yield f"  - {format_bytes(held.size_bytes)} {code(held.label)}"
 
 
 def _notes(checkup: Checkup) -> Iterator[str]:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.check.wording import UNCOVERED, UNMATCHED, rule_of, sentence
 from onnxmem.report.notes import sentence as note

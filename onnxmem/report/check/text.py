@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup
 from onnxmem.errors import shortened
 from onnxmem.report.check.wording import (
     UNCOVERED,

@@ -1,7 +1,7 @@
 """What a check comes to, in words: one sentence that every format says."""
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.check.verdicts import Check, CheckedModel, Checkup, Figure
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.errors import shortened
 from onnxmem.report.verdict import verdict_text
 from onnxmem.units import format_bytes, plural
@@ -72,7 +72,7 @@ def place(check: Check) -> str:
     """Where the peak is and what takes most there; ``""`` where that is not told."""
     node = "" if check.node is None else f"at node {shortened(check.node)}"
     largest = " + ".join(
-        f"{shortened(held.tensor)} {format_bytes(held.size_bytes)}" for held in check.largest
+        f"{shortened(held.label)} {format_bytes(held.size_bytes)}" for held in check.largest
     )
     live = f"most is taken by {largest}" if largest else ""
     return ", ".join(part for part in (node, live) if part)

@@ -1,4 +1,8 @@
-"""The figures of a report, defined; and what each is on a model, and made of."""
+"""What a figure of a report means, and what a code means and asks to be done.
+
+``codes.toml`` has every code that a report, a gate or a fault can carry, ``metrics.toml`` every
+figure; ``value_of`` says what a figure is on a model, and what it is made of.
+"""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -16,6 +20,21 @@ _REST: Final = "the rest"
 _ROWS: Final = "activations.peak_rows"
 """Whose number is how many there are."""
 Parts = tuple[tuple[str, int | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One code."""
+
+    id: str
+    """A number for those who want one: ``OM101``."""
+    word: str
+    """As findings and faults carry it."""
+    title: str
+    why: str
+    """Why it matters."""
+    act: str
+    """What to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +67,7 @@ class Metric:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class MetricValue:
     """A figure of one model."""
 
     number: int | None
@@ -56,6 +75,22 @@ class Value:
     parts: Parts
     """What it is made of, which adds up to it, the largest first where it is a sum of tensors; none
     where that is not told."""
+
+
+@cache
+def codes() -> tuple[Code, ...]:
+    """All of them, by number."""
+    text = files("onnxmem.decisions.explain").joinpath("codes.toml").read_text(encoding="utf-8")
+    return tuple(Code(**entry) for entry in tomllib.loads(text)["codes"])
+
+
+def code_named(name: str) -> Code | None:
+    """A code by its word or its number, however they are spelt."""
+    wanted = name.strip().casefold().replace("-", "_").replace(" ", "_")
+    return next(
+        (each for each in codes() if wanted in {each.id.casefold(), each.word.replace("-", "_")}),
+        None,
+    )
 
 
 @cache
@@ -87,7 +122,7 @@ def metrics_named(name: str) -> tuple[Metric, ...]:
     return ()
 
 
-def value_of(metric: Metric, analysis: Analysis) -> Value:
+def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
     """What a figure is on a model, and what it is made of."""
     row: object = analysis.to_dict()
     for word in metric.key.split("."):
@@ -96,7 +131,7 @@ def value_of(metric: Metric, analysis: Analysis) -> Value:
         row = len(row["in_place_peak"])
     number = row if isinstance(row, int) else None
     reader = _PARTS.get(metric.key)
-    return Value(
+    return MetricValue(
         number, () if number is None or reader is None else _whole(reader(analysis), number)
     )
 

@@ -1,0 +1,526 @@
+"""What changed between two analyses, or reports of them that were saved, and why the peaks moved.
+
+Each side is a ``Snapshot``: computed now, or read from a saved report. A peak's change is the sum
+of its blocks' changes, because each peak is the sum of its blocks: what is alive at one of the two
+alone counts whole.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.fitting.bases import AnyBasis, basis_named
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.json_row import recipe_row, verdict_row
+from onnxmem.analysis.layers import layers as node_layers
+from onnxmem.analysis.saved_json import Saved
+from onnxmem.errors import Finding, UsageError
+from onnxmem.program import Allocation, Category
+from onnxmem.settings import LEFT_OPEN, Recipe, listed_shape
+
+MOST_SAVED: Final = 50
+"""Blocks at the peak of a training step that a saved report lists."""
+_REST: Final = "smaller blocks together"
+
+
+@dataclass(frozen=True, slots=True)
+class PeakContents:
+    """What is alive at a peak, of a replay or as a report saved it; the blocks add up to it."""
+
+    size_bytes: int
+    node: str | None
+    blocks: tuple[Allocation, ...]
+    is_abridged: bool = False
+    """Whether small blocks are summed by category, as in a saved report."""
+
+    def abridged(self, named: Collection[str]) -> "PeakContents":
+        """Sum the blocks that are neither among the largest nor named, by category."""
+        largest = sorted(self.blocks, key=lambda block: -block.size_bytes)
+        kept = [b for n, b in enumerate(largest) if n < MOST_SAVED or b.label in named]
+        rest = dict.fromkeys((block.category for block in self.blocks), 0)
+        for block in self.blocks:
+            rest[block.category] += block.size_bytes
+        return replace(self, blocks=_with_rest(kept, rest), is_abridged=True)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    """A node and the bytes that it brings; ``None`` is unknown."""
+
+    node: str
+    op_type: str
+    output_bytes: int | None
+    weight_bytes: int | None
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Outputs and weights; ``None`` where one is unknown."""
+        if self.output_bytes is None or self.weight_bytes is None:
+            return None
+        return self.output_bytes + self.weight_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetVerdict:
+    """What became of a model within a budget."""
+
+    verdict: Verdict
+    size_bytes: int | None
+    limit_bytes: int | None
+    basis: AnyBasis | None
+    """What was compared; ``None`` where the figure could not be had."""
+    row: Mapping[str, object]
+    """All of it, as in a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The figures; bytes, ``None`` is unknown."""
+
+    path: str
+    is_saved: bool
+    status: str
+    batch: int | None
+    dims: Mapping[str, object]
+    weight_bytes: int | None
+    inputs_bytes: int | None
+    total_bytes: int | None
+    activations: PeakContents | None
+    training: PeakContents | None
+    runtimes: Mapping[str, PeakContents] = field(default_factory=dict)
+    """Of each runtime, by name: what its kernels and tensors request; a saved report has none."""
+    layers: tuple[LayerSize, ...] | None
+    """``None``: the saved report has none."""
+    step: str = ""
+    """How it is trained: ``adam fp32``; ``""`` where no step is worked out."""
+    findings: tuple[Finding, ...] = ()
+    verdict: BudgetVerdict | None = None
+    """On a budget; ``None`` where none is given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSetting:
+    """At which setting a saved report was made."""
+
+    batch: int | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    train: bool = False
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of ``Recipe``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Bytes of a figure, or of a block at a peak, before and after.
+
+    ``None`` is unknown, or not there; a block that is not alive has 0 bytes.
+    """
+
+    name: str
+    before_bytes: int | None
+    after_bytes: int | None
+    category: Category | None = None
+    """Of a block; ``None`` for a figure, and at the peak of inference: there all are activations.
+    """
+
+    @property
+    def change_bytes(self) -> int | None:
+        """What was added; ``None`` where one of the two is unknown."""
+        if self.before_bytes is None or self.after_bytes is None:
+            return None
+        return self.after_bytes - self.before_bytes
+
+    @property
+    def change_percent(self) -> float | None:
+        """The same as a share of what was there; ``None`` also where that was nothing."""
+        if self.change_bytes is None or not self.before_bytes:
+            return None
+        return 100 * self.change_bytes / self.before_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PeakChange:
+    """Why a peak moved."""
+
+    before: PeakContents
+    after: PeakContents
+    blocks: tuple[Change, ...]
+    """Those that changed, the largest change first: they add up to the change of the peak."""
+    num_same: int
+    """Blocks that are alive at both, with equal bytes."""
+
+    @property
+    def change_bytes(self) -> int:
+        """What was added."""
+        return self.after.size_bytes - self.before.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LayerChange:
+    """A layer that is not as it was; ``None`` where it is not there."""
+
+    before: LayerSize | None
+    after: LayerSize | None
+
+    @property
+    def change_bytes(self) -> int | None:
+        """Outputs and weights that were added; ``None`` is unknown."""
+        sizes = [0 if each is None else each.size_bytes for each in (self.before, self.after)]
+        before_bytes, after_bytes = sizes
+        if before_bytes is None or after_bytes is None:
+            return None
+        return after_bytes - before_bytes
+
+    @property
+    def what(self) -> str:
+        """``added``, ``removed``, ``grown``, ``shrunk``, or ``changed`` where it keeps its sum."""
+        if self.before is None:
+            return "added"
+        if self.after is None:
+            return "removed"
+        change_bytes = self.change_bytes
+        if not change_bytes:
+            return "changed"
+        return "grown" if change_bytes > 0 else "shrunk"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two snapshots side by side."""
+
+    before: Snapshot
+    after: Snapshot
+    figures: tuple[Change, ...]
+    activations: PeakChange | None
+    """``None`` where a peak is unknown."""
+    training: PeakChange | None
+    """``None`` where a step is not worked out on both sides."""
+    layers: tuple[LayerChange, ...] | None
+    """Those that changed, the largest first; ``None`` where a saved report has no layers."""
+    num_same_layers: int = 0
+    runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
+    """Of the runtimes that both sides have, by name."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether both sides are known whole."""
+        return self.before.status == self.after.status == "ok"
+
+
+def diff(before: Snapshot, after: Snapshot) -> Difference:
+    """Compare two snapshots."""
+    layers, num_same = None, 0
+    if before.layers is not None and after.layers is not None:
+        pairs = list(_paired(before.layers, after.layers))
+        changes = [LayerChange(*pair) for pair in pairs if not _is_same(*pair)]
+        layers = tuple(sorted(changes, key=lambda change: -abs(change.change_bytes or 0)))
+        num_same = len(pairs) - len(changes)
+    return Difference(
+        before=before,
+        after=after,
+        figures=tuple(_figures(before, after)),
+        activations=_of_inference(_peak_change(before.activations, after.activations)),
+        training=_peak_change(before.training, after.training),
+        layers=layers,
+        num_same_layers=num_same,
+        runtimes={
+            name: change
+            for name, peak in after.runtimes.items()
+            if (change := _peak_change(before.runtimes.get(name), peak)) is not None
+        },
+    )
+
+
+def snapshot(analysis: Analysis) -> Snapshot:
+    """Take from an analysis what is compared."""
+    memory, step = analysis.activations, analysis.training
+    activations = training = None
+    if memory.in_place_peak_bytes is not None:
+        live = memory.live_at_peak
+        activations = PeakContents(memory.in_place_peak_bytes, memory.peak_node, live)
+    if step is not None:
+        training = PeakContents(step.peak_bytes, step.peak_node, step.live_at_peak())
+    verdict = verdict_row(analysis.fit, analysis.settings.budget_bytes, analysis.findings)
+    rows = node_layers(analysis.graph, analysis.parameters, analysis.compute)
+    return Snapshot(
+        path=analysis.path,
+        is_saved=False,
+        status=analysis.status,
+        batch=analysis.settings.batch,
+        dims=dict(analysis.settings.dims),
+        weight_bytes=analysis.weight_bytes,
+        inputs_bytes=analysis.inputs_bytes,
+        total_bytes=analysis.total_bytes,
+        activations=activations,
+        training=training,
+        runtimes=dict(_runtime_peaks(analysis)),
+        layers=tuple(
+            LayerSize(row.node, row.op_type, row.output_bytes, row.weight_bytes) for row in rows
+        ),
+        step="" if step is None else _step(recipe_row(step.recipe)),
+        findings=analysis.findings,
+        verdict=_saved_verdict(Saved("", "verdict", verdict or {})),
+    )
+
+
+def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, PeakContents]]:
+    """The peak of each runtime's program and what is alive there."""
+    found = [(each.name, each.arena.replay, each.arena.peak) for each in analysis.runtimes]
+    found += [(each.name, each.replay, each.replay.peak) for each in analysis.replays]
+    for name, replay, peak in found:
+        live = tuple(each for each in replay.live_set(peak) if each.size_bytes)
+        yield name, PeakContents(peak.size_bytes, peak.node or None, live)
+
+
+def saved_snapshot(row: Saved) -> Snapshot:
+    """Take the same from a saved report.
+
+    :raises SavedReportError: it is not as onnxmem writes it.
+    """
+    settings = _part(row, "settings")
+    rows = row.parts("layers")
+    return Snapshot(
+        path=row.text("path") or "",
+        is_saved=True,
+        status=row.text("status") or "",
+        batch=settings.size_bytes("batch"),
+        dims=_part(settings, "dims").values,
+        weight_bytes=_part(row, "weights").size_bytes("bytes"),
+        inputs_bytes=row.size_bytes("inputs_bytes"),
+        total_bytes=row.size_bytes("total_bytes"),
+        activations=_saved_peak(row.part("activations"), "in_place_peak_bytes"),
+        training=_saved_peak(row.part("training"), "peak_bytes"),
+        layers=None if rows is None else tuple(map(_saved_layer, rows)),
+        step=_saved_step(row.part("training")),
+        findings=tuple(map(_saved_finding, row.parts("findings") or ())),
+        verdict=_saved_verdict(_part(row, "verdict")),
+    )
+
+
+def saved_setting(row: Saved) -> SavedSetting:
+    """The setting of a saved report, to ask the same again.
+
+    :raises SavedReportError: it is not as onnxmem writes it.
+    """
+    settings = _part(row, "settings")
+    dims, shapes = _part(settings, "dims"), _part(settings, "shapes")
+    step = row.part("training")
+    return SavedSetting(
+        batch=settings.size_bytes("batch"),
+        dims={name: dims.size_bytes(name) or 1 for name in dims.values},
+        shapes={name: _shape(shapes, name) for name in shapes.values},
+        train=step is not None,
+        recipe={} if step is None else _recipe(_part(step, "recipe")),
+    )
+
+
+def _figures(before: Snapshot, after: Snapshot) -> Iterator[Change]:
+    yield Change("weights", before.weight_bytes, after.weight_bytes)
+    yield Change("inputs", before.inputs_bytes, after.inputs_bytes)
+    yield Change("activations peak", _size(before.activations), _size(after.activations))
+    yield Change("run", before.total_bytes, after.total_bytes)
+    if before.training is not None or after.training is not None:
+        yield Change("training peak", _size(before.training), _size(after.training))
+    for name in dict.fromkeys((*before.runtimes, *after.runtimes)):
+        one, other = (side.runtimes.get(name) for side in (before, after))
+        yield Change(f"{name} peak", _size(one), _size(other))
+
+
+def _size(peak: PeakContents | None) -> int | None:
+    return None if peak is None else peak.size_bytes
+
+
+def _of_inference(change: PeakChange | None) -> PeakChange | None:
+    """All blocks hold activations there: no block says so of itself."""
+    if change is None:
+        return None
+    return replace(change, blocks=tuple(replace(each, category=None) for each in change.blocks))
+
+
+def _peak_change(before: PeakContents | None, after: PeakContents | None) -> PeakChange | None:
+    if before is None or after is None:
+        return None
+    if before.is_abridged != after.is_abridged:
+        named = {
+            block.label for peak in (before, after) if peak.is_abridged for block in peak.blocks
+        }
+        before, after = (p if p.is_abridged else p.abridged(named) for p in (before, after))
+    then, now = _by_name(before.blocks), _by_name(after.blocks)
+    keys = dict.fromkeys((*now, *then))
+    changes = [Change(key[0], then.get(key, 0), now.get(key, 0), key[1]) for key in keys]
+    moved = [change for change in changes if change.change_bytes]
+    return PeakChange(
+        before,
+        after,
+        tuple(sorted(moved, key=lambda change: -abs(change.change_bytes or 0))),
+        len(changes) - len(moved),
+    )
+
+
+def _by_name(blocks: Iterable[Allocation]) -> dict[tuple[str, Category], int]:
+    """Bytes by label and category: the blocks of an optimizer's step share a label."""
+    found: dict[tuple[str, Category], int] = {}
+    for block in blocks:
+        key = block.label, block.category
+        found[key] = found.get(key, 0) + block.size_bytes
+    return found
+
+
+def _is_same(before: LayerSize | None, after: LayerSize | None) -> bool:
+    if before is None or after is None:
+        return False
+    sizes = before.output_bytes, before.weight_bytes
+    return before.op_type == after.op_type and sizes == (after.output_bytes, after.weight_bytes)
+
+
+def _paired(
+    before: Iterable[LayerSize], after: Iterable[LayerSize]
+) -> Iterator[tuple[LayerSize | None, LayerSize | None]]:
+    """Pair layers by name and operator; those that are left by their order within an operator."""
+    then, now = tuple(before), tuple(after)
+    names = {(layer.node, layer.op_type): layer for layer in then}
+    taken = {(layer.node, layer.op_type) for layer in now} & set(names)
+    left: dict[str, list[LayerSize]] = {}
+    for layer in then:
+        if (layer.node, layer.op_type) not in taken:
+            left.setdefault(layer.op_type, []).append(layer)
+    for layer in now:
+        key = layer.node, layer.op_type
+        if key in taken:
+            yield names[key], layer
+        else:
+            rest = left.get(layer.op_type)
+            yield (rest.pop(0) if rest else None), layer
+    for layers in left.values():
+        yield from ((layer, None) for layer in layers)
+
+
+def _saved_step(step: Saved | None) -> str:
+    return "" if step is None else _step(_part(step, "recipe").values)
+
+
+def _step(recipe: Mapping[str, object]) -> str:
+    """Optimizer and precision, and every other field that is not as usual."""
+    usual = recipe_row(Recipe())
+    told = [str(recipe[name]) for name in ("optimizer", "precision") if name in recipe]
+    rest = (name for name in usual if name in recipe and name not in {"optimizer", "precision"})
+    told += [f"{name}={recipe[name]}" for name in rest if recipe[name] != usual[name]]
+    return " ".join(told)
+
+
+def _part(row: Saved, key: str) -> Saved:
+    """An object that may be left out."""
+    return row.part(key) or Saved(row.file, f"{row.key}.{key}", {})
+
+
+def _saved_peak(part: Saved | None, key: str) -> PeakContents | None:
+    size_bytes = None if part is None else part.size_bytes(key)
+    if part is None or size_bytes is None:
+        return None
+    blocks = [
+        Allocation(each.text("tensor") or "", _category(each), each.size_bytes("bytes") or 0)
+        for each in part.parts("live_at_peak") or ()
+    ]
+    by_kind = part.part("live_by_kind")
+    known = {Category.ACTIVATION: size_bytes}
+    if by_kind is not None and by_kind.values:
+        known = {
+            _category_named(kind, by_kind, kind): by_kind.size_bytes(kind) or 0
+            for kind in by_kind.values
+        }
+    full = _with_rest(blocks, known)
+    # Whatever a file says, the blocks add up to its peak.
+    missing = size_bytes - sum(block.size_bytes for block in full)
+    if missing:
+        full = (*full, Allocation(_REST, Category.ACTIVATION, missing))
+    return PeakContents(size_bytes, part.text("peak_node"), full, is_abridged=by_kind is not None)
+
+
+def _category(block: Saved) -> Category:
+    """Of a block at a training step's peak; those of inference have no such key."""
+    kind = block.text("kind")
+    return Category.ACTIVATION if kind is None else _category_named(kind, block, "kind")
+
+
+def _category_named(kind: str, place: Saved, key: str) -> Category:
+    if kind not in set(Category):
+        fault = place.fault(key, "is not a kind of allocation")
+        raise fault
+    return Category(kind)
+
+
+def _with_rest(
+    kept: list[Allocation], by_category: Mapping[Category, int]
+) -> tuple[Allocation, ...]:
+    """Blocks, and one for what each category holds beyond them."""
+    rest = dict(by_category)
+    for block in kept:
+        rest[block.category] = rest.get(block.category, 0) - block.size_bytes
+    return (*kept, *(Allocation(_REST, each, size) for each, size in rest.items() if size))
+
+
+def _saved_layer(row: Saved) -> LayerSize:
+    return LayerSize(
+        row.text("node") or "",
+        row.text("op_type") or "",
+        row.size_bytes("output_bytes"),
+        row.size_bytes("weight_bytes"),
+    )
+
+
+def _saved_verdict(row: Saved) -> BudgetVerdict | None:
+    word = row.text("verdict")
+    if word is None:
+        return None
+    if word not in set(Verdict):
+        fault = row.fault("verdict", "is no verdict")
+        raise fault
+    basis = row.text("basis")
+    return BudgetVerdict(
+        verdict=Verdict(word),
+        size_bytes=row.size_bytes("bytes"),
+        limit_bytes=row.size_bytes("limit_bytes"),
+        basis=None if basis is None else basis_named(basis),
+        row=row.values,
+    )
+
+
+def _saved_finding(row: Saved) -> Finding:
+    return Finding(row.text("code") or "", row.text("message") or "", row.text("node"))
+
+
+def _shape(row: Saved, name: str) -> tuple[int, ...]:
+    shape = listed_shape(row.values[name])
+    if shape is None:
+        fault = row.fault(name, "is no list of dims")
+        raise fault
+    return shape
+
+
+def _recipe(row: Saved) -> dict[str, Any]:
+    """The fields of a recipe; keys that this version doesn't know are left out."""
+    known: Iterable[str] = (each.name for each in fields(Recipe))
+    given: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}
+    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    for name, value in given.items():
+        if not _is_like(name, value):
+            fault = row.fault(name, "is not of a recipe")
+            raise fault
+    try:
+        Recipe(**given)
+    except UsageError as error:
+        fault = row.fault("", f"is no recipe: {error}")
+        raise fault from error
+    return given
+
+
+def _is_like(name: str, value: object) -> bool:
+    """Whether a value is of the kind that a field's default is of; two fields may be left out."""
+    default = getattr(Recipe(), name)
+    if name in LEFT_OPEN:
+        return value is None or isinstance(value, bool)
+    if isinstance(value, tuple):
+        return isinstance(default, tuple) and all(isinstance(each, str) for each in value)
+    return type(value) is type(default) or (default is None and type(value) is int)

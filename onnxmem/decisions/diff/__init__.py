@@ -1,1 +1,0 @@
-"""What changed between two analyses, or reports of them that were saved."""
