@@ -87,7 +87,7 @@ def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
 def predicted_by(runtime: "RuntimeMemory") -> Predicted:
     """What a prediction says of the figures that are measured."""
     # Where there is a prediction, its many rules have been imported already.
-    from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
+    from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 
     arena = runtime.arena
     names = (

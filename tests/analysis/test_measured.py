@@ -19,7 +19,7 @@ from onnxmem.analysis.measured import (
 )
 from onnxmem.measure.measurement import Measurement
 from onnxmem.runtimes.onnxruntime.allocation.recording import Sample
-from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 
 
 @pytest.mark.parametrize(

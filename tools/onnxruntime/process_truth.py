@@ -33,10 +33,15 @@ from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import prepacked
-from onnxmem.runtimes.onnxruntime.process.describing import load_terms, mapped_bytes
+from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes, process_bytes
-from onnxmem.runtimes.onnxruntime.process.terms import MEASURED, Baseline, ProcessTerms
+from onnxmem.runtimes.onnxruntime.process.loading import (
+    MEASURED,
+    Baseline,
+    Loading,
+    ProcessTerms,
+    process_bytes,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -172,7 +177,7 @@ def _row(here: Path, *, is_held_out: bool) -> Row:
         setting=here.name,
         is_held_out=is_held_out,
         load_measured=measured["high_water_bytes_loaded"] - before,
-        load_predicted=load_peak_bytes(terms.load),
+        load_predicted=Loading(terms.load).run().peak_bytes,
         process_measured=measured["rss_bytes_run_3"],
         process_predicted=process_bytes(terms),
         is_arena_exact=held_bytes == figures["held_steady_bytes"],

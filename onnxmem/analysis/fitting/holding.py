@@ -17,7 +17,7 @@ from onnxmem.model.given_values import GivenValueError
 from onnxmem.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError
-from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 

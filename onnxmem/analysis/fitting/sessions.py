@@ -21,14 +21,13 @@ from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, session_findings
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, PlannedSession
-from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
-from onnxmem.runtimes.onnxruntime.process.loading import Loading, process_bytes
-from onnxmem.runtimes.onnxruntime.process.terms import ProcessTerms
-from onnxmem.runtimes.onnxruntime.process_figures import (
+from onnxmem.runtimes.onnxruntime.process.figures import (
     pages_mapped,
     process_figures,
     process_terms,
 )
+from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.loading import Loading, ProcessTerms, process_bytes
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,

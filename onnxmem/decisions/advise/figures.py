@@ -19,7 +19,7 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, DType, Graph
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.process_figures import process_figures
+from onnxmem.runtimes.onnxruntime.process.figures import process_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

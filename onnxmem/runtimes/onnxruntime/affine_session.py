@@ -17,8 +17,7 @@ from onnxmem.program.sizes import ByteColumn
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run
 from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, Runs
-from onnxmem.runtimes.onnxruntime.process.describing import arena_regions
-from onnxmem.runtimes.onnxruntime.process.terms import Region
+from onnxmem.runtimes.onnxruntime.process.loading import Region, arena_regions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from onnxmem.model.given_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
-from onnxmem.runtimes.onnxruntime.process_figures import process_figures
+from onnxmem.runtimes.onnxruntime.process.figures import process_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model

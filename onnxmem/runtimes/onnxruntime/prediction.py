@@ -22,8 +22,7 @@ from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, pla
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
-from onnxmem.runtimes.onnxruntime.process.describing import arena_regions
-from onnxmem.runtimes.onnxruntime.process.terms import Region
+from onnxmem.runtimes.onnxruntime.process.loading import Region, arena_regions
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, Packing
 from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph

@@ -15,7 +15,7 @@ from onnxmem.measure.measuring import measure
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 
 MIB = 1 << 20
 NAMES = (

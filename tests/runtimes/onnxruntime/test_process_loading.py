@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from onnxmem.runtimes.onnxruntime.process.loading import Loading, load_peak_bytes, process_bytes
-from onnxmem.runtimes.onnxruntime.process.terms import (
+from onnxmem.runtimes.onnxruntime.process.loading import (
     Baseline,
+    Loading,
     LoadTerms,
     MadeWeight,
     Making,
@@ -15,6 +15,7 @@ from onnxmem.runtimes.onnxruntime.process.terms import (
     ProcessTerms,
     Region,
     StoredWeight,
+    process_bytes,
 )
 
 MIB = 1 << 20
@@ -196,7 +197,7 @@ def test_what_is_left_of_weights_of_under_a_kib_is_not_followed() -> None:
 
 def test_the_peak_is_that_of_the_load() -> None:
     terms = replace(EMPTY, stored=(own("w", 3_000_017),))
-    assert load_peak_bytes(terms) == Loading(terms).run().peak_bytes == 2 * pages(3_000_017)
+    assert Loading(terms).run().peak_bytes == 2 * pages(3_000_017)
 
 
 def test_a_weight_in_memory_is_freed_when_its_last_reader_has_packed_it() -> None:

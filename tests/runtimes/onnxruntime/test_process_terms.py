@@ -12,17 +12,17 @@ from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
-from onnxmem.runtimes.onnxruntime.process.describing import arena_regions, load_terms, mapped_bytes
-from onnxmem.runtimes.onnxruntime.process.loading import load_peak_bytes
-from onnxmem.runtimes.onnxruntime.process.terms import (
+from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes, process_figures
+from onnxmem.runtimes.onnxruntime.process.loading import (
     MEASURED,
+    Loading,
     LoadTerms,
     MadeWeight,
     Making,
     Region,
     StoredWeight,
+    arena_regions,
 )
-from onnxmem.runtimes.onnxruntime.process_figures import process_figures
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -280,7 +280,10 @@ def test_the_figures_are_made_of_the_load_the_regions_and_the_feeds(*, packs: bo
     found = process_figures(ModelAt(file, prepared, bound), session, options, arena)
     kept = prepacked(session.graph) if packs else ()
     made = load_terms(bound.graph, session.graph, kept, 1009)
-    assert found.load_peak_bytes == load_peak_bytes(replace(made, regions=arena.loaded_regions))
+    assert (
+        found.load_peak_bytes
+        == Loading(replace(made, regions=arena.loaded_regions)).run().peak_bytes
+    )
     region_bytes = pages(4 * 307) + pages(8 * MIB // 256)
     weight_bytes = 0 if packs else pages(4 * 211 * 307)
     packed_bytes = sum(pages(each.size_bytes + 64) for each in kept)

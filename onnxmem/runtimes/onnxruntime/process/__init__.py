@@ -1,5 +1,6 @@
 """What onnxruntime's process takes of the system: while a session is made, and when it has run.
 
-``terms`` are the rows of bytes that go in, ``describing`` reads them off a model and its optimized
-graph, and ``loading`` runs them through the C library's heap. Begin reading with ``loading``.
+In go a model, its session's graph and the regions of its arena; out come resident bytes. Begin
+reading with ``figures``, which reads rows of bytes off the two graphs; ``loading`` runs them
+through the C library's heap (``heap``, which knows nothing of onnxruntime).
 """

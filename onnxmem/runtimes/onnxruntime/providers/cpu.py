@@ -14,7 +14,7 @@ from onnxmem.runtimes.onnxruntime.prepacking import (
     initializer_reserves,
     prepacked,
 )
-from onnxmem.runtimes.onnxruntime.process.terms import MEASURED
+from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.runtimes.onnxruntime.providers.provider import (
     ExecutionProvider,
     Packing,

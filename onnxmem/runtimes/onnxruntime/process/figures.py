@@ -1,19 +1,35 @@
-"""Which weights the optimizer made, of which others and in which order.
+"""The figures of a process, from a model, its session and what the arena did.
 
-The two graphs tell it: a node of constants that the optimized graph has not was folded, a node
-behind a convolution may have gone into its filter, and a weight that the file has not is new. Names
-tell what a new weight was made of, and where they don't, sizes do.
+The optimizer makes weights, which take memory while it does. Which ones, of which others and in
+which order is told by the two graphs: a node of constants that the optimized graph has not was
+folded, a node behind a convolution may have gone into its filter, and a weight that the file has
+not is new. Names tell what a new weight was made of, and where they don't, sizes do.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
 from onnxmem.model import Graph, Node, Tensor
-from onnxmem.runtimes.onnxruntime.prepacking import initializers
-from onnxmem.runtimes.onnxruntime.process.terms import MadeWeight, Making
+from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
+from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers, prepacked
+from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
+from onnxmem.runtimes.onnxruntime.process.loading import (
+    Loading,
+    LoadTerms,
+    MadeWeight,
+    Making,
+    PackedWeight,
+    ProcessTerms,
+    StoredWeight,
+    process_parts,
+)
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 _CONVOLUTIONS: Final = ("Conv", "FusedConv")
 _CHANGES_FILTER: Final = ("BatchNormalization", "Mul")
@@ -22,12 +38,136 @@ _CHANGES_BIAS: Final = "Add"
 """``core/optimizer/conv_add_fusion.cc``."""
 _MAX_ROUNDS: Final = 10
 """A level is repeated until nothing changes, but no more often (``inference_session.cc``)."""
-_STAYS_QUANTISED: Final = "DequantizeLinear"
+_STAYS_QUANTIZED: Final = "DequantizeLinear"
 """It is folded last, and only where no operator that reads quantised weights took it."""
 _NCHWC: Final = "com.microsoft.nchwc"
 
 Sizes = Mapping[str, int]
 Weights = Mapping[str, Tensor]
+_TAKES_ROWS: Final = ("Gather", "GatherBlockQuantized")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFigures:
+    """Resident bytes of a process with one session, on CPU."""
+
+    load_peak_bytes: int
+    """The most that it grows while the session is made."""
+    process_parts: tuple[tuple[str, int], ...]
+    """All of it after the third run, part by part."""
+
+    @property
+    def process_bytes(self) -> int:
+        """All of it together."""
+        return sum(size_bytes for _, size_bytes in self.process_parts)
+
+
+def process_figures(
+    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
+) -> ProcessFigures:
+    """Work out what the process takes beside and with its arena; bytes unknown count as nothing."""
+    terms = process_terms(model, session, options, arena)
+    loaded = Loading(terms.load).run()
+    return ProcessFigures(loaded.peak_bytes, process_parts(terms, loaded))
+
+
+def process_terms(
+    model: ModelAt, session: SessionGraph, options: SessionOptions, arena: ArenaFigures
+) -> ProcessTerms:
+    """What the figures of the process are reckoned from."""
+    graph = model.bound.graph
+    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
+    load = load_terms(graph, session.graph, packed, model.file.file_bytes)
+    return ProcessTerms(
+        load=replace(load, regions=arena.loaded_regions),
+        regions=arena.steady_regions,
+        mapped_bytes=mapped_bytes(graph, session.graph, packed),
+        feed_bytes=sum(graph.tensors[name].size_bytes or 0 for name in graph.inputs),
+    )
+
+
+def pages_mapped(model: ModelAt, session: SessionGraph, options: SessionOptions) -> dict[str, int]:
+    """Pages of external weights that runs read in, by weight."""
+    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
+    return mapped_pages(model.bound.graph, session.graph, packed)
+
+
+def load_terms(
+    model: Graph, session: Graph, packed: Iterable[Prepacked], file_bytes: int
+) -> LoadTerms:
+    """The terms of a load, but for the arena's regions; bytes that are unknown count as nothing.
+
+    ``model`` is the file's graph, ``session`` the optimized one, ``packed`` what its kernels pack,
+    and ``file_bytes`` the size of the file without the files of its external weights.
+    """
+    made = made_weights(model, session)
+    return LoadTerms(
+        file_bytes=file_bytes,
+        num_nodes=sum(node.onnx_op != "Constant" for node in model.all_nodes()),
+        stored=tuple(
+            StoredWeight(name, tensor.size_bytes or 0, tensor.is_external)
+            for name, tensor in initializers(model).items()
+        ),
+        made=made.rounds,
+        kept=made.kept,
+        packed=tuple(_packed(model, session, tuple(packed))),
+    )
+
+
+def mapped_bytes(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> int:
+    """Pages of external weights that runs read in, each weight in a mapping of its own.
+
+    A Gather reads a row for each index; every other kernel reads all. Weights that a kernel has
+    packed were read at load, and count there.
+    """
+    return PAGE_BYTES * sum(mapped_pages(model, session, packed).values())
+
+
+def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> dict[str, int]:
+    """The same by weight, in pages."""
+    stored = initializers(model)
+    done = {each.weight for each in packed}
+    pages: Counter[str] = Counter()
+    for node in session.all_nodes():
+        for place, name in enumerate(node.inputs):
+            tensor = stored.get(name)
+            if tensor is not None and tensor.is_external and name not in done:
+                by_rows = node.op_type in _TAKES_ROWS and place == 0
+                read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
+                pages[name] = max(pages[name], read)
+    return dict(pages)
+
+
+def _pages(tensor: Tensor) -> int:
+    return -(-(tensor.size_bytes or 0) // PAGE_BYTES)
+
+
+def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
+    """Pages of as many rows as there are indices: a bound, for indices may be equal."""
+    indices = graph.tensors.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    count = indices.num_elements if indices is not None else None
+    rows = tensor.shape[0] if tensor.shape else None
+    if count is None or not isinstance(rows, int) or rows == 0:
+        return _pages(tensor)
+    row_pages = -(-(tensor.size_bytes or 0) // (rows * PAGE_BYTES))
+    return min(count * row_pages, _pages(tensor))
+
+
+def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:
+    """In the order of node indices: the file's nodes as it has them, then those that are new."""
+    places = {node.name: place for place, node in enumerate(model.all_nodes())}
+    readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
+    seen: Counter[str] = Counter()
+    for each in sorted(packed, key=lambda each: places.get(each.node, len(places))):
+        seen[each.weight] += each.drops_original
+        yield PackedWeight(
+            each.weight,
+            session.tensors[each.weight].size_bytes or 0,
+            each.size_bytes or each.passing_bytes,
+            is_reserved=each.is_reserved,
+            is_kept=each.size_bytes > 0,
+            is_last=each.drops_original and seen[each.weight] == readers[each.weight],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +239,7 @@ class _Folding:
     def _is_folded(self, node: Node) -> bool:
         if not node.writes or any(name in self._remaining for name in node.writes):
             return False
-        if node.op_type == _STAYS_QUANTISED and node.outputs[0] not in self._left:
+        if node.op_type == _STAYS_QUANTIZED and node.outputs[0] not in self._left:
             return False
         if node.onnx_op in ("Shape", "Constant"):
             return True
