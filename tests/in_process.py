@@ -11,8 +11,7 @@ from typing import cast
 
 import pytest
 
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildLimits
 
 _CALLERS = (
     "onnxmem.measure.measuring",

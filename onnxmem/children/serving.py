@@ -51,7 +51,7 @@ def answer(request: bytes, home: str = "") -> str:
         _apply_limits(**asked["limits"])
         _skip_init(asked["uninitialized"], home)
         return json.dumps({"result": _result(asked["function"], asked["arguments"])})
-    except BaseException as error:  # noqa: BLE001 - the parent is told of every end
+    except BaseException as error:  # noqa: BLE001 - the parent hears of every end
         missing = error.name or str(error) if isinstance(error, ModuleNotFoundError) else None
         raised = {"raised": type(error).__name__, "text": str(error), "missing": missing}
         return json.dumps({**raised, "is_memory": isinstance(error, MemoryError)})

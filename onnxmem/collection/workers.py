@@ -14,7 +14,7 @@ from itertools import islice
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Final
 
-from onnxmem.children.faults import fault_of_end
+from onnxmem.children.running import fault_of_end
 from onnxmem.collection.order import died, given_up
 from onnxmem.collection.processes import Starter, starter
 from onnxmem.collection.task import Outcome, Task, work

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON
 from onnxmem.errors import Finding
 from onnxmem.settings import Values
 

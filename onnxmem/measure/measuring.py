@@ -10,10 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.running import run_in_child
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.measure.feeds import fed_values, feeds_of
 from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers, read_settings

@@ -14,7 +14,7 @@ from onnxmem.measure.process_memory import peak_resident_bytes, resident_bytes, 
 from onnxmem.measure.session import mapped_feeds, native_options, open_session, run_options
 
 if TYPE_CHECKING:
-    from onnxmem.children.wire import JSON
+    from onnxmem.children.running import JSON
     from onnxmem.measure.device_memory import Reader, Watch
     from onnxmem.measure.run_request import RunRequest
 

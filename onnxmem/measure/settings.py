@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.children.limits import ChildLimits, available_bytes
+from onnxmem.children.running import ChildLimits, available_bytes
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
 from onnxmem.settings import Values

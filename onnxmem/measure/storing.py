@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON
 from onnxmem.measure.run_request import Feed, StoredInput, read_feeds
 
 _NOISE_SEED: Final = 0

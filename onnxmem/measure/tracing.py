@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import onnxruntime as ort
 
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON
 from onnxmem.measure.profile import Step, first, of_provider, runs, scratch_by_node
 from onnxmem.measure.run_request import RunRequest, read_request
 from onnxmem.measure.session import (

@@ -12,8 +12,7 @@ from models_on_disk import MYSTERY
 from paths import MODELS
 
 import onnxmem
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
+from onnxmem.children.running import ChildFault, ChildLimits
 from onnxmem.export.murmur import murmur3_x86_128
 from onnxmem.export.node_accounting import node_key
 from onnxmem.runtimes.onnxruntime.session_files import on_disk, runnable

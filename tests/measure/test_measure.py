@@ -13,9 +13,7 @@ import pytest
 from graphs import model_of
 from models_on_disk import CONVNET, write_model
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits
 from onnxmem.errors import Finding, UsageError
 from onnxmem.measure import measuring, settings
 from onnxmem.measure.inputs_file import InputsFileError

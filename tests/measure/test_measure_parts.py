@@ -15,7 +15,7 @@ from graphs import model_of
 from models_on_disk import CONVNET
 from onnx.numpy_helper import to_array
 
-from onnxmem.children import limits
+from onnxmem.children import running
 from onnxmem.errors import ShapeError
 from onnxmem.measure import device_memory, process_memory
 from onnxmem.measure.feeds import fed_values, feeds_of
@@ -296,15 +296,15 @@ def test_the_smaller_of_machine_and_container_is_free(
 ) -> None:
     meminfo, group = tmp_path / "meminfo", tmp_path / "memory.max"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:       7 kB\n")
-    monkeypatch.setattr(limits, "_MEMINFO", meminfo)
-    monkeypatch.setattr(limits, "_GROUP_LIMITS", (group, tmp_path / "gone"))
+    monkeypatch.setattr(running, "_MEMINFO", meminfo)
+    monkeypatch.setattr(running, "_GROUP_LIMITS", (group, tmp_path / "gone"))
     group.write_text("max\n")
-    assert limits.available_bytes() == 7 * 1024
+    assert running.available_bytes() == 7 * 1024
     group.write_text("5000\n")
-    assert limits.available_bytes() == 5000
+    assert running.available_bytes() == 5000
     meminfo.unlink()
     group.unlink()
-    assert limits.available_bytes() is None
+    assert running.available_bytes() is None
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux alone says it there")

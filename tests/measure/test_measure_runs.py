@@ -19,10 +19,7 @@ from in_process import work_here
 from models_on_disk import CONVNET, write_model
 from paths import MODELS
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.running import run_in_child
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import Finding
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement

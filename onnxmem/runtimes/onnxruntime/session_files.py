@@ -13,10 +13,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.running import run_in_child
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import ShapeError, listed
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, load, prepare
 from onnxmem.model.binding import given_inputs, input_dims

@@ -14,9 +14,7 @@ import pytest
 from graphs import model_of
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits
 from onnxmem.errors import Finding
 from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512

@@ -9,10 +9,7 @@ from typing import Final, cast
 
 import onnx
 
-from onnxmem.children.faults import ChildFault
-from onnxmem.children.limits import ChildLimits, available_bytes
-from onnxmem.children.running import run_in_child
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
 from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors

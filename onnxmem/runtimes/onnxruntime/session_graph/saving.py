@@ -14,7 +14,7 @@ from typing import Final
 import onnx
 import onnxruntime as ort
 
-from onnxmem.children.wire import JSON
+from onnxmem.children.running import JSON
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import (
     contents_at_load,

@@ -15,11 +15,16 @@ from pathlib import Path
 import pytest
 
 from onnxmem.children import running
-from onnxmem.children.faults import ChildFault, fault_of, fault_of_end
-from onnxmem.children.limits import ChildLimits
-from onnxmem.children.running import run_in_child
+from onnxmem.children.running import (
+    JSON,
+    ChildFault,
+    ChildLimits,
+    fault_of,
+    fault_of_end,
+    in_one_line,
+    run_in_child,
+)
 from onnxmem.children.serving import answer
-from onnxmem.children.wire import JSON, in_one_line
 
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 
