@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.trips import trip_count
 from onnxmem.ops import UNKNOWN
 from onnxmem.units import plural
@@ -87,15 +87,20 @@ def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> It
         yield from _training_findings(graph, parameters)
 
 
-def _weight_findings(graph: Graph) -> Iterator[Finding]:
+def unread_initializers(graph: Graph) -> list[Tensor]:
+    """Initializers that no node reads, but for those that size a ConstantOfShape."""
     sizing = {
         n for node in graph.all_nodes() if node.onnx_op == "ConstantOfShape" for n in node.inputs
     }
     tensors = graph.tensors.values()
-    unread = [t.name for t in tensors if t.role is Role.UNREAD and t.name not in sizing]
+    return [t for t in tensors if t.role is Role.UNREAD and t.name not in sizing]
+
+
+def _weight_findings(graph: Graph) -> Iterator[Finding]:
+    unread = [tensor.name for tensor in unread_initializers(graph)]
     if unread:
         yield Finding("unread_initializers", f"initializers that nothing reads: {listed(unread)}")
-    sparse = [t.name for t in tensors if t.num_stored is not None]
+    sparse = [t.name for t in graph.tensors.values() if t.num_stored is not None]
     if sparse:
         text = f"sparse weights count as dense, as runtimes load them: {listed(sparse)}"
         yield Finding("sparse_weights", text)

@@ -13,7 +13,7 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, form_of, settle_json, write_result
 from onnxmem.cli.questions import step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.decisions.advise.advising import Advised, Budget, advised
+from onnxmem.decisions.advise.advising import Advised, advised
 from onnxmem.decisions.advise.emitting import EMITTERS, settled
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -77,11 +77,11 @@ def run(arguments: Namespace) -> int:
 def _unmet(outcomes: Iterable[Outcome]) -> Iterator[int]:
     """Tell of budgets that nothing meets, or of which that is not known."""
     for path, _, found in outcomes:
-        meeting = found.advice.meeting if isinstance(found, Found) else None
-        if meeting is None or meeting.is_met:
+        plan = found.advice.plan if isinstance(found, Found) else None
+        if plan is None or plan.is_met:
             continue
-        budget = format_bytes(meeting.budget_bytes)
-        if meeting.is_met is None:
+        budget = format_bytes(plan.budget_bytes)
+        if plan.is_met is None:
             message = f"whether it fits {budget} is unknown; see the notes"
             yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=path)
         else:
@@ -136,8 +136,8 @@ def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: s
         refuse_unknown_names(file.proto, settings.dims, settings.values)
     question = AnalysisRequest(file, prepare(file), asked, file)
     named = runtime if arguments.runtimes else None
-    budget = Budget(arguments.budget_bytes, named)
-    return Found(file.path, settings, advised(question, budget, session), session)
+    advice = advised(question, budget_bytes=arguments.budget_bytes, runtime=named, session=session)
+    return Found(file.path, settings, advice, session)
 
 
 def _settings(arguments: Namespace, runtime: str | None) -> Settings:
@@ -171,7 +171,7 @@ def _text(outcomes: list[Outcome]) -> str:
 
 def _assumptions(found: Found) -> list[str]:
     bound = found.advice.subject.terms().bound
-    recipe, symbols = found.settings.recipe, found.advice.subject.question.prepared.batch_symbols
+    recipe, symbols = found.settings.recipe, found.advice.subject.request.prepared.batch_symbols
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     batch = bound.binding.batch
     return [

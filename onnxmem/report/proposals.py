@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from onnxmem.analysis.json_row import Row
-from onnxmem.decisions.advise.advising import Advised
-from onnxmem.decisions.advise.figures import ERRORS, FIGURES, Figure
-from onnxmem.decisions.advise.meeting import Meeting
-from onnxmem.decisions.advise.proposals import Proposal
+from onnxmem.decisions.advise.advising import Advised, BudgetPlan
+from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
 from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, paragraph, prose
 from onnxmem.report.notes import note_lines
@@ -31,8 +29,8 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
     ]
     for proposal in advice.proposals:
         lines += _proposal(proposal)
-    if advice.meeting is not None:
-        lines += ["", *_meeting(advice.meeting)]
+    if advice.plan is not None:
+        lines += ["", *_plan(advice.plan)]
     if advice.findings:
         lines += ["", *note_lines(advice.findings)]
     return "\n".join(lines) + "\n"
@@ -49,7 +47,7 @@ def advice_row(advice: Advised) -> Row:
         "figure": advice.figure.value,
         "before_bytes": advice.before_bytes,
         "advice": [_proposal_row(proposal) for proposal in advice.proposals],
-        "budget": None if advice.meeting is None else _meeting_row(advice.meeting),
+        "budget": None if advice.plan is None else _plan_row(advice.plan),
     }
 
 
@@ -57,65 +55,65 @@ def _proposal(proposal: Proposal) -> Iterator[str]:
     share = 100 * (proposal.after_bytes / proposal.before_bytes - 1)
     proof = "exact" if proposal.is_exact else "estimate"
     yield figure(
-        f"  {proposal.idea.id}",
+        f"  {proposal.suggestion.id}",
         proposal.saved_bytes,
         f"{format_bytes(proposal.before_bytes)} -> {format_bytes(proposal.after_bytes)} "
         f"({share:+.0f} %)",
     )
-    what = f"{proposal.figure.value}, {proof}: {proposal.idea.what}"
+    what = f"{proposal.figure.value}, {proof}: {proposal.suggestion.what}"
     yield from prose(_INDENT, shortened(what, 2000))
-    yield from prose(_INDENT, shortened(f"cost: {proposal.idea.cost}", 2000))
+    yield from prose(_INDENT, shortened(f"cost: {proposal.suggestion.cost}", 2000))
 
 
-def _meeting(meeting: Meeting) -> Iterator[str]:
-    budget_bytes = meeting.budget_bytes
-    yield figure("BUDGET", budget_bytes, f"compared with {meeting.figure.value}")
+def _plan(plan: BudgetPlan) -> Iterator[str]:
+    budget_bytes = plan.budget_bytes
+    yield figure("BUDGET", budget_bytes, f"compared with {plan.figure.value}")
     yield figure(
         "  now",
-        meeting.before_bytes,
-        verdict_text(meeting.before, meeting.before_bytes, budget_bytes),
+        plan.before_bytes,
+        verdict_text(plan.before, plan.before_bytes, budget_bytes),
     )
-    if not meeting.chosen:
+    if not plan.chosen:
         return
-    alone = [each.idea.id for each in meeting.singles]
+    alone = [each.suggestion.id for each in plan.singles]
     yield from prose(
         f"{'  alone':<26}", ", ".join(alone) if alone else "none of them meets it alone"
     )
-    if meeting.estimates:
-        names = ", ".join(each.idea.id for each in meeting.estimates)
+    if plan.estimates:
+        names = ", ".join(each.suggestion.id for each in plan.estimates)
         yield from prose(f"{'  by estimate':<26}", f"{names} would alone")
-    for place, proposal in enumerate(meeting.chosen, start=1):
-        yield from prose(f"{f'  {place}.':<26}", shortened(proposal.idea.what, 2000))
+    for place, proposal in enumerate(plan.chosen, start=1):
+        yield from prose(f"{f'  {place}.':<26}", shortened(proposal.suggestion.what, 2000))
     yield figure(
         "  then",
-        meeting.after_bytes,
-        verdict_text(meeting.after, meeting.after_bytes, budget_bytes),
+        plan.after_bytes,
+        verdict_text(plan.after, plan.after_bytes, budget_bytes),
     )
 
 
 def _proposal_row(proposal: Proposal) -> Row:
-    idea = proposal.idea
+    suggestion = proposal.suggestion
     return {
-        "id": idea.id,
-        "what": printable(idea.what),
+        "id": suggestion.id,
+        "what": printable(suggestion.what),
         "figure": proposal.figure.value,
         "before_bytes": proposal.before_bytes,
         "after_bytes": proposal.after_bytes,
         "saved_bytes": proposal.saved_bytes,
         "basis": "exact" if proposal.is_exact else "estimate",
-        "cost": {"price": idea.price.name.lower(), "text": printable(idea.cost)},
+        "cost": {"price": suggestion.tradeoff.name.lower(), "text": printable(suggestion.cost)},
     }
 
 
-def _meeting_row(meeting: Meeting) -> Row:
+def _plan_row(plan: BudgetPlan) -> Row:
     return {
-        "budget_bytes": meeting.budget_bytes,
-        "figure": meeting.figure.value,
-        "is_met": meeting.is_met,
-        "verdict": meeting.after.value,
-        "before_bytes": meeting.before_bytes,
-        "after_bytes": meeting.after_bytes,
-        "follow": [proposal.idea.id for proposal in meeting.chosen],
-        "alone": [proposal.idea.id for proposal in meeting.singles],
-        "by_estimate": [proposal.idea.id for proposal in meeting.estimates],
+        "budget_bytes": plan.budget_bytes,
+        "figure": plan.figure.value,
+        "is_met": plan.is_met,
+        "verdict": plan.after.value,
+        "before_bytes": plan.before_bytes,
+        "after_bytes": plan.after_bytes,
+        "follow": [proposal.suggestion.id for proposal in plan.chosen],
+        "alone": [proposal.suggestion.id for proposal in plan.singles],
+        "by_estimate": [proposal.suggestion.id for proposal in plan.estimates],
     }

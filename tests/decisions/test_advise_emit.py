@@ -15,9 +15,8 @@ from session_graphs import GAP
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.advise.advising import Budget, advised
-from onnxmem.decisions.advise.emitting import settled
-from onnxmem.decisions.advise.emitting.triton_config import triton_config
+from onnxmem.decisions.advise.advising import advised
+from onnxmem.decisions.advise.emitting import settled, triton_config
 from onnxmem.model import load, prepare
 from onnxmem.runtimes.asking import advise
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -193,7 +192,7 @@ def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
     asked = Settings(runtimes=("ort-cpu",), asks_onnxruntime=False)
     session = advise(file, asked)
     question = AnalysisRequest(file, prepare(file), Settings(), file)
-    found = settled(advised(question, Budget(), session), session)
+    found = settled(advised(question, session=session), session)
     assert found.session is not None
     shrinks = replace(found.session, options=SessionOptions(shrinks_arena=True))
     config = parsed(triton_config(replace(found, session=shrinks)))

@@ -14,12 +14,17 @@ from onnx import TensorProto, helper, numpy_helper
 
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.advise.advising import Advised, Budget, advised
-from onnxmem.decisions.advise.contents import twins
-from onnxmem.decisions.advise.figures import Figure, Subject, bytes_of
-from onnxmem.decisions.advise.meeting import followed, meet
-from onnxmem.decisions.advise.proposals import Idea, Price, Proposal
-from onnxmem.decisions.advise.training import _all_but_the_last
+from onnxmem.decisions.advise.advising import Advised, advised, followed, plan_for
+from onnxmem.decisions.advise.proposals import (
+    Figure,
+    Proposal,
+    Subject,
+    Suggestion,
+    Tradeoff,
+    bytes_of,
+)
+from onnxmem.decisions.advise.settings import _all_but_the_last
+from onnxmem.decisions.advise.weights import duplicate_weights
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.settings import Recipe, Settings
 
@@ -37,11 +42,11 @@ def advice_on(
     runtime: str | None = None,
     **settings: object,
 ) -> Advised:
-    return advised(question_of(source, **settings), Budget(budget_bytes, runtime))
+    return advised(question_of(source, **settings), budget_bytes=budget_bytes, runtime=runtime)
 
 
 def by_id(advice: Advised) -> dict[str, Proposal]:
-    found = {proposal.idea.id: proposal for proposal in advice.proposals}
+    found = {proposal.suggestion.id: proposal for proposal in advice.proposals}
     assert len(found) == len(advice.proposals)
     return found
 
@@ -84,9 +89,9 @@ def test_half_the_side_is_advised_where_the_model_takes_it() -> None:
     taken = """agraph (float[N,3,32,32] x) => (float[N,5,1,1] y) <float[5,3,1,1] w> {
         h = Conv(x, w) y = GlobalAveragePool(h) }"""
     proposal = by_id(advice_on(taken, batch=2))["resolution"]
-    assert "--shape x:2,3,16,16" in proposal.idea.what
+    assert "--shape x:2,3,16,16" in proposal.suggestion.what
     assert proposal.saved_bytes == 3 * (2 * 3 + 2 * 5) * 16 * 16 * 4
-    assert "FLOPs -75 %" in proposal.idea.cost
+    assert "FLOPs -75 %" in proposal.suggestion.cost
 
 
 def test_a_classifier_behind_a_fixed_flatten_takes_no_other_side() -> None:
@@ -106,7 +111,7 @@ def test_what_is_no_image_has_no_side(given: str) -> None:
 def test_channels_may_stand_last_and_sides_be_symbols() -> None:
     text = "agraph (float[N,H,W,3] x) => (y) { y = Exp(x) }"
     proposal = by_id(advice_on(text, batch=2, dims={"H": 64, "W": 32}))["resolution"]
-    assert "--shape x:2,32,16,3" in proposal.idea.what
+    assert "--shape x:2,32,16,3" in proposal.suggestion.what
     assert proposal.after_bytes * 4 == proposal.before_bytes
 
 
@@ -147,7 +152,7 @@ LARGE = """agraph (float[1,101] x) => (float[1,3] y) <float[101,64] v, float[64,
 
 def test_a_layer_that_is_most_of_the_weights_can_be_narrower() -> None:
     proposal = by_id(advice_on(LARGE))["narrower_layer"]
-    assert proposal.idea.what == "one: 32 features instead of 64; two then reads half as many"
+    assert proposal.suggestion.what == "one: 32 features instead of 64; two then reads half as many"
     assert proposal.saved_bytes == (101 * 64 + 64 * 3) * 4 // 2
 
 
@@ -185,10 +190,10 @@ def on_disk(tmp_path: Path, tensors: dict[str, np.ndarray], body: str = TWICE) -
 
 def test_weights_stored_twice_are_told_where_every_byte_is_equal(tmp_path: Path) -> None:
     question = on_disk(tmp_path, {"v": TABLE, "w": TABLE})
-    proposal = by_id(advised(question, Budget()))["tied_weights"]
+    proposal = by_id(advised(question))["tied_weights"]
     assert proposal.saved_bytes == TABLE.nbytes
     assert proposal.is_exact
-    assert proposal.idea.settings == {"tied_weights": {"w": "v"}}
+    assert proposal.suggestion.settings == {"tied_weights": {"w": "v"}}
 
 
 @pytest.mark.parametrize("place", [0, 64 * 64 - 1])
@@ -197,20 +202,20 @@ def test_a_single_other_element_makes_two_weights(tmp_path: Path, place: int) ->
     other.flat[place] += 1
     assert (
         not {"tied_weights", "tied_turned_weights"}
-        & by_id(advised(on_disk(tmp_path, {"v": TABLE, "w": other}), Budget())).keys()
+        & by_id(advised(on_disk(tmp_path, {"v": TABLE, "w": other}))).keys()
     )
 
 
 def test_a_table_stored_with_rows_for_columns(tmp_path: Path) -> None:
     table = TABLE[:, :48].copy()
     question = on_disk(tmp_path, {"v": table, "w": table.T.copy()})
-    proposal = by_id(advised(question, Budget()))["tied_turned_weights"]
+    proposal = by_id(advised(question))["tied_turned_weights"]
     assert proposal.saved_bytes == table.nbytes
     other = table.T.copy()
     other[-1, -1] += 1
     for values in (other, other[::-1].copy()):
         question = on_disk(tmp_path, {"v": table, "w": values})
-        assert "tied_turned_weights" not in by_id(advised(question, Budget()))
+        assert "tied_turned_weights" not in by_id(advised(question))
 
 
 def test_a_default_of_an_input_is_not_tied(tmp_path: Path) -> None:
@@ -219,15 +224,15 @@ def test_a_default_of_an_input_is_not_tied(tmp_path: Path) -> None:
     path.write_bytes(stored({"v": TABLE, "w": TABLE}, TWICE, given))
     file = load(path)
     question = AnalysisRequest(file, prepare(file), Settings(), file)
-    assert "tied_weights" not in by_id(advised(question, Budget()))
+    assert "tied_weights" not in by_id(advised(question))
 
 
 def test_what_is_no_file_or_changes_under_way_has_no_twins(tmp_path: Path) -> None:
     graph = onnx.load_from_string(stored({"v": TABLE, "w": TABLE}, TWICE)).graph
-    assert twins("<bytes>", graph) == ()
+    assert duplicate_weights("<bytes>", graph) == ()
     for data in (b"\x3a\xff", b"\x0b", b"\xff" * 30):
         (tmp_path / "bad").write_bytes(data)
-        assert twins(str(tmp_path / "bad"), graph) == ()
+        assert duplicate_weights(str(tmp_path / "bad"), graph) == ()
 
 
 def test_a_weight_that_is_cast_before_anyone_reads_it() -> None:
@@ -281,7 +286,7 @@ def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
     found = by_id(advice)
     assert found["batch"].figure is figure
     assert "half_precision" not in found
-    halved = Subject(advice.subject.question, has_half_floats=True)
+    halved = Subject(advice.subject.request, has_half_floats=True)
     assert bytes_of(figure, halved) is None
 
 
@@ -325,8 +330,8 @@ def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
     text = f"agraph (float[N,64] x) => (float[N,64] a8) <{weights}> {{ {layers} }}"
     found = by_id(advice_on(text, train=True, batch=512))
     best = found["checkpoint_best"]
-    assert "FLOPs, computed again" in best.idea.cost
-    assert best.idea.price is Price.TIME
+    assert "FLOPs, computed again" in best.suggestion.cost
+    assert best.suggestion.tradeoff is Tradeoff.TIME
     assert found["shard_zero3_8"].after_bytes < found["shard_zero3_2"].after_bytes
     recipe = Recipe(shard="ddp", world=4)
     shards = by_id(advice_on(text, train=True, batch=2, recipe=recipe))
@@ -367,52 +372,52 @@ def test_unknown_bytes_are_advised_nothing_on() -> None:
     advice = advice_on(MYSTERY, budget_bytes=1, batch=4)
     assert advice.before_bytes is None
     assert {each.figure for each in advice.proposals} <= {Figure.WEIGHTS}
-    assert advice.meeting is not None
-    assert advice.meeting.is_met is False  # what is known alone is too large
+    assert advice.plan is not None
+    assert advice.plan.is_met is False  # what is known alone is too large
 
 
 def test_a_budget_that_is_met_asks_for_nothing() -> None:
-    meeting = advice_on(CONVNET, budget_bytes=10**9, batch=8).meeting
-    assert meeting is not None
-    assert (meeting.is_met, meeting.chosen, meeting.singles) == (True, (), ())
+    plan = advice_on(CONVNET, budget_bytes=10**9, batch=8).plan
+    assert plan is not None
+    assert (plan.is_met, plan.chosen, plan.singles) == (True, (), ())
 
 
 def test_one_piece_of_advice_meets_a_budget_the_lightest_price_first() -> None:
     own = advice_on(CONVNET, train=True, basis="tensors", batch=64)
     assert own.before_bytes is not None
-    meeting = advice_on(
-        CONVNET, own.before_bytes * 2 // 3, train=True, basis="tensors", batch=64
-    ).meeting
-    assert meeting is not None
-    assert meeting.is_met
-    (chosen,) = meeting.chosen
-    assert chosen is meeting.singles[0]
-    assert chosen.idea.price is min(each.idea.price for each in meeting.singles)
-    largest = next(each for each in meeting.singles if each.idea.id == "largest_batch")
-    number = largest.idea.settings["batch"]
+    plan = advice_on(CONVNET, own.before_bytes * 2 // 3, train=True, basis="tensors", batch=64).plan
+    assert plan is not None
+    assert plan.is_met
+    (chosen,) = plan.chosen
+    assert chosen is plan.singles[0]
+    assert chosen.suggestion.tradeoff is min(each.suggestion.tradeoff for each in plan.singles)
+    largest = next(each for each in plan.singles if each.suggestion.id == "largest_batch")
+    number = largest.suggestion.settings["batch"]
     assert isinstance(number, int)
     subject = own.subject
     for batch, fits in ((number, True), (number + 1, False)):
         num_bytes = bytes_of(Figure.STEP, subject.with_batch(batch))
         assert num_bytes is not None
-        assert (num_bytes <= meeting.budget_bytes) is fits
+        assert (num_bytes <= plan.budget_bytes) is fits
 
 
 def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_without() -> None:
     own = advice_on(CONVNET, batch=1, train=True, basis="tensors")
     assert own.before_bytes is not None
-    least = min(each.after_bytes for each in own.proposals if each.idea.price <= Price.ACCURACY)
+    least = min(
+        each.after_bytes for each in own.proposals if each.suggestion.tradeoff <= Tradeoff.ACCURACY
+    )
     budget_bytes = least - 1
-    meeting = advice_on(CONVNET, budget_bytes, batch=1, train=True, basis="tensors").meeting
-    assert meeting is not None
-    assert meeting.is_met
-    assert meeting.after_bytes == bytes_of(Figure.STEP, followed(own.subject, meeting.chosen))
-    for dropped in meeting.chosen:
-        rest = [each for each in meeting.chosen if each is not dropped]
+    plan = advice_on(CONVNET, budget_bytes, batch=1, train=True, basis="tensors").plan
+    assert plan is not None
+    assert plan.is_met
+    assert plan.after_bytes == bytes_of(Figure.STEP, followed(own.subject, plan.chosen))
+    for dropped in plan.chosen:
+        rest = [each for each in plan.chosen if each is not dropped]
         left = bytes_of(Figure.STEP, followed(own.subject, rest))
         assert left is not None
         assert left > budget_bytes
-    groups = [each.idea.group for each in meeting.chosen]
+    groups = [each.suggestion.group for each in plan.chosen]
     assert len(groups) == len(set(groups))
 
 
@@ -420,28 +425,34 @@ def test_what_a_combination_can_do_without_is_dropped() -> None:
     subject = Subject(question_of(CONVNET, batch=8))
     own = bytes_of(Figure.TOTAL, subject)
     assert own is not None
-    ideas = [
-        Idea(id=name, group=name, what="", price=price, cost="", change=change)
-        for name, price, change in (
-            ("half", Price.ACCURACY, lambda each: replace(each, has_half_floats=True)),
-            ("four", Price.SAMPLES, lambda each: each.with_batch(4)),
-            ("one", Price.SAMPLES, lambda each: each.with_batch(1)),
+    suggestions = [
+        Suggestion(id=name, group=name, what="", tradeoff=tradeoff, cost="", change=change)
+        for name, tradeoff, change in (
+            ("half", Tradeoff.ACCURACY, lambda each: replace(each, has_half_floats=True)),
+            ("four", Tradeoff.SAMPLES, lambda each: each.with_batch(4)),
+            ("one", Tradeoff.SAMPLES, lambda each: each.with_batch(1)),
         )
     ]
     proposals = [
-        Proposal(idea=idea, figure=Figure.TOTAL, before_bytes=own, after_bytes=own, is_exact=True)
-        for idea in ideas
+        Proposal(
+            suggestion=suggestion,
+            figure=Figure.TOTAL,
+            before_bytes=own,
+            after_bytes=own,
+            is_exact=True,
+        )
+        for suggestion in suggestions
     ]
     batch_one = bytes_of(Figure.TOTAL, subject.with_batch(1))
     assert batch_one is not None
-    meeting = meet(subject, Figure.TOTAL, proposals, batch_one)
-    assert [each.idea.id for each in meeting.chosen] == ["one"]
+    plan = plan_for(subject, Figure.TOTAL, proposals, batch_one)
+    assert [each.suggestion.id for each in plan.chosen] == ["one"]
 
 
 def test_fewer_bits_may_meet_it_by_estimate() -> None:
-    meeting = advice_on(LARGE, 14_000).meeting
-    assert meeting is not None
-    assert [each.idea.id for each in meeting.estimates] == [
+    plan = advice_on(LARGE, 14_000).plan
+    assert plan is not None
+    assert [each.suggestion.id for each in plan.estimates] == [
         "int4_weights",
         "int8_weights",
         "narrower_layer",
@@ -449,13 +460,13 @@ def test_fewer_bits_may_meet_it_by_estimate() -> None:
 
 
 def test_a_budget_that_nothing_meets_says_how_far_it_goes() -> None:
-    meeting = advice_on(CONVNET, 1, batch=8).meeting
-    assert meeting is not None
-    assert meeting.is_met is False
-    assert meeting.chosen
-    assert meeting.after_bytes is not None
-    assert meeting.before_bytes is not None
-    assert 1 < meeting.after_bytes < meeting.before_bytes
+    plan = advice_on(CONVNET, 1, batch=8).plan
+    assert plan is not None
+    assert plan.is_met is False
+    assert plan.chosen
+    assert plan.after_bytes is not None
+    assert plan.before_bytes is not None
+    assert 1 < plan.after_bytes < plan.before_bytes
 
 
 # As text and as JSON.

@@ -12,7 +12,7 @@ from paths import MODELS
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.cli.copying import write_copy
-from onnxmem.decisions.advise.advising import Budget, advised
+from onnxmem.decisions.advise.advising import advised
 from onnxmem.errors import UsageError
 from onnxmem.model.files.file_window import FileWindow
 
@@ -194,9 +194,9 @@ def test_training_and_unknown_orders_are_refused() -> None:
 
 def test_a_better_order_is_advised(model: Path) -> None:
     plain, best = analyze(str(model)), analyze(str(model), order="best")
-    proposals = {each.idea.id: each for each in advised(plain.request, Budget()).proposals}
+    proposals = {each.suggestion.id: each for each in advised(plain.request).proposals}
     assert proposals["order"].after_bytes == best.total_bytes
-    assert all(each.idea.id != "order" for each in advised(best.request, Budget()).proposals)
+    assert all(each.suggestion.id != "order" for each in advised(best.request).proposals)
 
 
 def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -1,22 +1,54 @@
-"""What weights alone would take: fewer bits, a narrower layer, none that nothing reads.
+"""Changes of the weights in the file: stored once, narrower, fewer bits, none that nothing reads.
 
-These are formulas on the weights of the file, not analyses of a changed one: quantisers and
-narrower layers change the graph in ways of their own.
+The edits change nothing that the model says, and the changed file is analyzed. The estimates are
+formulas on the weights of the file, not analyses of a changed one: quantizers and narrower layers
+change the graph in ways of their own.
+
+Which weights hold the same elements is read from the file itself, for the analysis leaves payloads
+where they are. Two of them are compared where element type and dims (as they are, or transposed)
+make that possible: a sample of each first, then all of it, a piece at a time. Weights outside the
+file are not opened, and nothing is said of them.
 """
 
-from collections.abc import Iterator
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
+import onnx
+
+from onnxmem.analysis.coverage import unread_initializers
 from onnxmem.analysis.stages import sum_bytes
-from onnxmem.decisions.advise.contents import twins
-from onnxmem.decisions.advise.figures import Figure, Subject
-from onnxmem.decisions.advise.proposals import Idea, Price, Proposal
+from onnxmem.decisions.advise.proposals import (
+    Change,
+    Figure,
+    Proposal,
+    Subject,
+    Suggestion,
+    Tradeoff,
+    with_file,
+)
 from onnxmem.errors import listed, shortened
 from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.dtypes import dtype_of
 from onnxmem.model.tables import Readers, readers_of
+from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.units import plural
 
+_LEAST_BYTES: Final = 1024
+"""Smaller weights are not worth a change of the file."""
+_SAMPLE_BYTES: Final = 4096
+_SAMPLED_ROWS: Final = 16
+_PIECE_BYTES: Final = 1 << 22
+_GRAPH, _INITIALIZER, _NAME, _RAW = 7, 5, 8, 9
+"""Field numbers of onnx.proto3; wire format: https://protobuf.dev/programming-guides/encoding/ ."""
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_TABLE_RANK: Final = 2
+_EDIT = "a change of the file, once; what it says stays the same"
 _WEIGHTED: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 _LINEAR: Final = frozenset({"Gemm", "MatMul"})
 _PASSES_ON: Final = frozenset(
@@ -34,54 +66,16 @@ _LARGE: Final = 4
 _MOST_STEPS: Final = 8
 
 
-def weight_estimates(subject: Subject) -> Iterator[Proposal]:
-    """Every estimate on the weights; those that save nothing too."""
-    terms = subject.terms()
-    graph, before_bytes = terms.bound.graph, terms.weight_bytes
-    if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights):
-        return
-    for idea, saved_bytes in (*_quantised(graph), *_narrower(graph, before_bytes)):
-        yield _estimate(idea, Figure.WEIGHTS, before_bytes, saved_bytes)
-    yield from _turned(subject, before_bytes)
+@dataclass(frozen=True, slots=True)
+class DuplicateWeight:
+    """A weight whose elements another one holds too."""
 
-
-def _estimate(idea: Idea, figure: Figure, before_bytes: int, saved_bytes: int) -> Proposal:
-    return Proposal(
-        idea=idea,
-        figure=figure,
-        before_bytes=before_bytes,
-        after_bytes=before_bytes - saved_bytes,
-        is_exact=False,
-    )
-
-
-def unread_weights(subject: Subject) -> Iterator[Proposal]:
-    """Initializers that nothing reads: bytes of the file, and of what lies beside it."""
-    question, graph = subject.question, subject.terms().bound.graph
-    sizing = {
-        name
-        for node in graph.all_nodes()
-        if node.onnx_op == "ConstantOfShape"
-        for name in node.inputs
-    }
-    tensors = graph.tensors.values()
-    unread = [t for t in tensors if t.role is Role.UNREAD and t.name not in sizing]
-    external_bytes = sum_bytes(t for t in tensors if t.is_external and t.role is not Role.UNREAD)
-    unread_external_bytes = sum_bytes(t for t in unread if t.is_external)
-    saved_bytes = sum_bytes(unread)
-    if not unread or saved_bytes is None or external_bytes is None or unread_external_bytes is None:
-        return
-    file_bytes = question.source.file_bytes + external_bytes + unread_external_bytes
-    if saved_bytes > file_bytes:
-        return
-    idea = Idea(
-        id="unread_initializers",
-        group="unread_initializers",
-        what=f"take out what nothing reads: {listed([shortened(t.name) for t in unread], 2)}",
-        price=Price.NOTHING,
-        cost="a change of the file, once; what it says stays the same",
-    )
-    yield _estimate(idea, Figure.FILE, file_bytes, saved_bytes)
+    name: str
+    first: str
+    """The one that is kept."""
+    size_bytes: int
+    is_transposed: bool
+    """Whether rows of one are columns of the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +84,208 @@ class _Layer:
 
     weight: Tensor
     node: Node
+
+
+def edit_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """Weights stored twice, and weights that are cast before anyone reads them."""
+    source = subject.request.source
+    graph = source.proto.graph
+    given = {value.name for value in graph.input}
+    same = {
+        duplicate.name: duplicate.first
+        for duplicate in duplicate_weights(source.path, graph)
+        if not duplicate.is_transposed and given.isdisjoint((duplicate.name, duplicate.first))
+    }
+    if same:
+        pairs = [f"{name} = {first}" for name, first in same.items()]
+        yield Suggestion(
+            id="tied_weights",
+            group="tied_weights",
+            what=f"store equal weights once: {_some(pairs)}",
+            tradeoff=Tradeoff.NOTHING,
+            cost=_EDIT,
+            change=_tied(same),
+            settings={"tied_weights": same},
+        )
+    casts = _narrowing_casts(graph)
+    if casts:
+        yield Suggestion(
+            id="wide_constants",
+            group="wide_constants",
+            what=f"store in the type that they are cast to: {_some(list(casts))}",
+            tradeoff=Tradeoff.NOTHING,
+            cost=_EDIT,
+            change=_stored_narrow(casts),
+            settings={"wide_constants": list(casts)},
+        )
+
+
+def overridable_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """Initializers that are inputs too: a session must take them for variable, and folds none."""
+    graph = subject.request.source.proto.graph
+    weights = {each.name for each in graph.initializer}
+    weights |= {each.values.name for each in graph.sparse_initializer}
+    names = [value.name for value in graph.input if value.name in weights]
+    if names:
+        yield Suggestion(
+            id="initializer_inputs",
+            group="initializer_inputs",
+            what=f"take initializers off the graph's inputs, so that they fold: {_some(names)}",
+            tradeoff=Tradeoff.NOTHING,
+            cost=f"{_EDIT}; none can be overridden then",
+            change=_without_inputs(frozenset(names)),
+            settings={"initializer_inputs": names},
+        )
+
+
+def weight_estimates(subject: Subject) -> Iterator[Proposal]:
+    """Every estimate on the weights; those that save nothing too."""
+    terms = subject.terms()
+    graph, before_bytes = terms.bound.graph, terms.weight_bytes
+    if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights):
+        return
+    for suggestion, saved_bytes in (*_quantized(graph), *_narrower(graph, before_bytes)):
+        yield _estimate(suggestion, Figure.WEIGHTS, before_bytes, saved_bytes)
+    yield from _transposed_duplicates(subject, before_bytes)
+
+
+def unread_weights(subject: Subject) -> Iterator[Proposal]:
+    """Initializers that nothing reads: bytes of the file, and of what lies beside it."""
+    request, graph = subject.request, subject.terms().bound.graph
+    tensors, unread = graph.tensors.values(), unread_initializers(graph)
+    external_bytes = sum_bytes(t for t in tensors if t.is_external and t.role is not Role.UNREAD)
+    unread_external_bytes = sum_bytes(t for t in unread if t.is_external)
+    saved_bytes = sum_bytes(unread)
+    if not unread or saved_bytes is None or external_bytes is None or unread_external_bytes is None:
+        return
+    file_bytes = request.source.file_bytes + external_bytes + unread_external_bytes
+    if saved_bytes > file_bytes:
+        return
+    suggestion = Suggestion(
+        id="unread_initializers",
+        group="unread_initializers",
+        what=f"take out what nothing reads: {listed([shortened(t.name) for t in unread], 2)}",
+        tradeoff=Tradeoff.NOTHING,
+        cost="a change of the file, once; what it says stays the same",
+    )
+    yield _estimate(suggestion, Figure.FILE, file_bytes, saved_bytes)
+
+
+def duplicate_weights(path: str, graph: onnx.GraphProto) -> tuple[DuplicateWeight, ...]:
+    """Every weight that repeats another one of the file; none where there is no such file."""
+    if not Path(path).is_file():
+        return ()
+    groups: dict[tuple[int, tuple[int, ...], int], list[onnx.TensorProto]] = defaultdict(list)
+    try:
+        with Path(path).open("rb", buffering=0) as file:
+            spans = dict(_payloads(file.fileno()))
+            for tensor in graph.initializer:
+                span = spans.get(tensor.name)
+                if span is not None and span.size_bytes >= _LEAST_BYTES:
+                    key = (tensor.data_type, tuple(sorted(tensor.dims)), span.size_bytes)
+                    groups[key].append(tensor)
+            found = (_duplicates_in(file.fileno(), group, spans) for group in groups.values())
+            return tuple(duplicate for group in found for duplicate in group)
+    except (OSError, ValueError):
+        return ()
+
+
+def _some(names: list[str]) -> str:
+    return shortened(listed([shortened(name) for name in names], at_most=2))
+
+
+def _tied(same: Mapping[str, str]) -> Change:
+    def edit(proto: onnx.ModelProto) -> None:
+        for graph in graphs_in(proto.graph):
+            for node in graph.node:
+                node.input[:] = [same.get(name, name) for name in node.input]
+        outputs = {value.name for value in proto.graph.output}
+        kept = [t for t in proto.graph.initializer if t.name not in same or t.name in outputs]
+        _replace(proto.graph.initializer, kept)
+
+    return with_file(edit)
+
+
+def _narrowing_casts(graph: onnx.GraphProto) -> dict[str, int]:
+    """Weights of the main graph whose only readers cast them, all to one narrower type."""
+    casts: dict[str, set[int]] = {}
+    for inner in graphs_in(graph):
+        for node in inner.node:
+            for name in node.input:
+                casts.setdefault(name, set()).add(_narrow_type(node))
+    outputs = {value.name for value in (*graph.output, *graph.input)}
+    found = {}
+    for tensor in graph.initializer:
+        to = casts.get(tensor.name, set())
+        number = next(iter(to)) if len(to) == 1 else 0
+        if number and tensor.name not in outputs and _bits(number) < _bits(tensor.data_type):
+            found[tensor.name] = number
+    return found
+
+
+def _narrow_type(node: onnx.NodeProto) -> int:
+    """What a Cast casts to; 0 for any other node."""
+    if onnx_op(node) != "Cast":
+        return 0
+    return next((each.i for each in node.attribute if each.name == "to"), 0)
+
+
+def _bits(elem_type: int) -> int:
+    dtype = dtype_of(elem_type)
+    return (dtype.bits or 0) if dtype is not None and dtype.is_floating else 0
+
+
+def _stored_narrow(casts: Mapping[str, int]) -> Change:
+    def edit(proto: onnx.ModelProto) -> None:
+        renamed = _without_casts(proto.graph, casts)
+        for graph in graphs_in(proto.graph):
+            for node in graph.node:
+                node.input[:] = [renamed.get(name, name) for name in node.input]
+        for tensor in proto.graph.initializer:
+            if tensor.name in casts:
+                tensor.data_type = casts[tensor.name]
+                for payload in ("raw_data", "float_data", "double_data"):
+                    tensor.ClearField(payload)
+
+    return with_file(edit)
+
+
+def _without_casts(graph: onnx.GraphProto, casts: Mapping[str, int]) -> dict[str, str]:
+    """Take out the casts of these weights; what each made is the weight itself now."""
+    outputs = {value.name for value in graph.output}
+    gone = [
+        node
+        for node in graph.node
+        if node.input and node.input[0] in casts and node.output[0] not in outputs
+    ]
+    for node in gone:
+        graph.node.remove(node)
+    return {node.output[0]: node.input[0] for node in gone}
+
+
+def _without_inputs(names: frozenset[str]) -> Change:
+    def edit(proto: onnx.ModelProto) -> None:
+        _replace(proto.graph.input, [v for v in proto.graph.input if v.name not in names])
+
+    return with_file(edit)
+
+
+def _replace(field: Any, kept: list[Any]) -> None:  # noqa: ANN401 - a repeated field of any kind
+    copies = [type(each).FromString(each.SerializeToString()) for each in kept]
+    del field[:]
+    field.extend(copies)
+
+
+def _estimate(
+    suggestion: Suggestion, figure: Figure, before_bytes: int, saved_bytes: int
+) -> Proposal:
+    return Proposal(
+        suggestion=suggestion,
+        figure=figure,
+        before_bytes=before_bytes,
+        after_bytes=before_bytes - saved_bytes,
+        is_exact=False,
+    )
 
 
 def _layers(graph: Graph, operators: frozenset[str]) -> Iterator[_Layer]:
@@ -106,25 +302,27 @@ def _layers(graph: Graph, operators: frozenset[str]) -> Iterator[_Layer]:
                 yield _Layer(weight, node)
 
 
-def _quantised(graph: Graph) -> Iterator[tuple[Idea, int]]:
+def _quantized(graph: Graph) -> Iterator[tuple[Suggestion, int]]:
     """8 bits with a scale for each output; 4 bits with a scale for each block of a product."""
     eight = [(layer, _int8_bytes(layer)) for layer in _layers(graph, _WEIGHTED)]
     four = [(layer, _int4_bytes(layer.weight)) for layer in _layers(graph, _LINEAR)]
-    yield from _as_idea("int8_weights", "8 bits, a float32 scale for each output", eight)
-    yield from _as_idea("int4_weights", f"4 bits, a float32 scale for {_BLOCK} elements", four)
+    yield from _suggested("int8_weights", "8 bits, a float32 scale for each output", eight)
+    yield from _suggested("int4_weights", f"4 bits, a float32 scale for {_BLOCK} elements", four)
 
 
-def _as_idea(word: str, how: str, sizes: list[tuple[_Layer, int]]) -> Iterator[tuple[Idea, int]]:
+def _suggested(
+    word: str, how: str, sizes: list[tuple[_Layer, int]]
+) -> Iterator[tuple[Suggestion, int]]:
     saved_bytes = sum((layer.weight.size_bytes or 0) - after for layer, after in sizes)
     if sizes:
-        idea = Idea(
+        suggestion = Suggestion(
             id=word,
             group="quantised_weights",
             what=f"quantise {plural(len(sizes), 'weight')}: {how}",
-            price=Price.ACCURACY,
+            tradeoff=Tradeoff.ACCURACY,
             cost="rounding, to be checked on data; activations stay as they are",
         )
-        yield idea, saved_bytes
+        yield suggestion, saved_bytes
 
 
 def _int8_bytes(layer: _Layer) -> int:
@@ -149,7 +347,7 @@ def _output_axis(layer: _Layer) -> int:
     return 1 if layer.node.onnx_op == "ConvTranspose" else 0
 
 
-def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Idea, int]]:
+def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Suggestion, int]]:
     """The largest layer of products at half its width, where its width is the model's own matter.
 
     Halving ``[K, N]`` to ``[K, N / 2]`` halves its bytes, and those of the next layer, which reads
@@ -164,15 +362,15 @@ def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Idea, int]]:
         if after is None or width is None or len(layer.weight.shape or ()) != 2:  # noqa: PLR2004
             continue
         saved_bytes = ((layer.weight.size_bytes or 0) + (after.weight.size_bytes or 0)) // 2
-        idea = Idea(
+        suggestion = Suggestion(
             id="narrower_layer",
             group="narrower_layer",
             what=f"{shortened(layer.node.name)}: {width // 2:,} features instead of {width:,}; "
             f"{shortened(after.node.name)} then reads half as many",
-            price=Price.ACCURACY,
+            tradeoff=Tradeoff.ACCURACY,
             cost="to be trained again",
         )
-        yield idea, saved_bytes
+        yield suggestion, saved_bytes
         return
 
 
@@ -193,18 +391,152 @@ def _next_layer(graph: Graph, readers: Readers, layer: _Layer) -> _Layer | None:
     return None
 
 
-def _turned(subject: Subject, before_bytes: int) -> Iterator[Proposal]:
+def _transposed_duplicates(subject: Subject, before_bytes: int) -> Iterator[Proposal]:
     """Tables that are stored a second time with rows for columns, as tied embeddings are."""
-    source = subject.question.source
-    found = [twin for twin in twins(source.path, source.proto.graph) if twin.is_turned]
+    source = subject.request.source
+    found = [
+        duplicate
+        for duplicate in duplicate_weights(source.path, source.proto.graph)
+        if duplicate.is_transposed
+    ]
     if not found:
         return
-    pairs = [f"{shortened(twin.name)} = {shortened(twin.first)} turned" for twin in found]
-    idea = Idea(
+    pairs = [
+        f"{shortened(duplicate.name)} = {shortened(duplicate.first)} turned" for duplicate in found
+    ]
+    suggestion = Suggestion(
         id="tied_turned_weights",
         group="tied_turned_weights",
         what=f"store equal tables once: {listed(pairs, 2)}",
-        price=Price.TIME,
+        tradeoff=Tradeoff.TIME,
         cost="a Gemm with transB reads one as it lies; a Transpose would take the bytes again",
     )
-    yield _estimate(idea, Figure.WEIGHTS, before_bytes, sum(twin.size_bytes for twin in found))
+    yield _estimate(
+        suggestion, Figure.WEIGHTS, before_bytes, sum(duplicate.size_bytes for duplicate in found)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    start: int
+    size_bytes: int
+
+
+def _duplicates_in(
+    descriptor: int, group: list[onnx.TensorProto], spans: Mapping[str, _Span]
+) -> Iterator[DuplicateWeight]:
+    """Those of one element type and size that repeat one before them."""
+    firsts: list[onnx.TensorProto] = []
+    samples: dict[str, bytes] = {}
+    for tensor in group if len(group) > 1 else ():
+        span = spans[tensor.name]
+        sampled_bytes = min(_SAMPLE_BYTES, span.size_bytes)
+        samples[tensor.name] = _read(descriptor, sampled_bytes, span.start)
+        for first in firsts:
+            other = spans[first.name]
+            if tuple(first.dims) == tuple(tensor.dims):
+                is_same = samples[first.name] == samples[tensor.name] and (
+                    _digest(descriptor, other) == _digest(descriptor, span)
+                )
+            else:
+                is_same = _is_transposed(descriptor, (first, other), (tensor, span))
+            if is_same:
+                is_transposed = tuple(first.dims) != tuple(tensor.dims)
+                yield DuplicateWeight(tensor.name, first.name, span.size_bytes, is_transposed)
+                break
+        else:
+            firsts.append(tensor)
+
+
+def _digest(descriptor: int, span: _Span) -> bytes:
+    total = hashlib.blake2b()
+    for start in range(0, span.size_bytes, _PIECE_BYTES):
+        length = min(_PIECE_BYTES, span.size_bytes - start)
+        total.update(_read(descriptor, length, span.start + start))
+    return total.digest()
+
+
+def _is_transposed(
+    descriptor: int,
+    one: tuple[onnx.TensorProto, _Span],
+    other: tuple[onnx.TensorProto, _Span],
+) -> bool:
+    """Whether one table is the other with rows for columns, of whole bytes an element."""
+    rows, columns = tuple(one[0].dims), tuple(other[0].dims)
+    elements = int(np.prod(rows))
+    width, rest = divmod(one[1].size_bytes, elements) if elements else (0, 1)
+    if len(rows) != _TABLE_RANK or rows != columns[::-1] or rest:
+        return False
+    column = b"".join(
+        _read(descriptor, width, other[1].start + place * columns[1] * width)
+        for place in range(min(columns[0], _SAMPLED_ROWS))
+    )
+    if _read(descriptor, len(column), one[1].start) != column:
+        return False
+    tables = []
+    for shape, span in ((rows, one[1]), (columns, other[1])):
+        pieces = [
+            _read(descriptor, min(_PIECE_BYTES, span.size_bytes - start), span.start + start)
+            for start in range(0, span.size_bytes, _PIECE_BYTES)
+        ]
+        tables.append(np.frombuffer(b"".join(pieces), np.dtype((np.void, width))).reshape(shape))
+    return bool(tables[0].tobytes() == tables[1].T.tobytes())
+
+
+def _payloads(descriptor: int) -> Iterator[tuple[str, _Span]]:
+    """Where the raw data of each initializer of the main graph lies.
+
+    :raises ValueError: the bytes are no protobuf; a model that was read before is.
+    """
+    end = os.fstat(descriptor).st_size
+    for number, start, stop in _fields(descriptor, 0, end):
+        if number != _GRAPH:
+            continue
+        for inner, tensor_start, tensor_stop in _fields(descriptor, start, stop):
+            if inner == _INITIALIZER:
+                yield from _payload(descriptor, tensor_start, tensor_stop)
+
+
+def _payload(descriptor: int, start: int, stop: int) -> Iterator[tuple[str, _Span]]:
+    name, span = "", None
+    for number, content, end in _fields(descriptor, start, stop):
+        if number == _NAME:
+            name = _read(descriptor, end - content, content).decode(errors="surrogateescape")
+        if number == _RAW:
+            span = _Span(content, end - content)
+    if name and span is not None:
+        yield name, span
+
+
+def _fields(descriptor: int, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Each field's number, where its content starts and where it stops."""
+    while position < end:
+        head = _read(descriptor, 20, position)
+        tag, place = _varint(head, 0)
+        content, wire_type = position + place, tag & 7
+        if wire_type == _BYTES:
+            length, place = _varint(head, place)
+            content = position + place
+            stop = content + length
+        elif wire_type == _VARINT:
+            stop = position + _varint(head, place)[1]
+        elif wire_type in {_FIXED64, _FIXED32}:
+            stop = content + (8 if wire_type == _FIXED64 else 4)
+        else:
+            raise ValueError(wire_type)
+        yield tag >> 3, content, stop
+        position = stop
+
+
+def _varint(data: bytes, start: int) -> tuple[int, int]:
+    value = 0
+    for place, byte in enumerate(data[start:], start=start):
+        value |= (byte & 0x7F) << 7 * (place - start)
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, place + 1
+    raise ValueError(start)
+
+
+def _read(descriptor: int, num_bytes: int, start: int) -> bytes:
+    os.lseek(descriptor, start, os.SEEK_SET)
+    return os.read(descriptor, num_bytes)

@@ -1,0 +1,434 @@
+"""Other settings of the same model: batch, image size, session options, training recipe, order.
+
+Each function yields the suggestions of one kind; ``proposals.worked_out`` computes what they save.
+"""
+
+import glob
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Final
+
+from onnxmem.analysis.compute import compute
+from onnxmem.analysis.fitting.searching import crossing
+from onnxmem.decisions.advise.proposals import (
+    Change,
+    Figure,
+    Proposal,
+    Subject,
+    Suggestion,
+    Tradeoff,
+    bytes_of,
+    with_options,
+    with_recipe,
+    with_shapes,
+)
+from onnxmem.errors import OnnxmemError
+from onnxmem.model import DType, Graph
+from onnxmem.model.binding import input_dims
+from onnxmem.runtimes.asking import Advice
+from onnxmem.runtimes.onnxruntime.session_options import Strategy
+from onnxmem.runtimes.torch.memory import CheckpointOption
+from onnxmem.units import format_count
+
+_BATCH_GROUP = "batch"
+_ACCUMULATED = (2, 4, 8)
+"""In which a batch is split where gradients are added up: divisors that batches have."""
+_RANKS = (4, 5)
+_MOST_CHANNELS = 4
+_LEAST_SIDE = 16
+"""Half of a smaller side is no image."""
+_WORDS = {
+    "enable_mem_pattern=False": ("pattern", "every tensor is asked for by itself in each run"),
+    "enable_mem_reuse=False": ("reuse", "none known"),
+    "kSameAsRequested": ("growth", "more calls for memory as the arena grows"),
+    "arena shrinkage after each run": ("shrinkage", "each run asks the system for memory again"),
+    "disable_prepacking": ("prepacking", "weights are packed in every run: slower products"),
+    "fixed dims": ("dims", "the session serves this shape alone"),
+    "symbolic dims": ("dims", "the plan is made without the numbers"),
+    "ORT_DISABLE_ALL": ("off", "nothing is fused: slower"),
+    "ORT_ENABLE_BASIC": ("basic", "fewer nodes are fused: slower"),
+    "ORT_ENABLE_EXTENDED": ("extended", "no blocks of channels: slower convolutions on CPU"),
+    "ORT_ENABLE_ALL": ("all", "a session opens more slowly"),
+}
+"""What a change is called in an id, and what it costs, by onnxruntime's name for it."""
+_FREE = frozenset({"enable_mem_reuse=False", "kSameAsRequested", "fixed dims"})
+_OPTIMIZERS = ("adam8bit", "adafactor", "lion", "momentum", "sgd")
+"""In the order of what they keep, the most first."""
+_PRECISIONS = ("mixed-bf16", "bf16-master", "bf16")
+_PRECISION_COSTS = {
+    "mixed-bf16": "sums in 8 bits of fraction; weights stay float32; half the bytes moved",
+    "bf16-master": "as mixed, and weights are kept in both widths",
+    "bf16": "updates smaller than 1/256 of a weight are lost: it may not converge",
+}
+_SHARDS = {
+    "zero1": "ranks exchange gradients, and the weights that each has stepped",
+    "zero2": "as ZeRO-1, and each keeps its share of the gradients",
+    "zero3": "weights are gathered for every layer, forward and backward: 1.5 x the traffic",
+}
+_WORLDS = (2, 4, 8)
+_LORA_RANK = 8
+_FEW = 2
+_LISTED = 4
+_COST: Final = (
+    "onnxmem reorder writes it, once; for runtimes that run the file's order, as onnxruntime does "
+    "with ExecutionOrder.PRIORITY_BASED and its optimiser off"
+)
+HALF = Suggestion(
+    id="half_precision",
+    group="half_precision",
+    what="convert to float16 or bfloat16: weights, inputs and activations",
+    tradeoff=Tradeoff.ACCURACY,
+    cost="float16 ends at 65,504, bfloat16 has 8 bits of fraction; CPUs compute in float32 anyway",
+    change=lambda subject: replace(subject, has_half_floats=True),
+    settings={"precision": "float16"},
+)
+
+
+def batch_suggestions(
+    subject: Subject, figure: Figure, budget_bytes: int | None
+) -> Iterator[Suggestion]:
+    """Half the batch, and the largest that a budget holds where that is less than asked."""
+    batch = subject.terms().bound.binding.batch
+    if batch is None or batch == 1:
+        return
+    yield _fewer_samples(batch, batch // 2, "batch")
+    if budget_bytes is None:
+        return
+    reach = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
+    if reach is not None and reach.number and reach.number < batch and reach.number != batch // 2:
+        yield _fewer_samples(batch, reach.number, "largest_batch")
+
+
+def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """The same samples in several passes, whose gradients add up before one step."""
+    batch = subject.terms().bound.binding.batch
+    recipe = subject.request.settings.recipe
+    for count in _ACCUMULATED if batch and recipe.accumulate == 1 else ():
+        if batch is None or batch % count:
+            continue
+        micro = batch // count
+        yield Suggestion(
+            id=f"accumulate_{count}",
+            group=_BATCH_GROUP,
+            what=f"--accumulate {count} --batch {micro}: {count} passes of {micro} for one step",
+            tradeoff=Tradeoff.TIME,
+            cost="smaller kernels in each pass; a BatchNormalization sees fewer samples",
+            change=_accumulated(micro, count),
+            settings={"batch": micro, "accumulate": count},
+        )
+
+
+def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """Every image of half the side: a quarter of what convolutions make of them.
+
+    An image is a floating or byte input of rank 4 or 5 with 1 to 4 channels, behind the batch (as
+    ONNX's convolutions have them) or last. What tells whether the model takes another size is the
+    analysis: a classifier behind a fixed flatten has no shapes then, and there is no such advice.
+    """
+    terms = subject.terms()
+    before = terms.bound
+    shapes = dict(_halved(before.graph))
+    if not shapes:
+        return
+    change = with_shapes(shapes, _symbols(subject, shapes))
+    try:
+        after = change(subject).terms()
+    except OnnxmemError:
+        return
+    known = {finding.code for finding in before.findings}
+    if not after.is_whole or any(f.code not in known for f in after.bound.findings):
+        return
+    flops = _flops(before.graph, after.bound.graph)
+    yield Suggestion(
+        id="resolution",
+        group="resolution",
+        what="half the side: " + ", ".join(_flag(name, dims) for name, dims in shapes.items()),
+        tradeoff=Tradeoff.ACCURACY,
+        cost=f"details are lost, to be trained or checked so{flops}",
+        change=change,
+        settings={"shapes": {name: list(dims) for name, dims in shapes.items()}},
+    )
+
+
+def session_suggestions(runtime: str) -> Iterator[Suggestion]:
+    """The same settings, to be worked out in the figure of a whole process or device."""
+    grown: Strategy = "kSameAsRequested"
+    changes = {
+        "enable_mem_pattern=False": with_options(enable_mem_pattern=False),
+        "kSameAsRequested": with_options(arena_extend_strategy=grown),
+        "enable_mem_pattern=False, kSameAsRequested": with_options(
+            enable_mem_pattern=False, arena_extend_strategy=grown
+        ),
+        "arena shrinkage after each run": with_options(shrinks_arena=True),
+        "disable_prepacking": with_options(disable_prepacking=True),
+    }
+    for words, change in changes.items():
+        if runtime == "ort-cpu" or words != "disable_prepacking":
+            yield _named(tuple(words.split(", ")), change)
+
+
+def resident_proposals(advice: Advice) -> Iterator[Proposal]:
+    """What the best combination and each setting alone save of what the arena has resident."""
+    own = advice.runtime.own
+    best = advice.runtime.advice[0]
+    for choice in (best, *advice.singles):
+        if choice.changes and (choice is best or choice.changes != best.changes):
+            suggestion = _named(choice.changes, lambda subject: subject)
+            yield Proposal(
+                suggestion=replace(suggestion, id="session_best") if choice is best else suggestion,
+                figure=Figure.RESIDENT,
+                before_bytes=own.resident_bytes,
+                after_bytes=choice.resident_bytes,
+                is_exact=True,
+            )
+
+
+def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """Every change of the recipe that another setting does not rule out."""
+    recipe = subject.request.settings.recipe
+    yield from _optimizers(recipe.optimizer)
+    if recipe.optimizer_form == "foreach":
+        yield _recipe_suggestion(
+            "optimizer_form", "single", Tradeoff.TIME, "a kernel a tensor in each step"
+        )
+    if recipe.precision == "fp32":
+        for name in _PRECISIONS:
+            yield _recipe_suggestion("precision", name, Tradeoff.ACCURACY, _PRECISION_COSTS[name])
+    if not recipe.in_place_activations:
+        yield Suggestion(
+            id="in_place_activations",
+            group="in_place_activations",
+            what="--in-place-activations: ReLU(inplace=True) and its kind",
+            tradeoff=Tradeoff.NOTHING,
+            cost="a change of code; autograd refuses where the input is needed",
+            change=with_recipe(in_place_activations=True),
+            settings={"in_place_activations": True},
+        )
+    if recipe.checkpoint == "none":
+        yield from _checkpoints(subject)
+    if recipe.shard in {"none", "ddp"}:
+        yield from _shards(recipe.world)
+    if recipe.lora_rank is None and not recipe.freeze:
+        yield from _parts(subject)
+
+
+def order_suggestions(subject: Subject) -> Iterator[Suggestion]:
+    """The best order that is found, where the file's was asked for."""
+    if subject.request.settings.order == "file":
+        yield Suggestion(
+            id="order",
+            group="order",
+            what="run the nodes in a better order",
+            tradeoff=Tradeoff.NOTHING,
+            cost=_COST,
+            change=_in_best_order,
+            settings={"order": "best"},
+        )
+
+
+def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
+    """What a runtime saves that writes over dead inputs and makes views, beside one that does not.
+
+    The figures of RUN have it in them already: it is what to look for in a runtime.
+    """
+    terms = subject.terms()
+    memory = terms.activations
+    if not terms.is_whole or memory.peak_bytes is None or memory.in_place_peak_bytes is None:
+        return
+    suggestion = Suggestion(
+        id="in_place",
+        group="in_place",
+        what="run where activations and views share buffers (as onnxruntime does; RUN counts so)",
+        tradeoff=Tradeoff.NOTHING,
+        cost="none",
+    )
+    yield Proposal(
+        suggestion=suggestion,
+        figure=Figure.PEAK,
+        before_bytes=memory.peak_bytes,
+        after_bytes=memory.in_place_peak_bytes,
+        is_exact=True,
+    )
+
+
+def _fewer_samples(batch: int, number: int, word: str) -> Suggestion:
+    return Suggestion(
+        id=word,
+        group=_BATCH_GROUP,
+        what=f"--batch {number} instead of {batch}",
+        tradeoff=Tradeoff.SAMPLES,
+        cost=f"{-(-batch // number)} passes for as many samples",
+        change=lambda subject: subject.with_batch(number),
+        settings={"batch": number},
+    )
+
+
+def _accumulated(micro: int, count: int) -> Change:
+    return lambda subject: with_recipe(accumulate=count)(subject.with_batch(micro))
+
+
+def _halved(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        shape = tensor.shape
+        is_image = tensor.dtype in {DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.UINT8}
+        if not is_image or shape is None or None in shape or len(shape) not in _RANKS:
+            continue
+        dims = tuple(dim for dim in shape if dim is not None)
+        channels_first = dims[1] <= _MOST_CHANNELS
+        if not channels_first and dims[-1] > _MOST_CHANNELS:
+            continue
+        first, last = (2, len(dims)) if channels_first else (1, len(dims) - 1)
+        if min(dims[first:last]) >= _LEAST_SIDE:
+            yield name, (*dims[:first], *(dim // 2 for dim in dims[first:last]), *dims[last:])
+
+
+def _symbols(subject: Subject, shapes: dict[str, tuple[int, ...]]) -> frozenset[str]:
+    values = subject.request.prepared.given
+    dims = (dim for value in values if value.name in shapes for dim in input_dims(value) or ())
+    return frozenset(dim for dim in dims if isinstance(dim, str))
+
+
+def _flag(name: str, dims: tuple[int, ...]) -> str:
+    return f"--shape {name}:{','.join(map(str, dims))}"
+
+
+def _flops(before: Graph, after: Graph) -> str:
+    now, then = compute(before).forward_flops, compute(after).forward_flops
+    if not now or then is None:
+        return ""
+    return f"; FLOPs {100 * (then / now - 1):+.0f} %"
+
+
+def _named(words: tuple[str, ...], change: Change) -> Suggestion:
+    known = [_WORDS.get(word, (word.split("=")[0], "see the table below")) for word in words]
+    return Suggestion(
+        id="_".join(("session", *(short for short, _ in known))),
+        group="session",
+        what="a session with " + ", ".join(words),
+        tradeoff=Tradeoff.NOTHING if _FREE.issuperset(words) else Tradeoff.TIME,
+        cost="; ".join(dict.fromkeys(cost for _, cost in known)),
+        change=change,
+        settings={"session": list(words)},
+    )
+
+
+def _recipe_suggestion(field: str, name: str, tradeoff: Tradeoff, cost: str) -> Suggestion:
+    return Suggestion(
+        id=f"{field}_{name}",
+        group=field,
+        what=f"--{field.replace('_', '-')} {name}",
+        tradeoff=tradeoff,
+        cost=cost,
+        change=with_recipe(**{field: name}),
+        settings={field: name},
+    )
+
+
+def _optimizers(now: str) -> Iterator[Suggestion]:
+    for name in _OPTIMIZERS:
+        if name != now:
+            yield _recipe_suggestion(
+                "optimizer",
+                name,
+                Tradeoff.ACCURACY,
+                f"converges otherwise than {now}: tune it anew",
+            )
+
+
+def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
+    """The best that there is, and the one of least FLOPs that saves half as much."""
+    terms = with_recipe(checkpoint="best")(subject).terms()
+    graph, training = terms.bound.graph, terms.training
+    options = training.checkpoints if training else ()
+    if len(options) < _FEW:
+        return
+    arithmetic = compute(graph)
+    step_flops = (arithmetic.forward_flops or 0) + (arithmetic.backward_flops or 0)
+    best, now = options[-1], options[0]
+    half_bytes = (now.peak_bytes + best.peak_bytes) // 2
+    cheap = next(option for option in options if option.peak_bytes <= half_bytes)
+    for option in dict.fromkeys((best, cheap)):
+        yield _checkpoint(option, step_flops, is_best=option is best)
+
+
+def _checkpoint(option: CheckpointOption, step_flops: int, *, is_best: bool) -> Suggestion:
+    """``best`` finds the best again; a schedule that keeps products has no flag of its own."""
+    name = "best" if is_best else option.schedule
+    has_flag = name in {"best", "sqrt"} or "," not in name
+    share = f" (+{100 * option.extra_flops / step_flops:.0f} % of a step)" if step_flops else ""
+    return Suggestion(
+        id="checkpoint_best" if is_best else "checkpoint_cheap",
+        group="checkpoint",
+        what=f"--checkpoint {name}" + (f": {option.schedule}" if is_best else ""),
+        tradeoff=Tradeoff.TIME,
+        cost=f"+{format_count(option.extra_flops)} FLOPs, computed again{share}",
+        change=with_recipe(checkpoint=name) if has_flag else None,
+        settings={"checkpoint": name},
+    )
+
+
+def _shards(world: int) -> Iterator[Suggestion]:
+    worlds = (world,) if world > 1 else _WORLDS
+    for stage, cost in _SHARDS.items():
+        for ranks in worlds if stage == "zero3" else worlds[-1:]:
+            yield Suggestion(
+                id=f"shard_{stage}_{ranks}",
+                group="shard",
+                what=f"--shard {stage} --world {ranks}: what one of {ranks} ranks holds",
+                tradeoff=Tradeoff.DEVICES,
+                cost=f"{ranks} devices; {cost}",
+                change=with_recipe(shard=stage, world=ranks),
+                settings={"shard": stage, "world": ranks},
+            )
+
+
+def _parts(subject: Subject) -> Iterator[Suggestion]:
+    yield Suggestion(
+        id="lora",
+        group="parts",
+        what=f"--lora-rank {_LORA_RANK}: train adapters of the linear layers alone",
+        tradeoff=Tradeoff.ACCURACY,
+        cost="for fine-tuning; the rest of the model stays as it is",
+        change=with_recipe(lora_rank=_LORA_RANK),
+        settings={"lora_rank": _LORA_RANK},
+    )
+    patterns = _all_but_the_last(subject.terms().parameters.trained)
+    if patterns:
+        flags = " ".join(f"--freeze '{pattern}'" for pattern in patterns[:_LISTED])
+        more = len(patterns) - _LISTED
+        flags += f" and {more} more" if more > 0 else ""
+        yield Suggestion(
+            id="freeze",
+            group="parts",
+            what=f"{flags}: train the last part alone",
+            tradeoff=Tradeoff.ACCURACY,
+            cost="for fine-tuning; the frozen part stays as it is",
+            change=with_recipe(freeze=patterns),
+            settings={"freeze": list(patterns)},
+        )
+
+
+def _all_but_the_last(names: Sequence[str]) -> tuple[str, ...]:
+    """Patterns of every part but the last, by the first place at which dotted names part."""
+    split = [name.split(".") for name in names]
+    depth = next(
+        (place for place in range(min(map(len, split), default=1) - 1) if _parts_at(split, place)),
+        None,
+    )
+    if depth is None:
+        return ()
+    heads = [".".join(words[: depth + 1]) for words in split]
+    parts = [head for head, _ in groupby(heads)]
+    last = parts[-1]
+    return tuple(f"{glob.escape(head)}.*" for head in dict.fromkeys(parts) if head != last)
+
+
+def _parts_at(split: Sequence[Sequence[str]], place: int) -> bool:
+    return len({tuple(words[: place + 1]) for words in split}) > 1
+
+
+def _in_best_order(subject: Subject) -> Subject:
+    settings = replace(subject.request.settings, order="best")
+    return replace(subject, request=replace(subject.request, settings=settings))
