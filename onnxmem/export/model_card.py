@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.export.assumptions import assumptions, command
-from onnxmem.report.check.markdown import code
+from onnxmem.report.check import code
 from onnxmem.units import format_bytes
 from onnxmem.version import __version__
 

@@ -21,9 +21,7 @@ from onnxmem.cli.check_options import FORMATS as OFFERED
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.program import Allocation, Category
-from onnxmem.report.check import FORMATS
-from onnxmem.report.check.github import render as annotations
-from onnxmem.report.check.markdown import MARKER, MOST_BYTES, code
+from onnxmem.report.check import FORMATS, MARKER, MOST_BYTES, as_github, code
 
 if TYPE_CHECKING:
     import xmlschema
@@ -226,7 +224,7 @@ def test_markdown_code_spans() -> None:
 
 
 def test_annotations_are_one_command_a_line() -> None:
-    text = annotations(hostile("a,b:c%0Ad\r\n::set-output name=x::y"))
+    text = as_github(hostile("a,b:c%0Ad\r\n::set-output name=x::y"))
     lines = text.splitlines()
     assert all(
         re.match(r"::(error|notice) (file=[^,:]+,)?title=[^,:]+::[^\r\n]+$", x) for x in lines[:-1]
