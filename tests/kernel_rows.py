@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnxmem.model.dtypes import DType
+from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Call, Operand
 from onnxmem.runtimes.onnxruntime.kernel_use import Site
 

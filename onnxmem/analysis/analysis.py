@@ -27,7 +27,7 @@ from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
 from onnxmem.errors import Finding, printable
-from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program import Affine
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from onnxmem.model import Graph, Node, Role
-from onnxmem.model.trips import trip_count
+from onnxmem.model.control_flow import trip_count
 from onnxmem.units import sum_known
 
 

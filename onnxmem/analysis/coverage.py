@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node, Role, Tensor
-from onnxmem.model.trips import trip_count
+from onnxmem.model.control_flow import trip_count
 from onnxmem.ops import UNKNOWN
 from onnxmem.units import plural
 

@@ -10,8 +10,7 @@ from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
-from onnxmem.model.given_names import refuse_unknown_names
-from onnxmem.model.given_values import unused_values
+from onnxmem.model.input_values import refuse_unknown_names, unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.assumed import Assumed

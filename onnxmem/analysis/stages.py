@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
 from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
-from onnxmem.model.given_shapes import with_given_values
+from onnxmem.model.input_values import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import type_conflicts
 from onnxmem.runtimes.ideal.activation_memory import (

@@ -25,7 +25,7 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.model import ModelFile, load, prepare
-from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.advice import render_advice
 from onnxmem.report.notes import note_rows
 from onnxmem.report.proposals import advice_row, render_proposals

@@ -21,7 +21,7 @@ from onnxmem.collection.sources.remote import is_remote
 from onnxmem.collection.sources.staging import STDIN
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export import AnnotatedModel, annotated
-from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.files import FileWindow
 from onnxmem.units import plural
 
 

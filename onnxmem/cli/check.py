@@ -44,7 +44,7 @@ from onnxmem.errors import (
     worst_exit_code,
 )
 from onnxmem.model import load
-from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.check import FORMATS
 from onnxmem.settings import Recipe
 

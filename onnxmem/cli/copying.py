@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from onnxmem.errors import UsageError, shortened
-from onnxmem.model.files.file_window import FileWindow
-from onnxmem.model.files.wire import Piece
+from onnxmem.model.files import FileWindow
+from onnxmem.model.wire import Piece
 
 _CHUNK_BYTES: Final = 1 << 20
 

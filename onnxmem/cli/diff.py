@@ -42,7 +42,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.diff import as_json, grown_figures, render
 from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
 from onnxmem.settings import Recipe

@@ -13,8 +13,8 @@ from onnxmem.cli.output import check_output, write_stdout
 from onnxmem.errors import EXIT_OK, fault_of, shortened
 from onnxmem.export.reordering import file_places, reordered
 from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
-from onnxmem.model.files.file_window import FileWindow
-from onnxmem.model.given_names import refuse_unknown_names
+from onnxmem.model.files import FileWindow
+from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.order import render_gain
 from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
 from onnxmem.runtimes.ideal.schedule.problem import problem_of

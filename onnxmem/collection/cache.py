@@ -19,8 +19,8 @@ from typing import Any, Final, TypedDict
 
 from onnxmem.analysis.json_row import KEYS, Row
 from onnxmem.errors import UsageError, shortened
-from onnxmem.model.files.file_window import FileWindow
-from onnxmem.model.files.wire import without_payloads
+from onnxmem.model.files import FileWindow
+from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
 
 _HASHED_WHOLE_BYTES: Final = 2**26

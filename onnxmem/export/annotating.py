@@ -18,7 +18,7 @@ from onnxmem.export.metrics import to_metrics
 from onnxmem.export.steps import live_bytes
 from onnxmem.export.wire_fields import Field, Piece, bytes_field, fields, num_bytes
 from onnxmem.model import Role
-from onnxmem.model.files.wire import ByteSource
+from onnxmem.model.wire import ByteSource
 from onnxmem.version import __version__
 
 PREFIX: Final = "onnxmem."

@@ -8,7 +8,7 @@ import onnx
 from onnxmem.errors import GraphError
 from onnxmem.export.wire_fields import Piece, fields
 from onnxmem.model import Graph
-from onnxmem.model.files.wire import ByteSource
+from onnxmem.model.wire import ByteSource
 
 _GRAPH: Final = 7
 """Field of ModelProto (onnx.proto3)."""

@@ -7,7 +7,7 @@ model was loaded, which refuses what is unsound: nothing is checked a second tim
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from onnxmem.model.files.wire import ByteSource, Piece
+from onnxmem.model.wire import ByteSource, Piece
 
 __all__ = ["Field", "Piece", "bytes_field", "fields", "num_bytes"]
 

@@ -15,8 +15,7 @@ from typing import Final
 
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.model import DType, Prepared
-from onnxmem.model.binding import Dims
-from onnxmem.model.dim_expressions import evaluated
+from onnxmem.model.binding import Dims, evaluated
 
 IN_PLACE: Final = frozenset(
     {

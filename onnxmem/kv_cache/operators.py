@@ -16,8 +16,7 @@ from typing import Final
 import onnx
 
 from onnxmem.kv_cache.holds import Holds
-from onnxmem.model.columns import Columns
-from onnxmem.model.traversal import subgraphs
+from onnxmem.model.traversal import Columns, subgraphs
 
 _MS: Final = "com.microsoft"
 

@@ -25,7 +25,7 @@ from onnxmem.kv_cache.shapes import Pair, Shaped, shaped
 from onnxmem.kv_cache.symbols import symbols_of
 from onnxmem.model import Prepared
 from onnxmem.model.binding import Dims, input_dims
-from onnxmem.model.dtypes import dtype_of
+from onnxmem.model.graph import dtype_of
 from onnxmem.model.traversal import outer_reads, subgraphs
 
 _NAMED: Final = "name and shape"

@@ -15,8 +15,7 @@ from typing import Final
 
 from onnxmem.kv_cache.holds import Holds
 from onnxmem.model import DType
-from onnxmem.model.binding import Dims
-from onnxmem.model.dim_expressions import names_in
+from onnxmem.model.binding import Dims, names_in
 
 _RANKS: Final = range(3, 6)
 _STATE_RANKS: Final = range(2, 6)

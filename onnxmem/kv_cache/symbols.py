@@ -15,8 +15,7 @@ import onnx
 
 from onnxmem.errors import shortened
 from onnxmem.kv_cache.cache import Course, Part, Symbols
-from onnxmem.model.binding import Dims, given_inputs, input_dims
-from onnxmem.model.dim_expressions import names_in
+from onnxmem.model.binding import Dims, given_inputs, input_dims, names_in
 
 _IDS: Final = re.compile(
     r"(?:.*[._/])?(?:decoder_)?(?:input_?ids|inputs?_?embeds|tokens?|ids)(?:[.:]\d+)?"

@@ -6,7 +6,7 @@ from typing import Final
 
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel, DType, Graph, Tensor
-from onnxmem.model.given_values import given_values, may_be_setting
+from onnxmem.model.input_values import given_values, may_be_setting
 from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.onnxruntime.session_files import RefusedError
 from onnxmem.settings import Values

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from onnxmem.errors import UsageError, listed
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel
-from onnxmem.model.given_values import may_be_setting
+from onnxmem.model.input_values import may_be_setting
 from onnxmem.settings import Values
 
 _SUFFIX: Final = ".npy"

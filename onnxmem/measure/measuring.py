@@ -19,8 +19,7 @@ from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inpu
 from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.filling import stored_tensors
-from onnxmem.model.given_names import refuse_unknown_names
-from onnxmem.model.given_values import unused_values
+from onnxmem.model.input_values import refuse_unknown_names, unused_values
 from onnxmem.runtimes.onnxruntime.session_files import (
     OnDisk,
     RefusedError,

@@ -2,9 +2,8 @@
 
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
-from onnxmem.model.dtypes import DType
-from onnxmem.model.files.loading import ModelFile, ModelSource, load
-from onnxmem.model.graph import Graph, Node, Role, Tensor
+from onnxmem.model.files import ModelFile, ModelSource, load
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 
 __all__ = [
     "BoundModel",

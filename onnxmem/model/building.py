@@ -8,17 +8,20 @@ import onnx
 
 from onnxmem.errors import Finding
 from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_inputs
-from onnxmem.model.columns import Columns, columns_of
-from onnxmem.model.files.loading import ModelFile
+from onnxmem.model.canonical import (
+    can_be_inlined_as_they_are,
+    normalized,
+    refuse_partial_nodes,
+    sort_columns,
+    with_functions_inlined,
+)
+from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.model.inlining import can_be_inlined_as_they_are, with_functions_inlined
-from onnxmem.model.normalising import normalised, refuse_partial_nodes
-from onnxmem.model.order import sort_columns
-from onnxmem.model.reading import read_graph
-from onnxmem.model.retyping import retyped
+from onnxmem.model.reading import read_graph, retyped
 from onnxmem.model.shapes.alike import Alike, UnlikeError, alike
 from onnxmem.model.shapes.alike_batch import AlikeInBatch
 from onnxmem.model.shapes.inference import Shaped, Shapes, with_shapes
+from onnxmem.model.traversal import Columns, columns_of
 from onnxmem.model.value_types import Known, known_types
 
 
@@ -92,7 +95,7 @@ def prepare(model: ModelFile) -> Prepared:
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
     columns = columns_of(proto.graph)
-    findings = [*normalised(proto, columns)]
+    findings = [*normalized(proto, columns)]
     inlined, with_calls = with_functions_inlined(proto), None
     if inlined is not proto:
         with_calls = proto if can_be_inlined_as_they_are(proto) else None

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 import onnx
 
-from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.graph import DType, dtype_of
 from onnxmem.model.traversal import graphs_in, nodes_in
 
 WEIGHTS_FILE: Final = "weights.bin"

@@ -1,25 +1,75 @@
-"""Which weights a training run trains, which are quantised, and which it only holds.
+"""Which weights a training run trains, which are quantized, and which it only holds.
 
 A parameter is a floating weight that an operator reads where its record says parameters stand,
 itself or by way of operators that only lay it out anew (a Transpose before a MatMul, a Reshape of a
-bias, a Cast). What such an operator reads through DequantizeLinear is a quantised weight.
+bias, a Cast). What such an operator reads through DequantizeLinear is a quantized weight.
 
 An operator of arithmetic or layout says nothing of its operand: a bias and the 2 of ``2 * x`` stand
-in one place. There a weight is trained only if it has a dim, more than one element, is no Constant
-node, which is how every exporter writes a literal, bears no name that an exporter makes up, and is
-no mask and no table of positions. A layer's own slot (of Conv, Gemm, MatMul,
-BatchNormalization...) holds parameters however the file makes them: some exporters write weights
-as Constant nodes.
+in one position. There a weight is trained only if it has a dim, more than one element, is not a
+Constant node, which is how every exporter writes a literal, does not have a name that an exporter
+makes up, and is neither a mask nor a table of positions. A layer's own input (of Conv, Gemm,
+MatMul, BatchNormalization...) holds parameters however the file makes them: some exporters write
+weights as Constant nodes.
+
+Exporters hold a registered buffer like a parameter. What is added to the scores right before a
+softmax, over two axes of more than one element, is a mask; what goes into a sine or a cosine by
+way of products and moves is a table of frequencies.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxmem.model.dtypes import DType
-from onnxmem.model.graph import Graph, Node, Role, Tensor
-from onnxmem.model.tables import Readers, is_table, is_wide, readers_of
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
+
+_MOVES = frozenset(
+    {
+        *("Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
+        *("Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
+    }
+)
+_TO_ANGLES = _MOVES | {"Div", "Einsum", "MatMul", "Mul"}
+_TO_SCORES = _MOVES | {"Add", "Where"}
+_MAX_NODES = 64
+"""Readers that are looked at; what goes further is no table."""
+
+Readers = Mapping[str, tuple[Node, ...]]
+
+
+def readers_of(graph: Graph) -> Readers:
+    """The nodes that read each tensor, those of subgraphs too."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.all_nodes():
+        for name in node.inputs:
+            found.setdefault(name, []).append(node)
+    return {name: tuple(nodes) for name, nodes in found.items()}
+
+
+def is_wide(weight: Tensor) -> bool:
+    """Whether more than one axis of a weight has more than one element."""
+    return sum(dim != 1 for dim in weight.shape or ()) > 1
+
+
+def is_table(weight: Tensor, readers: Readers) -> bool:
+    """Whether a weight is a mask or a table of frequencies."""
+    if is_wide(weight) and _reaches(weight.name, readers, _TO_SCORES, frozenset({"Softmax"})):
+        return True
+    return _reaches(weight.name, readers, _TO_ANGLES, frozenset({"Cos", "Sin"}))
+
+
+def _reaches(name: str, readers: Readers, way: frozenset[str], ends: frozenset[str]) -> bool:
+    """Whether a tensor goes into one of some operators by way of others alone."""
+    waiting, seen = [name], 0
+    while waiting and seen < _MAX_NODES:
+        for node in readers.get(waiting.pop(), ()):
+            seen += 1
+            if node.onnx_op in ends:
+                return True
+            if node.onnx_op in way:
+                waiting += node.writes
+    return False
+
 
 _LAYOUT = frozenset(
     {

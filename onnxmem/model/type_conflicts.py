@@ -13,8 +13,7 @@ import onnx
 import onnx.defs
 
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.model.dtypes import DType, dtype_of
-from onnxmem.model.graph import Graph, Node
+from onnxmem.model.graph import DType, Graph, Node, dtype_of
 from onnxmem.units import plural
 
 _Types = tuple[DType | None, ...]

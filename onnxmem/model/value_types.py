@@ -7,7 +7,7 @@ from functools import lru_cache
 import onnx
 
 from onnxmem.model.bounds import BOUNDS, is_past_all
-from onnxmem.model.dtypes import DType, dtype_of
+from onnxmem.model.graph import DType, dtype_of
 from onnxmem.ops.spec import Dims, Shape, known_dims
 
 _MAX_SHORT = 256

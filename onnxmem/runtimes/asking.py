@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
-from onnxmem.model.given_values import given_values
+from onnxmem.model.input_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,

@@ -16,7 +16,7 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
 from onnxmem.measure.settings import MeasureSettings
 from onnxmem.model import Request, load
-from onnxmem.model.given_values import GivenValueError, given_values
+from onnxmem.model.input_values import GivenValueError, given_values
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session

@@ -14,7 +14,7 @@ from onnxmem.cli import main
 from onnxmem.cli.copying import write_copy
 from onnxmem.decisions.advise.advising import advised
 from onnxmem.errors import UsageError
-from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.files import FileWindow
 
 TEXT = """
     <ir_version: 8, opset_import: ["" : 17]>

@@ -28,7 +28,7 @@ from onnxmem.measure.inputs_file import (
 )
 from onnxmem.measure.run_request import Feed
 from onnxmem.model import BoundModel, ModelFile, Prepared, Request, build, prepare
-from onnxmem.model.given_values import GivenValueError
+from onnxmem.model.input_values import GivenValueError
 from onnxmem.runtimes.onnxruntime.session_files import (
     RefusedError,
     has_own_names,

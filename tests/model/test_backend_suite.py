@@ -22,7 +22,7 @@ from onnx.backend.test.loader import load_model_tests
 from paths import DATA
 
 from onnxmem.model import Graph, Request, Tensor, build, load, prepare
-from onnxmem.model.given_shapes import with_given_values
+from onnxmem.model.input_values import with_given_values
 
 SHAPES = DATA / "backend_shapes.json.gz"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.model.dim_expressions import evaluated, names_in
+from onnxmem.model.binding import evaluated, names_in
 
 DIMS = {"past": 100, "length": 5, "batch": 2, "_x1": 3}
 

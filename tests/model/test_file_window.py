@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onnxmem.errors import ModelFileError
-from onnxmem.model.files.file_window import FileWindow
+from onnxmem.model.files import FileWindow
 
 NUM_BYTES = 3 * (1 << 14) + 17
 """Three windows and a bit."""

@@ -6,7 +6,7 @@ from graphs import graph_of, model_of
 
 import onnxmem
 from onnxmem.model import ModelFile, Request, build, prepare
-from onnxmem.model.given_shapes import with_given_values
+from onnxmem.model.input_values import with_given_values
 from onnxmem.ops.spec import Shape
 from onnxmem.settings import Values
 

@@ -11,7 +11,7 @@ from onnx.helper import make_tensor_value_info as value_info
 
 import onnxmem
 from onnxmem.errors import GraphError
-from onnxmem.model.inlining import expanded_num_nodes, with_functions_inlined
+from onnxmem.model.canonical import expanded_num_nodes, with_functions_inlined
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "far": 1]>'
 OWN = '<domain: "own", opset_import: ["": 21, "far": 1]>'

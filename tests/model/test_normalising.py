@@ -102,9 +102,9 @@ def test_a_frequency_and_its_mirror_image_come_out_once() -> None:
 
 def test_more_nodes_than_are_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "agraph (float[2] x) => (float[2] y) { a = Relu(x)  b = Neg(a)  y = Exp(b) }"
-    monkeypatch.setattr("onnxmem.model.normalising.BOUNDS", Bounds(nodes=3))
+    monkeypatch.setattr("onnxmem.model.canonical.BOUNDS", Bounds(nodes=3))
     assert len(prepared(text).proto.graph.node) == 3
-    monkeypatch.setattr("onnxmem.model.normalising.BOUNDS", Bounds(nodes=2))
+    monkeypatch.setattr("onnxmem.model.canonical.BOUNDS", Bounds(nodes=2))
     with pytest.raises(
         GraphError, match=r"^3 nodes, over 2 \(ONNXMEM_MAX_NODES\); set that higher$"
     ):

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from graphs import model_of
 
-from onnxmem.model.files.other_formats import HEAD_BYTES, other_kind
+from onnxmem.model.files import HEAD_BYTES, other_kind
 
 PICKLE = "a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
 HTML = "an HTML page; the download went to a web page instead of the file"

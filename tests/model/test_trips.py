@@ -4,7 +4,7 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.analysis.compute import compute
-from onnxmem.model.trips import trip_count
+from onnxmem.model.control_flow import trip_count
 
 LOOP = """agraph (bool c, int64 n, float[3,5] x) => (y) <float[5,5] w{constants}> {{
     y = Loop <body = body (i, go, s) => (more, t) {{ t = MatMul(s, w)  {condition} }}> ({inputs}, x)

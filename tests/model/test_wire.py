@@ -18,7 +18,7 @@ from onnx.helper import make_node, make_tensor
 from onnxmem.errors import ModelFileError
 from onnxmem.measure.process_memory import peak_resident_bytes
 from onnxmem.model import ModelSource, load
-from onnxmem.model.files.wire import without_payloads
+from onnxmem.model.wire import without_payloads
 
 PAYLOADS = "float_data int32_data int64_data double_data uint64_data string_data raw_data".split()
 TENSOR_HOLDERS = {"TensorProto", "SparseTensorProto", "AttributeProto", "NodeProto", "GraphProto"}

@@ -10,7 +10,7 @@ with atheris.instrument_imports(include=["onnxmem"]):
     from onnxmem import OnnxmemError, analyze
     from onnxmem.export import EXPORTERS
     from onnxmem.model import Request, build, prepare
-    from onnxmem.model.files.loading import load
+    from onnxmem.model.files import load
     from onnxmem.report.page.model_page import render_page
     from onnxmem.report.terminal import render as render_text
 

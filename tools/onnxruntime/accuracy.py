@@ -22,7 +22,7 @@ from typing import Any
 import onnx
 
 from onnxmem.model import Graph, Request, build, load, prepare
-from onnxmem.model.given_values import may_be_setting
+from onnxmem.model.input_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model

@@ -12,8 +12,8 @@ from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model import load
-from onnxmem.model.files.loading import ModelSource
-from onnxmem.model.given_values import GivenValueError
+from onnxmem.model.files import ModelSource
+from onnxmem.model.input_values import GivenValueError
 from onnxmem.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError

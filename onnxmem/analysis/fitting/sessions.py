@@ -15,7 +15,7 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding
 from onnxmem.model import Request, build, prepare
-from onnxmem.model.given_values import given_values
+from onnxmem.model.input_values import given_values
 from onnxmem.program import Affine
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 from onnxmem.runtimes.onnxruntime.affine_session import AffineSession

@@ -34,8 +34,8 @@ from onnxmem.decisions.advise.proposals import (
 )
 from onnxmem.errors import listed, shortened
 from onnxmem.model import Graph, Node, Role, Tensor
-from onnxmem.model.dtypes import dtype_of
-from onnxmem.model.tables import Readers, readers_of
+from onnxmem.model.graph import dtype_of
+from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.units import plural
 

@@ -16,9 +16,7 @@ import onnx
 
 from onnxmem.model.binding import Binding
 from onnxmem.model.constants import Array
-from onnxmem.model.dtypes import dtype_of
-from onnxmem.model.graph import Graph, Node
-from onnxmem.model.records import record
+from onnxmem.model.graph import Graph, Node, dtype_of, record
 from onnxmem.model.shapes.declared import agree
 from onnxmem.model.shapes.folding import Folder, type_with_value
 from onnxmem.model.shapes.kinds import STORED, Kinds

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from onnxmem.model.dim_expressions import evaluated
+from onnxmem.model.binding import evaluated
 from onnxmem.model.traversal import subgraphs
 from onnxmem.model.value_types import Known, dense_type, is_complete, shape_of
 from onnxmem.ops.spec import Shape

@@ -9,8 +9,7 @@ import onnx
 import onnx.helper
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.dtypes import DType
-from onnxmem.model.graph import Graph, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Role, Tensor
 from onnxmem.model.shapes.folding import MAX_ELEMENTS
 from onnxmem.model.value_types import Known, dense_type, known_of
 from onnxmem.ops.spec import known_dims

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import onnx
 
 from onnxmem.model.constants import Array, constant_tensor, constant_value
-from onnxmem.model.loop_conditions import LoopBody, Scalar
+from onnxmem.model.control_flow import LoopBody, Scalar
 from onnxmem.model.shapes.old_shapes import FIRST_WITH_INFERENCE, first_version_types
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of, is_complete, shape_of

@@ -7,7 +7,7 @@ from typing import Final
 
 from onnxmem.errors import Finding
 from onnxmem.model import Graph
-from onnxmem.model.given_values import unused_values
+from onnxmem.model.input_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures

@@ -31,7 +31,7 @@ from enum import Enum, auto
 from typing import Final
 
 from onnxmem.model import Graph, Node, Role
-from onnxmem.model.tables import Readers, readers_of
+from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.ops.spec import known_dims
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose"})

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from onnxmem.model import DType, Graph, Node
+from onnxmem.model.graph import record
 from onnxmem.model.parameters import Parameters
-from onnxmem.model.records import record
 from onnxmem.ops.spec import Call, Gradient, Operand, known_dims
 from onnxmem.runtimes.torch.precision import Precision
 from onnxmem.runtimes.torch.recurrent_layer import RECURRENT, Layer, layer_of

@@ -19,7 +19,7 @@ from runtime_kinds.running import Made, Refusal, Run
 
 from onnxmem.cli import main
 from onnxmem.model import Graph, Request, build, load, prepare
-from onnxmem.model.given_shapes import with_given_values
+from onnxmem.model.input_values import with_given_values
 
 NAMES = {"float": "float32", "double": "float64"}
 RUN = [kind for kind in KINDS if kind.runs]

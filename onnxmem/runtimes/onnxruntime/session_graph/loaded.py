@@ -10,7 +10,7 @@ import onnx
 from onnxmem.errors import Finding
 from onnxmem.model import Graph, ModelFile, Node, Request, Tensor, prepare
 from onnxmem.model.binding import bind, given_inputs, input_dims
-from onnxmem.model.given_values import given_values
+from onnxmem.model.input_values import given_values
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op

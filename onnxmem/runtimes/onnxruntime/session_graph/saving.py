@@ -39,7 +39,7 @@ _WEIGHTS: Final = "weights"
 _INLINE_BYTES: Final = "8192"
 """Smaller constants stay in the file: sizes follow from sizes of parts, targets and axes.
 
-Integers of more bytes are left out as the file is read, too (``onnxmem.model.files.wire``).
+Integers of more bytes are left out as the file is read, too (``onnxmem.model.wire``).
 """
 _QUIET: Final = 4
 _MOST_IN_OWN_FORMAT: Final = 1_500_000_000

@@ -1,0 +1,255 @@
+"""Which branch of an If runs, and how often the body of a Loop or a Scan does.
+
+A Loop's iterations are known where its limit and condition follow from constants and a counter:
+the counter alone is run. tf2onnx and Keras write ``Less(counter + 1, limit)`` as the condition,
+with the largest int64 as the limit of the Loop or the same number once more; JAX's while loops
+leave that limit out. The rule is that of https://onnx.ai/onnx/operators/onnx__Loop.html:
+``for (int i=0; i < max_trip_count && cond; ++i)``.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from onnxmem.model.constants import Array
+from onnxmem.model.graph import Graph, Node, Role, Tensor
+
+_MADE = frozenset({Role.ACTIVATION, Role.BODY_INPUT})
+
+
+def without_idle_branches(graph: Graph, values: Mapping[str, Array]) -> Graph:
+    """Leave out what a branch makes that a known condition rules out.
+
+    ``values`` are elements of the top-level graph's tensors. The branch's weights stay, as a
+    session loads them, and so do the tensors that it would have read: the runtime's plan keeps them
+    up to the If (``allocation_planner.cc`` counts a node's implicit inputs, of whichever branch).
+    """
+    idle: set[str] = set()
+    nodes = _running(graph, values, idle)
+    if not idle:
+        return graph
+    tensors = {
+        name: tensor
+        for name, tensor in graph.tensors.items()
+        if name not in idle or tensor.role not in _MADE
+    }
+    return _with_tensors(replace(graph, nodes=nodes), tensors)
+
+
+def _running(graph: Graph, values: Mapping[str, Array], idle: set[str]) -> tuple[Node, ...]:
+    """The nodes with the branches that may run; enters what the others make."""
+    nodes = []
+    for node in graph.nodes:
+        if not node.subgraphs:
+            nodes.append(node)
+            continue
+        branch = _branch(node, values)
+        kept = []
+        for attribute, inner in node.subgraphs:
+            if branch in {None, attribute}:
+                body = replace(inner, nodes=_running(inner, values, idle))
+                kept.append((attribute, body))
+            else:
+                idle.update(_made(inner))
+        nodes.append(replace(node, subgraphs=tuple(kept)))
+    return tuple(nodes)
+
+
+def _branch(node: Node, values: Mapping[str, Array]) -> str | None:
+    """The attribute of the branch that runs, where the condition is known."""
+    if node.onnx_op != "If" or node.inputs[0] not in values:
+        return None
+    condition = values[node.inputs[0]]
+    if condition.size != 1:
+        return None
+    return "then_branch" if condition.item() else "else_branch"
+
+
+def _made(graph: Graph) -> Iterator[str]:
+    """All that the nodes of a graph and of those inside make, and what these are handed."""
+    for node in graph.all_nodes():
+        yield from node.writes
+        for _, inner in node.subgraphs:
+            yield from inner.inputs
+
+
+def _with_tensors(graph: Graph, tensors: Mapping[str, Tensor]) -> Graph:
+    nodes = tuple(
+        replace(
+            node, subgraphs=tuple((name, _with_tensors(g, tensors)) for name, g in node.subgraphs)
+        )
+        if node.subgraphs
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes, tensors=tensors)
+
+
+Scalar = int | bool
+
+_OPERATORS: Final[Mapping[str, Callable[..., Scalar]]] = {
+    "Add": operator.add,
+    "And": operator.and_,
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+    "Mul": operator.mul,
+    "Not": operator.not_,
+    "Or": operator.or_,
+    "Sub": operator.sub,
+}
+_KEEPS_THE_ELEMENT: Final = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
+"""Of a tensor with one element."""
+SCALAR_OPERATORS: Final = _KEEPS_THE_ELEMENT | _OPERATORS.keys() | {"Cast"}
+_MAX_STEPS: Final = 20_000
+"""Nodes that are run for one Loop; past these its iterations are not known."""
+_LARGEST: Final = 2**31
+"""Of a counter: what is larger might wrap around in a narrower type."""
+
+Step = tuple[str, Sequence[str], str]
+"""A node's operator, its inputs and its output."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """The body of a Loop, as far as scalars go."""
+
+    inputs: Sequence[str]
+    """The iteration, the condition and the carried values."""
+    outputs: Sequence[str]
+    """The condition, the carried values and the scan outputs."""
+    steps: Sequence[Step]
+    """The nodes with one output, in running order."""
+    known: Callable[[str], Scalar | None] = field(compare=False)
+    """The scalars that no iteration changes."""
+
+    def trips(
+        self, limit: int | None, condition: Scalar, initial: Sequence[Scalar | None]
+    ) -> int | None:
+        """The iterations from the carried scalars' first values; ``None`` where they do not tell.
+
+        ``limit`` is ``None`` where the Loop has none.
+        """
+        if not condition:
+            return 0
+        if self._stays_true():
+            return limit
+        steps = self._deciding()
+        if steps is None:
+            return None
+        budget = _MAX_STEPS // (len(steps) + 1)
+        carried, count = list(initial), 0
+        going: Scalar | None = condition
+        while going and (limit is None or count < limit):
+            if count > budget:
+                return None
+            values: dict[str, Scalar | None] = dict(
+                zip(self.inputs, (count, going, *carried), strict=False)
+            )
+            self._run(steps, values)
+            going = self._value(self.outputs[0], values)
+            if going is None:
+                return None
+            carried = [self._value(name, values) for name in self.outputs[1 : len(self.inputs) - 1]]
+            count += 1
+        return count
+
+    def _stays_true(self) -> bool:
+        """Whether the condition that the first iteration is given is that of all others."""
+        same = {step[2]: step[1][0] for step in self.steps if step[0] == "Identity"}
+        last = self.outputs[0]
+        while last in same:
+            last = same[last]
+        return last == self.inputs[1] or bool(self.known(last))
+
+    def _deciding(self) -> list[Step] | None:
+        """The steps that the condition follows from, over any number of iterations."""
+        wanted, producers = {self.outputs[0]}, {step[2]: step for step in self.steps}
+        carried = dict(zip(self.inputs[2:], self.outputs[1:], strict=False))
+        pending = [self.outputs[0]]
+        while pending:
+            name = pending.pop()
+            sources = producers[name][1] if name in producers else ()
+            sources = (*sources, carried[name]) if name in carried else sources
+            pending.extend(source for source in sources if source not in wanted)
+            wanted.update(sources)
+        steps = [step for step in self.steps if step[2] in wanted]
+        return steps if all(step[0] in SCALAR_OPERATORS for step in steps) else None
+
+    def _run(self, steps: Iterable[Step], values: dict[str, Scalar | None]) -> None:
+        for operation, inputs, output in steps:
+            values[output] = computed(operation, [self._value(name, values) for name in inputs])
+
+    def _value(self, name: str, values: Mapping[str, Scalar | None]) -> Scalar | None:
+        return values[name] if name in values else self.known(name)
+
+
+def computed(operation: str, inputs: Sequence[Scalar | None]) -> Scalar | None:
+    """What an operator makes of scalars; ``None`` where it is not known."""
+    first = inputs[0] if inputs else None
+    if first is None:
+        return None
+    if operation in _KEEPS_THE_ELEMENT:
+        return first
+    if operation == "Cast":
+        # A small whole number or a condition is the same in any type that holds it.
+        return first
+    others = [each for each in inputs if each is not None]
+    if operation not in _OPERATORS or len(others) < len(inputs):
+        return None
+    made = _OPERATORS[operation](*others)
+    return made if abs(made) < _LARGEST else None
+
+
+def trip_count(graph: Graph, node: Node) -> int | None:
+    """The iterations of a node with a body; 1 for an If; ``None`` where only a run can tell."""
+    if node.onnx_op == "Loop":
+        return _loop_trips(graph, node)
+    if node.onnx_op == "Scan":
+        return _scan_trips(graph, node)
+    return 1
+
+
+def _loop_trips(graph: Graph, node: Node) -> int | None:
+    """A Loop's iterations by its limit and its counter, where these are constant."""
+    limit, condition = (*node.inputs, "", "")[:2]
+    producers = {name: each for each in graph.nodes for name in each.writes}
+    most = _scalar(graph, limit, producers)
+    going = _scalar(graph, condition, producers) if condition else True
+    if (limit and most is None) or going is None:
+        return None
+    body = node.subgraphs[0][1]
+    scalars = LoopBody(
+        body.inputs,
+        body.outputs,
+        [(n.onnx_op, n.inputs, n.outputs[0]) for n in body.nodes if n.onnx_op != "Constant"],
+        lambda name: _scalar(graph, name, producers),
+    )
+    initial = [_scalar(graph, name, producers) for name in node.inputs[2:]]
+    return scalars.trips(None if most is None else max(most, 0), going, initial)
+
+
+def _scalar(graph: Graph, name: str, producers: Mapping[str, Node]) -> Scalar | None:
+    """The only element of a whole number or a condition that follows from constants."""
+    value = graph.values.get(name)
+    if value is not None:
+        return value[0] if len(value) == 1 and isinstance(value[0], int) else None
+    producer = producers.get(name)
+    if producer is None or producer.onnx_op not in SCALAR_OPERATORS:
+        return None
+    return computed(producer.onnx_op, [_scalar(graph, each, producers) for each in producer.inputs])
+
+
+def _scan_trips(graph: Graph, node: Node) -> int | None:
+    """The length of the first scanned input along its axis."""
+    num_scanned = node.attributes.get("num_scan_inputs", 0)
+    axes = node.attributes.get("scan_input_axes", (0,))
+    if not isinstance(num_scanned, int) or not isinstance(axes, tuple):
+        return None
+    scanned = node.inputs[-num_scanned:] if 0 < num_scanned <= len(node.inputs) else ("",)
+    shape = graph.tensors[scanned[0]].shape if scanned[0] else None
+    axis = int(axes[0]) if axes else 0
+    return shape[axis] if shape is not None and -len(shape) <= axis < len(shape) else None

@@ -1,0 +1,303 @@
+"""From a path, bytes or a ModelProto to a model without its weights.
+
+The model file is opened once, and nothing else ever: external data may be absent, 30 GB large, or a
+path out of the model's folder, and sizes follow from dims alone. What is not an ONNX model is
+named by its first bytes; a name that is not UTF-8 text is refused (the format's strings are UTF-8,
+https://protobuf.dev/programming-guides/proto2/#scalar: such a file was damaged or made by hand).
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import Final, overload
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from onnxmem.errors import MissingFileError, ModelFileError
+from onnxmem.model.traversal import graphs_in
+from onnxmem.model.wire import without_payloads
+
+_WINDOW_BYTES = 1 << 14
+
+
+class FileWindow:
+    """A file's bytes by offset, through one small window; an int reads one, a slice reads a run.
+
+    A memory map would do the same, but the kernel maps whole runs of cached pages around each byte
+    that is read, and they count as the process's memory: 48 MiB for the 300 tensor headers of a
+    102 MB model, against 16 KiB here.
+    """
+
+    def __init__(self, descriptor: int, size_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._size_bytes = size_bytes
+        self._start = 0
+        self._window = b""
+
+    def __len__(self) -> int:
+        return self._size_bytes
+
+    @overload
+    def __getitem__(self, offset: int) -> int: ...
+
+    @overload
+    def __getitem__(self, offset: slice) -> bytes: ...
+
+    def __getitem__(self, offset: int | slice) -> int | bytes:
+        """Read one byte, or the bytes of a slice.
+
+        :raises IndexError: the byte lies beyond the file's end.
+        :raises ModelFileError: the file was cut since it was opened.
+        """
+        if isinstance(offset, slice):
+            start, stop, _ = offset.indices(self._size_bytes)
+            return self._read(start, max(stop - start, 0))
+        index = offset - self._start
+        if not 0 <= index < len(self._window):
+            self._start, index = offset, 0
+            self._window = self._read(offset, min(_WINDOW_BYTES, self._size_bytes - offset))
+        return self._window[index]
+
+    def _read(self, start: int, num_bytes: int) -> bytes:
+        """Read a run that one system call may not return whole (Linux stops at 2 GiB)."""
+        os.lseek(self._descriptor, start, os.SEEK_SET)
+        pieces = []
+        while num_bytes > 0 and (piece := os.read(self._descriptor, num_bytes)):
+            pieces.append(piece)
+            num_bytes -= len(piece)
+        if num_bytes > 0:
+            message = (
+                "truncated: the file became shorter while it was read; try again when it is whole"
+            )
+            raise ModelFileError(message)
+        return b"".join(pieces)
+
+
+HEAD_BYTES: Final = 512
+
+_LFS = "a git-lfs pointer, not the model itself; run `git lfs pull`"
+_ZIP = "a zip archive (a PyTorch .pt file, perhaps); export or unpack the model first"
+_HTML = "an HTML page; the download went to a web page instead of the file"
+_PICKLE = "a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
+
+_MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
+    (0, b"version https://git-lfs", _LFS),
+    (0, b"PK\x03\x04", _ZIP),
+    (0, b"GGUF", "a GGUF file of llama.cpp; onnxmem reads ONNX"),
+    (4, b"ORTM", "onnxruntime's own .ort format; keep the .onnx file that it was made from"),
+    (4, b"TFL3", "a TensorFlow Lite model; convert it to ONNX first"),
+    (0, b"\x1f\x8b", "a gzip file; unpack it first"),
+    (0, b"\xfd7zXZ", "an xz file; unpack it first"),
+    (0, b"BZh", "a bzip2 file; unpack it first"),
+    (0, b"\x28\xb5\x2f\xfd", "a zstd file; unpack it first"),
+    (257, b"ustar", "a tar archive; unpack it first"),
+    (0, b"\x89HDF", "an HDF5 file (Keras); convert it to ONNX first"),
+    (0, b"\x89PNG", "a PNG picture; check the path"),
+    (0, b"%PDF", "a PDF document; check the path"),
+    (0, b"\x7fELF", "a program (ELF); check the path"),
+    *((0, b"\x80" + bytes([protocol]), _PICKLE) for protocol in range(2, 6)),
+)
+_HTML_STARTS: Final = (b"<!doctype html", b"<html", b"<head", b"<?xml", b"<!--")
+_SAFETENSORS_BRACE: Final = 8
+
+
+def other_kind(head: bytes) -> str | None:
+    """Name the kind of a file from its first bytes; ``None`` where it may be a model.
+
+    ``head`` is the first ``HEAD_BYTES`` of the file, or all of a shorter one.
+    """
+    if not head:
+        return "an empty file"
+    for offset, magic, kind in _MAGIC:
+        if head.startswith(magic, offset):
+            return kind
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    if text.startswith(_HTML_STARTS):
+        return _HTML
+    if head[_SAFETENSORS_BRACE : _SAFETENSORS_BRACE + 2] == b'{"':
+        return "a safetensors file: weights without a graph; export the model to ONNX"
+    if _is_text(head):
+        return "a text file; name the .onnx file"
+    return None
+
+
+def _is_text(head: bytes) -> bool:
+    """Printable ASCII only: a model's first field is its IR version, a control byte."""
+    return all(byte in b"\t\n\r" or 0x20 <= byte < 0x7F for byte in head)  # noqa: PLR2004
+
+
+_Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
+
+
+def refuse_names_that_are_no_text(model: onnx.ModelProto) -> None:
+    """Check every name that is ever read.
+
+    :raises ModelFileError: one is no UTF-8; it is shown.
+    """
+    for name in chain(
+        (entry.domain for entry in model.opset_import),
+        *(_names_of_function(function) for function in model.functions),
+        *(_names_in(graph) for graph in _all_graphs(model)),
+    ):
+        if isinstance(name, bytes):
+            message = f"no ONNX model: the name {name[:40]!r} is no UTF-8 text; download it again"
+            raise ModelFileError(message)
+
+
+def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    yield from graphs_in(model.graph)
+    for function in model.functions:
+        yield from graphs_in(onnx.GraphProto(node=function.node))
+
+
+def _names_of_function(function: onnx.FunctionProto) -> Iterator[str]:
+    yield from (function.name, function.domain, function.overload)
+    yield from chain(function.input, function.output, function.attribute)
+    yield from (entry.name for entry in function.attribute_proto)
+    yield from (entry.domain for entry in function.opset_import)
+
+
+def _names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    yield graph.name
+    for value in filter(_may_be_no_text, chain(graph.input, graph.output, graph.value_info)):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from _names_of_tensors(graph.initializer)
+    yield from _names_of_tensors(sparse.values for sparse in graph.sparse_initializer)
+    for node in filter(_has_bytes, filter(_may_be_no_text, graph.node)):
+        yield node.name
+        yield node.op_type
+        yield node.domain
+        yield from node.input
+        yield from node.output
+        for attribute in node.attribute:
+            yield attribute.name
+            yield attribute.ref_attr_name
+
+
+def _names_of_tensors(tensors: Iterable[onnx.TensorProto]) -> Iterator[str]:
+    for tensor in filter(_may_be_no_text, tensors):
+        yield tensor.name
+        for entry in tensor.external_data:
+            yield entry.key
+            yield entry.value
+
+
+def _has_bytes(node: onnx.NodeProto) -> bool:
+    """Whether a name of a node is no text: to join them is far quicker than to look at each.
+
+    A node is no ASCII as a whole where it has a number from 128 on.
+    """
+    attributes = [text for a in node.attribute for text in (a.name, a.ref_attr_name)]
+    try:
+        "".join([node.name, node.op_type, node.domain, *node.input, *node.output, *attributes])
+    except TypeError:
+        return True
+    return False
+
+
+def _may_be_no_text(message: _Message) -> bool:
+    """Whether a byte of a message is no ASCII: where none is, every name in it is text.
+
+    To write a small message again is far quicker than to read its fields one by one.
+    """
+    return not message.SerializeToString().isascii()
+
+
+ModelSource = str | os.PathLike[str] | bytes | onnx.ModelProto
+
+_PROTOBUF_LIMIT_BYTES = 2**31 - 1
+_SPECIAL_FILES = (
+    (stat.S_ISDIR, "a directory; name the .onnx file in it"),
+    (stat.S_ISFIFO, "a FIFO (named pipe); onnxmem reads regular files"),
+    (stat.S_ISSOCK, "a socket; onnxmem reads regular files"),
+    (stat.S_ISCHR, "a character device; onnxmem reads regular files"),
+    (stat.S_ISBLK, "a block device; onnxmem reads regular files"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model as it was given, less its large payloads."""
+
+    path: str
+    """As given; ``<bytes>`` or ``<ModelProto>`` where there was none."""
+    proto: onnx.ModelProto
+    file_bytes: int
+    """Bytes of the file or of the serialised model, inline weights included."""
+
+
+def load(source: ModelSource) -> ModelFile:
+    """Read a model's graph without its weights.
+
+    :raises MissingFileError: the path names nothing that can be opened.
+    :raises ModelFileError: what is there is no ONNX model, or not a whole one.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return _from_bytes(_serialised(source), "<ModelProto>")
+    if isinstance(source, bytes):
+        return _from_bytes(source, "<bytes>")
+    path = os.fspath(source)
+    with _regular_file(path) as data:
+        return _from_bytes(data, path)
+
+
+def _serialised(model: onnx.ModelProto) -> bytes:
+    if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
+        message = "this ModelProto is over 2 GiB; save it with external data and pass the path"
+        raise ModelFileError(message)
+    return model.SerializeToString()
+
+
+def _from_bytes(data: bytes | FileWindow, path: str) -> ModelFile:
+    kind = other_kind(bytes(data[:HEAD_BYTES]))
+    if kind is not None:
+        message = f"no ONNX model but {kind}"
+        raise ModelFileError(message)
+    return ModelFile(path, _parsed(without_payloads(data)), len(data))
+
+
+def _parsed(stripped: bytes) -> onnx.ModelProto:
+    try:
+        proto = onnx.ModelProto.FromString(stripped)
+    except DecodeError as fault:
+        message = "no ONNX model: the bytes do not parse as one; export or download it again"
+        raise ModelFileError(message) from fault
+    graph = proto.graph
+    if not (graph.node or graph.input or graph.output or graph.initializer):
+        message = "no ONNX model: protobuf without a graph; export or download it again"
+        raise ModelFileError(message)
+    refuse_names_that_are_no_text(proto)
+    return proto
+
+
+@contextmanager
+def _regular_file(path: str) -> Iterator[FileWindow]:
+    descriptor = _opened(path)
+    try:
+        status = os.fstat(descriptor)
+        for is_kind, kind in _SPECIAL_FILES:
+            if is_kind(status.st_mode):
+                message = f"no ONNX model but {kind}"
+                raise ModelFileError(message)
+        yield FileWindow(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _opened(path: str) -> int:
+    """Open without waiting on a FIFO and without becoming a terminal's owner."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
+    try:
+        return os.open(path, flags | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        message = "no such file; check the path"
+        raise MissingFileError(message) from None
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        message = f"cannot be opened: {reason}; check the path"
+        raise MissingFileError(message) from fault

@@ -1,1 +1,0 @@
-"""A model's file: opened once, read without its weights."""
