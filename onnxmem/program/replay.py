@@ -161,6 +161,13 @@ class Replay:
         return self._peak_of(range(len(self.program.events)), "")
 
     @cached_property
+    def peak_bytes(self) -> int:
+        """The size of ``peak`` alone, which a search reads at each batch."""
+        begin = self.program.num_setup_events
+        before = self.bytes_after(begin)
+        return max(before, int(self.live_bytes[begin:].max(initial=0)))
+
+    @cached_property
     def phase_peaks(self) -> Mapping[str, Peak]:
         """The same of each phase; what is alive when a phase begins counts in its peak."""
         return {
@@ -308,7 +315,7 @@ def replay(
         )
         return Replay(program, sizes, reserved, reserved.out_of_memory_at)
     found = Replay(program, sizes)
-    if capacity_bytes is None or found.peak.size_bytes <= capacity_bytes:
+    if capacity_bytes is None or found.peak_bytes <= capacity_bytes:
         return found
     is_over = found.live_bytes > capacity_bytes
     at = int(is_over.argmax()) if is_over.any() else 0

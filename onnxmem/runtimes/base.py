@@ -186,7 +186,7 @@ class RuntimeRun:
 
     def least_bytes(self, replayed: Replay) -> int:
         """A lower bound for any allocator: live bytes, workspaces and what no allocator serves."""
-        live_bytes = replayed.peak.size_bytes + sum(self.overheads.served_bytes)
+        live_bytes = replayed.peak_bytes + sum(self.overheads.served_bytes)
         return live_bytes + self.overheads.outside_bytes
 
     def runs_in(self, capacity_bytes: int) -> bool:

@@ -82,6 +82,7 @@ def replays(draw: st.DrawFn) -> Replay:
 
 @given(replays())
 def test_the_moments_of_a_phase_have_its_peak(replay: Replay) -> None:
+    assert replay.peak_bytes == replay.peak.size_bytes
     for begin_phases in (False, True):
         moments = [*replay.moments(begin_phases=begin_phases)]
         for phase, peak in replay.phase_peaks.items():

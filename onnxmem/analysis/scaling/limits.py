@@ -109,7 +109,7 @@ class BatchScaling:
         if step is None or batch < step[1].first:
             return self._training_peak_bytes(batch)
         program, sizes = step
-        return replay(program, sizes.at(batch)).peak.size_bytes
+        return replay(program, sizes.at(batch)).peak_bytes
 
     def _total_bytes(self, batch: int) -> int | None:
         rows = self._grown().rows
