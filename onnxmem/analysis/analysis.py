@@ -359,9 +359,9 @@ def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
     """Run the model where that is requested; what goes wrong costs no other figure."""
     if request.settings.measure is None:
         return None
-    from onnxmem.measure.asking import run_as_asked
+    from onnxmem.measure.measuring import measure_as_set
 
-    return run_as_asked(request.source, request.settings)
+    return measure_as_set(request.source, request.settings)
 
 
 def _predicted(

@@ -27,10 +27,9 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.measure.inputs_file import read_headers
+from onnxmem.measure.inputs import read_headers
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import measure
-from onnxmem.measure.settings import MeasureSettings, no_progress
+from onnxmem.measure.measuring import MeasureSettings, measure, no_progress
 from onnxmem.model import Request, load
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes.asking import predict
@@ -81,7 +80,7 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
     show = _progress_line(path, is_quiet=arguments.quiet)
     try:
         found = measure(path, request, _settings(arguments, show))
-    except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
+    except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
         return fault_of(error)
     finally:
         show("")
@@ -127,7 +126,7 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
         seconds=arguments.timeout,
         memory_bytes=arguments.memory_bytes,
         one_of_several=len(arguments.models) > 1,
-        tell=show,
+        progress=show,
     )
 
 

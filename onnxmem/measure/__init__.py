@@ -1,6 +1,7 @@
-"""Run a model in onnxruntime and say what it took; every run is in a process of its own.
+"""Run a model in onnxruntime and measure its memory, always in a process of its own.
 
-Nothing is imported here before it is asked for: what a child imports counts as memory of its
-process, and the modules that run in one (``session``, ``tracing``, ``process_run``) import neither
-onnx nor ``onnxmem.model``.
+A model and ``MeasureSettings`` come in, a ``Measurement`` or a finding goes out: begin with
+``measuring.measure``. Nothing is imported here: what a child imports counts as memory of its
+process, so ``process_run``, ``tracing`` and ``run_request``, which run there, import neither onnx
+nor ``onnxmem.model``.
 """

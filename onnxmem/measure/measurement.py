@@ -23,15 +23,15 @@ class MeasuredNode:
     """The execution provider that ran it."""
     output_shapes: tuple[tuple[int, ...], ...]
     requested_bytes: int | None
-    """Asked for and not given back."""
+    """Requested and not freed."""
     in_use_bytes: int | None
-    """The chunks that were given out for them."""
+    """The chunks that were allocated for them."""
     in_use_peak_bytes: int | None
     """The most that ``in_use_bytes`` has been so far, within nodes too."""
     held_bytes: int | None
-    """What the arena has of the system."""
+    """Reserved by the arena from the system."""
     scratch_bytes: int | None
-    """The sum of the blocks that the kernel takes and gives back while it runs."""
+    """The sum of the blocks that the kernel allocates and frees while it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class Measurement:
     with_scratch_peak_bytes: int | None
     """The same with each node's own scratch."""
     pattern_block_bytes: int | None
-    """The block that run 2 takes in one piece, memory pattern on; 0 if it takes none."""
+    """The memory-pattern buffer of run 2; 0 if there is none."""
     base_bytes: int | None
     """Requested before the first node: prepacked weights, and weights that lie in the arena."""
     in_use_peak_bytes: int | None
     """The most in chunks in run 1, memory pattern off, base and scratch included."""
     held_bytes: int | None
-    """What the arena had of the system after that run."""
+    """Reserved by the arena from the system after that run."""
     held_steady_bytes: int | None
-    """What it has after the last run, with the session's own settings."""
+    """The same after the last run, with the session's own settings."""
     load_peak_bytes: int | None
     """The most that the process grew while the session was made: resident, above its baseline."""
     process_floor_bytes: int | None
@@ -67,7 +67,7 @@ class Measurement:
     device_baseline_bytes: int | None
     """In use on the GPU before the session, by all processes."""
     device_peak_bytes: int | None
-    """The most in use on the GPU, as often as it was looked at."""
+    """The most in use on the GPU in any sample."""
     device_steady_bytes: int | None
     """In use on the GPU after the last run."""
     runs: int
@@ -75,9 +75,9 @@ class Measurement:
     """Wall time, the first run included."""
     onnxruntime_version: str
     num_filled: int
-    """Weights that were made up, because theirs are absent."""
+    """Weights that are random, because the file lacks theirs."""
     nodes: tuple[MeasuredNode, ...]
-    """In running order; nodes of a subgraph stand before the node that runs it, once a trip."""
+    """In running order; nodes of a subgraph stand before its node, once an iteration."""
     findings: tuple[Finding, ...]
     fed: Mapping[str, Values] = field(default_factory=dict)
     """Elements of the inputs that may decide what a run does: what was fed, one standing for all.
@@ -94,22 +94,22 @@ _SIZES: Final = tuple(each.name for each in fields(Measurement) if each.name.end
 
 
 def read_measurement(
-    said: Mapping[str, JSON],
+    figures: Mapping[str, JSON],
     backend: str,
     num_filled: int,
     findings: Sequence[Finding],
     fed: Mapping[str, Values] = MappingProxyType({}),
 ) -> Measurement:
-    """Read what the children said; what none of them knows is ``None``."""
-    sizes = {name: _whole(said.get(name)) for name in _SIZES}
-    seconds = tuple(float(str(second)) for second in _listed(said.get("seconds_per_run")))
+    """A measurement from the figures of the children; what none of them knows is ``None``."""
+    sizes = {name: _whole(figures.get(name)) for name in _SIZES}
+    seconds = tuple(float(str(second)) for second in _listed(figures.get("seconds_per_run")))
     return Measurement(
         backend=backend,
         runs=len(seconds),
         seconds_per_run=seconds,
-        onnxruntime_version=str(said.get("onnxruntime_version")),
+        onnxruntime_version=str(figures.get("onnxruntime_version")),
         num_filled=num_filled,
-        nodes=tuple(_read_node(_listed(row)) for row in _listed(said.get("nodes"))),
+        nodes=tuple(_read_node(_listed(row)) for row in _listed(figures.get("nodes"))),
         findings=tuple(findings),
         fed=fed,
         **sizes,

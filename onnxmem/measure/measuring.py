@@ -5,18 +5,23 @@ off, further runs under it with the session's own settings, and runs as a user d
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
-from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
-from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.measure.feeds import fed_values, feeds_of
-from onnxmem.measure.inputs_file import check_feeds, check_names, read_headers, read_settings
+from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
+from onnxmem.errors import Finding, OnnxmemError, UsageError
+from onnxmem.measure.inputs import (
+    check_feeds,
+    check_names,
+    fed_values,
+    feeds_of,
+    read_headers,
+    read_settings,
+)
 from onnxmem.measure.measurement import Measurement, read_measurement
 from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
-from onnxmem.measure.settings import STEPS, MeasureSettings
 from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.input_values import refuse_unknown_names, unused_values
@@ -30,14 +35,17 @@ from onnxmem.runtimes.onnxruntime.session_files import (
     runnable,
     without_noise,
 )
-from onnxmem.settings import Values
+from onnxmem.runtimes.onnxruntime.session_options import LEVELS, Provider, SessionOptions
+from onnxmem.settings import Settings, Values
 from onnxmem.units import format_bytes, plural
 
+STEPS: Final = ("opening the model", "one run, node by node", "further runs", "the process")
+"""Reported as progress, in this order."""
 _FAILED: Final = "measure_failed"
 _AT_RUN: Final = "while running"
-"""In its messages on nodes that fail, which the values that they get may be the cause of."""
+"""In onnxruntime's messages on nodes that fail; random inputs may be the cause."""
 _OPENING: Final = STEPS[0]
-_STORE: Final = "onnxmem.measure.storing:store_inputs"
+_STORE: Final = "onnxmem.measure.run_request:store_inputs"
 _INPUTS: Final = "inputs.bin"
 _PACKAGES: Final = ("onnxmem", "onnxmem.measure")
 _RUNS: Final = tuple(
@@ -58,8 +66,6 @@ _MISSING: Final = {
     "and 'onnxmem[cuda]' in place of 'onnxmem[measure]'",
 }
 """What a child lacks -> what to do."""
-
-
 _UNCONFIRMED: Final = "what the profile says of a GPU's arena has not been held against a GPU yet"
 _ORDER_VARIES: Final = (
     "onnxruntime ordered the nodes in two ways in two processes, as addresses fell: the pattern "
@@ -67,8 +73,53 @@ _ORDER_VARIES: Final = (
 )
 
 
+def no_progress(step: str) -> None:
+    """Report nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSettings:
+    """Backend, runs, inputs and limits."""
+
+    provider: Provider = "cpu"
+    runs: int = 3
+    options: SessionOptions = field(default_factory=SessionOptions)
+    inputs_npz: str | None = None
+    """A file of real inputs, whose shapes are used; random where there is none."""
+    values: Mapping[str, Values] = field(default_factory=dict)
+    """Values of small inputs, in place of random ones."""
+    seconds: float = 300.0
+    """For each process that runs the model."""
+    memory_bytes: int | None = None
+    """For each process; ``None``: what is free on this machine."""
+    one_of_several: bool = False
+    """Whether dims and values are of several models: one that this model lacks is a finding."""
+    progress: Callable[[str], None] = no_progress
+    """Called with one of ``STEPS`` when it begins."""
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no run can have.
+
+        :raises UsageError: no run at all, no time for one, or an input that is given twice.
+        """
+        if self.runs < 1 or self.seconds <= 0:
+            message = (
+                f"{self.runs} runs in {self.seconds:g} s: a measurement takes one run at least"
+            )
+            raise UsageError(message)
+        if self.values and self.inputs_npz is not None:
+            message = "the inputs file holds every input; give no --value beside --inputs"
+            raise UsageError(message)
+
+    def child_limits(self) -> ChildLimits:
+        """The limits in effect; CUDA reserves more address space than it uses, and gets it."""
+        if self.provider == "cuda":
+            return ChildLimits(self.seconds, self.memory_bytes)
+        return ChildLimits(self.seconds, self.memory_bytes or available_bytes())
+
+
 class BackendUnavailableError(OnnxmemError):
-    """What would run the model is not there."""
+    """The backend that would run the model is missing."""
 
     code: ClassVar[str] = "backend"
 
@@ -78,7 +129,7 @@ def measure(
     request: Request | None = None,
     settings: MeasureSettings | None = None,
 ) -> Measurement | Finding:
-    """Run a model in onnxruntime and say what it took.
+    """Run a model in onnxruntime and measure its memory.
 
     A model that crashes, loops, wants more memory than there is or is refused gives a finding:
     ``measure_crash``, ``measure_timeout``, ``measure_memory`` or ``measure_failed``. Nothing
@@ -90,12 +141,34 @@ def measure(
     :raises OnnxmemError: what ``load`` and ``build`` raise.
     """
     chosen = settings or MeasureSettings()
-    chosen.tell(_OPENING)
+    chosen.progress(_OPENING)
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
         try:
             return _measured(on_disk(source, Path(name)), request or Request(), chosen, Path(name))
         except RefusedError as refusal:
             return Finding(_FAILED, str(refusal))
+
+
+def measure_as_set(file: ModelFile, requested: Settings) -> Measurement | Finding:
+    """Run a model as an analysis requests it; a missing backend is a finding.
+
+    :raises OnnxmemError: what ``measure`` raises.
+    """
+    options = SessionOptions(
+        level=LEVELS[requested.graph or "ort-all"], fixed_dims=requested.fixed_dims
+    )
+    provider: Provider = "cuda" if requested.measure == "cuda" else "cpu"
+    request = Request(requested.batch, requested.dims, requested.shapes)
+    try:
+        settings = MeasureSettings(
+            provider=provider,
+            options=options,
+            values=requested.values,
+            one_of_several=requested.one_of_several,
+        )
+        return measure(file, request, settings)
+    except BackendUnavailableError as fault:
+        return Finding("measure_no_backend", str(fault))
 
 
 def _measured(
@@ -104,7 +177,7 @@ def _measured(
     if not settings.one_of_several:
         refuse_unknown_names(given.file.proto, request.dims, settings.values)
     prepared = prepare(given.file)
-    bound, feeds = _bound_and_fed(prepared, request, settings)
+    bound, feeds = _bind(prepared, request, settings)
     refuse_data_elsewhere(stored_tensors(given.file.proto), given.path)
     refuse_other_dims(prepared, bound)
     limits = settings.child_limits()
@@ -115,19 +188,19 @@ def _measured(
     inputs = _stored(feeds, settings, inputs_file, limits)
     if isinstance(inputs, ChildFault):
         return _finding(inputs, _OPENING, limits)
-    asked = asdict(_run_request(model, bound, inputs_file, inputs, settings))
-    said: dict[str, JSON] = {}
+    run = asdict(_run_request(model, bound, inputs_file, inputs, settings))
+    figures: dict[str, JSON] = {}
     for step, (work, uninitialized) in _RUNS:
-        settings.tell(step)
-        reply = run_in_child(work, {"request": asked}, _with_room(limits, model), uninitialized)
+        settings.progress(step)
+        reply = run_in_child(work, {"request": run}, _without_mapped(limits, model), uninitialized)
         if isinstance(reply, ChildFault):
-            told = replace(reply, message=reply.message.replace(str(model.path), given.file.path))
-            return _with_hint(_finding(told, step, limits), settings)
-        said |= reply
+            message = reply.message.replace(str(model.path), given.file.path)
+            return _with_hint(_finding(replace(reply, message=message), step, limits), settings)
+        figures |= reply
     unused = unused_values(bound.graph, settings.values)
-    findings = (*bound.binding.findings, *unused, *_remarks(said, model, settings))
+    findings = (*bound.binding.findings, *unused, *_notes(figures, model, settings))
     backend, fed = f"onnxruntime-{settings.provider}", _fed(bound, feeds, settings)
-    return read_measurement(said, backend, model.num_filled, findings, fed)
+    return read_measurement(figures, backend, model.num_filled, findings, fed)
 
 
 def _fed(
@@ -138,7 +211,7 @@ def _fed(
     return fed_values(bound, feeds)
 
 
-def _bound_and_fed(
+def _bind(
     prepared: Prepared, request: Request, settings: MeasureSettings
 ) -> tuple[BoundModel, tuple[Feed, ...]]:
     inputs_npz = settings.inputs_npz
@@ -188,7 +261,7 @@ def _run_request(
     )
 
 
-def _with_room(limits: ChildLimits, model: Runnable) -> ChildLimits:
+def _without_mapped(limits: ChildLimits, model: Runnable) -> ChildLimits:
     """The limits without the bytes that are mapped from files: address space, and no memory."""
     if limits.memory_bytes is None:
         return limits
@@ -222,30 +295,30 @@ def _with_hint(finding: Finding, settings: MeasureSettings) -> Finding:
     return replace(finding, message=f"{finding.message}; {hint}")
 
 
-def _remarks(
-    said: Mapping[str, JSON], model: Runnable, settings: MeasureSettings
+def _notes(
+    figures: Mapping[str, JSON], model: Runnable, settings: MeasureSettings
 ) -> Iterator[Finding]:
     if settings.provider == "cuda":
         yield Finding("cuda_unconfirmed", _UNCONFIRMED)
     if model.num_filled:
         text = f"{plural(model.num_filled, 'weight')} not in the model's file: made up for the run"
         yield Finding("made_up_weights", text)
-    if said["requested_peak_bytes"] is None:
-        yield Finding("no_arena_figures", _why_no_arena_figures(said, settings))
-    if said.get("steady_order", said["first_order"]) != said["first_order"]:
+    if figures["requested_peak_bytes"] is None:
+        yield Finding("no_arena_figures", _why_no_arena_figures(figures, settings))
+    if figures.get("steady_order", figures["first_order"]) != figures["first_order"]:
         yield Finding("order_varies", _ORDER_VARIES)
-    rows, steps = said["nodes"], said["num_steps"]
+    rows, steps = figures["nodes"], figures["num_steps"]
     if isinstance(rows, list) and isinstance(steps, int) and len(rows) < steps:
         text = f"of {steps:,} nodes that ran, the first {len(rows):,} are listed"
         yield Finding("nodes_left_out", text)
 
 
-def _why_no_arena_figures(said: Mapping[str, JSON], settings: MeasureSettings) -> str:
-    if said["num_steps"] is None:
+def _why_no_arena_figures(figures: Mapping[str, JSON], settings: MeasureSettings) -> str:
+    if figures["num_steps"] is None:
         return "the profile has no room for all nodes that ran"
-    if said["num_steps"] == 0:
+    if figures["num_steps"] == 0:
         return "no node ran: onnxruntime worked the whole graph out when it opened the model"
     if not settings.options.enable_cpu_mem_arena:
         return "without its arena onnxruntime tells nothing of memory node by node"
-    version = said["onnxruntime_version"]
+    version = figures["onnxruntime_version"]
     return f"onnxruntime {version} writes no memory into its profile; 1.28 and newer do"

@@ -1,45 +1,71 @@
-"""The child's side: runs as a user does them, and what they make of the process.
+"""The child's side: a session of onnxruntime, and the process that runs it as a user would.
 
-The process that runs this is the one that is measured. Beside Python, numpy and onnxruntime it
-carries this module, ``session`` and ``process_memory``, and of the packages above them nothing.
+The process that runs ``run_plain`` is the one that is measured. Beside Python, numpy and
+onnxruntime it carries this module and ``memory``, and no other module of this package: each would
+count as memory of the model. Libraries of custom operators are never registered: a model that needs
+one does not run here.
 """
 
+import mmap
+import os
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from onnxmem.measure.process_memory import peak_resident_bytes, resident_bytes, restart_peak
-from onnxmem.measure.session import mapped_feeds, native_options, open_session, run_options
+import numpy as np
+import onnxruntime as ort
+
+from onnxmem.measure.memory import (
+    device_reader,
+    peak_resident_bytes,
+    resident_bytes,
+    restart_peak,
+    sampled,
+)
 
 if TYPE_CHECKING:
     from onnxmem.children.running import JSON
-    from onnxmem.measure.device_memory import Reader, Watch
-    from onnxmem.measure.run_request import RunRequest
+    from onnxmem.measure.memory import PeakSampler
+    from onnxmem.measure.run_request import RunRequest, StoredInput
+    from onnxmem.runtimes.onnxruntime.session_options import Provider, SessionOptions
+
+CPU: Final = "CPUExecutionProvider"
+CUDA: Final = "CUDAExecutionProvider"
+_LEVELS: Final = {
+    "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+    "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+    "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+}
+_QUIET: Final = 4
+"""Of onnxruntime's log: fatal messages only; what it raises says the rest."""
 
 
 def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
-    """What a session with its own settings takes of the process and the GPU, and its times.
+    """Memory of the process and of the GPU with a session in its own settings, and run times.
 
     Keys are fields of ``Measurement``.
     """
     floor = resident_bytes()
-    asked = _read_request(request)
-    feeds, ending = mapped_feeds(asked), run_options(asked)
-    read = _device_reader() if asked.provider == "cuda" else None
+    plan = _read_request(request)
+    feeds, ending = mapped_feeds(plan), run_options(plan)
+    read = device_reader() if plan.provider == "cuda" else None
     device_baseline = read() if read else None
     before, baseline = peak_resident_bytes(), resident_bytes()
     has_restarted = restart_peak()
     seconds: list[float] = []
-    with _watched(read) as watch:
-        session = open_session(asked, native_options(asked))
+    sampling: AbstractContextManager[PeakSampler | None] = sampled(read) if read else nullcontext()
+    with sampling as sampler:
+        session = open_session(plan, native_options(plan))
         loaded = peak_resident_bytes() if has_restarted else None
-        for _ in range(asked.runs):
+        for _ in range(plan.runs):
             start = time.perf_counter()
             session.run(None, feeds, ending)
             seconds.append(time.perf_counter() - start)
-        device_steady = watch.look() if watch else None
+        device_steady = sampler.sample() if sampler else None
     # The kernel counts pages in batches: what is resident may be a little over its own peak.
     steady = resident_bytes()
     peaks = [size for size in (before, peak_resident_bytes(), steady) if size is not None]
@@ -50,10 +76,119 @@ def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
         "process_peak_bytes": max(peaks, default=None),
         "process_steady_bytes": steady,
         "device_baseline_bytes": device_baseline,
-        "device_peak_bytes": watch.peak_bytes if watch else None,
+        "device_peak_bytes": sampler.peak_bytes if sampler else None,
         "device_steady_bytes": device_steady,
         "seconds_per_run": seconds,
     }
+
+
+def native_options(request: "RunRequest") -> ort.SessionOptions:
+    """The options of a session, in the record that onnxruntime reads."""
+    options = request.options
+    native = ort.SessionOptions()
+    native.graph_optimization_level = _LEVELS[options.level]
+    native.intra_op_num_threads = options.num_threads
+    native.log_severity_level = _QUIET
+    native.enable_mem_pattern = options.enable_mem_pattern
+    native.enable_mem_reuse = options.enable_mem_reuse
+    native.enable_cpu_mem_arena = options.enable_cpu_mem_arena
+    for symbol, number in request.overrides.items():
+        native.add_free_dimension_override_by_name(symbol, number)
+    for key, value in _entries(request).items():
+        native.add_session_config_entry(key, value)
+    return native
+
+
+def open_session(request: "RunRequest", native: ort.SessionOptions) -> ort.InferenceSession:
+    """A session on the requested provider, never on another one in its stead.
+
+    :raises ModuleNotFoundError: this machine has no such provider.
+    """
+    providers = _providers(request.provider, request.options)
+    if providers[0][0] not in ort.get_available_providers():
+        raise _missing(providers[0][0])
+    # NVML counts the devices in this order, and CUDA otherwise in one of its own.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    if _shares_arena(request):
+        _register_arena()
+    session = ort.InferenceSession(request.model, native, providers=providers)
+    if session.get_providers()[0] != providers[0][0]:
+        raise _missing(providers[0][0])
+    return session
+
+
+def run_options(request: "RunRequest") -> ort.RunOptions:
+    """How each run ends."""
+    native = ort.RunOptions()
+    if request.options.shrinks_arena:
+        arenas = "cpu:0" if request.provider == "cpu" else "cpu:0;gpu:0"
+        native.add_run_config_entry("memory.enable_memory_arena_shrinkage", arenas)
+    return native
+
+
+def mapped_feeds(request: "RunRequest") -> dict[str, object]:
+    """The arrays of the inputs, resident in memory as those of a caller are."""
+    with open(request.inputs_file, "rb") as stream:  # noqa: PTH123 - pathlib costs the process 600 KiB
+        if sys.platform == "linux":
+            flags = mmap.MAP_PRIVATE | mmap.MAP_POPULATE
+            content = mmap.mmap(stream.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
+        else:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    return {each.name: _array(each, content) for each in request.inputs}
+
+
+def provider_name(provider: "Provider") -> str:
+    """A provider as onnxruntime names it."""
+    return CPU if provider == "cpu" else CUDA
+
+
+def _array(stored: "StoredInput", content: mmap.mmap) -> object:
+    array = np.ndarray(stored.shape, stored.dtype, content, stored.offset)
+    if stored.elem_type is None:
+        return array
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array, stored.elem_type)
+
+
+def _entries(request: "RunRequest") -> Mapping[str, str]:
+    options = request.options
+    prepacking = {"session.disable_prepacking": "1"} if options.disable_prepacking else {}
+    shared = {"session.use_env_allocators": "1"} if _shares_arena(request) else {}
+    return {**prepacking, **shared, **options.config}
+
+
+def _shares_arena(request: "RunRequest") -> bool:
+    """Whether the CPU arena grows in another way than a session's own arena does."""
+    return request.provider == "cpu" and request.options.arena_extend_strategy != "kNextPowerOfTwo"
+
+
+def _providers(provider: "Provider", options: "SessionOptions") -> list[tuple[str, dict[str, str]]]:
+    if provider == "cpu":
+        return [(CPU, {})]
+    cuda = {
+        "arena_extend_strategy": options.arena_extend_strategy,
+        "cudnn_conv_algo_search": options.cudnn_conv_algo_search,
+        "cudnn_conv_use_max_workspace": str(int(options.cudnn_conv_use_max_workspace)),
+    }
+    if options.gpu_mem_limit_bytes is not None:
+        cuda["gpu_mem_limit"] = str(options.gpu_mem_limit_bytes)
+    return [(CUDA, cuda), (CPU, {})]
+
+
+def _register_arena() -> None:
+    """Let the process's sessions share an arena that grows by the requested bytes alone.
+
+    A session's own arena takes no such setting. Only in a fresh process: onnxruntime 1.31 crashes
+    where a session has run before.
+    """
+    memory = ort.OrtMemoryInfo(
+        "Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT
+    )
+    ort.create_and_register_allocator(memory, ort.OrtArenaCfg({"arena_extend_strategy": 1}))
+
+
+def _missing(provider: str) -> ModuleNotFoundError:
+    message = f"{provider} is not available"
+    return ModuleNotFoundError(message, name=provider)
 
 
 def _read_request(plain: Mapping[str, Any]) -> "RunRequest":
@@ -61,17 +196,3 @@ def _read_request(plain: Mapping[str, Any]) -> "RunRequest":
     inputs = [SimpleNamespace(**each) for each in plain["inputs"]]
     options = SimpleNamespace(**plain["options"])
     return cast("RunRequest", SimpleNamespace(**{**plain, "inputs": inputs, "options": options}))
-
-
-def _device_reader() -> "Reader | None":
-    from onnxmem.measure.device_memory import device_reader
-
-    return device_reader()
-
-
-def _watched(read: "Reader | None") -> "AbstractContextManager[Watch | None]":
-    if read is None:
-        return nullcontext()
-    from onnxmem.measure.device_memory import watched
-
-    return watched(read)

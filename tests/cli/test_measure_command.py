@@ -20,7 +20,7 @@ from onnxmem.cli import measure as command
 from onnxmem.cli.measure_options import measure_parser
 from onnxmem.errors import Finding, MissingFileError, UsageError
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.settings import STEPS, MeasureSettings
+from onnxmem.measure.measuring import STEPS, MeasureSettings
 from onnxmem.model import ModelFile, Request
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory, RuntimeQuestion
@@ -51,7 +51,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[MeasureSettings]:
         if path == "gone.onnx":
             message = "no such file; check the path"
             raise MissingFileError(message)
-        chosen.tell(STEPS[1])
+        chosen.progress(STEPS[1])
         return Finding("measure_crash", "it crashed") if path == "bad.onnx" else MEASUREMENT
 
     monkeypatch.setattr(command, "measure", measure)

@@ -13,8 +13,7 @@ from session_graphs import session_of
 from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import measure
-from onnxmem.measure.settings import MeasureSettings
+from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model import Request, load
 from onnxmem.model.input_values import GivenValueError, given_values
 from onnxmem.runtimes.asking import predict

@@ -15,11 +15,10 @@ from models_on_disk import CONVNET, write_model
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits
 from onnxmem.errors import Finding, UsageError
-from onnxmem.measure import measuring, settings
-from onnxmem.measure.inputs_file import InputsFileError
+from onnxmem.measure import measuring
+from onnxmem.measure.inputs import InputsFileError
 from onnxmem.measure.measurement import MeasuredNode, Measurement
-from onnxmem.measure.measuring import BackendUnavailableError, measure
-from onnxmem.measure.settings import STEPS, MeasureSettings
+from onnxmem.measure.measuring import STEPS, BackendUnavailableError, MeasureSettings, measure
 from onnxmem.model import ModelFile, Request
 from onnxmem.runtimes.onnxruntime import session_files
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -104,7 +103,7 @@ def children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Children:
     monkeypatch.setattr(session_files, "run_in_child", fake.run)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    monkeypatch.setattr(settings, "available_bytes", lambda: 1_000_000)
+    monkeypatch.setattr(measuring, "available_bytes", lambda: 1_000_000)
     return fake
 
 
@@ -182,7 +181,7 @@ def test_inputs_that_cannot_be_stored_give_a_finding(
 @pytest.mark.usefixtures("children")
 def test_every_step_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    measured(on_disk(tmp_path), None, MeasureSettings(tell=told.append))
+    measured(on_disk(tmp_path), None, MeasureSettings(progress=told.append))
     assert tuple(told) == STEPS
 
 

@@ -17,12 +17,13 @@ from onnx.numpy_helper import to_array
 
 from onnxmem.children import running
 from onnxmem.errors import ShapeError
-from onnxmem.measure import device_memory, process_memory
-from onnxmem.measure.feeds import fed_values, feeds_of
-from onnxmem.measure.inputs_file import (
+from onnxmem.measure import memory
+from onnxmem.measure.inputs import (
     InputsFileError,
     check_feeds,
     check_names,
+    fed_values,
+    feeds_of,
     read_headers,
     read_settings,
 )
@@ -309,7 +310,7 @@ def test_the_smaller_of_machine_and_container_is_free(
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux alone says it there")
 def test_a_process_says_what_it_has_resident() -> None:
-    resident, peak = process_memory.resident_bytes(), process_memory.peak_resident_bytes()
+    resident, peak = memory.resident_bytes(), memory.peak_resident_bytes()
     assert resident is not None
     assert peak is not None
     assert peak > 10_000_000
@@ -318,9 +319,9 @@ def test_a_process_says_what_it_has_resident() -> None:
 def test_without_proc_the_process_is_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_memory, "_PROCESS", str(tmp_path / "proc"))
-    assert process_memory.resident_bytes() is None
-    assert not process_memory.restart_peak()
+    monkeypatch.setattr(memory, "_PROCESS", str(tmp_path / "proc"))
+    assert memory.resident_bytes() is None
+    assert not memory.restart_peak()
 
 
 def test_the_highest_of_what_was_seen_is_the_peak() -> None:
@@ -332,9 +333,9 @@ def test_the_highest_of_what_was_seen_is_the_peak() -> None:
             is_seen.set()
         return size
 
-    with device_memory.watched(read) as watch:
+    with memory.sampled(read) as sampler:
         assert is_seen.wait(10)
-    assert watch.peak_bytes == 11
+    assert sampler.peak_bytes == 11
 
 
 class FakeNvml(SimpleNamespace):
@@ -368,13 +369,13 @@ def test_the_gpu_read_is_the_first_that_is_visible(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", visible)
-    read = device_memory.device_reader()
+    read = memory.device_reader()
     assert read is not None
     assert read() == used
 
 
 def test_without_nvml_or_driver_no_gpu_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert device_memory.device_reader() is None
+    assert memory.device_reader() is None
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(has_driver=False))
-    assert device_memory.device_reader() is None
+    assert memory.device_reader() is None

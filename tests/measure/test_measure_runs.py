@@ -23,10 +23,8 @@ from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import Finding
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import BackendUnavailableError, measure
-from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
-from onnxmem.measure.settings import MeasureSettings
-from onnxmem.measure.storing import store_inputs
+from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings, measure
+from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs, store_inputs
 from onnxmem.model import Request
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -353,18 +351,16 @@ def test_plain_runs_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import (
-        device_memory,
-        process_run,
-        session,
-    )
+    from onnxmem.measure import process_run
+
+    open_session = process_run.open_session
 
     def on_the_cpu(request: RunRequest, native: object) -> object:
         on_cpu = SimpleNamespace(**{**vars(request), "provider": "cpu"})
-        return session.open_session(cast("RunRequest", on_cpu), native)
+        return open_session(cast("RunRequest", on_cpu), native)
 
     sizes = iter([3])
-    monkeypatch.setattr(device_memory, "device_reader", lambda: lambda: next(sizes, 13))
+    monkeypatch.setattr(process_run, "device_reader", lambda: lambda: next(sizes, 13))
     monkeypatch.setattr(process_run, "open_session", on_the_cpu)
     said = process_run.run_plain(request_of(tmp_path, CHAIN) | {"provider": "cuda"})
     assert said["device_baseline_bytes"] == 3
@@ -372,7 +368,7 @@ def test_the_gpu_is_watched_while_it_works(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:
-    from onnxmem.measure import session
+    from onnxmem.measure import process_run
 
     feeds = (
         Feed("x", "float16", 10, (3, 5), 1),
@@ -385,7 +381,7 @@ def test_stored_inputs_are_mapped_as_they_are(tmp_path: Path) -> None:
     path, inputs = stored(tmp_path, *feeds)
     assert all(each.offset % 64 == 0 for each in inputs)
     request = RunRequest("m.onnx", path, inputs, {}, SessionOptions(), "cpu", 1)
-    found: dict[str, Any] = session.mapped_feeds(request)
+    found: dict[str, Any] = process_run.mapped_feeds(request)
     noise = np.random.default_rng(0).random((3, 5), np.float32)
     assert found["x"].dtype == np.float16
     assert (found["x"] == noise.astype(np.float16)).all()
@@ -412,9 +408,8 @@ LOADED = "import json, sys; import numpy, onnxruntime; modules = sorted(sys.modu
 OWN_MODULES = {
     "onnxmem",
     "onnxmem.measure",
-    "onnxmem.measure.process_memory",
+    "onnxmem.measure.memory",
     "onnxmem.measure.process_run",
-    "onnxmem.measure.session",
 }
 """Of the package, in the process that is measured; of the first two only the names."""
 HEAVY = {"dataclasses", "numpy.random", "pathlib", "psutil", "tempfile", "threading", "zipfile"}
@@ -516,12 +511,12 @@ class FakeRuntime(SimpleNamespace):
 
 
 def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import session
+    from onnxmem.measure import process_run
 
     runtime = FakeRuntime(falls_back=False)
-    monkeypatch.setattr(session, "ort", runtime)
+    monkeypatch.setattr(process_run, "ort", runtime)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    session.open_session(request_on("cuda", gpu_mem_limit_bytes=2**30), None)
+    process_run.open_session(request_on("cuda", gpu_mem_limit_bytes=2**30), None)
     assert runtime.providers == [
         (
             "CUDAExecutionProvider",
@@ -537,10 +532,10 @@ def test_cuda_gets_its_own_options(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_session_that_falls_back_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    from onnxmem.measure import session
+    from onnxmem.measure import process_run
 
-    monkeypatch.setattr(session, "ort", FakeRuntime(falls_back=True))
+    monkeypatch.setattr(process_run, "ort", FakeRuntime(falls_back=True))
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     with pytest.raises(ModuleNotFoundError) as caught:
-        session.open_session(request_on("cuda"), None)
+        process_run.open_session(request_on("cuda"), None)
     assert caught.value.name == "CUDAExecutionProvider"

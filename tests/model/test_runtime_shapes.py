@@ -7,8 +7,7 @@ import pytest
 from graphs import graph_of, model_of
 
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import measure
-from onnxmem.measure.settings import MeasureSettings
+from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model.shapes.contrib_shapes import contrib_types
 from onnxmem.model.shapes.node_facts import NodeFacts, broadcast
 from onnxmem.model.shapes.runtime_shapes import (

@@ -15,7 +15,7 @@ from paths import TESTS
 
 import onnxmem
 from onnxmem.errors import Finding
-from onnxmem.measure.process_memory import peak_resident_bytes
+from onnxmem.measure.memory import peak_resident_bytes
 from onnxmem.model import BoundModel, Request, build, load, prepare
 from onnxmem.model.shapes import inference
 from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
@@ -324,7 +324,7 @@ BOMBS = [
 
 def test_a_hostile_file_makes_nothing_large() -> None:
     code = (
-        "import graphs; from onnxmem.measure.process_memory import peak_resident_bytes\n"
+        "import graphs; from onnxmem.measure.memory import peak_resident_bytes\n"
         f"for text in {BOMBS!r}: graphs.graph_of(text)\n"
         "print(peak_resident_bytes())"
     )

@@ -23,10 +23,9 @@ from session_graphs import GAP, GAP_SHAPES, gap_session, session_of
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.measure import asking as asking_room
+from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import BackendUnavailableError
-from onnxmem.measure.settings import MeasureSettings
+from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings
 from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes import asking
 from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
@@ -226,7 +225,7 @@ def gap_optimised(optimiser: str = "onnxmem", findings: tuple[Finding, ...] = ()
     return OptimisedModel(
         model_of(GAP),
         {"": GAP_SHAPES},
-        True,  # noqa: FBT003 - a field
+        True,  # noqa: FBT003 - what is looked for
         "all",
         optimiser,
         findings=findings,
@@ -628,7 +627,7 @@ def test_the_file_is_run_as_the_session_that_is_predicted(
         seen.append((file.path, request, chosen))
         return MEASUREMENT
 
-    monkeypatch.setattr(asking_room, "measure", run_measured)
+    monkeypatch.setattr(measuring, "measure", run_measured)
     found = analyze(model_of(EXP), batch=3, **asked)
     options = SessionOptions(level=level, fixed_dims=fixed_dims)  # type: ignore[arg-type]
     settings = MeasureSettings(provider=provider, options=options)  # type: ignore[arg-type]
@@ -641,7 +640,7 @@ def test_what_a_run_finds_is_said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(EXP)
     own = analyze(model, dims={"S": 3}, one_of_several=True).findings
     run = replace(MEASUREMENT, findings=(*own, *MEASUREMENT.findings))
-    monkeypatch.setattr(asking_room, "measure", lambda *_: run)
+    monkeypatch.setattr(measuring, "measure", lambda *_: run)
     found = analyze(model, dims={"S": 3}, measure="cpu", one_of_several=True)
     assert own
     assert found.findings == (*own, *MEASUREMENT.findings)
@@ -657,7 +656,7 @@ def test_a_run_that_comes_to_nothing_costs_no_figure(monkeypatch: pytest.MonkeyP
     plain = analyze(model_of(EXP), batch=3)
     absent = Finding("measure_no_backend", "onnxruntime finds no GPU here")
     for run, finding in ((lambda *_: crash, crash), (unavailable, absent)):
-        monkeypatch.setattr(asking_room, "measure", run)
+        monkeypatch.setattr(measuring, "measure", run)
         found = analyze(model_of(EXP), batch=3, measure="cuda")
         assert found.measured == finding
         assert found.findings == (finding,)

@@ -1,13 +1,15 @@
-"""Real inputs: a ``.npz`` file, an array for each input of the graph.
+"""The inputs of a run: an array of the bound shape for each input of the graph.
 
-Headers alone are read here, and the few numbers that may decide what a run does; a pickled object
-is never loaded, here or in the child.
+Values are random, as given by the caller, or those of a ``.npz`` file. Of such a file only headers
+are read here, and the few numbers that may decide what a run does; a pickled object is never
+loaded, here or in the child.
 """
 
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import IO, ClassVar, Final
 
 import numpy as np
@@ -15,12 +17,17 @@ from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError, listed
 from onnxmem.measure.run_request import Feed
-from onnxmem.model import BoundModel
-from onnxmem.model.input_values import may_be_setting
+from onnxmem.model import BoundModel, DType, Graph, Tensor
+from onnxmem.model.input_values import given_values, may_be_setting
+from onnxmem.ops.spec import known_dims
+from onnxmem.runtimes.onnxruntime.session_files import RefusedError
 from onnxmem.settings import Values
 
 _SUFFIX: Final = ".npy"
 _STRINGS: Final = "U"
+_NO_VALUES: Final[Mapping[str, Values]] = MappingProxyType({})
+_INDICES: Final = {"Gather": (0, 1), "GatherElements": (0, 1)}
+"""Operator -> the positions of its data and of its indices among its inputs."""
 
 
 class InputsFileError(UsageError):
@@ -31,11 +38,32 @@ class InputsFileError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What an array of the file says of itself."""
+    """Type and shape of an array of the file."""
 
     dtype: str
     """As ``DType`` names it."""
     shape: tuple[int, ...]
+
+
+def feeds_of(bound: BoundModel, values: Mapping[str, Values] = _NO_VALUES) -> tuple[Feed, ...]:
+    """Feeds for every input of a graph, with the values that are given.
+
+    :raises RefusedError: an input that no array can be.
+    :raises GivenValueError: a value that does not fit its input.
+    """
+    graph = bound.graph
+    given_values(graph, values)
+    return tuple(_feed(graph, graph.tensors[name], values.get(name, ())) for name in graph.inputs)
+
+
+def fed_values(bound: BoundModel, feeds: Iterable[Feed]) -> dict[str, Values]:
+    """The values fed to those inputs that may decide what a run does."""
+    tensors = bound.graph.tensors
+    return {
+        feed.name: feed.elements or (feed.number,)
+        for feed in feeds
+        if feed.elements or may_be_setting(tensors[feed.name])
+    }
 
 
 def read_headers(path: str) -> Mapping[str, Header]:
@@ -72,7 +100,7 @@ def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
 
 
 def check_names(headers: Mapping[str, Header], inputs: Iterable[str]) -> None:
-    """Refuse a file that lacks an input or holds what is none.
+    """Refuse a file that lacks an input or holds an array that is not an input.
 
     :raises InputsFileError: with the names.
     """
@@ -119,3 +147,28 @@ def _header(stream: IO[bytes]) -> Header:
         message = "it holds pickled objects, which are never loaded; save plain arrays"
         raise ValueError(message)
     return Header("string" if dtype.kind == _STRINGS else dtype.name, tuple(shape))
+
+
+def _feed(graph: Graph, tensor: Tensor, elements: Values) -> Feed:
+    dims = known_dims(tensor.shape)
+    if tensor.dtype is None or dims is None:
+        message = f"input {tensor.name!r} is no tensor of a known rank: nothing can be fed to it"
+        raise RefusedError(message)
+    elem_type = list(DType).index(tensor.dtype) + 1
+    number = _number(graph, tensor)
+    return Feed(tensor.name, tensor.dtype.value, elem_type, dims, number, elements)
+
+
+def _number(graph: Graph, tensor: Tensor) -> int:
+    """1, the least length there is, unless it indexes an axis of length 1."""
+    return 0 if 1 in _indexed(graph, tensor.name) else 1
+
+
+def _indexed(graph: Graph, name: str) -> Iterator[int | None]:
+    """Lengths of the axes that an input indexes."""
+    for node in graph.nodes:
+        data, indices = _INDICES.get(node.onnx_op, (0, 0))
+        if indices and node.inputs[indices : indices + 1] == (name,):
+            shape, axis = graph.tensors[node.inputs[data]].shape, node.attributes.get("axis", 0)
+            if shape is not None and isinstance(axis, int) and -len(shape) <= axis < len(shape):
+                yield shape[axis]
