@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Call, Operand
-from onnxmem.runtimes.onnxruntime.kernel_use import Site
+from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelInfo
 
 _Entry = tuple[str, list[int], int, list[float] | None]
 """Type, dims, whether it is an initializer, values."""
@@ -23,7 +23,7 @@ class Row:
     op_type: str
     domain: str
     call: Call
-    site: Site
+    info: KernelInfo
     temporary_bytes: int
     base_bytes: int | None
     """Arena bytes before the node; unknown where it was not alone."""
@@ -44,7 +44,7 @@ def rows() -> Iterator[Row]:
             row["op"],
             row["domain"],
             Call(_operands(inputs), _operands(row["outputs"]), attributes),
-            Site(constants, types, row["opset"]),
+            KernelInfo(constants, types, row["opset"]),
             row["temp"],
             row["base"],
         )

@@ -19,9 +19,9 @@ from onnxmem.export.node_accounting import Accounting, NodeStats
 from onnxmem.model import ModelFile, Request, build
 from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider
 from onnxmem.runtimes.onnxruntime.session_files import name_nodes
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph

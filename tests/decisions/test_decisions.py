@@ -21,9 +21,9 @@ from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
-from onnxmem.runtimes.onnxruntime.scratch import Scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
     SessionGraph,

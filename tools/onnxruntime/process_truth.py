@@ -31,8 +31,8 @@ from accuracy import values_of
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.traversal import onnx_op
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import (

@@ -16,8 +16,7 @@ from onnxmem.runtimes.onnxruntime.prediction import (
     RecordedSession,
     ReplayError,
 )
-from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.providers.cuda import limit_lines
+from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, limit_lines
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import GROWTHS, Level, SessionOptions
 

@@ -21,17 +21,18 @@ from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.prepacking import initializers, site_of
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import initializers, kernel_info
+from onnxmem.runtimes.onnxruntime.kernels.registry import scratch
 from onnxmem.runtimes.onnxruntime.process.loading import Region, arena_regions
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider, Packing
-from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 STEADY_RUNS: Final = 3
 """Runs after which a session is steady: the second asks for the pattern's block, and no later one
 for more."""
-_TURNED: Final = -1
+_TRANSPOSED: Final = -1
 """Stands for what a kernel requests while it packs a weight."""
 
 
@@ -153,9 +154,9 @@ class _Rules:
         return found
 
     def _found(self, graph: Graph, node: Node) -> Scratch | None:
-        site = site_of(graph, node, self.constants, self.cpu)
-        site = replace(site, opset=self.opsets.get(node.domain))
-        return scratch(node.op_type, node.domain, graph.call(node), site)
+        opset = self.opsets.get(node.domain)
+        info = kernel_info(graph, node, self.constants, self.cpu, opset)
+        return scratch(node.op_type, node.domain, graph.call(node), info)
 
 
 class ReplayError(OnnxmemError):
@@ -411,12 +412,12 @@ def _loaded_arena(
     arena = BfcArena(given)
     for size in packed.reserved_bytes:
         arena.reserve(size)
-    arena.in_use_peak_bytes += packed.passing_bytes
+    arena.in_use_peak_bytes += packed.transient_bytes
     # A program numbers its allocations from 0 on: weights have the numbers below.
     for num_before, size in enumerate((*packed.allocated_bytes, 0)):
-        for turned_bytes in (each for before, each in packed.turned if before == num_before):
-            arena.malloc(_TURNED, turned_bytes)
-            arena.free(_TURNED)
+        for size_bytes in (each for before, each in packed.transposed if before == num_before):
+            arena.malloc(_TRANSPOSED, size_bytes)
+            arena.free(_TRANSPOSED)
         if size:
-            arena.malloc(_TURNED - 1 - num_before, size)
+            arena.malloc(_TRANSPOSED - 1 - num_before, size)
     return arena

@@ -14,9 +14,9 @@ from onnxmem.measure.measuring import measure
 from onnxmem.model import ModelFile, Request, load, prepare
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts, prepacked
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of, forget_content
-from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts, prepacked
 from onnxmem.runtimes.onnxruntime.providers import CPU
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -31,7 +31,7 @@ PRODUCTS = """agraph (float[5,7] x) => (y, z, s) <float[7,11] u, float[7,11] v, 
 def test_a_weight_that_equals_an_earlier_one_of_its_operator_is_packed_in_passing() -> None:
     graph = graph_of(PRODUCTS)
     found = prepacked(graph, SessionFacts(dict.fromkeys("uvw", "same")))
-    assert [(each.size_bytes, each.passing_bytes) for each in found] == [
+    assert [(each.size_bytes, each.transient_bytes) for each in found] == [
         (PACKED, 0),
         (0, PACKED),
         (PACKED, 0),
@@ -44,14 +44,14 @@ def test_a_weight_that_equals_an_earlier_one_of_its_operator_is_packed_in_passin
 def test_what_is_packed_in_passing_stands_beside_what_is_packed_till_then() -> None:
     graph = graph_of(PRODUCTS.replace("Gemm", "MatMul"))
 
-    def passing_bytes(*equal: str) -> int:
+    def transient_bytes(*equal: str) -> int:
         made = CPU.packing(graph, SessionOptions(), SessionFacts(dict.fromkeys(equal, "same")))
         assert sum(made.reserved_bytes) == (3 - len(equal[1:])) * PACKED
-        return made.passing_bytes
+        return made.transient_bytes
 
-    assert passing_bytes() == 0
-    assert passing_bytes("u", "v") == 0  # what comes after takes as much, and stays
-    assert passing_bytes("u", "w") == PACKED
+    assert transient_bytes() == 0
+    assert transient_bytes("u", "v") == 0  # what comes after takes as much, and stays
+    assert transient_bytes("u", "w") == PACKED
 
 
 def test_kernels_pack_in_the_order_of_their_numbers_and_those_without_come_last() -> None:
@@ -87,7 +87,7 @@ agraph (uint8[3,5] a, float s, uint8 p) => (y) <uint8[IN,OUT] b, float t = {0.5}
 def test_a_matrix_in_8_bits_is_transposed_in_the_arena(turn: int, dims: tuple[str, str]) -> None:
     text = TURNED_GEMM.replace("TURN", str(turn)).replace("IN,OUT", ",".join(dims))
     made = CPU.packing(graph_of(text), SessionOptions(), SessionFacts())
-    assert made.turned == ((0, 35),) * turn
+    assert made.transposed == ((0, 35),) * turn
     assert made.allocated_bytes == ()
 
 

@@ -17,7 +17,8 @@ from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
-from onnxmem.runtimes.onnxruntime.scratch import Scratch, scratch
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
+from onnxmem.runtimes.onnxruntime.kernels.registry import scratch
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import sorted_graph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 

@@ -6,9 +6,8 @@ Measured on onnxruntime 1.32.0, A: [64, 96], B: [80, 3, 16].
 import pytest
 
 from onnxmem.ops.spec import Call, Operand
-from onnxmem.runtimes.onnxruntime.kernel_use import Site, Use
-from onnxmem.runtimes.onnxruntime.prepacking import RULES
-from onnxmem.runtimes.onnxruntime.scratch import scratch
+from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo
+from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of, scratch
 
 PACKED_FLOATS, PACKED_INTEGERS = 3_840, 5_886
 SCALES, BIAS = 4 * 80 * 3, 4 * 80
@@ -42,9 +41,9 @@ def call(*, has_bias: bool, level: int) -> Call:
 def test_they_are_converted_beforehand_where_they_and_the_weight_are_constant(
     constants: set[int], *, has_bias: bool, level: int, scratch_bytes: int, packed_bytes: int
 ) -> None:
-    site, used = Site(frozenset(constants), TYPES), call(has_bias=has_bias, level=level)
+    site, used = KernelInfo(frozenset(constants), TYPES), call(has_bias=has_bias, level=level)
     taken = scratch("MatMulNBits", "com.microsoft", used, site)
     assert taken is not None
     assert taken.size_bytes == scratch_bytes
-    packed = RULES["com.microsoft", "MatMulNBits"].packs(Use(used, site))
+    packed = kernel_of("MatMulNBits", "com.microsoft").packing(KernelCall(used, site))
     assert sum(each.size_bytes for each in packed) == packed_bytes

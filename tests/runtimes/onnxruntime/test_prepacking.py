@@ -4,25 +4,24 @@ import pytest
 from graphs import graph_of
 from kernel_rows import Row, rows
 
-from onnxmem.runtimes.onnxruntime.kernel_use import Use
-from onnxmem.runtimes.onnxruntime.mlas import packed_8_bit_bytes, packed_floats_bytes
-from onnxmem.runtimes.onnxruntime.prepacking import (
-    RULES,
-    UNKNOWN,
+from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, unknown
+from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import (
     Reserve,
     initializer_reserves,
     prepacked,
 )
+from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 
 SMALL_BYTES = 127
 
 
 def expected_base(row: Row) -> int:
     """Packed weights, and the small initializers that were not dropped."""
-    rule = RULES.get((row.domain, row.op_type))
-    packed = tuple(rule.packs(Use(row.call, row.site))) if rule else ()
-    dropped = {each.place for each in packed if each.drops_original}
-    kept = (row.call.input_at(place) for place in row.site.constants - dropped)
+    kernel = kernel_of(row.op_type, row.domain)
+    packed = tuple(kernel.packing(KernelCall(row.call, row.info)))
+    dropped = {each.index for each in packed if each.drops_original}
+    kept = (row.call.input_at(place) for place in row.info.constants - dropped)
     sizes = [operand.size_bytes for operand in kept if operand is not None]
     small = [size for size in sizes if size is not None and size <= SMALL_BYTES]
     return sum(small) + sum(each.size_bytes for each in packed)
@@ -34,7 +33,7 @@ def test_every_kernel_packs_what_was_measured() -> None:
         for row in rows()
         if row.base_bytes is not None
         and row.op_type not in {"If", "Loop", "Scan"}  # a body's initializers are not the node's
-        and (row.domain, row.op_type) not in UNKNOWN
+        and kernel_of(row.op_type, row.domain).packing is not unknown
     ]
     wrong = [
         (row.case, row.base_bytes, expected_base(row))

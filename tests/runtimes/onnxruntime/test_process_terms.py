@@ -10,8 +10,8 @@ from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes, process_figures
 from onnxmem.runtimes.onnxruntime.process.loading import (
     MEASURED,
@@ -64,7 +64,7 @@ def test_a_weight_is_dropped_by_its_last_reader_and_never_where_one_does_not_pac
     }""")
     packs = (
         Prepacked("a", "w", 101, is_reserved=True, drops_original=True),
-        Prepacked("b", "w", 0, is_reserved=True, drops_original=True, passing_bytes=101),
+        Prepacked("b", "w", 0, is_reserved=True, drops_original=True, transient_bytes=101),
     )
     rows = load_terms(graph, graph, packs, 0).packed
     assert [(row.packed_bytes, row.is_kept, row.is_last) for row in rows] == [

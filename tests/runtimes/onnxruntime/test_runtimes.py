@@ -30,11 +30,11 @@ from onnxmem.model import ModelFile, Request, build, load, prepare
 from onnxmem.runtimes import asking
 from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
 from onnxmem.runtimes.assumed import ORT_CONTEXT
-from onnxmem.runtimes.onnxruntime import memory
+from onnxmem.runtimes.onnxruntime import memory, providers
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, Reserve, SessionFacts
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
-from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, Reserve, SessionFacts
-from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing, cpu
+from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing
 from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
@@ -197,8 +197,8 @@ def test_packed_weights_are_reserved_or_asked_for(monkeypatch: pytest.MonkeyPatc
         seen.append(packs)
         return small
 
-    monkeypatch.setattr(cpu, "prepacked", lambda *_: packed)
-    monkeypatch.setattr(cpu, "initializer_reserves", reserves)
+    monkeypatch.setattr(providers, "prepacked", lambda *_: packed)
+    monkeypatch.setattr(providers, "initializer_reserves", reserves)
     made = CPU.packing(graph, SessionOptions(), SessionFacts())
     assert made == Packing((101, 107, 13), (103,))
     without = CPU.packing(graph, SessionOptions(disable_prepacking=True), SessionFacts())

@@ -1,4 +1,4 @@
-"""Kernel scratch: every measured kernel, the shape of a Scratch, and what threads change."""
+"""Records of kernels: every measured scratch, the shape of a Scratch, what threads change."""
 
 from collections import Counter
 
@@ -7,8 +7,8 @@ import pytest
 from kernel_rows import Row, rows
 
 from onnxmem.ops.spec import Attribute, Call, Operand
-from onnxmem.runtimes.onnxruntime.kernel_use import Site
-from onnxmem.runtimes.onnxruntime.scratch import RULES, Scratch, scratch
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Kernel, KernelInfo, Scratch
+from onnxmem.runtimes.onnxruntime.kernels.registry import KERNELS, WITHOUT_KERNEL, _join, scratch
 
 MIB = 1 << 20
 
@@ -21,7 +21,7 @@ def measured() -> tuple[Row, ...]:
 def test_every_rule_gives_what_the_statistics_file_says(measured: tuple[Row, ...]) -> None:
     wrong = []
     for row in measured:
-        taken = scratch(row.op_type, row.domain, row.call, row.site)
+        taken = scratch(row.op_type, row.domain, row.call, row.info)
         if taken is not None and taken.size_bytes != row.temporary_bytes:
             wrong.append((row.case, row.temporary_bytes, taken))
     assert wrong == []
@@ -31,18 +31,26 @@ def test_only_these_operators_have_no_rule(measured: tuple[Row, ...]) -> None:
     unknown = Counter(
         row.op_type
         for row in measured
-        if scratch(row.op_type, row.domain, row.call, row.site) is None
+        if scratch(row.op_type, row.domain, row.call, row.info) is None
     )
     assert set(unknown) <= {"MoE", "Scan", "SplitToSequence"}
     assert unknown.total() <= len(measured) // 1000
     assert len(measured) > 9_000
 
 
-def test_every_rule_is_of_an_operator_and_names_its_source() -> None:
+def test_every_record_is_of_an_operator_and_names_its_source() -> None:
     known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
-    ours = {name for domain, name in RULES if not domain}
-    assert ours - known == {"SimplifiedLayerNormalization"}
-    assert all(rule.source for rule in RULES.values())
+    ours = {name for domain, name in KERNELS if not domain}
+    of_onnxruntime = {"Affine", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
+    assert ours - known == of_onnxruntime
+    assert ours.isdisjoint(WITHOUT_KERNEL)
+    assert all(kernel.source for kernel in KERNELS.values())
+
+
+def test_a_kernel_that_is_described_twice_is_refused() -> None:
+    twice = (Kernel("Abs com.microsoft.Gelu", "a"), Kernel("com.microsoft.Gelu", "b"))
+    with pytest.raises(ValueError, match=r"the kernel of com.microsoft::Gelu is described twice"):
+        _join((twice,))
 
 
 def call(*inputs: str, output: str, **attributes: Attribute) -> Call:
@@ -94,11 +102,11 @@ def test_passes_add_up_but_hold_one_at_a_time() -> None:
 
 def test_a_fourier_transform_of_a_power_of_two_takes_nothing() -> None:
     whole = call("3x32x2", output="3x32x2", axis=1)
-    assert scratch("DFT", "", whole, Site(opset=17)) == Scratch()
+    assert scratch("DFT", "", whole, KernelInfo(opset=17)) == Scratch()
 
 
 def test_bluestein_pads_to_a_power_of_two_and_works_line_by_line() -> None:
-    taken = scratch("DFT", "", call("3x30x2", output="3x30x2", axis=1), Site(opset=17))
+    taken = scratch("DFT", "", call("3x30x2", output="3x30x2", axis=1), KernelInfo(opset=17))
     assert taken is not None
     assert taken.size_bytes == 8 * 64 * (3 + 3 * 2)
     assert taken.peak_bytes == 8 * 64 * 4
@@ -121,18 +129,20 @@ def test_a_convolution_takes_a_buffer_a_thread(
     batch, filters = image.split("x", maxsplit=1)[0], weight.split("x", maxsplit=1)[0]
     result = f"{batch}x{filters}x28x28"
     use = call(image, weight, output=result, pads=(1, 1, 1, 1), group=group)
-    taken = [scratch("Conv", "", use, Site(threads=threads)) for threads in (1, 2, 4)]
+    taken = [scratch("Conv", "", use, KernelInfo(threads=threads)) for threads in (1, 2, 4)]
     assert tuple(each and each.size_bytes for each in taken) == expected
 
 
 def test_flash_attention_takes_tiles_a_thread_by_the_level_2_cache() -> None:
     use = call("2x32x32", "2x32x32", "2x32x32", output="2x32x32", num_heads=2)
     taken = [
-        scratch("MultiHeadAttention", "com.microsoft", use, Site(threads=n, l2_cache_bytes=MIB))
+        scratch(
+            "MultiHeadAttention", "com.microsoft", use, KernelInfo(threads=n, l2_cache_bytes=MIB)
+        )
         for n in (1, 2, 4)
     ]
     assert [each and each.size_bytes for each in taken] == [30_976, 37_376, 50_176]
-    small = Site(threads=1, l2_cache_bytes=8192)
+    small = KernelInfo(threads=1, l2_cache_bytes=8192)
     tiled = scratch("MultiHeadAttention", "com.microsoft", use, small)
     assert tiled is not None
     assert tiled.blocks[-1] < 30_976 - 3 * 4 * 2 * 32 * 32
@@ -147,7 +157,7 @@ def test_attention_that_puts_no_keys_out_holds_all_scores(*, is_packed: bool) ->
     lengths = (Operand((3,), 32, (136,) * 3), Operand((), 32, (137,)))
     attributes = {"num_heads": 14, "kv_num_heads": 2}
     use = Call((*inputs, None, None, *lengths), (query,), attributes)
-    taken = scratch("GroupQueryAttention", "com.microsoft", use, Site())
+    taken = scratch("GroupQueryAttention", "com.microsoft", use, KernelInfo())
     heads = 4 * 3 * 137 * 18 * 16
     assert taken is not None
     assert taken.size_bytes == heads + 4 * 3 * 14 * 137 * 137
@@ -168,7 +178,7 @@ def test_a_decoding_step_cuts_its_keys_where_threads_outnumber_heads(
     attributes = {"num_heads": heads, "kv_num_heads": groups}
     use = Call((query, key, key, buffer, buffer, *lengths), (query, buffer, buffer), attributes)
     taken = [
-        scratch("GroupQueryAttention", "com.microsoft", use, Site(threads=threads))
+        scratch("GroupQueryAttention", "com.microsoft", use, KernelInfo(threads=threads))
         for threads in (1, 4, 8)
     ]
     assert tuple(each and each.size_bytes for each in taken) == expected

@@ -9,10 +9,11 @@ import pytest
 from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX2
+from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
 from onnxmem.runtimes.onnxruntime.optimiser.evaluating import MAX_ELEMENTS, evaluated
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.kernels import WITHOUT_KERNEL, has_kernel
+from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
 from onnxmem.runtimes.onnxruntime.optimiser.operators import is_deterministic
 from onnxmem.runtimes.onnxruntime.optimiser.reading import (
     read_model,

@@ -33,7 +33,7 @@ from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step
 from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder, Run
-from onnxmem.runtimes.onnxruntime.scratch import Scratch
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 
 __all__ = ["ScratchRule", "Session", "tensor_bytes"]
 

@@ -14,8 +14,9 @@ from math import inf
 from typing import Final
 
 from onnxmem.model import Graph, Node, Tensor
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
+from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
-from onnxmem.runtimes.onnxruntime.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.process.heap import PAGE_BYTES
 from onnxmem.runtimes.onnxruntime.process.loading import (
     Loading,
@@ -44,7 +45,6 @@ _NCHWC: Final = "com.microsoft.nchwc"
 
 Sizes = Mapping[str, int]
 Weights = Mapping[str, Tensor]
-_TAKES_ROWS: Final = ("Gather", "GatherBlockQuantized")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> d
         for place, name in enumerate(node.inputs):
             tensor = stored.get(name)
             if tensor is not None and tensor.is_external and name not in done:
-                by_rows = node.op_type in _TAKES_ROWS and place == 0
+                by_rows = place == 0 and kernel_of(node.op_type, node.domain).reads_rows
                 read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
                 pages[name] = max(pages[name], read)
     return dict(pages)
@@ -163,7 +163,7 @@ def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iter
         yield PackedWeight(
             each.weight,
             session.tensors[each.weight].size_bytes or 0,
-            each.size_bytes or each.passing_bytes,
+            each.size_bytes or each.transient_bytes,
             is_reserved=each.is_reserved,
             is_kept=each.size_bytes > 0,
             is_last=each.drops_original and seen[each.weight] == readers[each.weight],

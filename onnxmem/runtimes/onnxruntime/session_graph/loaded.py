@@ -17,7 +17,7 @@ from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes, in_running_order
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
-from onnxmem.runtimes.onnxruntime.prepacking import SessionFacts
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts
 from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
 from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import rehearsed

@@ -11,39 +11,38 @@ it: that isn't known here.
 
 Sources: session_state.cc, PrepackConstantInitializedTensors; session_state_utils.cc,
 SaveInitializedTensors; tensorprotoutils.h, kSmallTensorExternalDataThreshold. Verified on
-onnxruntime 1.32.0 on an AVX-512 machine; ``onnxmem.runtimes.onnxruntime.mlas`` says what depends on
-the processor. The memory pattern changes nothing.
+onnxruntime 1.32.0 on an AVX-512 machine; ``mlas`` says what depends on the processor. The
+memory pattern changes nothing.
 """
 
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from typing import Final
 
-from onnxmem.model import Graph, Node
-from onnxmem.runtimes.onnxruntime.kernel_use import Site, UnknownError, Use
-from onnxmem.runtimes.onnxruntime.prepacking import floats, integers
-from onnxmem.runtimes.onnxruntime.prepacking.rule import Packed, Rule, SessionFacts
-from onnxmem.runtimes.onnxruntime.sites import initializers, site_of
+from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
+from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, Packed, UnknownError
+from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 
-__all__ = [
-    "RULES",
-    "UNKNOWN",
-    "Prepacked",
-    "Reserve",
-    "SessionFacts",
-    "initializer_reserves",
-    "initializers",
-    "prepacked",
-    "site_of",
-]
+_SMALL_BYTES: Final = 127
 
-_SMALL_BYTES = 127
-_NOTHING_MORE = SessionFacts()
 
-UNKNOWN = frozenset({("com.microsoft", "QMoE")})
-"""Operators whose kernels pack their weights in a way that is not known."""
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What a session's graph doesn't say by itself."""
+
+    contents: Mapping[str, str] = field(default_factory=dict)
+    """What weights of equal bytes have in common, by name, as far as it is known."""
+    indices: Mapping[str, int] = field(default_factory=dict)
+    """onnxruntime's numbers of nodes, by the name of their first output: kernels pack in this
+    order, which is the file's, nodes that the optimizer has made after all others."""
+    cpu: Cpu = AVX512
+    """That packs the weights: MLAS packs for its own kernels."""
+
+
+_NOTHING_MORE: Final = SessionFacts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +56,9 @@ class Prepacked:
     is_reserved: bool
     """Beside the arena's regions; else like any buffer, whose region stays."""
     drops_original: bool
-    passing_bytes: int = 0
+    transient_bytes: int = 0
     """What it packs only to find that an earlier copy serves."""
-    turned_bytes: int = 0
+    transposed_bytes: int = 0
     """Asked of the arena while it packs."""
 
 
@@ -69,18 +68,6 @@ class Reserve:
 
     weight: str
     size_bytes: int
-
-
-def _join(families: Iterable[Iterable[Rule]]) -> Mapping[tuple[str, str], Rule]:
-    rules = [rule for family in families for rule in family]
-    table = {(rule.domain, rule.op_type): rule for rule in rules}
-    if len(table) < len(rules):
-        message = "what an operator packs is described twice"
-        raise ValueError(message)
-    return MappingProxyType(table)
-
-
-RULES = _join((floats.RULES, integers.RULES))
 
 
 def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepacked, ...]:
@@ -95,8 +82,8 @@ def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepac
     for node, beyond in _in_packing_order(graph, facts):
         own = (name for name in node.inputs if name not in beyond)
         known = {name: constants[name] for name in own if name in constants}
-        for packed in _packs(graph, node, site_of(graph, node, known, facts.cpu)):
-            weight = node.inputs[packed.place]
+        for packed in _packs(graph, node, kernel_info(graph, node, known, facts.cpu)):
+            weight = node.inputs[packed.index]
             content = facts.contents.get(weight, graph.tensors[weight].storage_key)
             key = (node.op_type, content, packed.size_bytes)
             is_there = packed.is_shared and key in kept
@@ -108,8 +95,8 @@ def prepacked(graph: Graph, facts: SessionFacts = _NOTHING_MORE) -> tuple[Prepac
                     size_bytes=0 if is_there else packed.size_bytes,
                     is_reserved=packed.is_reserved,
                     drops_original=packed.drops_original,
-                    passing_bytes=packed.size_bytes if is_there else 0,
-                    turned_bytes=packed.turned_bytes,
+                    transient_bytes=packed.size_bytes if is_there else 0,
+                    transposed_bytes=packed.transposed_bytes,
                 )
             )
     return tuple(made)
@@ -124,7 +111,7 @@ def _in_packing_order(
     """Each node, and what its graph reads of graphs further out than the one around it.
 
     ``outer`` is what the graph reads of all that are around it. Nodes whose number isn't known come
-    last, as those do that the optimiser has made.
+    last, as those do that the optimizer has made.
     """
 
     def index(node: Node) -> int:
@@ -155,11 +142,35 @@ def initializer_reserves(graph: Graph, packed: Iterable[Prepacked] = ()) -> tupl
     )
 
 
-def _packs(graph: Graph, node: Node, site: Site) -> Iterator[Packed]:
-    rule = RULES.get((node.domain, node.op_type))
-    if rule is None:
-        return
+def initializers(graph: Graph) -> dict[str, Tensor]:
+    """The tensors that the file holds, subgraphs' too: weights, and what only sizes something."""
+    nodes = graph.all_nodes()
+    made = {name for node in nodes if node.onnx_op != "Constant" for name in node.writes}
+    roles = (Role.WEIGHT, Role.UNREAD)
+    return {n: t for n, t in graph.tensors.items() if t.role in roles and n not in made}
+
+
+def kernel_info(
+    graph: Graph,
+    node: Node,
+    constants: Mapping[str, Tensor],
+    cpu: Cpu,
+    opset: int | None = None,
+) -> KernelInfo:
+    """What a node's kernel knows beside its call; ``constants``: the graph's initializers.
+
+    The threads and the cache are the session's: ``replace`` sets them.
+    """
+    return KernelInfo(
+        constants=frozenset(index for index, name in enumerate(node.inputs) if name in constants),
+        types=tuple((graph.tensors[name].dtype or "") if name else "" for name in node.inputs),
+        opset=opset,
+        cpu=cpu,
+    )
+
+
+def _packs(graph: Graph, node: Node, info: KernelInfo) -> Iterator[Packed]:
     try:
-        yield from rule.packs(Use(graph.call(node), site))
+        yield from kernel_of(node.op_type, node.domain).packing(KernelCall(graph.call(node), info))
     except (UnknownError, ValueError, IndexError, ZeroDivisionError):
         return  # Ranks and numbers of groups that no kernel takes are as unknown as an open shape.

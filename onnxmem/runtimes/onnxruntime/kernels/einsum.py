@@ -10,8 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from onnxmem.ops.spec import Dims
-from onnxmem.runtimes.onnxruntime.kernel_use import UnknownError, Use, product
-from onnxmem.runtimes.onnxruntime.scratch.rule import Rule, Scratch
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    Kernel,
+    KernelCall,
+    Scratch,
+    UnknownError,
+    product,
+)
 
 _Axes = list[int]
 
@@ -36,7 +41,7 @@ class _Allocations:
             self.freed_after[operand.block] = len(self.blocks)
 
     def scratch(self, num_before_outputs: int) -> Scratch:
-        stops = (self.freed_after.get(place) for place in range(len(self.blocks)))
+        stops = (self.freed_after.get(index) for index in range(len(self.blocks)))
         return Scratch(tuple(self.blocks), num_before_outputs, tuple(stops))
 
 
@@ -59,24 +64,24 @@ class _Equation:
         """The last input that has an axis; ``None``: the output has it."""
         if axis in self.output:
             return None
-        return max(place for place, axes in enumerate(self.operands) if axis in axes)
+        return max(index for index, axes in enumerate(self.operands) if axis in axes)
 
 
-def _einsum(use: Use) -> Scratch:
-    shapes = [use.dims(place) for place in range(len(use.call.inputs))]
-    equation = _parse(use.text("equation", ""), [len(shape) for shape in shapes])
-    taken = _Allocations(use.element_bytes())
+def _einsum(call: KernelCall) -> Scratch:
+    shapes = [call.dims(index) for index in range(len(call.op_call.inputs))]
+    equation = _parse(call.text("equation", ""), [len(shape) for shape in shapes])
+    taken = _Allocations(call.element_bytes())
     inputs = [
         _homogeneous(taken, equation, axes, dims)
         for axes, dims in zip(equation.operands, shapes, strict=True)
     ]
     result = _without_own(taken, equation, inputs[0])
     order = [axis for axis in range(equation.num_axes) if equation.last_use(axis) != 0]
-    for place, operand in enumerate(inputs[1:], start=1):
-        summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == place]
+    for index, operand in enumerate(inputs[1:], start=1):
+        summed = [axis for axis in range(equation.num_axes) if equation.last_use(axis) == index]
         pair = [result, operand]
         result, order = _product(taken, pair, summed)
-        if place < len(inputs) - 1:
+        if index < len(inputs) - 1:
             result = _in_label_order(taken, result, order)
             for used in pair:
                 taken.free(used)
@@ -95,7 +100,7 @@ def _parse(text: str, ranks: Sequence[int]) -> _Equation:
         default=0,
     )
     letters = dict.fromkeys(letter for term in terms for letter in term if letter.isalpha())
-    axes = {letter: hidden + place for place, letter in enumerate(letters)}
+    axes = {letter: hidden + index for index, letter in enumerate(letters)}
     if not arrow:
         once = (letter for letter in letters if left.count(letter) == 1)
         right = "..." * bool(hidden) + "".join(sorted(once))
@@ -148,7 +153,7 @@ def _summed(
 def _product(taken: _Allocations, pair: list[_Operand], summed: _Axes) -> tuple[_Operand, _Axes]:
     """EinsumTypedComputeProcessor::PairwiseOperandProcess: the product and its axis order.
 
-    What is multiplied in the end takes the place of the operands in ``pair``.
+    What is multiplied in the end takes the index of the operands in ``pair``.
     """
     left, right = pair
     for axis in summed:
@@ -191,11 +196,10 @@ def _finish(taken: _Allocations, equation: _Equation, result: _Operand, order: _
         taken.take(result.dims)
 
 
-RULES = (
-    Rule(
+KERNELS = (
+    Kernel(
         "Einsum",
-        "",
-        _einsum,
         "core/providers/cpu/math/einsum_utils/einsum_typed_compute_processor.cc: Run",
+        _einsum,
     ),
 )

@@ -1,0 +1,329 @@
+"""Attention: projected heads, scores, masks; tiles where a flash kernel fits.
+
+Q: [B, S, N * H], K, V: [B, L, N * H]; T: keys in all, the past included. The tiles of the flash
+kernels depend on the processor: a tile of scores fits into its level-2 cache.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    ALWAYS,
+    FLOAT_BYTES,
+    HALF_BYTES,
+    Kernel,
+    KernelCall,
+    Packed,
+    Scratch,
+    ScratchRule,
+    UnknownError,
+    nothing,
+    product,
+    since,
+)
+from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
+
+_PRODUCT = 64
+"""Bytes of MLAS's parameters of one product in a batch of them."""
+_WITH_HEADS = 4
+"""Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
+_MATRIX = 2
+"""Rank of the only weights that a matrix product packs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """The sizes of one attention, in elements."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
+    """The past included."""
+    size: int
+    value_size: int
+
+    @property
+    def scores(self) -> int:
+        """B * N * S * T."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def output(self) -> int:
+        """B * S * N * Hv."""
+        return self.batch * self.heads * self.queries * self.value_size
+
+
+def _self_attention(mask: int, past: int) -> ScratchRule:
+    """X: [B, S, I], W: [I, 3 * N * H]: Q, K and V of all heads in one piece, then the attention."""
+
+    def blocks(call: KernelCall) -> Iterator[int]:
+        batch, queries, _ = call.dims(0)
+        heads = call.integer("num_heads", 0)
+        sizes = call.integers("qkv_hidden_sizes", (call.dims(1)[1] // 3,) * 3)
+        keys = queries + (call.dims(past)[3] if call.has(past) else 0)
+        sizes_of = Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
+        yield FLOAT_BYTES * batch * queries * sum(sizes)
+        is_causal = call.integer("unidirectional", 0) == 1
+        given = mask if call.has(mask) else None
+        yield from _whole(call, sizes_of, given, is_causal=is_causal)
+
+    return blocks
+
+
+def _multi_head(call: KernelCall) -> Scratch:
+    """Q, K, V: the heads apart; then tiles of scores.
+
+    All scores where there is a mask, a bias of the scores or a past, or where K and V are outputs
+    or come with their heads apart.
+    """
+    heads = _multi_head_sizes(call)
+    has_heads_apart = len(call.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
+    is_causal = call.integer("unidirectional", 0) == 1 and not has_heads_apart
+    needs_scores = has_heads_apart or is_causal or call.has_output(1) or call.has_output(2)
+    split = _split_heads(call, (0,) if has_heads_apart else (0, 1, 2))
+    if needs_scores or any(call.has(index) for index in (4, 5, 6, 7)):
+        return split.then(_whole(call, heads, 4 if call.has(4) else None, is_causal=is_causal))
+    return split.then((_flash_bytes(call, heads),))
+
+
+def _multi_head_sizes(call: KernelCall) -> Heads:
+    batch, queries, hidden = call.dims(0)
+    heads, keys, values = call.integer("num_heads", 0), call.dims(1), call.dims(2)
+    past = call.dims(6)[2] if call.has(6) else 0
+    length = keys[2] if len(keys) == 4 else keys[1]  # noqa: PLR2004 - [B, N, L, H] or [B, L, N * H]
+    width = values[3] if len(values) == 4 else values[2] // heads  # noqa: PLR2004 - the same
+    return Heads(batch, heads, queries, past + length, hidden // heads, width)
+
+
+def _split_heads(call: KernelCall, indices: tuple[int, ...]) -> Scratch:
+    """The heads apart. With a bias: its part for each input, and the input with it added, which
+    are freed when the heads lie apart; one query has them apart already.
+    """
+    blocks: list[int] = []
+    stops: list[int | None] = []
+    for index in indices:
+        batch, length, hidden = call.dims(index)
+        apart = FLOAT_BYTES * batch * length * hidden
+        biased = [FLOAT_BYTES * hidden, *([apart] if length > 1 else [])] if call.has(3) else []
+        blocks += [*biased, apart]
+        stops += [*(len(blocks),) * len(biased), None]
+    return Scratch(tuple(blocks), freed_after=tuple(stops))
+
+
+def _one_step(call: KernelCall) -> Scratch:
+    """Q: [B, 1, N * H]: the heads apart, then all scores of one step."""
+    batch, queries, hidden = call.dims(0)
+    heads = call.integer("num_heads", 0)
+    if call.has(3) or queries != 1:
+        raise UnknownError
+    is_cross = len(call.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
+    keys = call.dims(1)[2] if is_cross else call.scalar(7) + 1
+    sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
+    split = _split_heads(call, (0,) if is_cross else (0, 1, 2))
+    return split.then(_whole(call, sizes, 4 if call.has(4) else None, is_causal=False))
+
+
+def _whole(call: KernelCall, heads: Heads, mask: int | None, *, is_causal: bool) -> Iterator[int]:
+    """AttentionCPUBase::ApplyAttention: all scores, the mask in floats, the heads' outputs."""
+    yield FLOAT_BYTES * heads.scores
+    if is_causal and heads.queries > 1:
+        yield FLOAT_BYTES * heads.batch * heads.queries * heads.keys
+    elif mask is not None:
+        is_full = len(call.dims(mask)) == 3  # noqa: PLR2004 - [B, S, T], else [B] or [B, T]
+        yield FLOAT_BYTES * heads.batch * (heads.queries if is_full else 1) * heads.keys
+    yield FLOAT_BYTES * heads.output
+    yield _PRODUCT * heads.batch * heads.heads
+
+
+def _group_query(call: KernelCall) -> Scratch:
+    """Q: [B, S, N * H], K, V: [B, S, M * H] or all three in Q.
+
+    The heads apart, once more where they are rotated; then tiles of scores, or all scores over the
+    whole of the present buffer. In fp16, Q and the output in floats, and K and V of one head after
+    another; Q goes head by head too, before the output comes.
+    """
+    heads, groups = call.integer("num_heads", 0), call.integer("kv_num_heads", 0)
+    batch, queries, hidden = call.dims(0)
+    width = call.element_bytes()
+    parts = (heads, groups, groups) if call.has(1) else (heads + 2 * groups,)
+    size = hidden // parts[0]
+    buffer = call.out_dims(1)[2] if call.has_output(1) else _total_keys(call, queries)
+    rotated = parts[:2] if call.integer("do_rotary", 0) else ()
+    split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
+    keys = _total_keys(call, buffer)
+    sizes = Heads(batch, heads, queries, keys, size, size)
+    if _is_flash(call, keys):
+        tiles = _step_bytes(call, sizes) if queries == 1 else _flash_bytes(call, sizes)
+        return Scratch((*split, tiles))
+    held = (*split, FLOAT_BYTES * batch * heads * queries * buffer)
+    if width != HALF_BYTES:
+        return Scratch(held)
+    return Scratch(
+        (*held, *(FLOAT_BYTES * sizes.output,) * 2),
+        freed_after=(*(None,) * len(held), len(held) + 1, None),
+        per_pass=(FLOAT_BYTES * keys * size,),
+        passes=2 * batch * heads,
+    )
+
+
+def _total_keys(call: KernelCall, buffer: int) -> int:
+    """Keys in all: what ``total_sequence_length`` says; where it is computed, the buffer's."""
+    total = call.op_call.input_at(6)
+    return buffer if total is None or total.value is None else call.scalar(6)
+
+
+def _is_flash(call: KernelCall, keys: int) -> bool:
+    """Floats, more than one key in a buffer, and nothing that needs all scores of a row at once."""
+    needs_rows = (
+        not call.has_output(1)
+        or call.has(11)
+        or call.has_output(3)
+        or call.integer("smooth_softmax", 0) == 1
+        or call.op_call.attributes.get("softcap", 0.0) != 0
+    )
+    return call.element_bytes() == FLOAT_BYTES and keys > 1 and not needs_rows
+
+
+def _step_bytes(call: KernelCall, heads: Heads) -> int:
+    """One query: the scores of one head and its output, for each thread.
+
+    With more threads than heads, keys beyond a tile are cut: a tile of scores for each thread, and
+    each head's part of the output with its maximum and its sum.
+    """
+    tile, lines = _flash_tile(call, heads), heads.batch * heads.heads
+    if call.info.threads > lines and heads.keys > tile:
+        partial = lines * -(-heads.keys // tile) * (2 + heads.value_size)
+        return FLOAT_BYTES * (call.info.threads * tile + partial)
+    return call.info.threads * FLOAT_BYTES * (heads.keys + heads.value_size)
+
+
+def _attention(call: KernelCall) -> Scratch:
+    """Q: [B, N, S, H] or [B, S, N * H]: all scores; the mask, where it is causal or of booleans.
+
+    In fp16, one head's scores in floats too. ``nonpad_kv_seqlen`` takes the causal mask's index.
+    """
+    width = call.element_bytes()
+    queries = call.dims(0)
+    if len(queries) == _WITH_HEADS:
+        batch, heads, length, _ = queries
+    else:
+        batch, length, heads = *queries[:2], call.integer("q_num_heads", 0)
+    keys = call.dims(1)[2 if len(call.dims(1)) == _WITH_HEADS else 1]
+    keys += call.dims(4)[2] if call.has(4) else 0
+    blocks = [width * batch * heads * length * keys]
+    is_causal = call.integer("is_causal", 0) == 1 and not call.has(6)
+    if is_causal or (call.has(3) and call.type(3) == "bool"):
+        blocks.insert(0, width * (product(call.dims(3)) if call.has(3) else length * keys))
+    if width != HALF_BYTES:
+        return Scratch(tuple(blocks))
+    head = FLOAT_BYTES * length * keys
+    return Scratch(tuple(blocks), per_pass=(head,), passes=batch * heads)
+
+
+def _flash_bytes(call: KernelCall, heads: Heads) -> int:
+    """Per thread: a tile's row maxima and sums, its scores and its output.
+
+    contrib_ops/cpu/bert/multihead_attention.cc: Compute; ``l2_cache_bytes`` of the site.
+    """
+    tile = _flash_tile(call, heads)
+    rows = min(tile, heads.size + heads.value_size, heads.queries)
+    columns = min(tile, heads.keys)
+    return call.info.threads * FLOAT_BYTES * rows * (2 + columns + heads.value_size)
+
+
+def _flash_tile(call: KernelCall, heads: Heads) -> int:
+    """Keys of a tile: a quarter of the level-2 cache holds its keys and values."""
+    return max(call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.size + heads.value_size)), 1)
+
+
+def _packed_floats(call: KernelCall) -> Iterator[Packed]:
+    """W: [I, 3 * N * H]: the matrix of each head, of Q, K and V."""
+    heads = call.integer("num_heads", 0)
+    if not call.is_constant(1) or len(call.dims(1)) != _MATRIX or not heads:
+        return
+    depth, width = call.dims(1)
+    hidden = call.integers("qkv_hidden_sizes", (width // 3,) * 3)
+    yield Packed(1, sum(heads * packed_floats_bytes(depth, size // heads) for size in hidden))
+
+
+def _packed_integers(call: KernelCall) -> Iterator[Packed]:
+    """W: [I, 3 * N * H]: the matrix of each head, of Q, K and V."""
+    heads = call.integer("num_heads", 0)
+    if call.is_constant(1) and len(call.dims(1)) == _MATRIX and heads:
+        depth, width = call.dims(1)
+        yield Packed(
+            1,
+            3
+            * heads
+            * packed_8_bit_bytes(depth, width // (3 * heads), is_signed=call.type(1) == "int8"),
+        )
+
+
+KERNELS = (
+    Kernel(
+        "com.microsoft.Attention",
+        "contrib_ops/cpu/bert/attention.cc: Compute, PrePack",
+        _self_attention(mask=3, past=4),
+        _packed_floats,
+        cuda_may_inplace=((4, 1),),
+    ),
+    Kernel(
+        "com.microsoft.QAttention",
+        "contrib_ops/cpu/quantization/attention_quant.cc: Compute, PrePack",
+        _self_attention(mask=5, past=8),
+        _packed_integers,
+    ),
+    Kernel(
+        "com.microsoft.MultiHeadAttention",
+        "contrib_ops/cpu/bert/multihead_attention.cc: Compute",
+        _multi_head,
+    ),
+    Kernel(
+        "com.microsoft.DecoderMaskedMultiHeadAttention",
+        "contrib_ops/cpu/bert/decoder_masked_multihead_attention.cc: Compute",
+        _one_step,
+        cuda_may_inplace=((5, 1), (6, 2)),
+    ),
+    Kernel(
+        "com.microsoft.DecoderMaskedSelfAttention",
+        "contrib_ops/cuda/bert/decoder_masked_self_attention.cc: on CUDA alone",
+        cuda_may_inplace=((4, 1),),
+    ),
+    Kernel(
+        "com.microsoft.GroupQueryAttention",
+        "contrib_ops/cpu/bert/group_query_attention.cc, gqa_attention_base.h: ApplyAttention",
+        _group_query,
+        cuda_may_inplace=((3, 1), (4, 2)),
+        float16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.SparseAttention",
+        "contrib_ops/cpu/sparse/sparse_attention.cc; what it takes is not known",
+        cuda_may_inplace=((3, 1), (4, 2)),
+        float16=ALWAYS,
+    ),
+    Kernel(
+        "Attention",
+        "core/providers/cpu/llm/attention.cc: ApplyAttention",
+        _attention,
+        float16=since(1),
+    ),
+    Kernel(
+        "RotaryEmbedding",
+        "core/providers/cpu/llm/rotary_embedding.cc: Compute",
+        nothing,
+        float16=since(1),
+    ),
+    Kernel(
+        "com.microsoft.RotaryEmbedding",
+        "contrib_ops/cpu/bert/rotary_embedding.cc: Compute",
+        nothing,
+        float16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.MRotaryEmbedding",
+        "get_all_opkernel_def() of onnxruntime 1.31.1: types alone",
+        float16=ALWAYS,
+    ),
+)

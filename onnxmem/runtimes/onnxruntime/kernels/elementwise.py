@@ -1,0 +1,156 @@
+"""Element-wise operators, activations and reductions.
+
+Most take nothing. With three or more inputs the kernels broadcast two at a time, Where selects from
+each side first, and activations with a bias keep the sum of the two. Reductions and TopK hold what
+they need in vectors outside the arena.
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate, zip_longest
+
+from onnxmem.ops.spec import Dims
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    ALWAYS,
+    FIRST,
+    Kernel,
+    KernelCall,
+    Scratch,
+    UnknownError,
+    nothing,
+    product,
+    since,
+)
+
+_TABLE_BYTES = 256
+
+
+def _variadic(call: KernelCall) -> Scratch:
+    """in_0, ..., in_n: every partial result but the last, which is the output.
+
+    A partial result is freed when the next one is made, which comes before the output.
+    """
+    indices = range(len(call.op_call.inputs))
+    partial = tuple(accumulate((call.dims(index) for index in indices), _broadcast))[1:-1]
+    blocks = tuple(product(dims) * call.element_bytes() for dims in partial)
+    stops = (*range(2, len(blocks) + 1), *(None,) * (len(blocks) > 0))
+    return Scratch(blocks, len(blocks), stops)
+
+
+def _where(call: KernelCall) -> Scratch:
+    """C, X, Y: what the condition selects of X, then of Y, before the output is allocated.
+
+    X of strings is unknown: its elements have no size here.
+    """
+    if call.op_call.inputs[1] is None:
+        raise UnknownError
+    blocks = tuple(_selections(call, 1, 2))
+    return Scratch(blocks, len(blocks))
+
+
+def _quantized_where(call: KernelCall) -> tuple[int, ...]:
+    """C, X, x_scale, x_zero, Y, y_scale, y_zero: two look-up tables and the two selections."""
+    tables = tuple(_TABLE_BYTES for index in (2, 5) if not call.is_constant(index))
+    return (*tables, *_selections(call, 1, 4))
+
+
+def _selections(call: KernelCall, *indices: int) -> Iterator[int]:
+    for index in indices:
+        yield product(_broadcast(call.dims(0), call.dims(index))) * call.element_bytes(index)
+
+
+def _broadcast(left: Dims, right: Dims) -> Dims:
+    """The shape that two shapes _broadcast to."""
+    pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
+    return tuple(b if a == 1 else a for a, b in pairs)[::-1]
+
+
+def _biased(call: KernelCall) -> tuple[int, ...]:
+    """X, bias: as much as the output, where there is a bias."""
+    return (call.size_bytes(0),) if call.has(1) else ()
+
+
+_MATH = "core/providers/cpu/math, activation: element-wise kernels"
+_BROADCAST = "core/providers/cpu/math/element_wise_ops.cc: UntypedBroadcastVariadic"
+_BIAS_GELU = "contrib_ops/cpu/bert/bias_gelu.cc: Compute"
+
+KERNELS = (
+    Kernel(
+        "Abs Acos Acosh And Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot"
+        " BitwiseOr BitwiseXor Ceil Celu Cos Cosh DynamicQuantizeLinear Equal Exp Floor Greater"
+        " GreaterOrEqual Less LessOrEqual Log Neg Not Or PRelu Pow Reciprocal Sin Sinh Sqrt Tan"
+        " Xor",
+        _MATH,
+        nothing,
+    ),
+    Kernel("Add Div Mul Sub", _MATH, nothing, float16_on_arm=since(14)),
+    Kernel("Erf", _MATH, nothing, float16_on_arm=since(13)),
+    Kernel("Mod Round", _MATH, nothing, float16=since(1)),
+    Kernel("Clip", _MATH, nothing, float16=since(12)),
+    Kernel("DequantizeLinear QuantizeLinear", _MATH, nothing, float16=since(19)),
+    Kernel("IsInf", _MATH, nothing, float16=since(20), bfloat16=since(20)),
+    Kernel("IsNaN", _MATH, nothing, float16=since(1), bfloat16=since(20)),
+    # Later versions of Dropout have no kernel for float16.
+    Kernel("Dropout", "core/providers/cpu/nn/dropout_op.h: Compute", nothing, float16=range(12)),
+    Kernel("Cast Sign", _MATH, nothing, float16=ALWAYS, bfloat16=ALWAYS),
+    Kernel("Shrink", _MATH, nothing, float16=ALWAYS, bfloat16=ALWAYS, cuda_may_inplace=FIRST),
+    Kernel(
+        "Elu HardSigmoid Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu",
+        "core/providers/cpu/activation/activations.cc: Compute",
+        nothing,
+        cuda_may_inplace=FIRST,
+    ),
+    Kernel(
+        "LeakyRelu Relu",
+        "core/providers/cpu/activation/activations.cc: Compute",
+        nothing,
+        cuda_may_inplace=FIRST,
+        float16_on_arm=since(6),
+    ),
+    Kernel(
+        "Gelu",
+        "core/providers/cpu/tensor/gelu.cc: Compute",
+        nothing,
+        cuda_may_inplace=FIRST,
+        float16_on_arm=since(20),
+    ),
+    Kernel(
+        "com.microsoft.Gelu com.microsoft.QuickGelu",
+        "contrib_ops/cpu/activations.h: Compute",
+        nothing,
+        cuda_may_inplace=FIRST,
+    ),
+    Kernel(
+        "Affine ParametricSoftplus ScaledTanh",
+        "contrib_ops/cuda/activation/activations.cc; the CPU's kernels are not known",
+        cuda_may_inplace=FIRST,
+    ),
+    Kernel(
+        "com.microsoft.DequantizeLinear com.microsoft.QLinearAdd com.microsoft.QLinearLeakyRelu"
+        " com.microsoft.QLinearMul com.microsoft.QLinearSigmoid com.microsoft.QuantizeLinear"
+        " com.microsoft.ScaledSiLU",
+        "contrib_ops/cpu/activations.h, quantization: Compute",
+        nothing,
+    ),
+    Kernel("com.microsoft.BiasGelu com.microsoft.FastGelu", _BIAS_GELU, _biased),
+    Kernel("Mean Sum", _BROADCAST, _variadic),
+    Kernel("Max Min", _BROADCAST, _variadic, float16=since(12)),
+    Kernel("Where", "core/providers/cpu/tensor/where_op.cc: Compute, Select", _where),
+    Kernel(
+        "com.microsoft.QLinearWhere",
+        "contrib_ops/cpu/quantization/qlinear_where.cc: Compute",
+        _quantized_where,
+    ),
+    Kernel(
+        "ArgMax ArgMin ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean"
+        " ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+        "core/providers/cpu/reduction/reduction_ops.cc: Compute",
+        nothing,
+    ),
+    Kernel(
+        "CumProd CumSum Det TopK",
+        "core/providers/cpu/math: what they hold lies outside the arena",
+        nothing,
+    ),
+    Kernel("com.microsoft.CDist", "contrib_ops/cpu/cdist.h: Compute", nothing),
+    Kernel("com.microsoft.Inverse", "contrib_ops/cpu/inverse.cc: Compute", nothing, float16=ALWAYS),
+)

@@ -1,0 +1,244 @@
+"""Matrix products: floats, 8 bits, and weights of 2, 4 or 8 bits in blocks with a scale each.
+
+MLAS works in buffers of its own and packs constant weights beforehand. What remains in the arena
+are sums before they are scaled, inputs that are quantized on the way, and weights that it cannot
+pack. Which products it takes on a packed blockwise weight depends on the processor: the rules are
+those of x86-64 with AVX2 or better.
+"""
+
+from collections.abc import Iterator
+
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    ALWAYS,
+    FIRST,
+    FLOAT_BYTES,
+    HALF_BYTES,
+    Kernel,
+    KernelCall,
+    Packed,
+    PackingRule,
+    nothing,
+    product,
+    since,
+    unknown,
+)
+from onnxmem.runtimes.onnxruntime.kernels.mlas import (
+    packed_8_bit_bytes,
+    packed_blocks_bytes,
+    packed_floats_bytes,
+    packs_blocks,
+    packs_weight,
+)
+
+_MATRIX = 2
+"""Rank of the only weights that a matrix product packs."""
+_SUM = 4
+_OUTPUT_SCALE = 7
+"""Place of QGemm's ``y_scale``: without it the output is in floats."""
+_INT8_LEVEL = 4
+"""``accuracy_level`` from which A is quantized to 8 bits."""
+_BLOCK_STATISTICS = 8
+"""Scale and sum of a quantized block of A, in floats."""
+_ALIGNMENT = 64
+
+
+def _packed_floats(call: KernelCall) -> Iterator[Packed]:
+    """B: [K, N], or [N, K] with ``transB``."""
+    if not call.is_constant(1) or call.type(1) != "float32" or len(call.dims(1)) != _MATRIX:
+        return
+    rows, columns = call.dims(1)
+    depth, width = (columns, rows) if call.integer("transB", 0) else (rows, columns)
+    if rows and columns:
+        yield Packed(1, packed_floats_bytes(depth, width))
+
+
+def _packed_integers(index: int) -> PackingRule:
+    """B: [K, N], or [N, K] with ``transB``; A is in floats where it is quantized on the way."""
+
+    def packs(call: KernelCall) -> Iterator[Packed]:
+        if not call.is_constant(index) or len(call.dims(index)) != _MATRIX:
+            return
+        if packs_weight(is_input_signed=call.type(0) == "int8"):
+            rows, columns = call.dims(index)
+            is_transposed = call.integer("transB", 0) != 0
+            depth, width = (columns, rows) if is_transposed else (rows, columns)
+            transposed_bytes = rows * columns if is_transposed else 0
+            yield Packed(
+                index,
+                packed_8_bit_bytes(depth, width, is_signed=call.type(index) == "int8"),
+                transposed_bytes=transposed_bytes,
+            )
+
+    return packs
+
+
+def _sums(call: KernelCall) -> tuple[int, ...]:
+    """Y: [*D, M, N]: the sum of the products of each output element."""
+    return (_SUM * product(call.out_dims()),)
+
+
+def _gemm(call: KernelCall) -> tuple[int, ...]:
+    """A: [M, K], B: [K, N], Y: [M, N]: A, and a B that isn't packed, where they are transposed; the
+    sums, where the output is quantized again: else they are the output.
+    """
+    is_packed = call.is_constant(3) and packs_weight(is_input_signed=call.type(0) == "int8")
+    transposed = (
+        (0, call.integer("transA", 0) != 0),
+        (3, call.integer("transB", 0) != 0 and not is_packed),
+    )
+    copies = (product(call.dims(index)) for index, is_transposed in transposed if is_transposed)
+    return (*copies, *(_sums(call) if call.has(_OUTPUT_SCALE) else ()))
+
+
+def _quantized_input(call: KernelCall) -> tuple[int, ...]:
+    """A: [*D, M, K]: each element in a byte."""
+    return (product(call.dims(0)),)
+
+
+def _dequantized_weight(call: KernelCall) -> tuple[int, ...]:
+    """A: [*D, M, K], B: ceil(K * N / 2) bytes: the whole weight in floats."""
+    return (FLOAT_BYTES * call.integer("K", 0) * call.integer("N", 0),)
+
+
+def _blocks(call: KernelCall) -> Iterator[int]:
+    """Packed: A quantized block by block, or nothing but A in floats. Else all of B in floats."""
+    rows, depth, columns = product(call.dims(0)[:-1]), call.integer("K", 0), call.integer("N", 0)
+    is_half = call.element_bytes() == HALF_BYTES
+    scales_bytes, bias_bytes = (_converted_bytes(call, index) for index in (2, 5))
+    if not _is_packed(call):
+        yield scales_bytes
+        yield FLOAT_BYTES * depth * columns
+        if is_half:
+            yield FLOAT_BYTES * rows * depth
+            yield FLOAT_BYTES * rows * columns
+        yield bias_bytes
+        return
+    if call.integer("accuracy_level", 0) >= _INT8_LEVEL:
+        block = call.integer("block_size", 0)
+        size = rows * -(-depth // block) * (block + _BLOCK_STATISTICS)
+        yield -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT - 1
+    elif is_half:
+        yield FLOAT_BYTES * rows * depth
+    yield scales_bytes
+    yield bias_bytes
+
+
+def _converted_bytes(call: KernelCall, index: int) -> int:
+    """Scales or a bias of a kernel in fp16, in floats.
+
+    Those that are constant are converted when the session is made; since onnxruntime 1.32 only
+    where B is constant too.
+    """
+    if not call.has(index) or call.element_bytes() != HALF_BYTES:
+        return 0
+    is_prepacked = call.is_constant(1) and call.is_constant(index)
+    return 0 if is_prepacked else FLOAT_BYTES * product(call.dims(index))
+
+
+def _is_packed(call: KernelCall) -> bool:
+    has_float_zero_points = call.has(3) and call.type(3) != "uint8"
+    return (
+        call.is_constant(1)
+        and not has_float_zero_points
+        and not call.has(4)
+        and packs_blocks(
+            call.integer("bits", 4),
+            call.integer("block_size", 0),
+            in_int8=call.integer("accuracy_level", 0) >= _INT8_LEVEL,
+        )
+    )
+
+
+def _packed_blocks(call: KernelCall) -> Iterator[Packed]:
+    """B: [N, ceil(K / block), block * bits / 8]; scales and bias of a kernel in fp16 in floats too.
+
+    Zero points in floats and a ``g_idx`` keep B as it is.
+    """
+    bits, block = call.integer("bits", 4), call.integer("block_size", 0)
+    in_int8 = call.integer("accuracy_level", 0) >= _INT8_LEVEL
+    is_plain = not call.has(4) and not (call.has(3) and call.type(3) != "uint8")
+    if call.is_constant(1) and is_plain and packs_blocks(bits, block, in_int8=in_int8):
+        depth, columns = call.integer("K", 0), call.integer("N", 0)
+        yield Packed(1, packed_blocks_bytes(depth, columns, bits, block, in_int8=in_int8))
+    if not call.is_constant(1):  # onnxruntime 1.32: then nothing is converted beforehand
+        return
+    for index in (2, 5):
+        if call.is_constant(index) and call.element_bytes(0) == HALF_BYTES:
+            size = FLOAT_BYTES * product(call.dims(index))
+            yield Packed(index, size, drops_original=False, is_shared=False)
+
+
+KERNELS = (
+    Kernel(
+        "com.microsoft.FusedGemm com.microsoft.FusedMatMul com.microsoft.TransposeMatMul",
+        "core/providers/cpu/math/matmul.cc, gemm.cc: GemmPackBFp32",
+        nothing,
+        _packed_floats,
+    ),
+    Kernel(
+        "Gemm",
+        "core/providers/cpu/math/gemm.cc: GemmPackBFp32",
+        nothing,
+        _packed_floats,
+        float16_on_arm=since(7),
+    ),
+    Kernel(
+        "MatMul",
+        "core/providers/cpu/math/matmul.cc; gemm.cc: GemmPackBFp32",
+        nothing,
+        _packed_floats,
+        float16_on_arm=since(1),
+    ),
+    Kernel(
+        "MatMulInteger com.microsoft.MatMulIntegerToFloat",
+        "core/providers/cpu/quantization/matmul_integer_base.h: PrePack",
+        nothing,
+        _packed_integers(1),
+    ),
+    Kernel(
+        "com.microsoft.DynamicQuantizeMatMul",
+        "contrib_ops/cpu/quantization/dynamic_quantize_matmul.cc: Compute; "
+        "core/providers/cpu/quantization/matmul_integer_base.h: PrePack",
+        _quantized_input,
+        _packed_integers(1),
+    ),
+    Kernel(
+        "QLinearMatMul",
+        "core/providers/cpu/math/quantize_linear_matmul.cc: Compute; "
+        "core/providers/cpu/quantization/matmul_integer_base.h: PrePack",
+        _sums,
+        _packed_integers(3),
+    ),
+    Kernel(
+        "com.microsoft.QGemm",
+        "contrib_ops/cpu/quantization/quant_gemm.cc: Compute; "
+        "core/providers/cpu/quantization/matmul_integer_base.h: PrePack",
+        _gemm,
+        _packed_integers(3),
+    ),
+    Kernel(
+        "com.microsoft.MatMulBnb4",
+        "contrib_ops/cpu/quantization/matmul_bnb4.cc: Compute",
+        _dequantized_weight,
+    ),
+    Kernel(
+        "com.microsoft.MatMulNBits",
+        "contrib_ops/cpu/quantization/matmul_nbits.cc: Compute, PrePack; "
+        "mlas: MlasQNBitGemmBatchWorkspaceSize",
+        _blocks,
+        _packed_blocks,
+        float16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.MoE com.microsoft.ShardedMoE",
+        "contrib_ops/cpu/moe; scratch not known",
+        cuda_may_inplace=FIRST,
+    ),
+    Kernel(
+        "com.microsoft.QMoE",
+        "contrib_ops/cpu/moe/moe_quantization_cpu.cc; neither scratch nor packing known",
+        packing=unknown,
+        cuda_may_inplace=FIRST,
+        float16=ALWAYS,
+    ),
+)

@@ -1,0 +1,178 @@
+"""Normalizations and softmax: statistics, float32 copies in fp16, transposed inputs.
+
+The kernels of softmax and of what is transposed like it work along the last axis only.
+"""
+
+from collections.abc import Iterator
+
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    ALWAYS,
+    FLOAT_BYTES,
+    HALF_BYTES,
+    Kernel,
+    KernelCall,
+    Packed,
+    PackingRule,
+    ScratchRule,
+    axis_of,
+    nothing,
+    product,
+    since,
+)
+
+_PER_AXIS_OPSET = 13
+"""From this version on the axis alone is normalized; before it, the input was flattened there."""
+
+
+def _layer(call: KernelCall) -> tuple[int, ...]:
+    """X in fp16: the scale and bias in float32, unless they were converted with the session."""
+    if call.element_bytes() != HALF_BYTES:
+        return ()
+    indices = (index for index in (1, 2) if call.has(index) and not call.is_constant(index))
+    return tuple(FLOAT_BYTES * product(call.dims(index)) for index in indices)
+
+
+def _skip_layer(*weights: int) -> ScratchRule:
+    """X, skip and Y in fp16, and the sum where it is an output: each in float32; then ``weights``.
+
+    What is an initializer was converted with the session.
+    """
+
+    def blocks(call: KernelCall) -> tuple[int, ...]:
+        if call.element_bytes() != HALF_BYTES:
+            return ()
+        count = product(call.dims(0))
+        made = 1 + call.has_output(3)
+        given = (
+            index for index in (1, *weights) if call.has(index) and not call.is_constant(index)
+        )
+        return (
+            FLOAT_BYTES * count,
+            *(FLOAT_BYTES * product(call.dims(index)) for index in given),
+            *(FLOAT_BYTES * count,) * made,
+        )
+
+    return blocks
+
+
+def _local_response(call: KernelCall) -> tuple[int, ...]:
+    """X: [N, C, *D]: the scale of each element; one image's squares, padded by size - 1."""
+    batch, channels, *image = call.dims(0)
+    padded = channels + call.integer("size", 1) - 1
+    return (FLOAT_BYTES * batch * channels * product(image), FLOAT_BYTES * padded * product(image))
+
+
+def _batch(call: KernelCall) -> tuple[int, ...]:
+    """X: [N, C, *D]: mean and variance of the batch, where it is a training step."""
+    is_training = call.integer("training_mode", 0)
+    return (call.element_bytes() * call.dims(0)[1],) * 2 if is_training else ()
+
+
+def _packed_halves(*indices: int) -> PackingRule:
+    """Weights in fp16, in floats."""
+
+    def packs(call: KernelCall) -> Iterator[Packed]:
+        for index in indices:
+            if call.is_constant(index) and call.element_bytes(index) == HALF_BYTES:
+                yield Packed(index, FLOAT_BYTES * product(call.dims(index)), is_shared=False)
+
+    return packs
+
+
+def _transposed_twice(call: KernelCall) -> tuple[int, ...]:
+    """X: [*D]: the input and the output with ``axis`` moved to the end, unless it is there."""
+    rank = len(call.dims(0))
+    if not rank or not call.is_at_least(_PER_AXIS_OPSET):
+        return ()
+    is_last = axis_of(call.integer("axis", -1), rank) == rank - 1
+    return () if is_last else (call.size_bytes(0),) * 2
+
+
+def _mean_variance(call: KernelCall) -> tuple[int, ...]:
+    """X: [*D]: transposed in and out unless the ``axes`` are the last ones, in order."""
+    rank = len(call.dims(0))
+    axes = {axis_of(axis, rank) for axis in call.integers("axes", (0, 2, 3))}
+    is_suffix = axes == set(range(rank - len(axes), rank))
+    return () if is_suffix else (call.size_bytes(0),) * 2
+
+
+def _quantized_softmax(call: KernelCall) -> tuple[int, ...]:
+    """X: [*D] of 8 bits: as Softmax, from version 13 in the ``opset`` attribute on."""
+    rank = len(call.dims(0))
+    is_last = axis_of(call.integer("axis", -1), rank) == rank - 1
+    is_per_axis = call.integer("opset", _PER_AXIS_OPSET) >= _PER_AXIS_OPSET
+    return (call.size_bytes(0),) * 2 if is_per_axis and not is_last else ()
+
+
+_LAYER_NORM = "core/providers/cpu/nn/layer_norm_impl.cc: ComputeImpl, PrePack"
+_SKIP_LAYER_NORM = "contrib_ops/cpu/skip_layer_norm.cc: Compute, PrePack"
+
+KERNELS = (
+    Kernel(
+        "LayerNormalization",
+        _LAYER_NORM,
+        _layer,
+        _packed_halves(1, 2),
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "SimplifiedLayerNormalization",
+        _LAYER_NORM,
+        _layer,
+        _packed_halves(1),
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel("RMSNormalization", _LAYER_NORM, _layer, _packed_halves(1), float16=since(1)),
+    Kernel(
+        "com.microsoft.SkipLayerNormalization",
+        _SKIP_LAYER_NORM,
+        _skip_layer(2, 3, 4),
+        _packed_halves(1, 2, 3, 4),
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.SkipSimplifiedLayerNormalization",
+        _SKIP_LAYER_NORM,
+        _skip_layer(2, 3),
+        _packed_halves(1, 2, 3),
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.EmbedLayerNormalization com.microsoft.QEmbedLayerNormalization",
+        "contrib_ops/cpu/bert/embed_layer_norm.cc: Compute",
+        nothing,
+    ),
+    Kernel("LRN", "core/providers/cpu/nn/lrn.cc: Compute", _local_response),
+    # Running statistics are updated where they are.
+    Kernel(
+        "BatchNormalization",
+        "core/providers/cpu/nn/batch_norm.h: Compute",
+        _batch,
+        aliases=((3, 1), (4, 2)),
+    ),
+    Kernel(
+        "InstanceNormalization LpNormalization",
+        "core/providers/cpu/nn/instance_norm.cc, lp_norm.cc: Compute",
+        nothing,
+    ),
+    Kernel(
+        "MeanVarianceNormalization",
+        "core/providers/cpu/tensor/mean_variance_normalization.cc: Compute",
+        _mean_variance,
+    ),
+    Kernel(
+        "Softmax LogSoftmax",
+        "core/providers/cpu/math/softmax.cc: ComputeImplOpset13",
+        _transposed_twice,
+    ),
+    Kernel("Hardmax", "core/providers/cpu/math/hardmax.cc: Compute", _transposed_twice),
+    Kernel(
+        "com.microsoft.QLinearSoftmax",
+        "contrib_ops/cpu/quantization/qlinear_softmax.cc: Compute",
+        _quantized_softmax,
+    ),
+)

@@ -1,0 +1,185 @@
+"""Recurrent layers: the gates of every step, the state, and the sequence in reverse order.
+
+X: [S, B, I], R: [D, gates * H, H]: S steps, B samples, I inputs, D directions, H hidden. A
+direction that runs backwards reverses its input and its output.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    FLOAT_BYTES,
+    Kernel,
+    KernelCall,
+    Packed,
+)
+from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
+
+_INT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """The sizes of one layer, in elements."""
+
+    directions: int
+    num_reverse: int
+    steps: int
+    """S * B."""
+    batch: int
+    inputs: int
+    hidden: int
+
+    @property
+    def state(self) -> int:
+        """B * H."""
+        return self.batch * self.hidden
+
+    @property
+    def states(self) -> int:
+        """S * B * H."""
+        return self.steps * self.hidden
+
+    def reversed_sizes(self) -> tuple[int, int]:
+        """Input and output of a direction that runs backwards."""
+        return (self.steps * self.inputs, self.states)
+
+
+def _layer(call: KernelCall, hidden: int) -> _Layer:
+    steps, batch, inputs = call.dims(0)
+    direction = call.text("direction", "forward").lower()
+    return _Layer(
+        directions=2 if direction == "bidirectional" else 1,
+        num_reverse=int(direction != "forward"),
+        steps=steps * batch,
+        batch=batch,
+        inputs=inputs,
+        hidden=hidden,
+    )
+
+
+def _lstm(call: KernelCall) -> tuple[int, ...]:
+    """W: [D, 4H, I]: gates of all steps; three states, two zero vectors, and a copy of B's sums."""
+    layer = _layer(call, call.dims(2)[2])
+    return (*_absent_outputs(call, layer, 1, 2), *_lstm_directions(call, layer))
+
+
+def _quantized_lstm(call: KernelCall) -> tuple[int, ...]:
+    """W: [D, I, 4H] in 8 bits: as the LSTM, and what is quantized before each product, a byte
+    each, and the product's sums.
+    """
+    layer = _layer(call, call.dims(2)[1])
+    quantized = max(layer.steps * layer.inputs, layer.state)
+    sums = _INT * 4 * layer.state
+    return (
+        *_absent_outputs(call, layer, 1, 2),
+        *_lstm_directions(call, layer),
+        *(quantized, sums) * layer.directions,
+    )
+
+
+def _lstm_directions(call: KernelCall, layer: _Layer) -> Iterator[int]:
+    """Each direction's buffers."""
+    for index in range(layer.directions):
+        yield from _lengths(call, layer)
+        sizes = [layer.hidden] * 2 + [layer.state] * 3 + [4 * layer.states]
+        sizes += [layer.hidden] * 4 if call.has(3) else []
+        sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
+        yield from (FLOAT_BYTES * size for size in sizes)
+
+
+def _gru(call: KernelCall) -> tuple[int, ...]:
+    """W: [D, 3H, I]: gates of all steps, two states, and the biases for every sample."""
+    layer = _layer(call, call.dims(2)[2])
+    blocks = list(_absent_outputs(call, layer, 1))
+    for index in range(layer.directions):
+        blocks += _lengths(call, layer)
+        sizes = list(_gru_direction(call, layer))
+        sizes += layer.reversed_sizes() if index >= layer.directions - layer.num_reverse else ()
+        blocks += (FLOAT_BYTES * size for size in sizes)
+    return tuple(blocks)
+
+
+def _gru_direction(call: KernelCall, layer: _Layer) -> Iterator[int]:
+    is_split = call.integer("linear_before_reset", 0) != 0
+    yield from (layer.state,) * 2
+    if call.has(3):
+        yield from (layer.state,) * (4 if is_split else 3)
+    if is_split:
+        yield layer.state
+    yield 3 * layer.states
+
+
+def _rnn(call: KernelCall) -> tuple[int, ...]:
+    """W: [D, H, I]: the inputs' product of one direction, and Y where it is no output."""
+    layer = _layer(call, call.dims(2)[2])
+    y = () if call.has_output(0) else (FLOAT_BYTES * layer.directions * layer.states,)
+    return (*y, FLOAT_BYTES * layer.states)
+
+
+def _absent_outputs(call: KernelCall, layer: _Layer, *indices: int) -> Iterator[int]:
+    """The last states that are not outputs are computed all the same."""
+    for index in indices:
+        if not call.has_output(index):
+            yield FLOAT_BYTES * layer.directions * layer.state
+
+
+def _lengths(call: KernelCall, layer: _Layer) -> Iterator[int]:
+    """The length of each sequence, where the node does not say it."""
+    if not call.has(4):
+        yield _INT * layer.batch
+
+
+def _packed_floats(call: KernelCall) -> Iterator[Packed]:
+    """W: [D, gates * H, I], R: [D, gates * H, H]: each direction's matrix."""
+    for index in (1, 2):
+        if call.is_constant(index):
+            directions, width, depth = call.dims(index)
+            yield Packed(index, directions * packed_floats_bytes(depth, width))
+
+
+def _packed_gates(call: KernelCall) -> Iterator[Packed]:
+    """R of a GRU: the update and reset gates apart from the hidden one."""
+    if call.is_constant(1):
+        directions, width, depth = call.dims(1)
+        yield Packed(1, directions * packed_floats_bytes(depth, width))
+    if call.is_constant(2):
+        directions, width, depth = call.dims(2)
+        parts = packed_floats_bytes(depth, 2 * width // 3) + packed_floats_bytes(depth, width // 3)
+        yield Packed(2, directions * parts)
+
+
+def _packed_integers(call: KernelCall) -> Iterator[Packed]:
+    """W: [D, I, 4H], R: [D, H, 4H]: each direction's matrix."""
+    for index in (1, 2):
+        if call.is_constant(index):
+            directions, depth, width = call.dims(index)
+            yield Packed(
+                index,
+                directions * packed_8_bit_bytes(depth, width, is_signed=call.type(index) == "int8"),
+            )
+
+
+KERNELS = (
+    Kernel(
+        "LSTM",
+        "core/providers/cpu/rnn/uni_directional_lstm.cc: AllocateBuffers; "
+        "deep_cpu_lstm.cc: PrePack",
+        _lstm,
+        _packed_floats,
+    ),
+    Kernel(
+        "GRU",
+        "core/providers/cpu/rnn/deep_cpu_gru.cc: AllocateBuffers, PrePack",
+        _gru,
+        _packed_gates,
+    ),
+    Kernel("RNN", "core/providers/cpu/rnn/rnn.cc: Compute", _rnn),
+    Kernel(
+        "com.microsoft.DynamicQuantizeLSTM",
+        "core/providers/cpu/rnn/uni_directional_lstm.cc: AllocateQuantizeBuffers; "
+        "contrib_ops/cpu/quantization/dynamic_quantize_lstm.cc: PrePack",
+        _quantized_lstm,
+        _packed_integers,
+    ),
+)

@@ -1,0 +1,189 @@
+"""Copies and views, resampling, sequences and control flow.
+
+Copies take nothing; ScatterElements and GatherND hold offsets in vectors outside the arena. Resize
+and Upsample take the positions and weights of each output row and column, and what an antialiasing
+filter makes in its first pass; the nearest and the cubic kernels take nothing without
+``antialias``. Scan has two buffers for each state between its steps; If and Loop take nothing
+themselves, for what a body takes is its nodes'.
+"""
+
+from collections.abc import Iterable
+from math import ceil
+
+from onnxmem.ops.spec import Dims
+from onnxmem.runtimes.onnxruntime.kernels.kernel import (
+    ALWAYS,
+    FIRST,
+    FLOAT_BYTES,
+    Kernel,
+    KernelCall,
+    UnknownError,
+    axis_of,
+    nothing,
+    product,
+    since,
+)
+
+_IMAGE = 16
+"""Two indices in 32 bits and two weights, for an output row or column of an image."""
+_VOLUME = 24
+"""Two indices in 64 bits and two weights, for an output position along an axis of a volume."""
+_SUPPORT = {"linear": 2, "cubic": 4}
+"""Input positions that the filter spans at scale 1."""
+_SCALES = 2
+_FIRST_SCAN_OPSET = 9
+"""Before it, Scan had a batch of sequences."""
+_NUM_BUFFERS = 2
+
+
+def _resized(call: KernelCall) -> tuple[int, ...]:
+    """X: [*D] -> Y: [*D']: nothing where no dim changes."""
+    mode, image, result = call.text("mode", "nearest"), call.dims(0), call.out_dims()
+    if image == result or mode not in _SUPPORT:
+        return ()
+    if call.integer("antialias", 0):
+        return tuple(_filtered(call, _SUPPORT[mode], image, result))
+    return _interpolated(image, result) if mode == "linear" else ()
+
+
+def _interpolated(image: Dims, result: Dims) -> tuple[int, ...]:
+    """Rows and columns of an image, channels first or last; else the last three dims' positions."""
+    axes = _image_axes(image, result)
+    if axes:
+        return (_IMAGE * sum(result[axis] for axis in axes),)
+    return (_VOLUME * sum(result[-3:]),)
+
+
+def _image_axes(image: Dims, result: Dims) -> tuple[int, ...]:
+    """The axes of height and width; none where the input is no image."""
+    rank = len(image)
+    if rank == 2:  # noqa: PLR2004 - one image of one channel
+        return (0, 1)
+    if rank != 4:  # noqa: PLR2004 - images with channels
+        return ()
+    return (1, 2) if image[1:3] != result[1:3] and image[3] == result[3] else (2, 3)
+
+
+def _filtered(call: KernelCall, support: int, image: Dims, result: Dims) -> Iterable[int]:
+    """Each axis: a window of weights for each output position; then one image with its width
+    resized, in the input's type.
+    """
+    axes = _image_axes(image, result)
+    for axis in axes[::-1]:
+        window = ceil(support / 2 * max(1 / _scale(call, axis), 1.0)) * 2 + 1
+        yield FLOAT_BYTES * window * result[axis]
+    rows, columns = axes
+    channels = product(image[1:]) // (image[rows] * image[columns])
+    yield call.element_bytes() * channels * image[rows] * result[columns]
+
+
+def _scale(call: KernelCall, axis: int) -> float:
+    """Output over input positions, as the node says it or as its sizes tell."""
+    if not call.has(_SCALES) or call.dims(_SCALES) == (0,):
+        if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+            raise UnknownError
+        return call.out_dims()[axis] / call.dims(0)[axis]
+    rank = len(call.dims(0))
+    axes = [axis_of(each, rank) for each in call.integers("axes", range(rank))]
+    return float(call.values(_SCALES)[axes.index(axis)])
+
+
+def _scan(call: KernelCall) -> tuple[int, ...]:
+    """state_0, ..., scan_0: [T, *D], ...: the first state comes from the input, the last goes to
+    the output; T - 1 lie between, in two buffers by turns. Axes other than 0 are unknown.
+    """
+    num_states = len(call.op_call.inputs) - call.integer("num_scan_inputs", 0)
+    axes = (*call.integers("scan_input_axes"), *call.integers("scan_output_axes"))
+    if not call.is_at_least(_FIRST_SCAN_OPSET) or any(axes):
+        raise UnknownError
+    between = max(call.dims(num_states)[0] - 1, 0)
+    sizes = (call.size_bytes(index) for index in range(num_states))
+    return tuple(size for size in sizes for _ in range(min(between, _NUM_BUFFERS)))
+
+
+_TENSOR = "core/providers/cpu/tensor: copies and views"
+_TYPES_ALONE = "get_all_opkernel_def() of onnxruntime 1.31.1: types alone"
+
+KERNELS = (
+    Kernel(
+        "Flatten Identity Reshape Squeeze Unsqueeze",
+        _TENSOR,
+        nothing,
+        cuda_aliases=FIRST,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.ExpandDims",
+        "contrib_ops/cpu/expand_dims.h: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "AffineGrid Col2Im DepthToSpace EyeLike GridSample NonZero OneHot Pad Range Size"
+        " SpaceToDepth Tile Unique",
+        _TENSOR,
+        nothing,
+    ),
+    Kernel(
+        "Compress Concat ConstantOfShape GatherElements GatherND ReverseSequence Scatter"
+        " ScatterElements Shape Slice Split TensorScatter Transpose",
+        _TENSOR,
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel("Gather", _TENSOR, nothing, float16=ALWAYS, bfloat16=ALWAYS, reads_rows=True),
+    Kernel("ScatterND", _TENSOR, nothing, cuda_may_inplace=FIRST, float16=ALWAYS, bfloat16=ALWAYS),
+    Kernel("Expand", _TENSOR, nothing, float16=since(1)),
+    Kernel("Trilu com.microsoft.Trilu", _TENSOR, nothing, cuda_may_inplace=FIRST),
+    Kernel(
+        "com.microsoft.GatherND com.microsoft.UnfoldTensor",
+        "contrib_ops/cpu: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel("com.microsoft.GatherBlockQuantized", _TYPES_ALONE, float16=ALWAYS, reads_rows=True),
+    Kernel(
+        "com.microsoft.BifurcationDetector com.microsoft.CropAndResize"
+        " com.microsoft.DynamicTimeWarping com.microsoft.GridSample com.microsoft.NGramRepeatBlock"
+        " com.microsoft.Pad com.microsoft.QLinearConcat com.microsoft.Range com.microsoft.Unique",
+        "contrib_ops/cpu: Compute",
+        nothing,
+    ),
+    Kernel("Resize", "core/providers/cpu/tensor/upsample.cc, upsample_antialias.h", _resized),
+    Kernel("Upsample", "core/providers/cpu/tensor/upsample.cc: BaseCompute", _resized),
+    Kernel(
+        "Optional OptionalGetElement",
+        "core/providers/cpu/optional/optional_ops.cc: Compute",
+        nothing,
+        aliases=FIRST,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "OptionalHasElement",
+        "core/providers/cpu/optional/optional_ops.cc: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "ConcatFromSequence SequenceAt SequenceConstruct SequenceEmpty SequenceErase"
+        " SequenceInsert SequenceLength",
+        _TYPES_ALONE,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel("SplitToSequence", _TYPES_ALONE, float16=since(1)),
+    Kernel("If Loop", "core/providers/cpu/controlflow", nothing, float16=ALWAYS, bfloat16=ALWAYS),
+    Kernel(
+        "Scan",
+        "core/providers/cpu/controlflow/scan_utils.cc: LoopStateVariable",
+        _scan,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+)
