@@ -16,7 +16,7 @@ NOT_NEEDED = (
     "onnxmem.measure.measuring",
     "onnxmem.runtimes.ideal.schedule.searching",
     "onnxmem.analysis.fitting.holding",
-    "onnxmem.decisions.devices.reading",
+    "onnxmem.decisions.devices",
     "onnxmem.kv_cache.cache",
     "onnxmem.analysis.cache_memory",
     "onnxmem.measure.measurement",

@@ -14,8 +14,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.decisions.devices.device import Device
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import Device, catalogue
 from onnxmem.decisions.roofline import bound, work_of
 from onnxmem.errors import EXIT_OK, printable
 from onnxmem.report.devices import (

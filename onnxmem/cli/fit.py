@@ -20,10 +20,8 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.questions import devices_asked, step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_of_fit
-from onnxmem.decisions.devices.device import Device
-from onnxmem.decisions.devices.reading import Catalogue
-from onnxmem.decisions.fit.contexts import at_context, fit_at
-from onnxmem.decisions.fit.ranking import rank
+from onnxmem.decisions.devices import Catalogue, Device
+from onnxmem.decisions.fit import at_context, fit_at, rank
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,

@@ -7,7 +7,7 @@ from onnxmem.cli.training_options import recipe_from
 from onnxmem.settings import NATIVE
 
 if TYPE_CHECKING:
-    from onnxmem.decisions.devices.reading import Catalogue
+    from onnxmem.decisions.devices import Catalogue
 
 
 def step_questions(arguments: Namespace) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def devices_asked(arguments: Namespace) -> "Catalogue":
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.
     """
-    from onnxmem.decisions.devices.reading import catalogue
+    from onnxmem.decisions.devices import catalogue
 
     known = catalogue(arguments.devices_file)
     return known if arguments.cpu is None else known.without_cpus()

@@ -1,13 +1,15 @@
 """Flags that change nothing where they are given: most likely another flag was forgotten."""
 
 from argparse import Namespace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.fitting.bases import Basis, basis_for
 from onnxmem.cli.training_options import named_fields
-from onnxmem.decisions.devices.device import KINDS, Device
 from onnxmem.errors import UsageError
 from onnxmem.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxmem.decisions.devices import Device
 
 _SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
 _CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
@@ -47,7 +49,7 @@ def refuse_without_budget(arguments: Namespace) -> None:
             raise UsageError(message)
 
 
-def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
+def refuse_unused_of_fit(arguments: Namespace, device: "Device | None") -> None:
     """The same of ``fit``, where the device says which figure counts; of all devices, any may.
 
     :raises UsageError: with the flag, and the figure that it is not of.
@@ -58,6 +60,8 @@ def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
         message = f"--runtime {arguments.runtime}: no effect on a training step; leave it out"
         raise UsageError(message)
     if arguments.which_device:
+        from onnxmem.decisions.devices import KINDS
+
         bases = {basis_for(kind, train=train, runtime=arguments.runtime) for kind in KINDS}
     else:
         kind = None if device is None else device.kind

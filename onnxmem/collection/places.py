@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.fitting.bases import AnyBasis, basis_for
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.decisions.devices.device import Device
-from onnxmem.decisions.devices.reading import Catalogue
+from onnxmem.decisions.devices import Catalogue, Device
 from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.settings import Settings
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
-from onnxmem.decisions.fit.contexts import Contexts
+from onnxmem.decisions.fit import Contexts
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.lines import fact, prose
 from onnxmem.units import format_bytes

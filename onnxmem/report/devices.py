@@ -8,8 +8,8 @@ from onnxmem.analysis.fitting.bases import BASES
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices.device import Device
-from onnxmem.decisions.fit.ranking import Ranked
+from onnxmem.decisions.devices import Device
+from onnxmem.decisions.fit import Ranked
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
 from onnxmem.report.lines import fact, figure, prose

@@ -8,8 +8,8 @@ from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import Footprint
 from onnxmem.analysis.json_row import Row as JsonRow
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices.device import Device
-from onnxmem.decisions.fit.contexts import Contexts
+from onnxmem.decisions.devices import Device
+from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
 from onnxmem.report.lines import fact, figure, laid_out, paragraph, prose

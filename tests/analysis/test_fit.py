@@ -27,7 +27,7 @@ from onnxmem.analysis.fitting.verdicts import (
     verdict_on_bytes,
 )
 from onnxmem.cli import main
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings

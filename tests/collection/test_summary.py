@@ -16,8 +16,7 @@ from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
 from onnxmem.collection.places import Place, common_sizes, places_of, verdicts_on
 from onnxmem.collection.summary import Summary, Tally, percentile
-from onnxmem.decisions.devices.device import DeviceError
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import DeviceError, catalogue
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
 from onnxmem.settings import Settings

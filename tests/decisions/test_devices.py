@@ -9,8 +9,7 @@ from models_on_disk import write_model
 from paths import ROOT
 
 from onnxmem.cli import main
-from onnxmem.decisions.devices.device import KINDS, DeviceError
-from onnxmem.decisions.devices.reading import catalogue, read_devices
+from onnxmem.decisions.devices import KINDS, DeviceError, catalogue, read_devices
 from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]

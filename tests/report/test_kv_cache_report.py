@@ -20,7 +20,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch, crossing
 from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
-from onnxmem.decisions.fit.contexts import ContextRow, Contexts, contexts_of, fit_at
+from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.contexts import contexts_row, contexts_section
 from onnxmem.report.lines import section_lines

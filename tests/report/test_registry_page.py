@@ -12,7 +12,7 @@ from onnxmem.analysis.json_row import Failure, Row
 from onnxmem.collection.accuracy import Accuracies, read_accuracies
 from onnxmem.collection.places import places_of
 from onnxmem.collection.summary import Tally
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
 from onnxmem.report import registry_page as page_room
 from onnxmem.report.registry_page import render_registry_page

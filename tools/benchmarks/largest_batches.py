@@ -17,7 +17,7 @@ from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
 from onnxmem.analysis.fitting.sessions import Sessions
 from onnxmem.analysis.fitting.verdicts import ACCURACIES
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import catalogue
 from onnxmem.settings import Settings
 
 MODELS = ("resnet50.train", "vgg16", "alexnet", "unet", "convnext_tiny", "efficientnet_b0")

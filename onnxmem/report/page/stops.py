@@ -14,7 +14,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.collection.places import Place, common_sizes, verdicts_on
-from onnxmem.decisions.devices.reading import catalogue
+from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
 from onnxmem.program import Affine
 from onnxmem.report.page.figures import Figures, figures_of

@@ -1,19 +1,23 @@
-"""The devices that are shipped, and a user's own: read, checked, and found by name."""
+"""What a model may run on: memory, bandwidth and arithmetic peaks, each with its source.
+
+``devices.toml`` has the devices that are shipped; a user's own file is read and checked alike.
+"""
 
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
-from onnxmem.decisions.devices.device import KINDS, Device, DeviceError
 from onnxmem.errors import UsageError, shortened
 from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
+KINDS: Final = ("cuda", "gpu", "cpu", "mcu")
+"""An NVIDIA GPU, another GPU, the RAM of a machine, the RAM of a microcontroller."""
 _SIZES: Final = {
     "memory": "memory_bytes",
     "usable": "usable_bytes",
@@ -29,6 +33,57 @@ _MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel
 """Words before a name that say no more than the name does."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
 _UNNAMED: Final = "the user's own file"
+
+
+class DeviceError(UsageError):
+    """A device that is not known, or a file of devices that makes no sense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What is known of a device; figures of arithmetic and of bandwidth are peaks, a second."""
+
+    name: str
+    kind: str
+    memory_bytes: int
+    """As it is sold."""
+    aliases: tuple[str, ...] = ()
+    usable_bytes: int | None = None
+    """What the driver or the system offers of it, where that is known; on CUDA what it reports."""
+    flash_bytes: int | None = None
+    """Where a microcontroller keeps weights."""
+    shares_memory: bool = False
+    """The system and its programs take of the same memory."""
+    cpu: str | None = None
+    """What onnxruntime's CPU kernels run on, as ``--cpu`` names it; ``None``: unknown."""
+    bandwidth_bytes: int | None = None
+    """Of its memory, a second."""
+    fp32_flops: int | None = None
+    """Without tensor cores, a second."""
+    fp16_flops: int | None = None
+    """Dense, with tensor cores where it has any, a second."""
+    year: int | None = None
+    price_usd: int | None = None
+    """At launch, where a source gives it."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Where each figure that is known is from, by the name of its field."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """What there is to hold bytes against: what is usable, or else all."""
+        return self.memory_bytes if self.usable_bytes is None else self.usable_bytes
+
+    @property
+    def gflops_per_usd(self) -> float | None:
+        """Arithmetic for the money, in 10^9 float32 FLOPs a second; ``None`` without a price."""
+        if self.fp32_flops is None or not self.price_usd:
+            return None
+        return self.fp32_flops / 1e9 / self.price_usd
+
+    @property
+    def bytes_per_usd(self) -> int | None:
+        """Memory for the money; ``None`` without a price."""
+        return self.memory_bytes // self.price_usd if self.price_usd else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,35 +160,35 @@ def catalogue(own: str | None = None) -> Catalogue:
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.
     """
-    text = (files("onnxmem.decisions.devices") / "devices.toml").read_text(encoding="utf-8")
+    text = (files("onnxmem.decisions") / "devices.toml").read_text(encoding="utf-8")
     shipped = Catalogue(read_devices(text, "devices.toml"))
     return shipped if own is None else shipped.with_own(own)
 
 
-def read_devices(text: str, place: str) -> tuple[Device, ...]:
-    """Read a file of devices; ``place`` names it in what goes wrong.
+def read_devices(text: str, file: str) -> tuple[Device, ...]:
+    """Read a file of devices; ``file`` names it in what goes wrong.
 
     :raises DeviceError: it is no TOML, or a device is not described as one.
     """
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as fault:
-        message = f"{place}: no TOML: {fault}"
+        message = f"{file}: no TOML: {fault}"
         raise DeviceError(message) from fault
     entries, sources = document.get("device"), document.get("sources", {})
     if not isinstance(entries, list) or not isinstance(sources, dict) or not entries:
-        message = f"{place}: no [[device]] in it"
+        message = f"{file}: no [[device]] in it"
         raise DeviceError(message)
-    devices = tuple(_device(entry, sources, place) for entry in entries)
-    _refuse_twice((device.name for device in devices), place)
+    devices = tuple(_device(entry, sources, file) for entry in entries)
+    _refuse_twice((device.name for device in devices), file)
     return devices
 
 
-def _device(entry: object, sources: Mapping[str, Any], place: str) -> Device:
+def _device(entry: object, sources: Mapping[str, Any], file: str) -> Device:
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        message = f"{place}: a [[device]] has no name"
+        message = f"{file}: a [[device]] has no name"
         raise DeviceError(message)
-    where = f"{place}: device {shortened(entry['name'])}"
+    where = f"{file}: device {shortened(entry['name'])}"
     unknown = sorted(entry.keys() - _FIGURES.keys() - _OTHERS)
     if unknown:
         known = ", ".join(sorted(_FIGURES.keys() | _OTHERS))
@@ -189,11 +244,11 @@ def _sources(entry: Mapping[str, Any], sources: Mapping[str, Any]) -> Iterator[t
             yield name, str(sources.get(source, source))
 
 
-def _refuse_twice(names: Iterable[str], place: str) -> None:
+def _refuse_twice(names: Iterable[str], file: str) -> None:
     seen: set[str] = set()
     for name in names:
         if _key(name) in seen:
-            message = f"{place}: device {shortened(name)} is described twice"
+            message = f"{file}: device {shortened(name)} is described twice"
             raise DeviceError(message)
         seen.add(_key(name))
 

@@ -1,1 +1,0 @@
-"""How far a model goes on devices: a ranking of them, and the contexts of a language model."""
