@@ -1,4 +1,6 @@
-"""The key-value cache of a language model: what it is in the file, what it takes at a length.
+"""A model in, its key-value cache out, and what its dims are in a step at a context.
 
-Most models have none: what it is and what it takes are imported where there is one.
+Begin reading with ``finding.find_cache``; ``cache`` has what a cache is and how it is recognized,
+``steps`` the numbers of a decode step and of a prefill. Most models have no cache: all but
+``finding`` is imported where there is one.
 """

@@ -26,10 +26,7 @@ from onnxmem import Analysis, analyze
 from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
 from onnxmem.kv_cache.cache import Course, KvCache
-from onnxmem.kv_cache.finding import find_cache
-from onnxmem.kv_cache.holds import Holds
-from onnxmem.kv_cache.names import label_of
-from onnxmem.kv_cache.operators import SLOTS
+from onnxmem.kv_cache.finding import SLOTS, Holds, find_cache, label_of
 from onnxmem.kv_cache.steps import Step, numbers_at
 from onnxmem.model import ModelFile, prepare
 from onnxmem.ops import lookup
