@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import OnnxmemError
 from onnxmem.kv_cache.cache import Course, KvCache, Part
-from onnxmem.kv_cache.finding import Holds
+from onnxmem.kv_cache.candidates import Holds
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model import Graph
 from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes

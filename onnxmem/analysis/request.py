@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
+from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model import ModelFile, Prepared, Request, prepare
 from onnxmem.model.binding import given_inputs, guessed_dims
 from onnxmem.model.input_values import refuse_unknown_names, unused_values
@@ -212,10 +213,18 @@ def request_for(
     if not settings.one_of_several:
         refuse_unknown_names(source.proto, settings.dims, settings.values)
     prepared = prepare(model)
-    from onnxmem.kv_cache.finding import find_cache
-
-    cache, no_caches = find_cache(prepared)
+    cache, no_caches = _cache_of(prepared)
     return AnalysisRequest(model, prepared, settings, source, (*remarks, *no_caches), cache)
+
+
+def _cache_of(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]]":
+    """The key-value cache, and what is only named like one; most models have no candidate."""
+    found = tuple(candidates(prepared))
+    if not found:
+        return None, ()
+    from onnxmem.kv_cache.cache import find_cache
+
+    return find_cache(prepared, found)
 
 
 def _range_findings(terms: StageResults) -> tuple[Finding, ...]:

@@ -17,7 +17,7 @@ from typing import Final
 import onnx
 
 from onnxmem.errors import Finding, shortened
-from onnxmem.kv_cache.finding import Candidate, Flow, Holds, Label, label_of
+from onnxmem.kv_cache.candidates import Candidate, Flow, Holds, Label, label_of
 from onnxmem.model import DType, Prepared
 from onnxmem.model.binding import Dims, evaluated, given_inputs, input_dims, names_in
 from onnxmem.model.graph import dtype_of
@@ -211,7 +211,7 @@ class _CacheAxes:
     is_assumed: bool = False
 
 
-def recognize(
+def find_cache(
     prepared: Prepared, candidates: Iterable[Candidate]
 ) -> tuple[KvCache | None, tuple[Finding, ...]]:
     """The cache of a model among the inputs that may be it, and what is only named like one.

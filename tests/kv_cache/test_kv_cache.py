@@ -25,15 +25,16 @@ from kv_cache_graphs import (
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
-from onnxmem.kv_cache.cache import Course, KvCache
-from onnxmem.kv_cache.finding import SLOTS, Holds, find_cache, label_of
+from onnxmem.kv_cache.cache import Course, KvCache, find_cache
+from onnxmem.kv_cache.candidates import SLOTS, Holds, candidates, label_of
 from onnxmem.kv_cache.steps import Step, numbers_at
 from onnxmem.model import ModelFile, prepare
 from onnxmem.ops import lookup
 
 
 def found(text: str) -> KvCache | None:
-    return find_cache(prepare(ModelFile("", model_of(text), 0)))[0]
+    prepared = prepare(ModelFile("", model_of(text), 0))
+    return find_cache(prepared, candidates(prepared))[0]
 
 
 def cache_of(text: str) -> KvCache:
@@ -43,7 +44,8 @@ def cache_of(text: str) -> KvCache:
 
 
 def remark(text: str) -> str:
-    _, remarks = find_cache(prepare(ModelFile("", model_of(text), 0)))
+    prepared = prepare(ModelFile("", model_of(text), 0))
+    _, remarks = find_cache(prepared, candidates(prepared))
     return " ".join(finding.message for finding in remarks)
 
 

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 import onnx
 
-from onnxmem.errors import Finding
 from onnxmem.model import Prepared
 from onnxmem.model.traversal import Columns, subgraphs
 
 if TYPE_CHECKING:
-    from onnxmem.kv_cache.cache import KvCache
+    pass
 
 
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
@@ -124,16 +123,6 @@ class Candidate:
     label: Label
     flow: Flow | None
     present: str | None
-
-
-def find_cache(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]]":
-    """The cache of a model, and what is named like one and is none; no dim need be bound."""
-    found = tuple(candidates(prepared))
-    if not found:
-        return None, ()
-    from onnxmem.kv_cache.cache import recognize
-
-    return recognize(prepared, found)
 
 
 def candidates(prepared: Prepared) -> Iterator[Candidate]:
