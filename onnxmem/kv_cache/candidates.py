@@ -13,16 +13,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import onnx
 
 from onnxmem.model import Prepared
 from onnxmem.model.traversal import Columns, subgraphs
-
-if TYPE_CHECKING:
-    pass
-
 
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
