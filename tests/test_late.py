@@ -24,7 +24,7 @@ NOT_NEEDED = (
     "onnxmem.collection.cache",
     "onnxmem.collection.summary",
     "onnxmem.collection.workers",
-    "onnxmem.report.charts.series",
+    "onnxmem.report.charts.steps",
     "onnxmem.report.sections.cache",
     "onnxmem.report.sections.runtimes",
     "onnxmem.report.sections.training",

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 import onnxmem
-from onnxmem.report.charts.areas import area_svg
+from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.timelines import step_timeline
 

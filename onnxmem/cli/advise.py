@@ -27,8 +27,8 @@ from onnxmem.errors import (
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.advice import render_advice
-from onnxmem.report.notes import note_rows
 from onnxmem.report.proposals import advice_row, render_proposals
+from onnxmem.report.text import finding_rows
 from onnxmem.runtimes.asking import Advice, advise
 from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.settings import Settings
@@ -201,11 +201,11 @@ def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:
 def _session_row(found: Found, empty: Row) -> Row:
     session, findings = found.session, found.advice.findings
     if session is None:
-        return empty | {"findings": note_rows(findings)}
+        return empty | {"findings": finding_rows(findings)}
     return {
         "combinations": [_choice(choice) for choice in session.runtime.advice],
         "single_changes": [_choice(choice) for choice in session.singles],
-        "findings": note_rows((*findings, *session.runtime.findings)),
+        "findings": finding_rows((*findings, *session.runtime.findings)),
     }
 
 

@@ -39,7 +39,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.report.colour import coloured
+from onnxmem.report.text import colored
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
@@ -118,7 +118,7 @@ def run(arguments: Namespace) -> int:
         tasks = _tasks(names, arguments, form, held, shown, stack)
         found = _outcomes(tasks, len(names), arguments, stack)
         look = Look(
-            paint=coloured if _is_coloured(arguments) else str,
+            paint=colored if _is_coloured(arguments) else str,
             train=arguments.train,
             summed=summed if len(names) > 1 else None,
         )

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import UsageError, shortened
-from onnxmem.report.colour import coloured
+from onnxmem.report.text import colored
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -120,11 +120,11 @@ def in_colour(text: str, arguments: Namespace) -> str:
     to_file = arguments.output is not None
     if arguments.json or not wants_colour(arguments.color, to_file=to_file):
         return text
-    return coloured(text)
+    return colored(text)
 
 
 def wants_colour(choice: str, *, to_file: bool) -> bool:
-    """Whether text is to be coloured; ``auto`` colours for a terminal that does not decline."""
+    """Whether text is to be colored; ``auto`` colors for a terminal that does not decline."""
     if choice != "auto":
         return choice == "always"
     declines = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from onnxmem.errors import UsageError, shortened
-from onnxmem.report.charts.blocks import legible
+from onnxmem.report.text import legible
 
 
 def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
-from onnxmem.report.lines import prose
+from onnxmem.report.text import prose
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:

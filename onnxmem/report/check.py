@@ -20,9 +20,7 @@ from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.errors import Finding, printable, shortened
-from onnxmem.report.lines import figure, prose
-from onnxmem.report.notes import note_lines, note_rows
-from onnxmem.report.notes import sentence as finding_sentence
+from onnxmem.report.text import figure, finding_lines, finding_rows, finding_text, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 from onnxmem.version import __version__
@@ -136,7 +134,7 @@ def _model_lines(model: CheckedModel, *, allows: bool) -> Iterator[str]:
         yield f"  {name}"
         for check in checks:
             yield from _check_lines(check)
-    yield from note_lines(model.findings, "  ")
+    yield from finding_lines(model.findings, "  ")
 
 
 def _check_lines(check: Check) -> Iterator[str]:
@@ -172,7 +170,7 @@ def _model_row(model: CheckedModel) -> Row:
         "path": printable(model.path),
         "covered": model.is_covered,
         "checks": [_check_row(check) for check in model.checks],
-        "findings": note_rows(model.findings),
+        "findings": finding_rows(model.findings),
     }
 
 
@@ -295,7 +293,7 @@ def _largest(checkup: Checkup) -> Iterator[str]:
 def _findings(checkup: Checkup) -> Iterator[str]:
     for model in checkup.models:
         for finding in model.findings:
-            yield f"- {code(model.path)}: {code(finding_sentence(finding), _LONGEST_NOTE)}"
+            yield f"- {code(model.path)}: {code(finding_text(finding), _LONGEST_NOTE)}"
 
 
 def _within(lines: Iterable[str], most_bytes: int) -> list[str]:
@@ -330,7 +328,7 @@ def _annotations(checkup: Checkup) -> Iterator[str]:
             level = "notice" if checkup.allows_uncovered else "error"
             yield _annotation(level, model.path, "uncovered", _UNCOVERED)
         for finding in model.findings:
-            yield _annotation("notice", model.path, finding.code, finding_sentence(finding))
+            yield _annotation("notice", model.path, finding.code, finding_text(finding))
     for budget in checkup.unmatched:
         message = f"budget {budget.name}: {_UNMATCHED} {budget.path}"
         yield f"::error title=onnxmem unmatched::{_data(message)}"
@@ -409,7 +407,7 @@ def _notification(model: CheckedModel, finding: Finding) -> Row:
     return {
         "descriptor": {"id": finding.code},
         "level": "note",
-        "message": {"text": finding_sentence(finding).translate(_ESCAPED)},
+        "message": {"text": finding_text(finding).translate(_ESCAPED)},
         "locations": [_location(model.path)],
     }
 
@@ -489,7 +487,7 @@ def as_junit(checkup: Checkup) -> str:
         if model.findings:
             # The schema has it last in a suite.
             output = ET.SubElement(suite, "system-out")
-            output.text = "\n".join(map(finding_sentence, model.findings))
+            output.text = "\n".join(map(finding_text, model.findings))
     for budget in checkup.unmatched:
         suite = _suite(suites, f"budget {budget.name}")
         message = f"{_UNMATCHED} {budget.path}"

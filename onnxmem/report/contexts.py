@@ -7,7 +7,7 @@ from onnxmem.analysis.json_row import Row
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.decisions.fit import Contexts
 from onnxmem.kv_cache.steps import Step
-from onnxmem.report.lines import fact, prose
+from onnxmem.report.text import fact, prose
 from onnxmem.units import format_bytes
 
 _COLUMN = 28

@@ -12,7 +12,7 @@ from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked
 from onnxmem.decisions.roofline import Bound, Work
 from onnxmem.errors import printable, shortened
-from onnxmem.report.lines import fact, figure, prose
+from onnxmem.report.text import fact, figure, prose
 from onnxmem.report.verdict import fits_row
 from onnxmem.units import format_bytes, format_count, plural
 

@@ -10,8 +10,7 @@ from onnxmem.analysis.json_document import document, document_text
 from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
-from onnxmem.report.lines import fact, figure, prose
-from onnxmem.report.notes import note_rows, sentence
+from onnxmem.report.text import fact, figure, finding_rows, finding_text, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 
@@ -190,7 +189,7 @@ def _notes(difference: Difference) -> Iterator[str]:
 
 
 def _note(which: str, finding: Finding) -> list[str]:
-    return prose(f"note on {which}: ", sentence(finding))
+    return prose(f"note on {which}: ", finding_text(finding))
 
 
 def _layer_name(change: LayerChange) -> str:
@@ -210,7 +209,7 @@ def _side_row(side: Snapshot) -> Row:
         "batch": side.batch,
         "train": printable(side.step) or None,
         "dims": {printable(name): number for name, number in side.dims.items()},
-        "findings": note_rows(side.findings),
+        "findings": finding_rows(side.findings),
         "verdict": None if side.verdict is None else dict(side.verdict.row),
     }
 

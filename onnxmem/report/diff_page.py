@@ -9,8 +9,8 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.decisions.diff import Change, Difference, LayerChange, PeakChange, Snapshot
 from onnxmem.errors import shortened
-from onnxmem.report.charts.areas import area_svg
-from onnxmem.report.charts.bars import bars_svg
+from onnxmem.report.charts.sizes import bars_svg
+from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.diff import budget_lines, figure_label, notes
 from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document

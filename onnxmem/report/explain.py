@@ -8,8 +8,7 @@ from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
 from onnxmem.errors import printable, shortened
-from onnxmem.report.lines import fact, figure, laid_out, prose
-from onnxmem.report.notes import note_lines, note_rows
+from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out, prose
 from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text
 from onnxmem.units import format_count, plural
 
@@ -193,7 +192,7 @@ def _fits(inquest: OomReport) -> Iterator[str]:
         told = verdict_text(answer.verdict, answer.held.total_bytes, capacity_bytes)
         yield figure("  capacity", capacity_bytes, f"{told}, were it free altogether", wraps=True)
         yield from laid_out(reach_lines(answer))
-    yield from note_lines(standing.findings, "  ")
+    yield from finding_lines(standing.findings, "  ")
 
 
 def message_row(message: OutOfMemory, inquest: OomReport | None) -> Row:
@@ -231,7 +230,7 @@ def _inquest_row(inquest: OomReport) -> Row:
         "predicted_bytes": standing.held.total_bytes if standing and is_whole else None,
         "largest_batch": None if reach is None else reach.number,
         "verdict": None if answer is None else answer.to_dict(),
-        "findings": [] if standing is None else note_rows(standing.findings),
+        "findings": [] if standing is None else finding_rows(standing.findings),
     }
 
 

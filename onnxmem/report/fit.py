@@ -12,8 +12,15 @@ from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
 from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
-from onnxmem.report.lines import fact, figure, laid_out, paragraph, prose
-from onnxmem.report.notes import note_lines, note_rows
+from onnxmem.report.text import (
+    fact,
+    figure,
+    finding_lines,
+    finding_rows,
+    laid_out,
+    paragraph,
+    prose,
+)
 from onnxmem.report.verdict import (
     fits_row,
     reach_lines,
@@ -90,7 +97,7 @@ def answer_row(answer: FitResult, place: Place, contexts: Contexts | None = None
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in answer.remarks],
-        "findings": note_rows(answer.standing.findings),
+        "findings": finding_rows(answer.standing.findings),
     }
 
 
@@ -249,4 +256,4 @@ def _remarks(answer: FitResult, place: Place) -> list[str]:
     if answer.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
     told = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
-    return [*told, *note_lines(answer.standing.findings)]
+    return [*told, *finding_lines(answer.standing.findings)]

@@ -6,8 +6,8 @@ from typing import Final
 from onnxmem.analysis.measured import Predicted, error_percent
 from onnxmem.errors import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
-from onnxmem.report.lines import paragraph, percent, prose, section_lines
 from onnxmem.report.sections.runtimes import measured_section
+from onnxmem.report.text import paragraph, percent, prose, section_lines
 from onnxmem.units import plural
 
 _NUM_TEXTS: Final = 3

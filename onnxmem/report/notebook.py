@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from onnxmem.errors import shortened
-from onnxmem.report.charts.areas import area_svg
+from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.units import format_bytes, format_count, plural
 

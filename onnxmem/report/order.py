@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
-from onnxmem.report.lines import fact, figure
+from onnxmem.report.text import fact, figure
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from onnxmem.analysis.json_row import Row
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
 from onnxmem.errors import printable, shortened
-from onnxmem.report.lines import fact, figure, paragraph, prose
-from onnxmem.report.notes import note_lines
+from onnxmem.report.text import fact, figure, finding_lines, paragraph, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes
 
@@ -32,7 +31,7 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
     if advice.plan is not None:
         lines += ["", *_plan(advice.plan)]
     if advice.findings:
-        lines += ["", *note_lines(advice.findings)]
+        lines += ["", *finding_lines(advice.findings)]
     return "\n".join(lines) + "\n"
 
 

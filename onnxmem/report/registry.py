@@ -11,8 +11,7 @@ from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.collection.summary import Figure, Summary
 from onnxmem.errors import Finding, shortened
 from onnxmem.report.contract import report
-from onnxmem.report.lines import fact, figure, prose
-from onnxmem.report.notes import note_lines, sentence
+from onnxmem.report.text import fact, figure, finding_lines, finding_text, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 
@@ -49,7 +48,7 @@ def table_row(row: Row, *, train: bool) -> str:
 def table_end(row: Row, *, is_only: bool) -> str:
     """What stands below the rows, of which this is one: the error of verdicts, and its notes."""
     verdict: Any = row["verdict"]
-    lines = [*note_lines(findings_of(row))] if is_only else []
+    lines = [*finding_lines(findings_of(row))] if is_only else []
     if verdict is not None and verdict["accuracy"] is not None:
         lines = prose("error: ", error_text(Accuracy(**verdict["accuracy"]))) + lines
     return "".join(f"{line}\n" for line in lines)
@@ -207,7 +206,7 @@ def _notes_section(summary: Summary) -> list[str]:
     for each in summary.notes:
         others = f" and {each.num_models - 1:,} more" if each.num_models > 1 else ""
         which = f"{shortened(each.path)}{others}: "
-        lines += prose("  ", which + sentence(Finding(each.code, each.message)))
+        lines += prose("  ", which + finding_text(Finding(each.code, each.message)))
     return ["NOTES", *lines] if lines else []
 
 

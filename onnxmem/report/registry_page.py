@@ -13,7 +13,7 @@ from onnxmem.collection.accuracy import Accuracies
 from onnxmem.collection.places import Place
 from onnxmem.collection.summary import Summary
 from onnxmem.errors import shortened
-from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
+from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
 from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
 from onnxmem.report.page.shell import document
 from onnxmem.report.registry import LABELS

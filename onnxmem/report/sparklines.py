@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.report.charts.blocks import spark
-from onnxmem.report.lines import WIDTH
+from onnxmem.report.text import WIDTH, spark
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onnxmem.analysis.json_row import Row, findings_of
 from onnxmem.errors import no_formula, shortened
-from onnxmem.report.notes import sentence
+from onnxmem.report.text import finding_text
 
 COLUMNS: Final = (
     *("path", "status", "error.code", "error.message"),
@@ -57,7 +57,7 @@ def jsonl_row(row: Row) -> str:
 
 def _value(row: Row, column: str) -> object:
     if column == "notes":
-        return "; ".join(map(sentence, findings_of(row)))
+        return "; ".join(map(finding_text, findings_of(row)))
     value: Any = row
     for key in column.split("."):
         if value is None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
-from onnxmem.report.lines import figure, paragraph, prose, section_lines
 from onnxmem.report.sections.listing import sections
 from onnxmem.report.sparklines import timeline_section
+from onnxmem.report.text import figure, paragraph, prose, section_lines
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis

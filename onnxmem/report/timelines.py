@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.program import Category, Replay
-from onnxmem.report.charts.series import Mark, Series
+from onnxmem.report.charts.steps import Mark, Series
 from onnxmem.runtimes.torch.heap import Phase
 
 if TYPE_CHECKING:

@@ -10,15 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.report.charts.areas import area_svg
-from onnxmem.report.charts.bars import bars_svg
-from onnxmem.report.charts.blocks import legible, spark
-from onnxmem.report.charts.bubbles import Axis, Bubble, bubbles_svg
-from onnxmem.report.charts.drawing import FONT, LINE, WIDTH, cut, text_width
-from onnxmem.report.charts.palette import COLOURS, CYCLE
-from onnxmem.report.charts.scales import byte_label, byte_ticks, decades, round_ticks, step_ticks
-from onnxmem.report.charts.series import Mark, Series, decimated
-from onnxmem.report.charts.strips import Strip, strips_svg
+from onnxmem.report.charts.drawing import (
+    COLORS,
+    CYCLE,
+    FONT,
+    LINE,
+    WIDTH,
+    byte_label,
+    byte_ticks,
+    cut,
+    decades,
+    round_ticks,
+    step_ticks,
+    text_width,
+)
+from onnxmem.report.charts.sizes import Axis, Bubble, bars_svg, bubbles_svg
+from onnxmem.report.charts.steps import Mark, Series, Strip, area_svg, decimated, strips_svg
+from onnxmem.report.text import legible, spark
 from onnxmem.units import format_bytes
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -161,8 +169,8 @@ def test_a_chart_needs_no_style_sheet_and_bows_to_one(chart_id: str) -> None:
 def test_the_colours_of_a_stack_differ() -> None:
     stacked = "weights optimizer inputs saved activations gradients activation-gradients temporary"
     classes = [f"c-{name}" for name in stacked.split()]
-    assert len({COLOURS[name] for name in classes}) == len(classes)
-    assert len({COLOURS[name] for name in CYCLE}) == len(CYCLE)
+    assert len({COLORS[name] for name in classes}) == len(classes)
+    assert len({COLORS[name] for name in CYCLE}) == len(CYCLE)
 
 
 # Steps that are kept.
@@ -192,7 +200,7 @@ def test_each_kept_step_is_the_largest_of_its_neighbours(values: list[int], n: i
 
 
 def test_no_series_has_no_step() -> None:
-    assert decimated(()) == ((), ())
+    assert decimated((), 3) == ((), ())
 
 
 # Areas.

@@ -23,9 +23,9 @@ from onnxmem.cli import main
 from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.contexts import contexts_row, contexts_section
-from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.cache import cache_sections
 from onnxmem.report.terminal import render
+from onnxmem.report.text import section_lines
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]

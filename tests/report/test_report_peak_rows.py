@@ -9,9 +9,9 @@ from walked_rows import ATTENTION, SQUARE, TWO_ROWS, rows_of
 
 import onnxmem
 from onnxmem.program.polynomials import polynomial
-from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.peak_rows import peak_rows
 from onnxmem.report.terminal import render
+from onnxmem.report.text import section_lines
 
 
 def rows_section(analysis: onnxmem.Analysis) -> list[str]:

@@ -12,9 +12,9 @@ from predicted_runtimes import FIGURES, NODE, OWN, choice_of, runtime_of
 
 from onnxmem import Analysis, analyze
 from onnxmem.errors import Finding
-from onnxmem.report.lines import section_lines
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.terminal import render
+from onnxmem.report.text import section_lines
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 LESS = choice_of(3_000_017, "enable_mem_reuse=False", "kSameAsRequested")

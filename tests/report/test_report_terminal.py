@@ -13,10 +13,9 @@ import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.report.colour import coloured
 from onnxmem.report.layers import render_layers
-from onnxmem.report.lines import paragraph, prose
 from onnxmem.report.terminal import render
+from onnxmem.report.text import colored, paragraph, prose
 from onnxmem.settings import Recipe
 
 RELU = """agraph (float[N,5] x) => (float[N,5] y) { [relu] y = Relu(x) }"""
@@ -185,7 +184,7 @@ def test_hostile_names_reach_no_terminal(folder: Path, write: Callable[..., str]
 def test_colour_changes_no_word(folder: Path) -> None:
     path = write_model(folder / "net.onnx")
     text = render(analyze(path, batch=128, train=True, budget_bytes=2**20))
-    decorated = coloured(text)
+    decorated = colored(text)
     assert decorated != text
     assert re.sub(r"\x1b\[[\d;]*m", "", decorated) == text
 

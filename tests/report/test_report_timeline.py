@@ -6,8 +6,8 @@ from models_on_disk import CONVNET, MYSTERY
 from paths import MODELS
 
 import onnxmem
-from onnxmem.report.colour import coloured
 from onnxmem.report.sparklines import timeline_section
+from onnxmem.report.text import colored
 from onnxmem.report.timelines import run_timeline, step_timeline
 
 
@@ -107,5 +107,5 @@ def test_of_a_step_of_few_moments_nothing_is_drawn() -> None:
 
 
 def test_blocks_are_coloured_by_their_height() -> None:
-    text = coloured("▁▂ ▅ █")
+    text = colored("▁▂ ▅ █")
     assert text == "\x1b[32m▁▂\x1b[0m \x1b[33m▅\x1b[0m \x1b[31m█\x1b[0m"

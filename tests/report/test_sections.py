@@ -11,12 +11,12 @@ from pages import read
 from paths import MODELS
 
 from onnxmem import Analysis, analyze
-from onnxmem.report.lines import laid_out, section_lines
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.tables import section_html
 from onnxmem.report.sections.listing import moving_sections, sections
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
+from onnxmem.report.text import laid_out, section_lines
 from onnxmem.settings import Recipe
 
 NOT_IN_JSON = re.compile(r"runtimes\.\d\.growth_bytes")

@@ -1,9 +1,7 @@
-"""Charts: plain numbers in, the text of an SVG out. No chart knows what an analysis is.
+"""Charts: plain numbers in, the text of an SVG out; no chart knows what an analysis is.
 
-Every element has a class, for a page's style sheet, and the colour of that class as an attribute,
-which any style sheet overrides: so the same SVG stands alone, in a notebook or a README. Words and
-lines are ``currentColor``. Nothing in a chart needs an inline style or a script.
-
-Names come from models: they are made printable, cut and escaped here. What draws an SVG is imported
-where one is drawn.
+Every element has a class for a page's style sheet and that class's color as an attribute, which
+any style sheet overrides: the same SVG stands alone, in a notebook or in a README, without inline
+styles or scripts, and names are made printable, cut and escaped here. Begin with ``drawing``, the
+pieces of all charts; ``steps`` has those over the steps of a program, ``sizes`` those of items.
 """

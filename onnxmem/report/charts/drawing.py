@@ -1,15 +1,60 @@
-"""The pieces that every chart is made of: the frame, words, lines, a legend."""
+"""What every chart is made of: colors, the frame, words, lines, a legend, scales and their ticks.
 
+The colors are those of Okabe and Ito, "Color Universal Design", 2002 (2008), and their gray:
+readers of any color vision tell them apart.
+"""
+
+import math
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.errors import printable
-from onnxmem.report.charts.palette import colour
+from onnxmem.units import format_count
+
+_BLUE: Final = "#0072b2"
+_SKY: Final = "#56b4e9"
+_GREEN: Final = "#009e73"
+_YELLOW: Final = "#f0e442"
+_ORANGE: Final = "#e69f00"
+_VERMILION: Final = "#d55e00"
+_PURPLE: Final = "#cc79a7"
+_GRAY: Final = "#999999"
+
+COLORS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "c-weights": _SKY,
+        "c-buffers": _SKY,
+        "c-optimizer": _GREEN,
+        "c-inputs": _GRAY,
+        "c-activations": _ORANGE,
+        "c-saved": _BLUE,
+        "c-gradients": _VERMILION,
+        "c-activation-gradients": _YELLOW,
+        "c-temporary": _PURPLE,
+        "c-more": _VERMILION,
+        "c-less": _BLUE,
+    }
+)
+"""A color for each class that a chart may be given."""
+
+CYCLE: Final = ("c-activations", "c-saved", "c-weights", "c-optimizer", "c-temporary")
+"""Classes in turn, where neighbors must differ and the color means nothing."""
+
+
+def color(css_class: str) -> str:
+    """The color of a class; gray of one that is not known."""
+    return COLORS.get(css_class, _GRAY)
+
 
 WIDTH: Final = 720
-"""Pixels of every chart, before it is scaled to where it stands."""
+"""Pixels of every chart, before it is scaled to the page."""
+LEFT: Final = 72
+"""Where a plot begins: left of it stand the labels of its axis."""
+RIGHT: Final = WIDTH - 12
 FONT: Final = 12
 LINE: Final = 18
 """Pixels from one line of words to the next."""
@@ -55,13 +100,13 @@ def line(x1: float, y1: float, x2: float, y2: float, *, dash: str = "") -> str:
 def box(x: float, y: float, width: float, height: float, css_class: str) -> str:
     """A filled rectangle."""
     return (
-        f'<rect class="{css_class}" fill="{colour(css_class)}" x="{x:.5g}" y="{y:.5g}"'
+        f'<rect class="{css_class}" fill="{color(css_class)}" x="{x:.5g}" y="{y:.5g}"'
         f' width="{width:.4g}" height="{height:.4g}"/>'
     )
 
 
-def told(content: str, text: str) -> str:
-    """A piece that says something where a pointer rests on it."""
+def with_tooltip(content: str, text: str) -> str:
+    """A piece that shows a text where a pointer rests on it."""
     return f"<g>{content}<title>{markup(text)}</title></g>"
 
 
@@ -75,7 +120,7 @@ def cut(text: str, width: float) -> str:
 
     The end of a tensor's name tells it from its neighbours, the start says where it belongs.
     """
-    # Of a very long name no more is looked at than could ever fit.
+    # Names may have megabytes: no more of one is looked at than could ever fit.
     is_long = len(text) > 2 * WIDTH
     safe = printable(text[:WIDTH] + text[-WIDTH:] if is_long else text)
     if not is_long and text_width(safe) <= width:
@@ -91,7 +136,7 @@ def cut(text: str, width: float) -> str:
 
 
 def legend(entries: Iterable[tuple[str, str]], x: float, y: float) -> tuple[list[str], float]:
-    """Swatches and names from a place on, in as many rows as they take; and where they end."""
+    """Swatches and names from a point on, in as many rows as they take, and the last row's y."""
     pieces: list[str] = []
     left = x
     for name, css_class in entries:
@@ -109,3 +154,92 @@ def grid(ticks: Iterable[tuple[float, str]], left: float, right: float) -> Itera
     for y, label in ticks:
         yield line(left, y, right, y)
         yield words(left - 6, y + 4, label, "end", is_faint=True)
+
+
+_ROUND: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Numbers from ``low`` to ``high`` laid over pixels from ``start`` to ``stop``."""
+
+    low: float
+    high: float
+    start: float
+    stop: float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value."""
+        span = self.high - self.low
+        share = (value - self.low) / span if span else 0.0
+        return self.start + share * (self.stop - self.start)
+
+
+def byte_ticks(top_bytes: int, at_most: int = 6) -> tuple[int, ...]:
+    """Round sizes from 0 up to ``top_bytes``, fewer than ``at_most`` after the 0.
+
+    They are 1, 2, 5 or their tens in the unit of the largest, or its halves, quarters and eighths,
+    which are whole bytes. Past all units there is no round size, and the largest stands alone.
+    """
+    if top_bytes <= 0:
+        return (0,)
+    unit = 1024 ** _power(top_bytes)
+    fractions = [unit // part for part in (8, 4, 2) if unit > 1]
+    steps = (*fractions, *(unit * round_ for round_ in _ROUND))
+    step = next((step for step in steps if top_bytes // step < at_most), top_bytes)
+    return tuple(range(0, top_bytes + 1, step))
+
+
+def byte_label(num_bytes: int, top_bytes: int | None = None) -> str:
+    """Write a tick in the unit of the axis, or its own: ``0``, ``0.5 GiB``, ``200 MiB``."""
+    if not num_bytes:
+        return "0"
+    power = _power(num_bytes if top_bytes is None else top_bytes)
+    return f"{num_bytes / 1024**power:.4g} {_UNITS[power]}"
+
+
+def step_ticks(num_steps: int, at_most: int = 8) -> tuple[int, ...]:
+    """Round step numbers, counted from 1, which is always one of them."""
+    size = next(
+        round_ * 10**power
+        for power in range(20)
+        for round_ in (1, 2, 5)
+        if num_steps // (round_ * 10**power) < at_most
+    )
+    return (1, *(number for number in range(size, num_steps + 1, size) if number > 1))
+
+
+def round_ticks(low: float, high: float, at_most: int = 7) -> tuple[float, ...]:
+    """Round numbers between two: multiples of 1, 2 or 5 times a power of ten."""
+    if high <= low:
+        return (low,)
+    finest = math.floor(math.log10((high - low) / at_most))
+    size = next(
+        round_ * 10.0**power
+        for power in range(finest, finest + 3)
+        for round_ in (1, 2, 5)
+        if (high - low) / (round_ * 10.0**power) < at_most
+    )
+    return tuple(
+        number * size for number in range(math.ceil(low / size), math.floor(high / size) + 1)
+    )
+
+
+def decades(low: int, high: int) -> tuple[int, ...]:
+    """Powers of ten from below the lowest to above the highest number."""
+    first, last = len(str(max(low, 1))) - 1, len(str(max(high - 1, 1)))
+    return tuple(10**power for power in range(first, max(last, first + 1) + 1))
+
+
+def count_label(count: int) -> str:
+    """Write a count short: ``1 k``, ``10 M``, ``1 G``."""
+    return format_count(count) if count >= 10_000 else f"{count:,}"  # noqa: PLR2004
+
+
+def _power(num_bytes: int) -> int:
+    """The largest unit that is no larger than a size."""
+    power = 0
+    while num_bytes >= 1024 ** (power + 1) and power + 1 < len(_UNITS):
+        power += 1
+    return power

@@ -6,8 +6,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
 from onnxmem.program import Replay
-from onnxmem.report.charts.areas import area_svg
-from onnxmem.report.charts.series import Mark, Series
+from onnxmem.report.charts.steps import Mark, Series, area_svg
 from onnxmem.report.page.markup import section
 from onnxmem.runtimes.base import RuntimeRun
 from onnxmem.units import format_bytes

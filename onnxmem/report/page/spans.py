@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.program import Category
-from onnxmem.report.charts.series import Series
+from onnxmem.report.charts.steps import Series
 from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.memory import TrainingMemory

@@ -1,7 +1,7 @@
 """The arena: every buffer at its steps and addresses, so that the packing is to be seen."""
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.report.charts.strips import Strip, strips_svg
+from onnxmem.report.charts.steps import Strip, strips_svg
 from onnxmem.report.page.markup import section
 from onnxmem.units import format_bytes, plural
 

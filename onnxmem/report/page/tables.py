@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from onnxmem.analysis.measured import error_percent
-from onnxmem.report.lines import percent
 from onnxmem.report.page import markup
 from onnxmem.report.page.figures import Figures
 from onnxmem.report.page.markup import Cell
 from onnxmem.report.sections.section import Layout, Line, Note, Section
+from onnxmem.report.text import percent
 from onnxmem.units import format_count
 
 

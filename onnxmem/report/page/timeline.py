@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from onnxmem.errors import shortened
-from onnxmem.report.charts.areas import area_svg
-from onnxmem.report.charts.series import Mark, Series, decimated
+from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.spans import Course, Moving, Span, course_of, moved
 from onnxmem.report.page.stops import Stops

@@ -1,6 +1,7 @@
-"""How a section and its lines are laid out as text: a label, a size twice, a remark.
+"""How a report is laid out as text: lines, sections, findings, tables, block characters, color.
 
-The report's own words are ASCII. Nothing is cut: a line that holds a long name is a long line.
+The report's own words are ASCII but for the blocks of bars and sparklines. Nothing is cut: a line
+that holds a long name is a long line.
 """
 
 import textwrap
@@ -9,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from onnxmem.analysis.measured import error_percent
-from onnxmem.report.charts.blocks import bar
+from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, format_count
 
@@ -17,11 +18,13 @@ WIDTH: Final = 100
 """Columns of a report, whatever the terminal's: a piped report is the same everywhere."""
 
 _LABEL: Final = 24
-_SHORT: Final = 10
+"""Columns of a label; of a size rounded and to the byte:"""
+_ROUNDED: Final = 10
 _EXACT: Final = 23
 _MOST_BARS: Final = 8
 """Tensors of a peak that are listed; the others are one line."""
 _COMPARED_LABEL: Final = 20
+"""Columns of a label beside a prediction and a measurement, of each of these, and of the error:"""
 _COMPARED: Final = 17
 _ERROR: Final = 10
 _NARROWEST: Final = 20
@@ -35,7 +38,7 @@ def figure(label: str, num_bytes: int | None, remark: str = "", *, wraps: bool =
     'weights                   1.78 MiB            1,863,680 B   float32'
     """
     exact = "" if num_bytes is None else f"{num_bytes:,} B"
-    columns = f"{label:<{_LABEL}}{format_bytes(num_bytes):>{_SHORT}}{exact:>{_EXACT}}   "
+    columns = f"{label:<{_LABEL}}{format_bytes(num_bytes):>{_ROUNDED}}{exact:>{_EXACT}}   "
     return "\n".join(prose(columns, remark)) if wraps else (columns + remark).rstrip()
 
 
@@ -88,7 +91,7 @@ def _heading(section: Section) -> list[str]:
     return [f"{section.title}{remark}{size}"]
 
 
-def _terms(section: Section) -> list[str]:
+def _lines(section: Section) -> list[str]:
     return laid_out(section.lines)
 
 
@@ -140,7 +143,7 @@ def _exact(num_bytes: int | None) -> str:
 
 _LAYOUTS: Final[Mapping[Layout, Callable[[Section], list[str]]]] = MappingProxyType(
     {
-        Layout.LINES: _terms,
+        Layout.LINES: _lines,
         Layout.BARS: _bars,
         Layout.MULTIPLES: _multiples,
         Layout.COMPARED: _comparisons,
@@ -179,3 +182,144 @@ def _count(count: int | None) -> str:
 def _note(note: Note) -> list[str]:
     start = f"  {note.label}: "
     return paragraph(start, note.parts) if note.parts else prose(start, note.text)
+
+
+_LONGEST_FINDING: Final = 2000
+"""Characters of a message, which may name a few long names."""
+
+
+def finding_text(finding: Finding) -> str:
+    """Code, message and node on one line.
+
+    >>> finding_text(Finding("batch_fixed", "the batch is fixed", "conv"))
+    'batch_fixed: the batch is fixed (conv)'
+    """
+    node = f" ({finding.node})" if finding.node else ""
+    return f"{finding.code}: {shortened(finding.message + node, _LONGEST_FINDING)}"
+
+
+def finding_lines(findings: Iterable[Finding], indent: str = "") -> Iterator[str]:
+    """A paragraph for each finding: ``note: batch_fixed: ...``."""
+    for finding in findings:
+        yield from prose(f"{indent}note: ", finding_text(finding))
+
+
+def finding_rows(findings: Iterable[Finding]) -> list[dict[str, object]]:
+    """The findings in JSON."""
+    return [
+        {
+            "code": each.code,
+            "message": printable(each.message),
+            "node": None if each.node is None else printable(each.node),
+        }
+        for each in findings
+    ]
+
+
+def aligned(table: Sequence[Sequence[str]], num_texts: int) -> str:
+    """Rows in columns, a line each: the first ``num_texts`` at the left, numbers at the right."""
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return "".join(
+        "  ".join(
+            f"{cell:<{width}}" if column < num_texts else f"{cell:>{width}}"
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        + "\n"
+        for row in table
+    )
+
+
+def shape_text(dims: Sequence[int | None] | None) -> str:
+    """A shape as text; ``?`` where it, or a dim of it, is unknown.
+
+    >>> shape_text((2, None, 7)), shape_text(())
+    ('2x?x7', 'scalar')
+    """
+    if dims is None:
+        return "?"
+    return "x".join("?" if dim is None else str(dim) for dim in dims) or "scalar"
+
+
+def count_text(count: int | None) -> str:
+    """A count in full; ``?`` where it is unknown."""
+    return "?" if count is None else f"{count:,}"
+
+
+def joined(blocks: Iterable[Sequence[str]]) -> str:
+    """Blocks of lines, a blank line between them, empty ones left out; ends with a newline."""
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def buckets(num_steps: int, num_buckets: int) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of steps, as equal as possible: none is empty, and together they are all."""
+    num_buckets = min(num_steps, num_buckets)
+    for number in range(num_buckets):
+        start = number * num_steps // num_buckets
+        yield start, (number + 1) * num_steps // num_buckets
+
+
+BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_HALF: Final = "▄"
+_IN_ASCII: Final = str.maketrans(BLOCKS, "_.-=+*#@")
+
+
+def spark(values: Sequence[int], width: int, top: int | None = None) -> str:
+    """Values from 0 to ``top``, or to their largest, as at most ``width`` block characters.
+
+    Each character is the largest value of its bucket, so the peak is the tallest; 0 is a blank.
+
+    >>> spark([0, 1, 4, 8], width=4)
+    ' ▁▄█'
+    """
+    top = max(values, default=0) if top is None else top
+    largest = (max(values[start:stop]) for start, stop in buckets(len(values), width))
+    return "".join(BLOCKS[(each * len(BLOCKS) - 1) // top] if each else " " for each in largest)
+
+
+def bar(value: int, whole: int | None, width: int = 20) -> str:
+    """A share of a whole as a bar; a share that rounds to nothing is empty.
+
+    >>> bar(3, 4, width=8)
+    '▄▄▄▄▄▄'
+    """
+    return _HALF * ((2 * width * value + whole) // (2 * whole)) if whole else ""
+
+
+def legible(text: str, encoding: str | None) -> str:
+    """Text with its block characters replaced by ASCII where an encoding lacks one of them.
+
+    A stream without an encoding takes any text.
+    """
+    try:
+        BLOCKS.encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return text.translate(_IN_ASCII)
+    return text
+
+
+_STYLES: Final = (
+    (r"(?m)^[A-Z]{3,}(?: [A-Z]{2,})*", "bold"),
+    (r"\d[\d.,]* (?:[KMGTPE]i)?B\b", "cyan"),
+    (r"\bfits: |\bproven least", "green"),
+    (r"\bnot proven least", "yellow"),
+    ("[▁▂▃]+", "green"),
+    ("[▄▅▆]+", "yellow"),
+    ("[▇█]+", "red"),
+    (r"\bdoes not fit: |(?m:^PARTIAL.*)", "bold red"),
+)
+"""What to look for, and its style; a later one wins."""
+
+
+def colored(text: str) -> str:
+    """Add ANSI styles around headings, sizes and verdicts."""
+    # rich takes as long to import as a small model to analyze, and a pipe needs none of it.
+    from rich.console import Console
+    from rich.text import Text
+
+    styled = Text(text, no_wrap=True, end="")
+    for pattern, style in _STYLES:
+        styled.highlight_regex(pattern, style)
+    console = Console(force_terminal=True, color_system="standard", highlight=False, no_color=False)
+    with console.capture() as capture:
+        console.print(styled, soft_wrap=True, end="")
+    return capture.get()

@@ -1,25 +1,95 @@
-"""Bubbles: many models by what they compute, what they take, and how large they are."""
+"""Charts of items by their sizes: bars that add up, and bubbles of many models.
+
+Each bar begins where the one above it ends. A bubble shows a model's memory over its
+arithmetic or its accuracy; its area is the number of parameters.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Final
 
 from onnxmem.report.charts.drawing import (
+    LEFT,
     LINE,
+    RIGHT,
+    WIDTH,
+    Scale,
+    box,
+    byte_label,
+    color,
+    count_label,
     cut,
+    decades,
     framed,
     grid,
     legend,
     line,
     markup,
+    round_ticks,
     text_width,
+    with_tooltip,
     words,
 )
-from onnxmem.report.charts.palette import colour
-from onnxmem.report.charts.scales import Scale, byte_label, count_label, decades, round_ticks
-from onnxmem.report.charts.steps import LEFT, RIGHT
-from onnxmem.units import format_bytes, format_count
+from onnxmem.units import format_bytes, format_count, plural
+
+_NAMES: Final = 250
+"""Pixels for names, at the left."""
+_SIZES: Final = 84
+"""Pixels for sizes, at the right."""
+_ROW: Final = 20
+_MOST: Final = 24
+"""Bars; what comes after the largest of them is one more."""
+
+
+def bars_svg(
+    items: Sequence[tuple[str, int]], *, chart_id: str, title: str, description: str
+) -> str:
+    """Draw sizes in bytes so that they add up to the last line; some may be below 0.
+
+    Of many items the largest are shown, by their order, and the rest as one.
+    """
+    shown = _shown(items)
+    ends = list(accumulate((size for _, size in shown), initial=0))
+    x = Scale(min(ends), max(*ends, 1), _NAMES + 8, WIDTH - _SIZES)
+    body = [*_rows(shown, ends, x), *_total(ends[-1], len(shown) * _ROW, is_signed=min(ends) < 0)]
+    height = (len(shown) + 1) * _ROW + 10
+    return framed(body, height, chart_id=chart_id, title=title, description=description)
+
+
+def _shown(items: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+    if len(items) <= _MOST + 1:
+        return items
+    largest = sorted(range(len(items)), key=lambda index: -abs(items[index][1]))[:_MOST]
+    shown = [items[index] for index in sorted(largest)]
+    rest = sum(size for _, size in items) - sum(size for _, size in shown)
+    return [*shown, (plural(len(items) - _MOST, "other"), rest)]
+
+
+def _rows(items: Sequence[tuple[str, int]], ends: Sequence[int], x: Scale) -> Iterator[str]:
+    is_signed = any(size < 0 for _, size in items)
+    for number, (name, size) in enumerate(items):
+        top = number * _ROW + 4
+        start, stop = sorted((x(ends[number]), x(ends[number + 1])))
+        css_class = "c-activations" if not is_signed else "c-more" if size > 0 else "c-less"
+        bar = box(start, top, max(stop - start, 1), _ROW - 6, css_class)
+        label = words(_NAMES, top + 11, cut(name, _NAMES), "end")
+        sized = words(WIDTH - 2, top + 11, _size(size, is_signed=is_signed), "end")
+        if number:
+            yield line(x(ends[number]), top - 6, x(ends[number]), top)
+        yield with_tooltip(label + bar + sized, f"{cut(name, 2000)}: {size:,} B")
+
+
+def _total(total: int, y: float, *, is_signed: bool) -> Iterator[str]:
+    yield line(_NAMES + 8, y + 4, WIDTH, y + 4)
+    yield words(_NAMES, y + LINE + 1, "together", "end")
+    yield words(WIDTH - 2, y + LINE + 1, _size(total, is_signed=is_signed), "end")
+
+
+def _size(size: int, *, is_signed: bool) -> str:
+    return f"+{format_bytes(size)}" if is_signed and size > 0 else format_bytes(size)
+
 
 _HEIGHT: Final = 340
 _LARGEST: Final = 26
@@ -44,7 +114,7 @@ class Bubble:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What lies across."""
+    """What the horizontal axis shows."""
 
     label: str
     is_log: bool = True
@@ -68,16 +138,16 @@ def bubbles_svg(  # noqa: PLR0913 - the parts of a picture, each by its name
     description: str,
     groups: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Draw bubbles by ``x`` and bytes, both on scales by factors of ten unless the axis says not.
+    """Draw bubbles by ``x`` and bytes, on logarithmic scales unless the axis is linear.
 
-    ``lines`` are budgets in bytes, across: those that tell models apart and the nearest beyond
-    them. ``groups`` say what each class of bubbles is. A bubble of which a number is 0 lies on the
-    edge of a scale by factors.
+    ``lines`` are budgets in bytes: those that separate models are drawn, and the nearest beyond
+    them. ``groups`` name each class of bubbles. A bubble with a number of 0 lies on the edge of a
+    logarithmic scale.
     """
     pieces, top = legend(groups, LEFT, 14)
     top += LINE if groups else 0
     bottom = top + _HEIGHT
-    limits = _telling(lines, [each.y for each in bubbles])
+    limits = _useful_lines(lines, [each.y for each in bubbles])
     y_ticks = _byte_ticks([*(each.y for each in bubbles), *(size for _, size in limits)])
     y = _logarithmic(y_ticks[0], y_ticks[-1], bottom, top)
     x, x_ticks = _across(bubbles, axis)
@@ -103,8 +173,8 @@ def _anchor(at: float) -> str:
     return "middle" if at < RIGHT - _LARGEST else "end"
 
 
-def _telling(lines: Sequence[tuple[str, int]], sizes: Sequence[int]) -> list[tuple[str, int]]:
-    """Of budgets that all models keep within the least, of those that none does the largest."""
+def _useful_lines(lines: Sequence[tuple[str, int]], sizes: Sequence[int]) -> list[tuple[str, int]]:
+    """Budgets that separate models, the least that all keep and the largest that none keeps."""
     low, high = min(sizes, default=0), max(sizes, default=0)
     within = [each for each in lines if low <= each[1] < high]
     above = min((each[1] for each in lines if each[1] >= high), default=None)
@@ -139,8 +209,8 @@ def _across(
         x = _logarithmic(powers[0], powers[-1], LEFT, RIGHT)
         every = 1 + len(powers) // 9
         return x, [(x(power), count_label(power)) for power in powers[::every]]
-    room = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
-    linear = Scale(low - room, high + room, LEFT, RIGHT)
+    margin = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
+    linear = Scale(low - margin, high + margin, LEFT, RIGHT)
     ticks = round_ticks(linear.low, linear.high)
     return linear, [(linear(number), f"{number:.6g}") for number in ticks]
 
@@ -157,14 +227,14 @@ def _circle(placed: _Placed, axis: Axis) -> str:
         f" {axis.label} {number}"
     )
     return (
-        f'<circle class="{each.css_class}" fill="{colour(each.css_class)}" fill-opacity=".7"'
+        f'<circle class="{each.css_class}" fill="{color(each.css_class)}" fill-opacity=".7"'
         f' stroke="currentColor" stroke-opacity=".5" cx="{placed.x:.4g}" cy="{placed.y:.4g}"'
         f' r="{placed.radius:.3g}"><title>{markup(text)}</title></circle>'
     )
 
 
 def _limits(lines: Sequence[tuple[str, int]], y: Callable[[float], float]) -> Iterator[str]:
-    """A dashed line a budget, its name over its right end; lines that are close share one."""
+    """A dashed line for each budget, its name over its end; lines that are close share a name."""
     names: list[tuple[float, str]] = []
     above = -math.inf
     for name, size_bytes in sorted(lines, key=lambda each: -each[1]):
@@ -180,7 +250,11 @@ def _limits(lines: Sequence[tuple[str, int]], y: Callable[[float], float]) -> It
 
 
 def _names(placed: Sequence[_Placed]) -> Iterator[str]:
-    """Names beside bubbles, of the largest first, where they cover no other name or bubble."""
+    """Names beside bubbles, of the largest first, where they cover no other name or bubble.
+
+    Greedy: the largest bubble chooses first, among four positions; a name that fits at none of
+    them is left out, and stands in the tooltip alone.
+    """
     taken = [(p.x - p.radius, p.y - p.radius, p.x + p.radius, p.y + p.radius) for p in placed]
     for each in placed:
         text = cut(each.bubble.name, _NAME)
