@@ -28,11 +28,11 @@ _PRODUCT = 64
 _WITH_HEADS = 4
 """Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
 _MATRIX = 2
-"""Rank of the only weights that a matrix product packs."""
+"""Rank of the only weights that are packed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
+class _Heads:
     """The sizes of one attention, in elements."""
 
     batch: int
@@ -62,7 +62,7 @@ def _self_attention(mask: int, past: int) -> ScratchRule:
         heads = call.integer("num_heads", 0)
         sizes = call.integers("qkv_hidden_sizes", (call.dims(1)[1] // 3,) * 3)
         keys = queries + (call.dims(past)[3] if call.has(past) else 0)
-        sizes_of = Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
+        sizes_of = _Heads(batch, heads, queries, keys, sizes[0] // heads, sizes[2] // heads)
         yield FLOAT_BYTES * batch * queries * sum(sizes)
         is_causal = call.integer("unidirectional", 0) == 1
         given = mask if call.has(mask) else None
@@ -78,7 +78,7 @@ def _multi_head(call: KernelCall) -> Scratch:
     or come with their heads apart.
     """
     heads = _multi_head_sizes(call)
-    has_heads_apart = len(call.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
+    has_heads_apart = len(call.dims(1)) == _WITH_HEADS
     is_causal = call.integer("unidirectional", 0) == 1 and not has_heads_apart
     needs_scores = has_heads_apart or is_causal or call.has_output(1) or call.has_output(2)
     split = _split_heads(call, (0,) if has_heads_apart else (0, 1, 2))
@@ -87,13 +87,13 @@ def _multi_head(call: KernelCall) -> Scratch:
     return split.then((_flash_bytes(call, heads),))
 
 
-def _multi_head_sizes(call: KernelCall) -> Heads:
+def _multi_head_sizes(call: KernelCall) -> _Heads:
     batch, queries, hidden = call.dims(0)
     heads, keys, values = call.integer("num_heads", 0), call.dims(1), call.dims(2)
     past = call.dims(6)[2] if call.has(6) else 0
-    length = keys[2] if len(keys) == 4 else keys[1]  # noqa: PLR2004 - [B, N, L, H] or [B, L, N * H]
-    width = values[3] if len(values) == 4 else values[2] // heads  # noqa: PLR2004 - the same
-    return Heads(batch, heads, queries, past + length, hidden // heads, width)
+    length = keys[2] if len(keys) == _WITH_HEADS else keys[1]
+    width = values[3] if len(values) == _WITH_HEADS else values[2] // heads
+    return _Heads(batch, heads, queries, past + length, hidden // heads, width)
 
 
 def _split_heads(call: KernelCall, indices: tuple[int, ...]) -> Scratch:
@@ -117,14 +117,14 @@ def _one_step(call: KernelCall) -> Scratch:
     heads = call.integer("num_heads", 0)
     if call.has(3) or queries != 1:
         raise UnknownError
-    is_cross = len(call.dims(1)) == 4  # noqa: PLR2004 - [B, N, L, H]
+    is_cross = len(call.dims(1)) == _WITH_HEADS
     keys = call.dims(1)[2] if is_cross else call.scalar(7) + 1
-    sizes = Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
+    sizes = _Heads(batch, heads, 1, keys, hidden // heads, hidden // heads)
     split = _split_heads(call, (0,) if is_cross else (0, 1, 2))
     return split.then(_whole(call, sizes, 4 if call.has(4) else None, is_causal=False))
 
 
-def _whole(call: KernelCall, heads: Heads, mask: int | None, *, is_causal: bool) -> Iterator[int]:
+def _whole(call: KernelCall, heads: _Heads, mask: int | None, *, is_causal: bool) -> Iterator[int]:
     """AttentionCPUBase::ApplyAttention: all scores, the mask in floats, the heads' outputs."""
     yield FLOAT_BYTES * heads.scores
     if is_causal and heads.queries > 1:
@@ -152,7 +152,7 @@ def _group_query(call: KernelCall) -> Scratch:
     rotated = parts[:2] if call.integer("do_rotary", 0) else ()
     split = tuple(width * batch * queries * part * size for part in (*parts, *rotated))
     keys = _total_keys(call, buffer)
-    sizes = Heads(batch, heads, queries, keys, size, size)
+    sizes = _Heads(batch, heads, queries, keys, size, size)
     if _is_flash(call, keys):
         tiles = _step_bytes(call, sizes) if queries == 1 else _flash_bytes(call, sizes)
         return Scratch((*split, tiles))
@@ -185,7 +185,7 @@ def _is_flash(call: KernelCall, keys: int) -> bool:
     return call.element_bytes() == FLOAT_BYTES and keys > 1 and not needs_rows
 
 
-def _step_bytes(call: KernelCall, heads: Heads) -> int:
+def _step_bytes(call: KernelCall, heads: _Heads) -> int:
     """One query: the scores of one head and its output, for each thread.
 
     With more threads than heads, keys beyond a tile are cut: a tile of scores for each thread, and
@@ -201,7 +201,7 @@ def _step_bytes(call: KernelCall, heads: Heads) -> int:
 def _attention(call: KernelCall) -> Scratch:
     """Q: [B, N, S, H] or [B, S, N * H]: all scores; the mask, where it is causal or of booleans.
 
-    In fp16, one head's scores in floats too. ``nonpad_kv_seqlen`` takes the causal mask's index.
+    In fp16, one head's scores in floats too. ``nonpad_kv_seqlen`` replaces the causal mask.
     """
     width = call.element_bytes()
     queries = call.dims(0)
@@ -221,10 +221,10 @@ def _attention(call: KernelCall) -> Scratch:
     return Scratch(tuple(blocks), per_pass=(head,), passes=batch * heads)
 
 
-def _flash_bytes(call: KernelCall, heads: Heads) -> int:
+def _flash_bytes(call: KernelCall, heads: _Heads) -> int:
     """Per thread: a tile's row maxima and sums, its scores and its output.
 
-    contrib_ops/cpu/bert/multihead_attention.cc: Compute; ``l2_cache_bytes`` of the site.
+    contrib_ops/cpu/bert/multihead_attention.cc: Compute.
     """
     tile = _flash_tile(call, heads)
     rows = min(tile, heads.size + heads.value_size, heads.queries)
@@ -232,7 +232,7 @@ def _flash_bytes(call: KernelCall, heads: Heads) -> int:
     return call.info.threads * FLOAT_BYTES * rows * (2 + columns + heads.value_size)
 
 
-def _flash_tile(call: KernelCall, heads: Heads) -> int:
+def _flash_tile(call: KernelCall, heads: _Heads) -> int:
     """Keys of a tile: a quarter of the level-2 cache holds its keys and values."""
     return max(call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.size + heads.value_size)), 1)
 
@@ -252,12 +252,9 @@ def _packed_integers(call: KernelCall) -> Iterator[Packed]:
     heads = call.integer("num_heads", 0)
     if call.is_constant(1) and len(call.dims(1)) == _MATRIX and heads:
         depth, width = call.dims(1)
-        yield Packed(
-            1,
-            3
-            * heads
-            * packed_8_bit_bytes(depth, width // (3 * heads), is_signed=call.type(1) == "int8"),
-        )
+        is_signed = call.type(1) == "int8"
+        head_bytes = packed_8_bit_bytes(depth, width // (3 * heads), is_signed=is_signed)
+        yield Packed(1, 3 * heads * head_bytes)
 
 
 KERNELS = (

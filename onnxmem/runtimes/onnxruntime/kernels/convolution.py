@@ -30,9 +30,11 @@ _SAMPLE_BLOCK = 8
 _THREAD_ALIGNMENT = 16
 """MLAS_SGEMM_STRIDEN_THREAD_ALIGN."""
 _SUM = 4
+"""Bytes of a 32-bit sum."""
 _POINTER = 8
 _WEIGHT = 3
 _ZERO_POINT = 5
+"""Indices of QLinearConv's inputs."""
 _CHANNEL_BLOCK = 16
 _CHANNEL_BLOCK_ON_ARM = 8
 _DEPTH_ALIGNMENT = 4
@@ -141,8 +143,8 @@ def _quantized(call: KernelCall) -> tuple[int, ...]:
 
     A weight that the session could not pack is reordered. The sums of the products in 32 bits,
     but where MLAS has a symmetric kernel, which needs none. One image with its channels last, in
-    and out, where they are not. The columns of a group, of all groups beyond images; in their index
-    a pointer to each position where the kernel is symmetric or the convolution depthwise.
+    and out, where they are not. The columns of a group, of all groups beyond images; instead of
+    them a pointer to each position where the kernel is symmetric or the convolution depthwise.
     """
     is_last = call.integer("channels_last", 0) == 1
     whole, made, kernel = call.dims(0), call.out_dims(), call.dims(_WEIGHT)[2:]
@@ -205,11 +207,9 @@ def _packed_quantized(call: KernelCall) -> Iterator[Packed]:
     elif not _is_depthwise(call) and packs_weight(is_input_signed=call.type(0) == "int8"):
         groups, filters = call.integer("group", 1), call.dims(_WEIGHT)[0]
         depth = product(call.dims(_WEIGHT)[1:])
-        yield Packed(
-            _WEIGHT,
-            groups
-            * packed_8_bit_bytes(depth, filters // groups, is_signed=call.type(_WEIGHT) == "int8"),
-        )
+        is_signed = call.type(_WEIGHT) == "int8"
+        group_bytes = packed_8_bit_bytes(depth, filters // groups, is_signed=is_signed)
+        yield Packed(_WEIGHT, groups * group_bytes)
     else:
         yield Packed(_WEIGHT, product(call.dims(_WEIGHT)))
 

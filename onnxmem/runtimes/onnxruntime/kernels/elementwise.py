@@ -22,6 +22,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 )
 
 _TABLE_BYTES = 256
+"""A result for each of the 256 values of a byte."""
 
 
 def _variadic(call: KernelCall) -> Scratch:
@@ -41,7 +42,7 @@ def _where(call: KernelCall) -> Scratch:
 
     X of strings is unknown: its elements have no size here.
     """
-    if call.op_call.inputs[1] is None:
+    if not call.has(1):
         raise UnknownError
     blocks = tuple(_selections(call, 1, 2))
     return Scratch(blocks, len(blocks))
@@ -59,7 +60,7 @@ def _selections(call: KernelCall, *indices: int) -> Iterator[int]:
 
 
 def _broadcast(left: Dims, right: Dims) -> Dims:
-    """The shape that two shapes _broadcast to."""
+    """The shape that two shapes broadcast to."""
     pairs = zip_longest(reversed(left), reversed(right), fillvalue=1)
     return tuple(b if a == 1 else a for a, b in pairs)[::-1]
 

@@ -16,8 +16,8 @@ def _characters(call: KernelCall) -> tuple[int, ...]:
     windows, and the convolution's output twice: before and after the activation.
     """
     (words, length), (filters, _, window, size) = call.dims(0), call.dims(1)
-    indices = length - window + 1
-    each = (length * size, indices * window * size, indices * filters, indices * filters)
+    windows = length - window + 1
+    each = (length * size, windows * window * size, windows * filters, windows * filters)
     return (FLOAT_BYTES * words, *(FLOAT_BYTES * words * count for count in each))
 
 

@@ -34,7 +34,7 @@ _MATRIX = 2
 """Rank of the only weights that a matrix product packs."""
 _SUM = 4
 _OUTPUT_SCALE = 7
-"""Place of QGemm's ``y_scale``: without it the output is in floats."""
+"""Index of QGemm's ``y_scale``: without it the output is in floats."""
 _INT8_LEVEL = 4
 """``accuracy_level`` from which A is quantized to 8 bits."""
 _BLOCK_STATISTICS = 8
@@ -113,7 +113,7 @@ def _blocks(call: KernelCall) -> Iterator[int]:
             yield FLOAT_BYTES * rows * columns
         yield bias_bytes
         return
-    if call.integer("accuracy_level", 0) >= _INT8_LEVEL:
+    if _is_in_int8(call):
         block = call.integer("block_size", 0)
         size = rows * -(-depth // block) * (block + _BLOCK_STATISTICS)
         yield -(-size // _ALIGNMENT) * _ALIGNMENT + _ALIGNMENT - 1
@@ -136,6 +136,7 @@ def _converted_bytes(call: KernelCall, index: int) -> int:
 
 
 def _is_packed(call: KernelCall) -> bool:
+    """Whether MLAS packs B beforehand: zero points in floats and a ``g_idx`` keep it as it is."""
     has_float_zero_points = call.has(3) and call.type(3) != "uint8"
     return (
         call.is_constant(1)
@@ -144,22 +145,22 @@ def _is_packed(call: KernelCall) -> bool:
         and packs_blocks(
             call.integer("bits", 4),
             call.integer("block_size", 0),
-            in_int8=call.integer("accuracy_level", 0) >= _INT8_LEVEL,
+            in_int8=_is_in_int8(call),
         )
     )
 
 
-def _packed_blocks(call: KernelCall) -> Iterator[Packed]:
-    """B: [N, ceil(K / block), block * bits / 8]; scales and bias of a kernel in fp16 in floats too.
+def _is_in_int8(call: KernelCall) -> bool:
+    return call.integer("accuracy_level", 0) >= _INT8_LEVEL
 
-    Zero points in floats and a ``g_idx`` keep B as it is.
-    """
-    bits, block = call.integer("bits", 4), call.integer("block_size", 0)
-    in_int8 = call.integer("accuracy_level", 0) >= _INT8_LEVEL
-    is_plain = not call.has(4) and not (call.has(3) and call.type(3) != "uint8")
-    if call.is_constant(1) and is_plain and packs_blocks(bits, block, in_int8=in_int8):
+
+def _packed_blocks(call: KernelCall) -> Iterator[Packed]:
+    """B: [N, ceil(K / block), block * bits / 8]; in fp16 the scales and the bias in floats too."""
+    if _is_packed(call):
         depth, columns = call.integer("K", 0), call.integer("N", 0)
-        yield Packed(1, packed_blocks_bytes(depth, columns, bits, block, in_int8=in_int8))
+        bits, block = call.integer("bits", 4), call.integer("block_size", 0)
+        size = packed_blocks_bytes(depth, columns, bits, block, in_int8=_is_in_int8(call))
+        yield Packed(1, size)
     if not call.is_constant(1):  # onnxruntime 1.32: then nothing is converted beforehand
         return
     for index in (2, 5):

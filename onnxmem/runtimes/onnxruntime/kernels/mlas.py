@@ -1,4 +1,4 @@
-"""What MLAS, onnxruntime's library of CPU kernels, makes of weights: sizes that both rooms need.
+"""What MLAS, onnxruntime's library of CPU kernels, makes of weights.
 
 The sizes are those of x86-64 with AVX2 or better, measured with AVX-512 VNNI. A packed float matrix
 is the same for AVX2 and AVX-512; what differs elsewhere is said at each function.

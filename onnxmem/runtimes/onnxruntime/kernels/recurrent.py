@@ -16,6 +16,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 from onnxmem.runtimes.onnxruntime.kernels.mlas import packed_8_bit_bytes, packed_floats_bytes
 
 _INT = 4
+"""Bytes of a 32-bit integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def _gru_direction(call: KernelCall, layer: _Layer) -> Iterator[int]:
 
 
 def _rnn(call: KernelCall) -> tuple[int, ...]:
-    """W: [D, H, I]: the inputs' product of one direction, and Y where it is no output."""
+    """W: [D, H, I]: the inputs' product of one direction, and Y where it is not an output."""
     layer = _layer(call, call.dims(2)[2])
     y = () if call.has_output(0) else (FLOAT_BYTES * layer.directions * layer.states,)
     return (*y, FLOAT_BYTES * layer.states)
@@ -154,10 +155,9 @@ def _packed_integers(call: KernelCall) -> Iterator[Packed]:
     for index in (1, 2):
         if call.is_constant(index):
             directions, depth, width = call.dims(index)
-            yield Packed(
-                index,
-                directions * packed_8_bit_bytes(depth, width, is_signed=call.type(index) == "int8"),
-            )
+            is_signed = call.type(index) == "int8"
+            matrix_bytes = packed_8_bit_bytes(depth, width, is_signed=is_signed)
+            yield Packed(index, directions * matrix_bytes)
 
 
 KERNELS = (

@@ -17,6 +17,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
 )
 
 _AXIS_INPUT_OPSET = 20
+"""From this version of DFT on the axis is an input."""
 _DOUBLE = 8
 
 

@@ -31,9 +31,10 @@ _VOLUME = 24
 _SUPPORT = {"linear": 2, "cubic": 4}
 """Input positions that the filter spans at scale 1."""
 _SCALES = 2
+"""Index of Resize's ``scales``."""
 _FIRST_SCAN_OPSET = 9
 """Before it, Scan had a batch of sequences."""
-_NUM_BUFFERS = 2
+_NUM_STATE_BUFFERS = 2
 
 
 def _resized(call: KernelCall) -> tuple[int, ...]:
@@ -55,7 +56,7 @@ def _interpolated(image: Dims, result: Dims) -> tuple[int, ...]:
 
 
 def _image_axes(image: Dims, result: Dims) -> tuple[int, ...]:
-    """The axes of height and width; none where the input is no image."""
+    """The axes of height and width; none where the input is not an image."""
     rank = len(image)
     if rank == 2:  # noqa: PLR2004 - one image of one channel
         return (0, 1)
@@ -98,7 +99,7 @@ def _scan(call: KernelCall) -> tuple[int, ...]:
         raise UnknownError
     between = max(call.dims(num_states)[0] - 1, 0)
     sizes = (call.size_bytes(index) for index in range(num_states))
-    return tuple(size for size in sizes for _ in range(min(between, _NUM_BUFFERS)))
+    return tuple(size for size in sizes for _ in range(min(between, _NUM_STATE_BUFFERS)))
 
 
 _TENSOR = "core/providers/cpu/tensor: copies and views"
