@@ -18,9 +18,8 @@ from onnxmem.model.canonical import (
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
 from onnxmem.model.reading import read_graph, retyped
-from onnxmem.model.shapes.alike import Alike, UnlikeError, alike
-from onnxmem.model.shapes.alike_batch import AlikeInBatch
 from onnxmem.model.shapes.inference import Shaped, Shapes, with_shapes
+from onnxmem.model.shapes.type_memo import BatchMemo, MemoMissError, TypeMemo, type_memo_of
 from onnxmem.model.traversal import Columns, columns_of
 from onnxmem.model.value_types import Known, known_types
 
@@ -36,10 +35,10 @@ class Prepared:
     """The nodes of the graph."""
     with_calls: onnx.ModelProto | None = field(default=None, repr=False, compare=False)
     """The model with its local functions, where they can be written out as they are."""
-    at_olds: dict[Shapes, onnx.ModelProto] = field(
+    shaped_at_old: dict[Shapes, onnx.ModelProto] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
-    """The model with its shapes at the batch that it fixes, if another was asked for."""
+    """The model with its shapes at the batch that it fixes, if another is requested."""
 
     @cached_property
     def given(self) -> tuple[onnx.ValueInfoProto, ...]:
@@ -57,22 +56,22 @@ class Prepared:
         return read_graph(self.proto, types={}, columns=self.columns)
 
     @cached_property
-    def alike(self) -> Alike | None:
-        """Its nodes told apart; ``None`` where the graph is small or they cannot be."""
+    def type_memo(self) -> TypeMemo | None:
+        """A memo of its distinct nodes; ``None`` where the graph is small or it cannot have one."""
         if self.records is None:
             return None
-        return alike(self.proto, self.records, self.columns.nodes, self.given)
+        return type_memo_of(self.proto, self.records, self.columns.nodes, self.given)
 
-    def types_by_likeness(self, binding: Binding) -> Mapping[str, Known] | None:
-        """The types of all tensors from nodes that are alike; ``None`` where these do not tell."""
-        if self.alike is None or self.alike.is_hopeless:
+    def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
+        """The types of all tensors, each distinct node inferred once; ``None`` at a memo miss."""
+        if self.type_memo is None or self.type_memo.is_disabled:
             return None
         try:
             if binding.old_batch is None or binding.batch is None:
-                return self.alike.types_at(binding)
-            moved = AlikeInBatch(self.alike, binding.old_batch, binding.batch)
+                return self.type_memo.types_at(binding)
+            moved = BatchMemo(self.type_memo, binding.old_batch, binding.batch)
             return moved.types(binding.shapes_at_old_batch, binding.shapes)
-        except UnlikeError:
+        except MemoMissError:
             return None
 
 
@@ -83,7 +82,7 @@ class BoundModel:
     graph: Graph
     binding: Binding
     follows_batch: bool
-    """False: the batch asked for is not, or not everywhere, the batch of the graph."""
+    """False: the requested batch is not, or not everywhere, the batch of the graph."""
     findings: tuple[Finding, ...]
 
 
@@ -113,15 +112,15 @@ def prepare(model: ModelFile) -> Prepared:
 def build(prepared: Prepared, request: Request) -> BoundModel:
     """Bind the dims, infer the shapes and read the records.
 
-    :raises ShapeError: the dims asked for do not fit the model.
+    :raises ShapeError: the requested dims do not fit the model.
     """
     binding = bind(prepared.given, request)
     has_effect = request.batch is None or binding.batch is not None
-    types = prepared.types_by_likeness(binding)
+    types = prepared.memoized_types(binding)
     if types is not None and prepared.records is not None:
         graph = retyped(prepared.records, types, frozenset())
         return BoundModel(graph, binding, has_effect, (*prepared.findings, *binding.findings))
-    shaped = with_shapes(prepared.proto, binding, at_olds=prepared.at_olds)
+    shaped = with_shapes(prepared.proto, binding, shaped_at_old=prepared.shaped_at_old)
     findings = (*prepared.findings, *binding.findings, *shaped.findings)
     graph = _graph(prepared, shaped)
     return BoundModel(graph, binding, shaped.follows_batch and has_effect, findings)
@@ -130,7 +129,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 def _graph(prepared: Prepared, shaped: Shaped) -> Graph:
     """Read the records; those that no batch changes are read once."""
     if prepared.records is None or shaped.has_new_constants:
-        # Its subgraphs hold types of their own, or its records are others.
+        # Its subgraphs have types of their own, or its constants are not those that were read.
         return read_graph(shaped.proto, shaped.assumed, shaped.types)
     types = shaped.types or known_types(shaped.proto.graph)
     return retyped(prepared.records, types, shaped.assumed)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.folding import by_reference
-from onnxmem.model.shapes.integer_operators import run
+from onnxmem.model.shapes.folding import by_reference, run
 
 OPSETS = st.sampled_from([14, 18, 21])
 REFUSED = "refused"

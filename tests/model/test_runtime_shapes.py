@@ -8,14 +8,14 @@ from graphs import graph_of, model_of
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
-from onnxmem.model.shapes.contrib_shapes import contrib_types
-from onnxmem.model.shapes.node_facts import NodeFacts, broadcast
-from onnxmem.model.shapes.runtime_shapes import (
+from onnxmem.model.shapes.microsoft import (
     as_onnx,
     blocked_types,
     channel_block,
+    contrib_types,
     with_channel_block,
 )
+from onnxmem.model.shapes.node_context import InferenceContext, broadcast
 from onnxmem.model.value_types import dense_type, shape_of
 from onnxmem.ops.spec import Dims, Shape
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -467,7 +467,7 @@ def test_tables_of_other_types_are_gathered_as_they_are() -> None:
 
 def test_attributes_and_operands_have_defaults() -> None:
     node = onnx.parser.parse_node('y = Op <a = 7, b = [3, 5], c = "SAME"> (x, , u)')
-    facts = NodeFacts(node, {"x": dense_type(UINT8, (2, 3))})
+    facts = InferenceContext(node, {"x": dense_type(UINT8, (2, 3))})
     assert (facts.integer("a"), facts.integer("z", 11)) == (7, 11)
     assert (facts.integers("b"), facts.integers("z")) == ((3, 5), ())
     assert (facts.text("c"), facts.text("z")) == ("SAME", "")

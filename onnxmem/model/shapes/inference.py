@@ -1,31 +1,300 @@
 """Shapes of every tensor that can be known, by three engines in turn.
 
-onnx's own inference runs over the whole graph in C++ and leaves few shapes open. Only then do the
-others run: a walk that works shape arithmetic out (``propagation``), and onnx-shape-inference for
-operators that onnx has no inference for (``symbolic``). onnx's data propagation stays off: it
-follows the elements of any long vector, and a file of 89 bytes makes it take 9.8 GB. The file's own
-word (``value_info``) is used where nothing derives a shape, and marked.
+1. onnx's own inference runs over the whole graph in C++ and leaves few shapes open. Its data
+   propagation stays off: it follows the elements of any long vector, and a file of 89 bytes makes
+   it take 9.8 GB.
+2. Where shapes are open, a walk over the nodes (``propagation``) computes shape arithmetic and
+   applies our own rules.
+3. What is open then goes to onnx-shape-inference (``infer_symbolically``), for operators that onnx
+   has no shape function for. The library follows the elements of every integer vector and gives a
+   Reshape as many dims as its target has elements, without a bound: a file of 1 kB that doubles a
+   vector thirty times would take all memory there is. So it gets only the nodes whose outputs are
+   open, with what is known of their inputs, and of those no Reshape or Expand whose target is
+   longer than any rank, and no Concat whose output may be a list of so many elements. What it says
+   of Split and Squeeze with a second input that is not constant, and of an If of which it knows one
+   branch alone, is wrong: these are left out. Importing it takes a quarter of a second, so it is
+   imported when it is needed.
+
+The shapes that the file declares (``value_info``) are used where nothing derives one, and marked.
 """
 
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import onnx
+import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model.binding import Binding, given_inputs, input_dims
+from onnxmem.model.binding import Binding, evaluated, given_inputs, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.batch_constants import without_stand_ins
-from onnxmem.model.shapes.declared import Declared, use_declared
-from onnxmem.model.shapes.native_faults import ends_the_process
+from onnxmem.model.shapes.batch_rewrite import RewrittenBatch, rewrite_batch, without_placeholders
+from onnxmem.model.shapes.native_faults import (
+    ends_the_process,
+    has_long_target,
+    has_odd_parts,
+    may_be_long_list,
+)
 from onnxmem.model.shapes.propagation import Walked, propagate
-from onnxmem.model.shapes.rebatching import Rebatched, rebatch
-from onnxmem.model.shapes.symbolic import infer_symbolically
-from onnxmem.model.traversal import graphs_in
-from onnxmem.model.value_types import Known, forget_shapes, known_types
+from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
+from onnxmem.model.value_types import (
+    Known,
+    dense_type,
+    forget_shapes,
+    is_complete,
+    known_types,
+    merged,
+    shape_of,
+)
+from onnxmem.ops.spec import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What the declarations were good for; names of tensors, without scope."""
+
+    used: tuple[str, ...]
+    """Nothing derives their shapes: the file's word stands."""
+    contradicted: tuple[str, ...]
+    """The file says otherwise than what was derived; the derived shape stands."""
+    has_changed: bool = False
+    """Whether any type of the model was changed."""
+
+
+def use_declared(
+    model: onnx.ModelProto,
+    original: onnx.ModelProto,
+    dims: Mapping[str, int],
+    derived: Mapping[str, Known] | None = None,
+) -> Declared:
+    """Complete open types of ``model``, in place, from the ``value_info`` of the original.
+
+    ``dims`` are the numbers of the symbols; a declaration with any other symbol is no use.
+    ``derived`` are the ``known_types`` of the model's graph, where they are at hand.
+    """
+    used: list[str] = []
+    contradicted: list[str] = []
+    has_changed = False
+    known = derived or {}
+    for graph, source in _pairs(model.graph, original.graph):
+        words = [
+            (value, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
+        ]
+        words = [(value, word) for value, word in words if not _agrees(known, value.name, word)]
+        # What is known at hand is of the graph that comes first.
+        known = {}
+        names = {value.name for value, word in words if word is not None} - {""}
+        if not names:
+            continue
+        types = {
+            value.name: value for value in (*graph.value_info, *graph.output) if value.name in names
+        }
+        made = {name for node in graph.node for name in node.output[:]} & names
+        read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
+        for value, word in words:
+            if word is None or value.name not in made:
+                continue
+            entry = types.get(value.name)
+            if entry is not None and _differ(shape_of(entry.type), shape_of(word)):
+                past = read.get(buffers.get(value.name, ""))
+                if past is not None and shape_of(word) == shape_of(past):
+                    entry.type.CopyFrom(word)
+                    has_changed = True
+                else:
+                    contradicted.append(value.name)
+            elif entry is None or not is_complete(entry.type):
+                entry = entry or graph.value_info.add(name=value.name)
+                entry.type.CopyFrom(word)
+                used.append(value.name)
+    return Declared(tuple(used), tuple(contradicted), has_changed or bool(used))
+
+
+def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str, Known]) -> bool:
+    """Whether what a graph declares is what is known of its types, as far as it can be told."""
+    words = ((v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output))
+    return all(word is None or _agrees(types, name, word) for name, word in words)
+
+
+def _pairs(
+    graph: onnx.GraphProto, source: onnx.GraphProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
+    """Each graph of a model beside the same graph of its original."""
+    stack = [(graph, source)]
+    while stack:
+        graph, source = stack.pop()
+        yield graph, source
+        twins = [(place, twin) for place, twin in enumerate(source.node) if twin.attribute]
+        for place, twin in twins:
+            if bodies := subgraphs(twin):
+                pairs = zip(subgraphs(graph.node[place]), bodies, strict=True)
+                stack.extend((inner, other) for (_, inner), (_, other) in pairs)
+
+
+def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
+    """Present keys and values -> past ones, where both may be one buffer of the longest length.
+
+    GroupQueryAttention's present is as long as its past or as all tokens, the longer
+    (contrib ops, ``BaseGroupQueryAttentionTypeAndShapeInference``); how many those are is a value.
+    """
+    return {
+        present: past
+        for node in graph.node
+        if node.op_type == "GroupQueryAttention" and node.domain == "com.microsoft"
+        for past, present in zip(node.input[3:5], node.output[1:3], strict=False)
+        if past and present
+    }
+
+
+def _agrees(types: Mapping[str, Known], name: str, word: onnx.TypeProto | None) -> bool:
+    """Whether a type is known to be complete and as declared."""
+    known = types.get(name)
+    if word is None or known is None or not known.is_complete:
+        return False
+    return not _differ(known.shape, shape_of(word))
+
+
+def _differ(derived: Shape | None, declared: Shape | None) -> bool:
+    """Whether two shapes cannot be one: another rank, or a dim known to be two numbers."""
+    if derived is None or declared is None:
+        return False
+    pairs = zip(derived, declared, strict=False)
+    return len(derived) != len(declared) or any(a != b for a, b in pairs if None not in {a, b})
+
+
+def _bound(proto: onnx.TypeProto, dims: Mapping[str, int]) -> onnx.TypeProto | None:
+    """A declared type with numbers for its symbols; ``None`` where a dim stays unknown."""
+    if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
+        return None
+    numbers = [
+        dim.dim_value if dim.HasField("dim_value") else evaluated(dim.dim_param, dims)
+        for dim in proto.tensor_type.shape.dim
+    ]
+    known = [number for number in numbers if number is not None and number >= 0]
+    if len(known) < len(numbers) or not proto.tensor_type.elem_type:
+        return None
+    return dense_type(proto.tensor_type.elem_type, known)
+
+
+_MAX_DIM = 2**63 - 1
+_RANK_IS_A_LENGTH = frozenset({"Expand", "Reshape"})
+"""Operators whose output has as many dims as their second input has elements."""
+_WRONG_WITHOUT_CONSTANTS = frozenset({"Split", "Squeeze"})
+_CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+_Types = Mapping[str, onnx.TypeProto]
+
+
+def infer_symbolically(
+    model: onnx.ModelProto, values: Mapping[str, Array], refused: AbstractSet[str]
+) -> bool:
+    """Complete open types of the top-level graph in place; true if any was completed.
+
+    ``values`` holds the elements of small constants. ``refused`` names outputs of nodes whose
+    inputs do not fit: nothing is derived from those.
+    """
+    graph = model.graph
+    entries = {value.name: value for value in (*graph.value_info, *graph.output)}
+    types = {value.name: value.type for value in (*graph.input, *entries.values())}
+    types |= {t.name: dense_type(t.data_type, t.dims) for t in graph.initializer}
+    nodes = list(_open_nodes(graph, types, values, refused))
+    derived = _derived(_part(model, nodes, types, values)) if nodes else {}
+    for name, found in derived.items():
+        if name not in entries:
+            entries[name] = graph.value_info.add(name=name)
+        entries[name].type.CopyFrom(merged(entries[name].type, found))
+    return bool(derived)
+
+
+def _open_nodes(
+    graph: onnx.GraphProto, types: _Types, values: Mapping[str, Array], refused: AbstractSet[str]
+) -> Iterator[onnx.NodeProto]:
+    """Nodes with an output to complete, and nothing behind it that the library gets wrong."""
+    left_out = set(refused)
+    for node in graph.node:
+        made = {name for name in node.output if name and not is_complete(types.get(name))}
+        if not made:
+            continue
+        if left_out.isdisjoint((*node.input, *made)) and _is_sound(node, types, values):
+            yield node
+        else:
+            left_out |= made
+
+
+_WRONG_TYPES = frozenset({"QGemm"})
+"""onnxruntime's operators of which the library takes the type of the scale for the result's."""
+
+
+def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) -> bool:
+    """Whether the library can be asked about an operator and its operands."""
+    if node.op_type in _WRONG_TYPES:
+        return False
+    operator, operands = onnx_op(node), node.input[1:]
+    if operator in _WRONG_WITHOUT_CONSTANTS:
+        return values.keys() >= {*operands} and not has_odd_parts(node)
+    if operator in _RANK_IS_A_LENGTH:
+        return not has_long_target(node, types)
+    if operator == "Concat":
+        return not may_be_long_list(node, types)
+    return operator not in _CONTROL_FLOW
+
+
+def _part(
+    model: onnx.ModelProto,
+    nodes: list[onnx.NodeProto],
+    types: _Types,
+    values: Mapping[str, Array],
+) -> onnx.ModelProto:
+    """A model of some nodes alone; what they read of others is constant where it is known."""
+    part = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    made = {name for node in nodes for name in node.output}
+    read = dict.fromkeys(name for node in nodes for name in node.input if name and name not in made)
+    for name in read:
+        if name in values:
+            part.graph.initializer.append(onnx.numpy_helper.from_array(values[name], name))
+        else:
+            part.graph.input.add(name=name, type=types.get(name))
+    for name in sorted(made & types.keys()):
+        part.graph.value_info.add(name=name, type=types[name])
+    part.graph.node.extend(nodes)
+    return part
+
+
+def _keep_off_stderr(*names: str) -> None:
+    """Give loggers a handler that writes nothing, unless the program has set up logging.
+
+    Python writes the warnings of a logger without any handler to stderr.
+    """
+    logging = importlib.import_module("logging")
+    for logger in map(logging.getLogger, names):
+        if not logger.hasHandlers():
+            logger.addHandler(logging.NullHandler())
+
+
+def _derived(model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+    """Every open tensor whose dims the library finds to be numbers."""
+    ir = importlib.import_module("onnx_ir")
+    library = importlib.import_module("onnx_shape_inference")
+    _keep_off_stderr("onnx_ir", "onnx_shape_inference")
+    try:
+        graph = library.infer_symbolic_shapes(
+            ir.from_proto(model), warn_on_missing=False, adopt_declared_symbols=False
+        ).graph
+    except Exception:  # noqa: BLE001 - a fault of its own costs its results alone
+        return {}
+    found = {}
+    known = {value.name for value in model.graph.value_info if is_complete(value.type)}
+    for value in (output for node in graph for output in node.outputs):
+        if value.shape is None or value.dtype is None or not value.name or value.name in known:
+            continue
+        dims = [dim for dim in value.shape.dims if isinstance(dim, int) and 0 <= dim <= _MAX_DIM]
+        if len(dims) == len(value.shape.dims):
+            found[value.name] = dense_type(value.dtype.value, dims)
+    return found
+
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Graph inputs and their shapes."""
@@ -54,30 +323,30 @@ def with_shapes(
     model: onnx.ModelProto,
     binding: Binding,
     values: Mapping[str, Array] = MappingProxyType({}),
-    at_olds: MutableMapping[Shapes, onnx.ModelProto] | None = None,
+    shaped_at_old: MutableMapping[Shapes, onnx.ModelProto] | None = None,
 ) -> Shaped:
     """Set the inputs' dims and infer the shapes of everything else.
 
-    ``values`` are the elements of inputs, where they are known. ``at_olds`` keeps what was inferred
-    last of the model at the batch that it fixes, from which every other batch starts.
+    ``values`` are the elements of inputs, where they are known. ``shaped_at_old`` keeps what was
+    inferred last of the model at the batch that it fixes, from which every other batch starts.
     """
     bound = _with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
         shaped = _with_declared(bound, model, binding, values)
-        if at_olds is not None and shaped.types is not None and _fixes_all_dims(model):
-            at_olds.clear()
-            at_olds[tuple(binding.shapes.items())] = shaped.proto
+        if shaped_at_old is not None and shaped.types is not None and _fixes_all_dims(model):
+            shaped_at_old.clear()
+            shaped_at_old[tuple(binding.shapes.items())] = shaped.proto
         return shaped
-    at_old = _at_old_batch(model, binding, at_olds)
+    at_old = _at_old_batch(model, binding, shaped_at_old)
     at_new = _inferred_whole(bound)
-    rebatched = rebatch(bound, at_old, binding.old_batch, binding.batch, at_new)
+    rewritten = rewrite_batch(bound, at_old, binding.old_batch, binding.batch, at_new)
     # What the file declares speaks of the old batch: it is no help here.
-    if rebatched.is_rewritten:
+    if rewritten.is_rewritten:
         at_new = _inferred_whole(bound)
     walked = completed(at_new, values)
-    failures = [*rebatched.failures, *lost_types(at_new.graph, at_old.graph)]
-    constants = _constant_findings(binding, rebatched)
-    without_stand_ins(at_new.graph, rebatched.stand_ins, rebatched.grown)
+    failures = [*rewritten.failures, *lost_types(at_new.graph, at_old.graph)]
+    constants = _constant_findings(binding, rewritten)
+    without_placeholders(at_new.graph, rewritten.placeholders, rewritten.grown)
     findings = (
         *_batch_findings(binding, failures),
         *constants,
@@ -88,7 +357,7 @@ def with_shapes(
         frozenset(failures),
         not failures,
         findings,
-        has_new_constants=rebatched.counts_on or bool(rebatched.grown),
+        has_new_constants=rewritten.counts_on or bool(rewritten.grown),
     )
 
 
@@ -184,20 +453,20 @@ def _batch_findings(binding: Binding, failures: list[str]) -> tuple[Finding, ...
     return (Finding("batch_fixed", text),)
 
 
-def _constant_findings(binding: Binding, rebatched: Rebatched) -> Iterator[Finding]:
+def _constant_findings(binding: Binding, rewritten: RewrittenBatch) -> Iterator[Finding]:
     old, new = binding.old_batch, binding.batch
-    grown = list(dict.fromkeys(rebatched.stand_ins[name] for name in sorted(rebatched.grown)))
+    grown = list(dict.fromkeys(rewritten.placeholders[name] for name in sorted(rewritten.grown)))
     if grown:
         text = (
             f"constants as long as the batch are counted at {new} in place of {old}: "
             f"{listed(grown)}; exported at {new}, others may be folded"
         )
         yield Finding("batch_in_constants", text)
-    if rebatched.guessed:
-        text = f"tensors of one sample are taken to be {new} long: {listed(rebatched.guessed)}"
+    if rewritten.guessed:
+        text = f"tensors of one sample are taken to be {new} long: {listed(rewritten.guessed)}"
         yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
-    if rebatched.shared:
-        text = f"tensors of one sample are taken to serve all {new}: {listed(rebatched.shared)}"
+    if rewritten.shared:
+        text = f"tensors of one sample are taken to serve all {new}: {listed(rewritten.shared)}"
         yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
 
 

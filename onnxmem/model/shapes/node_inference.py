@@ -9,11 +9,16 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.contrib_shapes import contrib_types
-from onnxmem.model.shapes.likeness import Likeness, likeness
+from onnxmem.model.shapes.control_flow import own_types
+from onnxmem.model.shapes.microsoft import (
+    NCHWC,
+    as_onnx,
+    blocked_types,
+    channel_block,
+    contrib_types,
+)
 from onnxmem.model.shapes.native_faults import ends_the_process
-from onnxmem.model.shapes.own_shapes import own_types
-from onnxmem.model.shapes.runtime_shapes import NCHWC, as_onnx, blocked_types, channel_block
+from onnxmem.model.shapes.node_context import NodeSignature, node_signature
 from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged
 
@@ -28,8 +33,8 @@ class NodeInference:
     """Channels in a block of onnxruntime's image operators; 0 until it is asked for."""
     refused: dict[str, str] = field(default_factory=dict)
     """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
-    asked: dict[Likeness | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
-    """What is known of the outputs of nodes that were asked, of which others are alike."""
+    memo: dict[NodeSignature | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
+    """What is known of the outputs, by signature: a large model is one block many times over."""
 
     def __post_init__(self) -> None:
         self.opsets = {entry.domain: entry.version for entry in self.model.opset_import}
@@ -41,17 +46,17 @@ class NodeInference:
         values: Mapping[str, Array],
     ) -> dict[str, onnx.TypeProto]:
         """What is known of a node's outputs; an output of which nothing is known is left out."""
-        key = likeness(node, types, values)
-        if key in self.asked:
-            pairs = zip(node.output, self.asked[key], strict=True)
+        key = node_signature(node, types, values)
+        if key in self.memo:
+            pairs = zip(node.output, self.memo[key], strict=True)
             return {name: proto for name, proto in pairs if proto is not None}
-        found = self._asked(node, types, values)
+        found = self._inferred(node, types, values)
         # A refusal is told of each node by itself.
         if key is not None and self.refused.keys().isdisjoint(node.output[:1]):
-            self.asked[key] = [found.get(name) for name in node.output]
+            self.memo[key] = [found.get(name) for name in node.output]
         return found
 
-    def _asked(
+    def _inferred(
         self,
         node: onnx.NodeProto,
         types: Mapping[str, onnx.TypeProto],

@@ -1,12 +1,17 @@
 """A walk over the nodes that infers what the whole-graph inference left open.
 
-Each node is asked again (``node_inference``), this time with the values of its small inputs at
-hand, and its own value is worked out where it is shape arithmetic (``folding``). One walk
-suffices, since nodes stand in running order.
+Each node is inferred alone (``node_inference``), this time with the values of its small inputs at
+hand, and its own value is computed where it is shape arithmetic (``folding``). One walk suffices,
+since nodes stand in running order.
+
+onnx keeps what all elements of a sequence have in common; here each has its own type
+(``Sequences``), so that the one that is taken out, or all of them joined, have shapes. Followed are
+the operators of ONNX's ``defs/sequence/defs.cc``; a sequence of anything else, or longer than a
+bound, is unknown.
 """
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -16,22 +21,156 @@ import numpy as np
 import onnx
 import onnx.helper
 
+from onnxmem.model.bounds import BOUNDS
 from onnxmem.model.constants import Array, constant_tensor, constant_value
+from onnxmem.model.shapes.control_flow import Body, body_inputs, values_of_branch
 from onnxmem.model.shapes.folding import MAX_ELEMENTS, Folder, type_with_value
-from onnxmem.model.shapes.node_facts import NodeFacts
+from onnxmem.model.shapes.node_context import Found, InferenceContext
 from onnxmem.model.shapes.node_inference import NodeInference
-from onnxmem.model.shapes.own_shapes import Body, body_inputs, values_of_branch
-from onnxmem.model.shapes.sequences import Sequences, is_followed
 from onnxmem.model.traversal import graphs_in, onnx_op, subgraphs
 from onnxmem.model.value_types import (
     Known,
     common,
     dense_type,
+    dims_of,
     forget_shapes,
     is_complete,
     merged,
     shape_of,
 )
+from onnxmem.ops.spec import Dims
+
+_Elements = tuple[onnx.TypeProto, ...]
+
+
+@dataclass(slots=True)
+class Sequences:
+    """The elements of the sequences that have been met, by name."""
+
+    elements: dict[str, _Elements] = field(default_factory=dict)
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Names that are defined anew, as in another body: what they held does not hold."""
+        if self.elements:
+            for name in names:
+                self.elements.pop(name, None)
+
+    def follow(self, context: InferenceContext) -> Found:
+        """Note what a followed node puts into a sequence; the type of what it takes out of one."""
+        operator = onnx_op(context.node)
+        if operator in _READERS:
+            held = self.elements.get(context.node.input[0])
+            return _READERS[operator](context, held) if held else {}
+        made = _MAKERS[operator](context, self.elements)
+        if made is not None and len(made) <= BOUNDS.elements:
+            self.elements[context.node.output[0]] = made
+        return {}
+
+
+def is_followed(node: onnx.NodeProto) -> bool:
+    """Whether an operator works on sequences, and is one that is followed."""
+    return onnx_op(node) in _MAKERS or onnx_op(node) in _READERS
+
+
+def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
+    types = [context.input_type(place) for place in range(len(context.node.input))]
+    known = tuple(proto for proto in types if proto is not None)
+    return known if len(known) == len(types) else None
+
+
+def _inserted(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
+    held, made = elements.get(context.node.input[0]), context.input_type(1)
+    if held is None or made is None:
+        return None
+    place = _place(context, 2, len(held)) if context.has(2) else len(held)
+    return None if place is None else (*held[:place], made, *held[place:])
+
+
+def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
+    held = elements.get(context.node.input[0])
+    if not held:
+        return None
+    place = _place(context, 1, len(held)) if context.has(1) else len(held) - 1
+    return None if place is None else (*held[:place], *held[place + 1 :])
+
+
+def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
+    """Pieces of the lengths asked for, of one length, or of 1, whose axis may be dropped."""
+    dims, axis = context.dims(0), context.integer("axis")
+    if not dims or not -len(dims) <= axis < len(dims):
+        return None
+    axis %= len(dims)
+    lengths = _lengths(context, dims[axis])
+    if lengths is None or sum(lengths) != dims[axis]:
+        return None
+    is_kept = context.has(1) or context.integer("keepdims", 1)
+    return tuple(
+        dense_type(
+            context.elem_type(0), (*dims[:axis], *((length,) if is_kept else ()), *dims[axis + 1 :])
+        )
+        for length in lengths
+    )
+
+
+def _lengths(context: InferenceContext, whole: int) -> Dims | None:
+    asked = context.whole_numbers(1) if context.has(1) else (1,)
+    if asked is None or (context.has(1) and context.dims(1)):
+        return asked
+    if len(asked) != 1 or asked[0] < 1 or whole > BOUNDS.elements * asked[0]:
+        return None
+    full, rest = divmod(whole, asked[0])
+    return (asked[0],) * full + ((rest,) if rest else ())
+
+
+def _taken(context: InferenceContext, held: _Elements) -> Found:
+    """SequenceAt: the element at a place, or any where all are alike."""
+    place = _place(context, 1, len(held))
+    if place is None:
+        place = 0 if all(proto == held[0] for proto in held) else len(held)
+    return {context.node.output[0]: held[place]} if place < len(held) else {}
+
+
+def _joined(context: InferenceContext, held: _Elements) -> Found:
+    """ConcatFromSequence: side by side along an axis, or stacked along a new one."""
+    shapes = [dims for proto in held if (dims := dims_of(proto)) is not None]
+    axis, is_new = context.integer("axis"), context.integer("new_axis")
+    rank = len(shapes[0]) + bool(is_new) if shapes else 0
+    if len(shapes) < len(held) or not -rank <= axis < rank:
+        return {}
+    axis %= rank
+    first, elem_type = shapes[0], held[0].tensor_type.elem_type
+    if is_new:
+        is_alike = all(dims == first for dims in shapes)
+        made = (*first[:axis], len(shapes), *first[axis:]) if is_alike else None
+        return context.outputs(made, elem_type=elem_type)
+    around = {(dims[:axis], dims[axis + 1 :]) for dims in shapes}
+    lengths = sum(dims[axis] for dims in shapes if len(dims) == rank)
+    made = (*first[:axis], lengths, *first[axis + 1 :]) if len(around) == 1 else None
+    return context.outputs(made, elem_type=elem_type)
+
+
+def _place(context: InferenceContext, index: int, length: int) -> int | None:
+    """A place from the front, told by an input; unknown where its value is, or out of bounds."""
+    asked = context.whole_numbers(index)
+    if asked is None or len(asked) != 1 or not -length <= asked[0] <= length:
+        return None
+    return asked[0] + length if asked[0] < 0 else asked[0]
+
+
+_MAKERS: Final[
+    Mapping[str, Callable[[InferenceContext, Mapping[str, _Elements]], _Elements | None]]
+] = {
+    "SequenceConstruct": _constructed,
+    "SequenceEmpty": lambda context, elements: (),  # noqa: ARG005
+    "SequenceErase": _erased,
+    "SequenceInsert": _inserted,
+    "SplitToSequence": _split,
+}
+_READERS: Final[Mapping[str, Callable[[InferenceContext, _Elements], Found]]] = {
+    "ConcatFromSequence": _joined,
+    "SequenceAt": _taken,
+}
+
 
 Types = MutableMapping[str, onnx.TypeProto]
 Values = MutableMapping[str, Array]
@@ -136,7 +275,7 @@ class _Walk:
             _merge(known, self.asker.output_types(subject, known, held))
         self.sequences.forget(node.output)
         if is_followed(node):
-            _merge(known, self.sequences.follow(NodeFacts(node, known, held)))
+            _merge(known, self.sequences.follow(InferenceContext(node, known, held)))
         derived = self._derived(node, known, held)
         for name, folded in self.folder.values_of(node, held, derived).items():
             held[name] = folded

@@ -25,8 +25,8 @@ from onnxmem.model.filling import (
     stored_tensors,
     write_filled,
 )
+from onnxmem.model.shapes.batch_rewrite import rewrite_batch
 from onnxmem.model.shapes.inference import inferred
-from onnxmem.model.shapes.rebatching import rebatch
 from onnxmem.model.traversal import graphs_in, nodes_in
 from onnxmem.model.value_types import dense_type, forget_shapes
 
@@ -213,7 +213,7 @@ def _at_batch(
     at_new = _bound(prepared, shapes)
     old_shapes = {name: [old, *dims[1:]] if dims else [] for name, dims in shapes.items()}
     at_old, _ = inferred(_bound(prepared, old_shapes))
-    failures = rebatch(at_new, at_old, old, new).failures
+    failures = rewrite_batch(at_new, at_old, old, new).failures
     if failures:
         message = f"constants keep the graph at batch {old}, at {listed(failures)}"
         raise ShapeError(message)

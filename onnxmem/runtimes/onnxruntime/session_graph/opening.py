@@ -13,7 +13,7 @@ from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_by
 from onnxmem.errors import Finding
 from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
-from onnxmem.model.shapes.runtime_shapes import with_channel_block
+from onnxmem.model.shapes.microsoft import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
 from onnxmem.runtimes.onnxruntime.session_files import (

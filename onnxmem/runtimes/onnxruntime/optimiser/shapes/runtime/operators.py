@@ -7,7 +7,7 @@ schema. Of an operator without a rule here the static shapes count, as far as th
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from onnxmem.model.shapes.contrib_shapes import contrib_types
+from onnxmem.model.shapes.microsoft import contrib_types
 from onnxmem.runtimes.onnxruntime.optimiser.attributes import integer
 from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimiser.matching import (

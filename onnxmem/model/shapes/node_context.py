@@ -1,4 +1,4 @@
-"""What a shape rule reads of a node: attributes, and the types of its operands."""
+"""What a shape rule reads of a node: attributes, and the types and values of its operands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Found = dict[str, onnx.TypeProto]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFacts:
+class InferenceContext:
     """One node with what is known of the values that it reads."""
 
     node: onnx.NodeProto
@@ -87,3 +87,43 @@ def broadcast(one: Dims | None, other: Dims | None) -> Dims | None:
     dims = [b if a == 1 else a if b in {1, a} else None for a, b in pairs]
     known = tuple(dim for dim in dims if dim is not None)
     return known if len(known) == rank else None
+
+
+def product(one: Dims | None, other: Dims | None) -> Dims | None:
+    """What ``MatMul`` makes of two, batch dims broadcast; ``None`` where they do not fit."""
+    if not one or not other:
+        return None
+    batch = broadcast(one[:-2], other[:-2])
+    columns = other[-1:] if len(other) > 1 else ()
+    return None if batch is None else (*batch, *one[-2:-1], *columns)
+
+
+_MAX_ELEMENTS = 256
+"""Of a value that nodes are told by: one that reads a larger one is like no other."""
+
+NodeSignature = tuple[object, ...]
+
+
+def node_signature(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
+) -> NodeSignature | None:
+    """All that a node's outputs follow from but names; ``None`` where it is like no other.
+
+    The graphs inside a node read names of their own, so that such a node is none's like.
+    """
+    attributes = node.attribute[:]
+    if any(attribute.HasField("g") or attribute.graphs for attribute in attributes):
+        return None
+    inputs = node.input[:]
+    # An operand that is left out is not one of which nothing is known.
+    given = (len(inputs), *map(bool, inputs), *map(bool, node.output))
+    found: list[object] = [node.op_type, node.domain, *given]
+    for name in inputs:
+        proto, value = types.get(name), values.get(name)
+        found.append(None if proto is None else proto.SerializeToString())
+        if value is not None:
+            if value.size > _MAX_ELEMENTS or value.dtype.hasobject:
+                return None
+            found += value.dtype, value.shape, value.tobytes()
+    found += (attribute.SerializeToString() for attribute in attributes)
+    return tuple(found)

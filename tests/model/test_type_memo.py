@@ -16,7 +16,7 @@ from onnxmem import analyze
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, ModelSource, Prepared, Request, build, load, prepare
 from onnxmem.model.binding import bind
-from onnxmem.model.shapes import alike
+from onnxmem.model.shapes import type_memo
 
 FILES = sorted(MODELS.glob("*.onnx"))
 BATCHES = (None, 5)
@@ -82,8 +82,8 @@ COUNTED = """
 @pytest.fixture
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small graphs are asked so too."""
-    monkeypatch.setattr(alike, "MANY_NODES", 0)
-    monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
+    monkeypatch.setattr(type_memo, "MIN_NODES", 0)
+    monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
 
 
 def graph_of(nodes: str, weights: str = "", y: str = "float[batch, 7]") -> onnx.ModelProto:
@@ -111,20 +111,20 @@ def is_told(source: ModelSource, batch: int | None) -> bool:
 
 def tells(prepared: Prepared, bound: BoundModel) -> bool:
     """The same of a model that was built."""
-    return prepared.types_by_likeness(bound.binding) is not None
+    return prepared.memoized_types(bound.binding) is not None
 
 
 def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
     """Hold one way of telling types against the other at all batches; how many could be."""
     num_told = 0
     for batch in BATCHES:
-        monkeypatch.setattr(alike, "FEW_NODES_OF_A_KIND", 0)
-        monkeypatch.setattr(alike, "MANY_NODES", NEVER)
+        monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
+        monkeypatch.setattr(type_memo, "MIN_NODES", NEVER)
         try:
             whole = build(prepare(load(source)), Request(batch))
         except OnnxmemError:
             continue
-        monkeypatch.setattr(alike, "MANY_NODES", 0)
+        monkeypatch.setattr(type_memo, "MIN_NODES", 0)
         prepared = prepare(load(source))
         bound = build(prepared, Request(batch))
         assert facts(bound) == facts(whole)
@@ -227,8 +227,8 @@ def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[onnx.NodeProto] = []
-    monkeypatch.setattr(alike.Alike, "_asked", lambda _, node, __: asked.append(node))
-    count = alike.MANY_NODES + 1
+    monkeypatch.setattr(type_memo.TypeMemo, "_inferred", lambda _, node, __: asked.append(node))
+    count = type_memo.MIN_NODES + 1
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
     nodes = " ".join(f"{b} = MatMul({a}, w_{b})" for a, b in pairwise(names))
     model = graph_of(nodes, y="float[batch, n]")
@@ -238,7 +238,7 @@ def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
         weight.external_data.add(key="location", value="absent.bin")
         model.graph.initializer.append(weight)
     prepared = prepare(load(model))
-    assert prepared.types_by_likeness(build(prepared, Request(5)).binding) is None
+    assert prepared.memoized_types(build(prepared, Request(5)).binding) is None
     assert asked == []
 
 
@@ -274,15 +274,15 @@ def test_a_large_graph_is_never_inferred_whole(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.usefixtures("of_any_size")
 def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each batch is answered as if it were the first, whatever was forgotten before it."""
-    monkeypatch.setattr(alike, "_MOST_KEPT", 20)
+    monkeypatch.setattr(type_memo, "_MAX_CACHED", 20)
     for text in (CHAIN, FIXED):
         prepared = prepare(load(onnx.parser.parse_model(text)))
         for batch in range(1, 40):
             fresh = prepare(load(onnx.parser.parse_model(text)))
             swept = build(prepared, Request(batch))
             assert facts(swept) == facts(build(fresh, Request(batch)))
-        assert prepared.alike is not None
-        assert len(prepared.alike.asker.asked) < 50
+        assert prepared.type_memo is not None
+        assert len(prepared.type_memo.inference.memo) < 50
 
 
 @pytest.mark.usefixtures("of_any_size")
@@ -293,7 +293,7 @@ def test_a_batch_that_onnx_refuses_leaves_the_next_one_alike() -> None:
     agraph (float[2, 7] x) => (y, z) {{ {nodes} y, z = Split<axis = 0>(s) }}"""
     prepared = prepare(load(onnx.parser.parse_model(text)))
     told = [
-        prepared.types_by_likeness(bind(prepared.given, Request(batch))) is not None
+        prepared.memoized_types(bind(prepared.given, Request(batch))) is not None
         for batch in (2, 3, 4, 6)
     ]
     assert told == [True, False, True, True]
@@ -301,11 +301,11 @@ def test_a_batch_that_onnx_refuses_leaves_the_next_one_alike() -> None:
 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """To ask of nodes one by one is no gain where few are alike, as where each makes more."""
-    monkeypatch.setattr(alike, "MANY_NODES", 0)
+    monkeypatch.setattr(type_memo, "MIN_NODES", 0)
     names = ["x", *(f"t{i}" for i in range(16)), "y"]
     nodes = " ".join(f"{b} = Concat<axis = 1>({a}, x)" for a, b in pairwise(names))
     prepared = prepare(load(graph_of(nodes, y="float[batch, n]")))
     binding = build(prepared, Request(5)).binding
-    assert prepared.types_by_likeness(binding) is None
-    assert prepared.alike is not None
-    assert prepared.alike.is_hopeless
+    assert prepared.memoized_types(binding) is None
+    assert prepared.type_memo is not None
+    assert prepared.type_memo.is_disabled

@@ -1,19 +1,22 @@
-"""Another batch for a model that fixes it: constants that carry the old one.
+"""Another batch for a model that fixes it: constants that carry the old one are rewritten.
 
 Exporters write the batch of the example input into constants: the targets of Reshape and Expand,
 class tokens and masks that are folded to ``[batch, 1, ...]``. The nodes are walked in running order
-with their shapes at the old batch at hand, and each tensor's place of the batch (``batch_place``).
+with their shapes at the old batch at hand, and the axis of the batch in each tensor.
 
 A Reshape's target grows along the dim that the batch lands in, a Resize's sizes where the data has
-the batch. An Expand's target grows in its leading place, unless it follows already; one of an old
+the batch. An Expand's target grows in its leading dim, unless it follows already; one of an old
 batch of 1 only where it meets the batch. An operand that meets a batch along the batch's own axis,
 in elementwise arithmetic, in a matrix product, in a Concat along another axis or as a recurrent
-layer's state, is as long as the batch and grows with it, where its length comes from
-(``batch_origins``). A constant of shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the
-samples, and counts on.
+layer's state, is as long as the batch and grows with it, where its length comes from. A constant of
+shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the samples, and counts on.
+
+While shapes are inferred, placeholders take the positions of the constants; afterwards the file's
+own are put back, and one constant for all that grew alike (``without_placeholders``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import prod
 
@@ -23,21 +26,29 @@ import onnx.helper
 import onnx.numpy_helper
 
 from onnxmem.model.constants import Array, constant_tensor
-from onnxmem.model.shapes.batch_indices import count_on
-from onnxmem.model.shapes.batch_mixing import RECURRENT, Meeting, operands_with_batch
-from onnxmem.model.shapes.batch_origins import (
+from onnxmem.model.shapes.batch_axes import (
+    RECURRENT,
+    BatchAxis,
+    BatchOperand,
     Origin,
     OriginSearch,
+    Source,
     computing_nodes,
+    count_on,
+    expanded,
+    grown,
+    inherited,
     is_state,
+    landing,
     may_be_of_a_sample,
+    operands_with_batch,
+    reshaped,
+    resized,
 )
-from onnxmem.model.shapes.batch_place import Place, grown, inherited, landing
-from onnxmem.model.shapes.batch_targets import Source, expanded, reshaped, resized
 from onnxmem.model.shapes.folding import Folder, type_with_value
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.model.shapes.propagation import add_known, add_types
-from onnxmem.model.traversal import onnx_op
+from onnxmem.model.traversal import onnx_op, outer_reads, subgraphs
 from onnxmem.model.value_types import dense_type, dims_of, is_complete
 from onnxmem.ops.spec import Dims
 
@@ -51,12 +62,12 @@ _TARGETS = {"Reshape": 1, "Expand": 1, "Resize": 3}
 
 
 @dataclass(frozen=True, slots=True)
-class Rebatched:
+class RewrittenBatch:
     """What became of the constants."""
 
     failures: tuple[str, ...]
     """Outputs of nodes whose target could not be read again."""
-    stand_ins: Mapping[str, str]
+    placeholders: Mapping[str, str]
     """New target -> the constant that it stands in for while shapes are inferred."""
     is_rewritten: bool
     """Whether any constant was."""
@@ -70,13 +81,13 @@ class Rebatched:
     """Tensors of one sample that were taken to serve all, though each may have one of its own."""
 
 
-def rebatch(
+def rewrite_batch(
     model: onnx.ModelProto,
     at_old: onnx.ModelProto,
     old: int,
     new: int,
     at_new: onnx.ModelProto | None = None,
-) -> Rebatched:
+) -> RewrittenBatch:
     """Rewrite, in place, the constants of a model whose inputs have a new batch already.
 
     ``at_old`` is the same model with the shapes of the old batch inferred, ``at_new`` with what
@@ -89,14 +100,14 @@ def rebatch(
     if at_new is not None and not counted:
         add_types(at_new.graph, told)
     engines = NodeInference(model), Folder(model.opset_import)
-    walk = Rebatching(model, old_types, old, new, engines, told)
+    walk = BatchRewrite(model, old_types, old, new, engines, told)
     failures = tuple(walk.failures())
-    return Rebatched(
+    return RewrittenBatch(
         failures,
-        walk.stand_ins,
-        counted or bool(walk.stand_ins),
+        walk.placeholders,
+        counted or bool(walk.placeholders),
         counted,
-        frozenset(walk.grown & walk.stand_ins.keys()),
+        frozenset(walk.grown & walk.placeholders.keys()),
         tuple(walk.guessed),
         tuple(walk.shared),
     )
@@ -117,7 +128,7 @@ def _constant_dims(graph: onnx.GraphProto) -> dict[str, Dims]:
 
 
 @dataclass(slots=True)
-class Rebatching:
+class BatchRewrite:
     """Mutable: what is known grows from node to node."""
 
     model: onnx.ModelProto
@@ -125,15 +136,15 @@ class Rebatching:
     old: int
     new: int
     engines: tuple[NodeInference, Folder]
-    told: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
+    whole_types: Mapping[str, onnx.TypeProto] = field(default_factory=dict)
     """What onnx says of the new batch where nothing that comes before was rewritten."""
-    touched: set[str] = field(default_factory=set)
+    rewritten: set[str] = field(default_factory=set)
     """New constants, and all that follows from one."""
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     old_dims: dict[str, Dims] = field(default_factory=dict)
     """Of ``old_types``, as far as they were asked for."""
-    places: dict[str, Place] = field(default_factory=dict)
+    batch_axes: dict[str, BatchAxis] = field(default_factory=dict)
     producers: dict[str, tuple[int, onnx.NodeProto]] = field(default_factory=dict)
     """The nodes that were walked, numbered in running order, by their outputs."""
     constants: dict[str, Dims] = field(default_factory=dict)
@@ -143,7 +154,7 @@ class Rebatching:
     """Tensors of one sample that were taken to serve all."""
     num_tried: int = 0
     """Nodes walked again to find the origin of an operand's length."""
-    stand_ins: dict[str, str] = field(default_factory=dict)
+    placeholders: dict[str, str] = field(default_factory=dict)
     grown: set[str] = field(default_factory=set)
     """Of the stand-ins, those for data."""
 
@@ -153,14 +164,14 @@ class Rebatching:
         add_known(graph, self.types, self.values)
         self.constants = _constant_dims(graph)
         for value in graph.input:
-            self.place(value.name, ())
+            self.find_batch(value.name, ())
         for node in graph.node:
-            if not self.takes(node):
+            if not self.rewrite_node(node):
                 yield node.output[0]
             self.producers.update(dict.fromkeys(node.output, (len(self.producers), node)))
         yield from self._left_behind(graph)
 
-    def takes(self, node: onnx.NodeProto) -> bool:
+    def rewrite_node(self, node: onnx.NodeProto) -> bool:
         """Rewrite a node's constants and infer what it makes; false where it cannot follow."""
         follows = self._grow_operands(node) and self._follows(node)
         if self.old == 1 and onnx_op(node) in RECURRENT:
@@ -169,10 +180,10 @@ class Rebatching:
         return follows
 
     def _infer(self, node: onnx.NodeProto) -> None:
-        if not self.touched.isdisjoint(node.input):
-            self.touched.update(node.output)
-        told = {name: self.told[name] for name in node.output if name in self.told}
-        is_told = self.touched.isdisjoint(node.output) and all(map(is_complete, told.values()))
+        if not self.rewritten.isdisjoint(node.input):
+            self.rewritten.update(node.output)
+        told = {name: self.whole_types[name] for name in node.output if name in self.whole_types}
+        is_told = self.rewritten.isdisjoint(node.output) and all(map(is_complete, told.values()))
         asker, folder = self.engines
         if not (is_told and len(told) == len(node.output)):
             told = asker.output_types(node, self.types, self.values)
@@ -182,20 +193,20 @@ class Rebatching:
             if not is_complete(self.types.get(name)):
                 self.types[name] = type_with_value(self.types.get(name), value)
         for name in node.output:
-            self.place(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
+            self.find_batch(name, node.input, is_row_major=onnx_op(node) in _ROW_MAJOR)
 
-    def place(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
+    def find_batch(self, name: str, inputs: Sequence[str], *, is_row_major: bool = False) -> None:
         """Find the batch in a tensor whose shape is known at both batches."""
         old, new = self._old(name), dims_of(self.types.get(name))
         if not old or not new or old == new:
             return
-        sources = [(self.places[i], self._old(i)) for i in inputs if i in self.places]
+        sources = [(self.batch_axes[i], self._old(i)) for i in inputs if i in self.batch_axes]
         if is_row_major and sources:
             place = landing(sources[0][0].elements_before(sources[0][1]), old, self.old)
         else:
             place = inherited(old, new, sources)
         if place is not None:
-            self.places[name] = place
+            self.batch_axes[name] = place
 
     def _old(self, name: str) -> Dims:
         if name not in self.old_dims:
@@ -215,14 +226,14 @@ class Rebatching:
         dims = tuple(int(dim) for dim in asked.ravel())
         target: Dims | None
         if onnx_op(node) == "Expand":
-            if self.old == 1 and node.input[0] not in self.places:
+            if self.old == 1 and node.input[0] not in self.batch_axes:
                 # Whether it spreads to the batch or to a 1 of its own shows where it meets one.
                 return True
             target = expanded(dims, before, data, self.old, self.new)
             if target and not self._grow_expanded(node, target):
                 return False
         else:
-            source = Source(self._old(node.input[0]), data, self.places.get(node.input[0]))
+            source = Source(self._old(node.input[0]), data, self.batch_axes.get(node.input[0]))
             rule = resized if onnx_op(node) == "Resize" else reshaped
             target = rule(dims, before, source, self.old, self.new)
         if target and max(target) > _LARGEST_DIM:
@@ -233,7 +244,7 @@ class Rebatching:
 
     def _set_target(self, node: onnx.NodeProto, index: int, target: Dims) -> None:
         value = np.array(target, np.int64)
-        self._stand_in(node, index, onnx.numpy_helper.from_array(value), value)
+        self._add_placeholder(node, index, onnx.numpy_helper.from_array(value), value)
 
     def _grow_expanded(self, node: onnx.NodeProto, target: Dims) -> bool:
         """Let data as long as the old batch meet a target that has the new one there."""
@@ -241,9 +252,9 @@ class Rebatching:
         shift = len(target) - len(data)
         for axis, dim in enumerate(data):
             if dim == self.old != 1 and shift >= 0 and target[axis + shift] == self.new:
-                is_with_batch = node.input[0] in self.places
+                is_with_batch = node.input[0] in self.batch_axes
                 return is_with_batch or self._grow_at_origin(
-                    node, Meeting(0, Place(axis), is_certain=True)
+                    node, BatchOperand(0, BatchAxis(axis), is_certain=True)
                 )
         return True
 
@@ -251,10 +262,10 @@ class Rebatching:
         """Let the operands grow that must be as long as the batch; false where one cannot."""
         old = {name: self._old(name) for name in node.input if name}
         follows = True
-        for meeting in list(operands_with_batch(node, self.places, old, self.old)):
-            name = node.input[meeting.index]
-            has_grown = self._grow_at_origin(node, meeting)
-            if meeting.is_certain:
+        for operand in list(operands_with_batch(node, self.batch_axes, old, self.old)):
+            name = node.input[operand.index]
+            has_grown = self._grow_at_origin(node, operand)
+            if operand.is_certain:
                 follows &= has_grown
             elif has_grown:
                 self.guessed[name] = None
@@ -271,35 +282,35 @@ class Rebatching:
         for index in RECURRENT[onnx_op(node)]:
             name = node.input[index] if index < len(node.input) else ""
             _, producer = self.producers.get(name, (0, None))
-            if producer is None or onnx_op(producer) != "Expand" or name not in self.places:
+            if producer is None or onnx_op(producer) != "Expand" or name not in self.batch_axes:
                 continue
-            place, dims = self.places[name], self.constants.get(producer.input[0], ())
+            place, dims = self.batch_axes[name], self.constants.get(producer.input[0], ())
             if len(dims) == len(self._old(name)) and dims[place.axis] == 1:
                 self._grow(producer, 0, place)
 
     def _may_be_of_a_sample(self, name: str) -> bool:
         if name in self.constants:
             return may_be_of_a_sample(self.constants[name], self.values.get(name))
-        nodes = computing_nodes(name, self.producers, self.places)
+        nodes = computing_nodes(name, self.producers, self.batch_axes)
         return bool(nodes) and prod(self._old(name)) > 1
 
-    def _grow_at_origin(self, node: onnx.NodeProto, meeting: Meeting) -> bool:
+    def _grow_at_origin(self, node: onnx.NodeProto, operand: BatchOperand) -> bool:
         """Grow an operand where its length comes from; false where no such origin is found."""
-        index, name = meeting.index, node.input[meeting.index]
+        index, name = operand.index, node.input[operand.index]
         search = self._search(
-            is_certain=meeting.is_certain, constants_first=onnx_op(node) in RECURRENT
+            is_certain=operand.is_certain, constants_first=onnx_op(node) in RECURRENT
         )
         if name in self.constants:
-            if not meeting.is_certain and not is_state(self.constants[name], self.values.get(name)):
+            if not operand.is_certain and not is_state(self.constants[name], self.values.get(name)):
                 return False
-            self._grow(node, index, meeting.place)
+            self._grow(node, index, operand.place)
             return True
-        wanted = grown(self._old(name), meeting.place, self.old, self.new)
+        wanted = grown(self._old(name), operand.place, self.old, self.new)
         if self._grow_to(name, wanted, search):
             return True
-        if meeting.is_certain:
+        if operand.is_certain:
             # What follows is of the new batch all the same.
-            self._grow(node, index, meeting.place)
+            self._grow(node, index, operand.place)
         return False
 
     def _search(self, *, is_certain: bool, constants_first: bool = False) -> OriginSearch:
@@ -315,7 +326,7 @@ class Rebatching:
 
     def _grow_to(self, name: str, wanted: Dims, search: OriginSearch) -> bool:
         """Rewrite the one origin that brings a tensor to these dims, with all that follows it."""
-        nodes = computing_nodes(name, self.producers, self.places)
+        nodes = computing_nodes(name, self.producers, self.batch_axes)
         for origin in search.origins(nodes):
             if self.num_tried >= _MAX_TRIED:
                 return False
@@ -338,11 +349,13 @@ class Rebatching:
             self.num_tried += 1
             changed.update(node.output)
             self.forget(node)
-            if not self.takes(node) or any(name not in self.types for name in node.output if name):
+            if not self.rewrite_node(node) or any(
+                name not in self.types for name in node.output if name
+            ):
                 return False
         return True
 
-    def _grow(self, node: onnx.NodeProto, index: int, place: Place) -> None:
+    def _grow(self, node: onnx.NodeProto, index: int, place: BatchAxis) -> None:
         name = node.input[index]
         dims = grown(self._old(name), place, self.old, self.new)
         value = self.values.get(name)
@@ -353,20 +366,20 @@ class Rebatching:
         else:
             value = None
             tensor = _hollow("", self.old_types[name].tensor_type.elem_type, dims)
-        stand_in = self._stand_in(node, index, tensor, value)
+        placeholder = self._add_placeholder(node, index, tensor, value)
         if name in self.constants:
-            self.grown.add(stand_in)
-        self.places[stand_in], self.old_dims[stand_in] = place, self._old(name)
+            self.grown.add(placeholder)
+        self.batch_axes[placeholder], self.old_dims[placeholder] = place, self._old(name)
 
-    def _stand_in(
+    def _add_placeholder(
         self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
     ) -> str:
         """Give a node an operand of its own: the old constant may serve other nodes too."""
-        tensor.name = f"{node.output[0]}/stand_in_{len(self.stand_ins)}"
+        tensor.name = f"{node.output[0]}/stand_in_{len(self.placeholders)}"
         self.model.graph.initializer.append(tensor)
         present = node.input[index]
-        self.stand_ins[tensor.name] = self.stand_ins.get(present, present)
-        self.touched.add(tensor.name)
+        self.placeholders[tensor.name] = self.placeholders.get(present, present)
+        self.rewritten.add(tensor.name)
         node.input[index] = tensor.name
         self.types[tensor.name] = dense_type(tensor.data_type, tensor.dims)
         if value is not None:
@@ -378,14 +391,14 @@ class Rebatching:
         for name in node.output:
             self.types.pop(name, None)
             self.values.pop(name, None)
-            self.places.pop(name, None)
+            self.batch_axes.pop(name, None)
 
     def _left_behind(self, graph: onnx.GraphProto) -> Iterator[str]:
         """Outputs that led with the old batch and have not grown anywhere."""
         for value in graph.output:
             old, new = self._old(value.name), dims_of(self.types.get(value.name))
             if old and old == new and old[0] == self.old:
-                wanted = grown(old, Place(0), self.old, self.new)
+                wanted = grown(old, BatchAxis(0), self.old, self.new)
                 search = self._search(is_certain=self.old > 1)
                 if not self._grow_to(value.name, wanted, search):
                     yield value.name
@@ -395,16 +408,16 @@ class Rebatching:
 class _Trial:
     """What was known before some nodes are walked again, to go back to."""
 
-    walk: Rebatching
+    walk: BatchRewrite
     nodes: Sequence[onnx.NodeProto]
     inputs: Sequence[Sequence[str]]
     types: Mapping[str, onnx.TypeProto]
     values: Mapping[str, Array]
-    places: Mapping[str, Place]
-    num_stand_ins: int
+    batch_axes: Mapping[str, BatchAxis]
+    num_placeholders: int
 
     @classmethod
-    def of(cls, walk: Rebatching, nodes: Sequence[onnx.NodeProto]) -> "_Trial":
+    def of(cls, walk: BatchRewrite, nodes: Sequence[onnx.NodeProto]) -> "_Trial":
         """Keep what walking these nodes again may change."""
         made = {name for node in nodes for name in node.output}
         return cls(
@@ -413,8 +426,8 @@ class _Trial:
             [tuple(node.input) for node in nodes],
             {name: walk.types[name] for name in made & walk.types.keys()},
             {name: walk.values[name] for name in made & walk.values.keys()},
-            {name: walk.places[name] for name in made & walk.places.keys()},
-            len(walk.stand_ins),
+            {name: walk.batch_axes[name] for name in made & walk.batch_axes.keys()},
+            len(walk.placeholders),
         )
 
     def undo(self) -> None:
@@ -425,7 +438,51 @@ class _Trial:
             node.input[:] = names
         walk.types.update(self.types)
         walk.values.update(self.values)
-        walk.places.update(self.places)
-        for name in [*walk.stand_ins][self.num_stand_ins :]:
-            del walk.stand_ins[name]
+        walk.batch_axes.update(self.batch_axes)
+        for name in [*walk.placeholders][self.num_placeholders :]:
+            del walk.placeholders[name]
             del walk.model.graph.initializer[-1]
+
+
+def without_placeholders(
+    graph: onnx.GraphProto, placeholders: Mapping[str, str], grown: AbstractSet[str]
+) -> None:
+    """Put the file's own targets back, in place, and one constant for all that grew alike.
+
+    A constant that grew wherever it is read keeps its name; else the grown one is another.
+    ``grown`` are the stand-ins of data, by name.
+    """
+    grown_as = {t.name: tuple(t.dims) for t in graph.initializer if t.name in grown}
+    read = {name for each in graph.node for name in each.input} | {o.name for o in graph.output}
+    read |= {name for each in graph.node for _, g in subgraphs(each) for name in outer_reads(g)}
+    names: dict[tuple[str, Dims], str] = {}
+    taken: set[str] = set()
+    for placeholder, dims in grown_as.items():
+        source = placeholders[placeholder]
+        is_only = source not in read and source not in taken
+        taken.add(names.setdefault((source, dims), source if is_only else placeholder))
+    new = {**placeholders, **{s: names[placeholders[s], dims] for s, dims in grown_as.items()}}
+    for node in graph.node:
+        for index, name in enumerate(node.input):
+            node.input[index] = new.get(name, name)
+    of_placeholder = {t.name: t for t in graph.initializer if t.name in grown_as}
+    replaced = {names[placeholders[s], d]: of_placeholder[s] for s, d in grown_as.items()}
+    _replace_constants(graph, replaced, placeholders)
+
+
+def _replace_constants(
+    graph: onnx.GraphProto, new: Mapping[str, onnx.TensorProto], placeholders: Mapping[str, str]
+) -> None:
+    """Give constants other elements, and leave out the stand-ins that no node reads any more."""
+    kept = [t for t in graph.initializer if t.name not in placeholders or t.name in new]
+    for tensor in kept:
+        if tensor.name in new and tensor.name not in placeholders:
+            name = tensor.name
+            tensor.CopyFrom(new[name])
+            tensor.name = name
+    for node in graph.node:
+        if onnx_op(node) == "Constant" and node.output[0] in new:
+            del node.attribute[:]
+            node.attribute.append(onnx.helper.make_attribute("value", new[node.output[0]]))
+    del graph.initializer[:]
+    graph.initializer.extend(kept)
