@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from onnxmem.analysis import json_row as rows
+from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
+from onnxmem.analysis.compute import layers as layers_of
 from onnxmem.analysis.coverage import Coverage, coverage, dims_line, guess_told
-from onnxmem.analysis.layers import layers as layers_of
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
@@ -310,44 +310,44 @@ class Analysis:
         refuse_unknown_names(self.request.source.proto, dims or ())
         return analysis_of(self.request.at(batch, dims))
 
-    def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> rows.Row:
+    def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> json_rows.Row:
         """One row of the JSON contract.
 
         ``layers`` adds a row per node; without ``peak_rows`` the peaks as polynomials are null.
         """
         nodes = layers_of(self.graph, self.parameters, self.compute) if layers else None
-        polynomials = self.symbolic.to_dict() if peak_rows else rows.NO_PEAK_ROWS
+        polynomials = self.symbolic.to_dict() if peak_rows else json_rows.NO_PEAK_ROWS
         return {
             "path": printable(self.path),
             "status": self.status,
             "error": None,
-            "settings": rows.settings_row(self.settings)
+            "settings": json_rows.settings_row(self.settings)
             | {"guessed_dims": list(self.guessed_dims)},
             "file_bytes": self.file_bytes,
             "weights": {"bytes": self.weight_bytes, "parameters": self.num_parameters},
             "inputs_bytes": self.inputs_bytes,
             "outputs_bytes": self.outputs_bytes,
-            "batch_law": rows.law_row(self.batch_law),
-            "activations": rows.activations_row(self.activations, self.schedule) | polynomials,
+            "batch_law": json_rows.law_row(self.batch_law),
+            "activations": json_rows.activations_row(self.activations, self.schedule) | polynomials,
             "total_bytes": self.total_bytes,
-            "training": rows.training_row(self.training, self.torch, self.training_range),
-            "training_law": rows.law_row(self.training_law),
-            "rules_of_thumb": rows.rules_row(self.rules_of_thumb),
-            "runtime": next(map(rows.runtime_row, self.runtimes), None),
-            "runtimes": [rows.runtime_row(runtime) for runtime in self.runtimes],
-            "measured": rows.run_row(self.measurement, self.runtimes),
-            "compute": rows.compute_row(self.compute),
-            "max_batch": rows.max_batch_row(self.max_batch, self.rule_max_batch),
-            "coverage": rows.coverage_row(self.coverage),
-            "layers": None if nodes is None else [rows.layer_row(node) for node in nodes],
+            "training": json_rows.training_row(self.training, self.torch, self.training_range),
+            "training_law": json_rows.law_row(self.training_law),
+            "rules_of_thumb": json_rows.rules_row(self.rules_of_thumb),
+            "runtime": next(map(json_rows.runtime_row, self.runtimes), None),
+            "runtimes": [json_rows.runtime_row(runtime) for runtime in self.runtimes],
+            "measured": json_rows.run_row(self.measurement, self.runtimes),
+            "compute": json_rows.compute_row(self.compute),
+            "max_batch": json_rows.max_batch_row(self.max_batch, self.rule_max_batch),
+            "coverage": json_rows.coverage_row(self.coverage),
+            "layers": None if nodes is None else [json_rows.layer_row(node) for node in nodes],
             "findings": [
                 {"code": finding.code, "message": finding.message, "node": finding.node}
                 for finding in self.findings
             ],
-            "kv_cache": rows.kv_cache_row(self.kv_cache),
-            "verdict": rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
+            "kv_cache": json_rows.kv_cache_row(self.kv_cache),
+            "verdict": json_rows.verdict_row(self.fit, self.settings.budget_bytes, self.findings),
             "devices": None,
-            **rows.replay_rows(self.replays),
+            **json_rows.replay_rows(self.replays),
         }
 
     def _repr_html_(self) -> str | None:
@@ -400,7 +400,7 @@ def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding
         return None, ()
     runtime = request.runtime_name
     from onnxmem.analysis.fitting.answering import FitRequest, fit
-    from onnxmem.analysis.fitting.bases import basis_for
+    from onnxmem.analysis.fitting.verdicts import basis_for
 
     setup = FitRequest(
         memory_bytes=asked.budget_bytes,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.analysis import Analysis, analysis_of
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model import ModelFile, ModelSource, load

@@ -1,16 +1,18 @@
-"""What a cache takes at a batch and a context, and what a decode step and a prefill take with it.
+"""What a key-value cache takes at a batch and a context, and what its steps take with it.
 
 The figures of a step are those of ``analyze`` at its dims: weights, inputs with the past that is
 handed in, and the in-place peak with the present that is handed out. Where past and present are
 equally long, a caller may bind one buffer to both; then the present takes nothing of its own, and
-the step is worked out again without it.
+the step is computed again without it. ``cache_row`` is all of it as plain values, the key
+``kv_cache`` of the JSON contract.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from onnxmem.analysis.stages import StageResults, stage_results
-from onnxmem.errors import OnnxmemError
+from onnxmem.errors import OnnxmemError, printable
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.candidates import Holds
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
@@ -18,6 +20,8 @@ from onnxmem.model import Graph
 from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,33 +110,6 @@ class CacheMemory:
         return sum(known) if len(known) == len(sizes) else None
 
 
-_Size = Callable[[Part, Mapping[str, int]], int | None]
-
-
-def _one_token(part: Part, numbers: Mapping[str, int]) -> int | None:
-    return part.size_bytes(numbers, 1)
-
-
-def _whole(part: Part, numbers: Mapping[str, int]) -> int | None:
-    return part.size_bytes(numbers)
-
-
-def _at(context: int) -> _Size:
-    return lambda part, numbers: part.size_bytes(numbers, context)
-
-
-def _of_kind(kind: Holds) -> Callable[[Part], bool]:
-    return lambda part: part.holds is kind
-
-
-def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
-    """A size of a batch that the file writes as a number is in proportion at another batch."""
-    dim = part.dims[part.batch_axis]
-    if size_bytes is None or is_symbol or not isinstance(dim, int) or dim in {0, batch}:
-        return size_bytes
-    return size_bytes * batch // dim
-
-
 def cache_memory(
     cache: KvCache, asked: Settings, terms: StageResults, context: int | None
 ) -> CacheMemory:
@@ -206,3 +183,108 @@ def _one_buffer_peak(cache: KvCache, graph: Graph) -> int | None:
         for name, tensor in graph.tensors.items()
     }
     return in_place_peak_bytes(replace(graph, tensors=tensors))
+
+
+_Size = Callable[[Part, Mapping[str, int]], int | None]
+
+
+def _one_token(part: Part, numbers: Mapping[str, int]) -> int | None:
+    return part.size_bytes(numbers, 1)
+
+
+def _whole(part: Part, numbers: Mapping[str, int]) -> int | None:
+    return part.size_bytes(numbers)
+
+
+def _at(context: int) -> _Size:
+    return lambda part, numbers: part.size_bytes(numbers, context)
+
+
+def _of_kind(kind: Holds) -> Callable[[Part], bool]:
+    return lambda part: part.holds is kind
+
+
+def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
+    """A size of a batch that the file writes as a number is in proportion at another batch."""
+    dim = part.dims[part.batch_axis]
+    if size_bytes is None or is_symbol or not isinstance(dim, int) or dim in {0, batch}:
+        return size_bytes
+    return size_bytes * batch // dim
+
+
+def cache_row(memory: CacheMemory) -> dict[str, object]:
+    """All of it; unknown is null, and what is not the same in all layers too."""
+    cache, context, symbols = memory.cache, memory.context, memory.cache.symbols
+    parts = cache.parts
+    kinds = {} if context is None else memory.bytes_by_kind(context)
+    steps = {step: memory.step(step) for step in Step}
+    return {
+        "layers": cache.num_layers,
+        "kv_heads": shared_by(part.kv_heads for part in parts),
+        "query_heads": shared_by(part.query_heads for part in parts),
+        "head_size": shared_by(part.head_size for part in parts),
+        "layout": shared_by(part.layout for part in parts),
+        "dtypes": sorted({part.dtype.value for part in parts}),
+        "found_by": sorted({part.found_by for part in parts}),
+        "can_share_buffer": bool(cache.shared),
+        "bytes_per_token": memory.bytes_per_token,
+        "constant_bytes_per_sequence": memory.constant_bytes_per_sequence,
+        "batch": memory.batch,
+        "context": context,
+        "bytes": None if context is None else memory.bytes_at(context),
+        "bytes_by_kind": {kind.value: size for kind, size in kinds.items()},
+        "symbols": {
+            "batch": _names(symbols.batch),
+            "past": _names(symbols.past),
+            "buffer": _names(symbols.buffer),
+            "sequence": _names(symbols.sequence),
+            "total": _names(symbols.total),
+        },
+        "decode": _step_row(steps[Step.DECODE]),
+        "prefill": _step_row(steps[Step.PREFILL]),
+        "assumptions": [printable(text) for text in cache.assumptions],
+        "remarks": [printable(text) for text in memory.remarks],
+        "tensors": [_part_row(part) for part in parts],
+    }
+
+
+def shared_by(values: Iterable[_Value | None]) -> _Value | None:
+    """What all have in common; ``None`` where they differ, or it is unknown."""
+    found = {*values}
+    return found.pop() if len(found) == 1 else None
+
+
+def _names(names: Iterable[str]) -> list[str]:
+    return [printable(name) for name in names]
+
+
+def _part_row(part: Part) -> dict[str, object]:
+    return {
+        "name": printable(part.name),
+        "output": None if part.output is None else printable(part.output),
+        "holds": part.holds.value,
+        "course": part.course.value,
+        "layer": part.layer,
+        "dtype": part.dtype.value,
+        "dims": [dim if isinstance(dim, int) else printable(dim) for dim in part.dims],
+        "found_by": part.found_by,
+    }
+
+
+def _step_row(memory: StepMemory | None) -> dict[str, object] | None:
+    if memory is None:
+        return None
+    return {
+        "status": "ok" if memory.is_whole else "partial",
+        "sequence": memory.sequence,
+        "past": memory.past,
+        "dims": {printable(name): number for name, number in memory.dims.items()},
+        "weight_bytes": memory.weight_bytes,
+        "cache_bytes": memory.cache_bytes,
+        "other_inputs_bytes": memory.other_inputs_bytes,
+        "in_place_peak_bytes": memory.peak_bytes,
+        "total_bytes": memory.total_bytes,
+        "one_buffer_cache_bytes": memory.one_buffer_cache_bytes,
+        "one_buffer_peak_bytes": memory.one_buffer_peak_bytes,
+        "one_buffer_total_bytes": memory.one_buffer_total_bytes,
+    }

@@ -1,14 +1,18 @@
-"""How much a model computes: MACs and FLOPs, by node and in all.
+"""How much a model computes, and what each node brings: arithmetic by node and in all; layers.
 
 One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its dearer branch, the body
 of a Loop or a Scan as often as it runs; once, where only a run can tell.
+
+A layer is a node with its outputs, its weights and its arithmetic: a row per node.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.control_flow import trip_count
+from onnxmem.model.parameters import Parameters
+from onnxmem.ops.spec import Shape
 from onnxmem.units import sum_known
 
 
@@ -46,6 +50,24 @@ class Compute:
     unknown_nodes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One node; ``None`` is unknown."""
+
+    node: str
+    op_type: str
+    output_shape: Shape | None
+    """Of the first output, as is ``dtype``."""
+    dtype: str | None
+    output_bytes: int | None
+    """Of all outputs that are no weights, so that the nodes add up to the naive figure."""
+    num_parameters: int
+    """Of the weights of which this node is the first reader, as are ``weight_bytes``."""
+    weight_bytes: int | None
+    macs: int | None
+    flops: int | None
+
+
 def compute(graph: Graph) -> Compute:
     """Count the arithmetic of every node, subgraphs included."""
     by_node = dict(_by_node(_Counter(graph), graph))
@@ -59,6 +81,35 @@ def compute(graph: Graph) -> Compute:
     # What is left of a model when its products are unknown may sum to 0: that is no answer.
     macs, flops, backward = (None if unknown and not figure else figure for figure in figures)
     return Compute(macs, flops, backward, by_node, unknown)
+
+
+def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Layer, ...]:
+    """List every node in running order, those of a subgraph after the node that holds it."""
+    counted = {
+        graph.tensors[name].storage_key for name in parameters.trained + parameters.quantised
+    }
+    seen: set[str] = set()
+    rows = []
+    for node in graph.all_nodes():
+        weights = _first_read(graph, node, seen)
+        first = graph.tensors[node.writes[0]] if node.writes else None
+        arithmetic = compute.by_node[node.name]
+        rows.append(
+            Layer(
+                node=node.name,
+                op_type=node.op_type,
+                output_shape=first.shape if first else None,
+                dtype=first.dtype if first else None,
+                output_bytes=_size_bytes(_activations(graph, node)),
+                num_parameters=sum(
+                    weight.num_elements or 0 for weight in weights if weight.storage_key in counted
+                ),
+                weight_bytes=_size_bytes(weights),
+                macs=arithmetic.macs,
+                flops=arithmetic.flops,
+            )
+        )
+    return tuple(rows)
 
 
 @dataclass(slots=True, eq=False)
@@ -135,3 +186,23 @@ def _sum(parts: Iterable[NodeCompute]) -> NodeCompute:
         sum_known(node.flops for node in nodes),
         sum_known(node.backward_flops for node in nodes),
     )
+
+
+def _first_read(graph: Graph, node: Node, seen: set[str]) -> list[Tensor]:
+    """Weights that no earlier node reads; an outer tensor stands with the node that names it."""
+    weights = []
+    for name in node.inputs:
+        weight = graph.tensors[name] if name else None
+        if weight and weight.role is Role.WEIGHT and weight.storage_key not in seen:
+            seen.add(weight.storage_key)
+            weights.append(weight)
+    return weights
+
+
+def _activations(graph: Graph, node: Node) -> list[Tensor]:
+    written = (graph.tensors[name] for name in node.writes)
+    return [tensor for tensor in written if tensor.role is not Role.WEIGHT]
+
+
+def _size_bytes(tensors: Iterable[Tensor]) -> int | None:
+    return sum_known(tensor.size_bytes for tensor in tensors)

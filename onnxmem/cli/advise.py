@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell

@@ -15,7 +15,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Row, bytes_at, guessed_dims
+from onnxmem.analysis.json_rows import Row, bytes_at, guessed_dims
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.forms import FORMS, SUMMED, WHOLE, Form, Look

@@ -10,7 +10,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Failure
+from onnxmem.analysis.json_rows import Failure
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, form_of, write_file, write_result

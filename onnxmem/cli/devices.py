@@ -4,8 +4,7 @@ from argparse import Namespace
 from typing import Final
 
 from onnxmem.analysis.fitting.holding import request_of
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.cli.output import (
     check_output,
     in_colour,

@@ -13,7 +13,7 @@ import onnx
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.saved_json import Saved, SavedReportError, read_saved
+from onnxmem.analysis.json_rows import Saved, SavedReportError, read_saved
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, settle_json, write_file, write_result

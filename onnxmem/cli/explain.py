@@ -8,8 +8,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting.holding import request_of
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, settle_json, write_result

@@ -4,11 +4,9 @@ from argparse import Namespace
 from typing import Final
 
 from onnxmem.analysis.fitting.answering import FitRequest, fit
-from onnxmem.analysis.fitting.bases import basis_for
 from onnxmem.analysis.fitting.holding import Deployment, on_device, request_of
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.fitting.verdicts import Verdict, basis_for
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell

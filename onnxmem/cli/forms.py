@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.collection.task import Outcome
 
 if TYPE_CHECKING:

@@ -7,9 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
-from onnxmem.analysis.measured import Predicted, measured_row, node_rows, predicted_by
+from onnxmem.analysis.json_rows import (
+    Predicted,
+    Row,
+    document,
+    document_text,
+    measured_row,
+    node_rows,
+    predicted_by,
+)
 from onnxmem.cli.answers import refuse_two_answers
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.cli.output import check_output, write_file
 from onnxmem.collection.task import Outcome, Render
 from onnxmem.errors import UsageError, shortened

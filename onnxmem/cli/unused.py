@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting.bases import Basis, basis_for
+from onnxmem.analysis.fitting.verdicts import Basis, basis_for
 from onnxmem.cli.training_options import named_fields
 from onnxmem.errors import UsageError
 from onnxmem.settings import Settings

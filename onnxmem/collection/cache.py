@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from onnxmem.analysis.json_row import KEYS, Row
+from onnxmem.analysis.json_rows import KEYS, Row
 from onnxmem.errors import UsageError, shortened
 from onnxmem.model.files import FileWindow
 from onnxmem.model.wire import without_payloads

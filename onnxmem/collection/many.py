@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.collection.sources.remote import is_remote
 from onnxmem.collection.task import Analyse, Outcome, Task, work
 from onnxmem.errors import UsageError

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.fitting.bases import AnyBasis, basis_for
-from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for
 from onnxmem.decisions.devices import Catalogue, Device
 from onnxmem.errors import OnnxmemError, shortened
 from onnxmem.settings import Settings

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, cast
 
-from onnxmem.analysis.fitting.bases import AnyBasis, basis_named
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Row, bytes_at
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
+from onnxmem.analysis.json_rows import Row, bytes_at
 from onnxmem.collection.places import Place
 
 PERCENTILES: Final = (50, 90, 99)

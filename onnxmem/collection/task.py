@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.collection.sources.remote import is_remote
 from onnxmem.collection.sources.staging import local_file
 from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable

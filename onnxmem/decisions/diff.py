@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.fitting.bases import AnyBasis, basis_named
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import recipe_row, verdict_row
-from onnxmem.analysis.layers import layers as node_layers
-from onnxmem.analysis.saved_json import Saved
+from onnxmem.analysis.compute import layers as node_layers
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
+from onnxmem.analysis.json_rows import Saved, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, Recipe, listed_shape

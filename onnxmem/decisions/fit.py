@@ -20,11 +20,17 @@ from onnxmem.analysis.fitting.answering import (
     fit,
     max_batch_of,
 )
-from onnxmem.analysis.fitting.bases import AnyBasis, Basis, basis_for
 from onnxmem.analysis.fitting.holding import on_device
 from onnxmem.analysis.fitting.searching import MaxBatch, Search
 from onnxmem.analysis.fitting.sessions import Sessions
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand, Verdict
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    AnyBasis,
+    Basis,
+    Demand,
+    Verdict,
+    basis_for,
+)
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Bound, bound, work_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import ModelFileError
 from onnxmem.export.assumptions import assumptions
 from onnxmem.export.metrics import to_metrics

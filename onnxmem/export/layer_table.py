@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import no_formula, shortened
 from onnxmem.export.steps import live_bytes
 

@@ -6,7 +6,7 @@ from typing import Final
 import networkx as nx
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import shortened
 from onnxmem.export.steps import live_bytes
 from onnxmem.units import sum_if_known

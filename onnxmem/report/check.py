@@ -16,8 +16,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import figure, finding_lines, finding_rows, finding_text, prose

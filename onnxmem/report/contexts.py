@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.decisions.fit import Contexts
 from onnxmem.kv_cache.steps import Step

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.analysis.json_rows import Failure, Row, document, document_text
 
 SCHEMA: Final = "onnxmem.report"
 SCHEMA_VERSION: Final = "1.0"

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Final
 
-from onnxmem.analysis.fitting.bases import BASES
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.fitting.verdicts import BASES, Verdict
+from onnxmem.analysis.json_rows import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked

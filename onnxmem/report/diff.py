@@ -4,10 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from onnxmem.analysis.fitting.bases import BASES
-from onnxmem.analysis.fitting.verdicts import ACCURACIES
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
+from onnxmem.analysis.json_rows import Row, document, document_text
 from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import fact, figure, finding_rows, finding_text, prose

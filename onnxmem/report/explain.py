@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.analysis.fitting.bases import BASES
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.fitting.verdicts import BASES
+from onnxmem.analysis.json_rows import Row
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
 from onnxmem.errors import printable, shortened

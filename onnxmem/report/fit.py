@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from onnxmem.analysis.fitting.answering import FitResult, Row
-from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import Footprint
-from onnxmem.analysis.json_row import Row as JsonRow
+from onnxmem.analysis.fitting.verdicts import Basis
+from onnxmem.analysis.json_rows import Row as JsonRow
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts

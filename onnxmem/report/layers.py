@@ -3,7 +3,7 @@
 from itertools import starmap
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import shortened
 
 _HEADINGS = (

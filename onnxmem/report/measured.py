@@ -3,7 +3,7 @@
 from itertools import starmap, zip_longest
 from typing import Final
 
-from onnxmem.analysis.measured import Predicted, error_percent
+from onnxmem.analysis.json_rows import Predicted, error_percent
 from onnxmem.errors import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.report.sections.runtimes import measured_section

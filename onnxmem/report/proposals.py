@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
 from onnxmem.errors import printable, shortened

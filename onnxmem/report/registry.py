@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from onnxmem.analysis.coverage import guess_told
-from onnxmem.analysis.fitting.bases import BASES, Basis
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, Accuracy, Verdict
-from onnxmem.analysis.json_row import Row, bytes_at, findings_of, guessed_dims
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, Accuracy, Basis, Verdict
+from onnxmem.analysis.json_rows import Row, bytes_at, findings_of, guessed_dims
 from onnxmem.collection.summary import Figure, Summary
 from onnxmem.errors import Finding, shortened
 from onnxmem.report.contract import report

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import PurePosixPath
 from typing import Final, cast
 
-from onnxmem.analysis.fitting.bases import BASES
-from onnxmem.analysis.json_row import Row, bytes_at
+from onnxmem.analysis.fitting.verdicts import BASES
+from onnxmem.analysis.json_rows import Row, bytes_at
 from onnxmem.collection.accuracy import Accuracies
 from onnxmem.collection.places import Place
 from onnxmem.collection.summary import Summary

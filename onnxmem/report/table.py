@@ -9,7 +9,7 @@ import io
 import json
 from typing import Any, Final
 
-from onnxmem.analysis.json_row import Row, findings_of
+from onnxmem.analysis.json_rows import Row, findings_of
 from onnxmem.errors import no_formula, shortened
 from onnxmem.report.text import finding_text
 

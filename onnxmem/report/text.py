@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.measured import error_percent
+from onnxmem.analysis.json_rows import error_percent
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, format_count

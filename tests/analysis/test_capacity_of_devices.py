@@ -14,10 +14,9 @@ from onnxmem import program
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
 from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
-from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, Demand, Verdict
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
 from onnxmem.program import OutOfMemoryError
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.torch.cuda import TorchSettings

@@ -14,16 +14,18 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
 
 from onnxmem.analysis.fitting.answering import FitRequest, FitResult, fit
-from onnxmem.analysis.fitting.bases import BASES, Basis, basis_for
 from onnxmem.analysis.fitting.holding import Deployment, Footprint, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
+    BASES,
     PARTIAL,
     Accuracy,
+    Basis,
     Demand,
     Doubt,
     Verdict,
+    basis_for,
     verdict_on_bytes,
 )
 from onnxmem.cli import main

@@ -7,10 +7,10 @@ import pytest
 from measured_runs import MEASUREMENT
 from predicted_runtimes import FIGURES, NODE, runtime_of
 
-from onnxmem.analysis.measured import (
+from onnxmem.analysis.json_rows import (
     FIGURES as COMPARED,
 )
-from onnxmem.analysis.measured import (
+from onnxmem.analysis.json_rows import (
     Predicted,
     error_percent,
     measured_row,

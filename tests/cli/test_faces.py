@@ -134,7 +134,7 @@ def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
     from onnxmem.analysis.fitting.holding import request_of
 
     question = request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
-    from onnxmem.analysis.fitting.bases import basis_for
+    from onnxmem.analysis.fitting.verdicts import basis_for
 
     basis = basis_for(None, train=asked.train, runtime=None)
     from onnxmem.analysis.fitting.answering import FitRequest, fit

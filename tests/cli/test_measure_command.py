@@ -14,7 +14,7 @@ from measured_runs import MEASUREMENT
 from models_on_disk import write_model
 from predicted_runtimes import runtime_of
 
-from onnxmem.analysis.measured import Predicted
+from onnxmem.analysis.json_rows import Predicted
 from onnxmem.cli import main
 from onnxmem.cli import measure as command
 from onnxmem.cli.measure_options import measure_parser

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import request_of
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.analysis.fitting.verdicts import Basis, Verdict
+from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
 from onnxmem.collection.places import Place, common_sizes, places_of, verdicts_on

@@ -14,7 +14,7 @@ from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Failure
+from onnxmem.analysis.json_rows import Failure
 from onnxmem.cli import main
 from onnxmem.decisions.check.budgets import Budget, Growth, matches, read_growth, read_percent
 from onnxmem.decisions.check.checking import Checkup, Gate

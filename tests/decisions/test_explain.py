@@ -19,7 +19,7 @@ import onnxmem
 from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.explain import out_of_memory

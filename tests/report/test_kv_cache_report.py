@@ -14,10 +14,9 @@ from paths import MODELS
 
 from onnxmem import analyze
 from onnxmem.analysis.fitting.answering import FitRequest
-from onnxmem.analysis.fitting.bases import AnyBasis, Basis
 from onnxmem.analysis.fitting.holding import Deployment, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import MaxBatch, crossing
-from onnxmem.analysis.fitting.verdicts import ACCURACIES
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, AnyBasis, Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at

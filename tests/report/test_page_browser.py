@@ -18,7 +18,7 @@ from pages import chain, data_of
 from paths import MODELS
 
 from onnxmem import Analysis, analyze
-from onnxmem.analysis.layers import layers
+from onnxmem.analysis.compute import layers
 from onnxmem.cli import main
 from onnxmem.report.page.figures import figures_of
 from onnxmem.report.page.model_page import render_page

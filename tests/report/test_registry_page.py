@@ -8,7 +8,7 @@ import pytest
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.json_row import Failure, Row
+from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.collection.accuracy import Accuracies, read_accuracies
 from onnxmem.collection.places import places_of
 from onnxmem.collection.summary import Tally

@@ -15,7 +15,7 @@ from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from predicted_runtimes import FIGURES, NODE, runtime_of
 
 from onnxmem import Analysis, analyze
-from onnxmem.analysis.json_row import KEYS, Failure
+from onnxmem.analysis.json_rows import KEYS, Failure
 from onnxmem.errors import Finding
 from onnxmem.report.contract import as_json, report
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory

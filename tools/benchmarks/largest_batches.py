@@ -12,10 +12,9 @@ import time
 from pathlib import Path
 
 from onnxmem.analysis.fitting.answering import FitRequest, fit
-from onnxmem.analysis.fitting.bases import Basis, basis_for
 from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
 from onnxmem.analysis.fitting.sessions import Sessions
-from onnxmem.analysis.fitting.verdicts import ACCURACIES
+from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, basis_for
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import catalogue
 from onnxmem.settings import Settings

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, guess_told
-from onnxmem.analysis.fitting.bases import AnyBasis, Basis, RuntimeBasis
 from onnxmem.analysis.fitting.holding import Deployment, Footprint, combined, footprint_of
 from onnxmem.analysis.fitting.replays import ReplayDemands, RunAt
 from onnxmem.analysis.fitting.searching import (
@@ -22,8 +21,11 @@ from onnxmem.analysis.fitting.verdicts import (
     PARTIAL,
     UNBOUND,
     Accuracy,
+    AnyBasis,
+    Basis,
     Demand,
     Doubt,
+    RuntimeBasis,
     Verdict,
     doubts_of,
     with_doubts,

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from onnxmem.analysis.fitting.bases import AnyBasis, Basis, RuntimeBasis
 from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
-from onnxmem.analysis.fitting.verdicts import Demand
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.json_document import document, document_text
-from onnxmem.analysis.json_row import Row, recipe_row
+from onnxmem.analysis.json_rows import Row, document, document_text, recipe_row
 from onnxmem.decisions.advise.advising import Advised, followed
 from onnxmem.decisions.advise.proposals import Figure, Proposal, bytes_of
 from onnxmem.errors import UsageError, printable, shortened

@@ -14,8 +14,14 @@ from typing import Any, Final
 import onnx
 
 from onnxmem.analysis.fitting.answering import FitRequest, assess
-from onnxmem.analysis.fitting.bases import BASES, Basis
-from onnxmem.analysis.fitting.verdicts import ACCURACIES, Accuracy, Verdict, verdict_on_bytes
+from onnxmem.analysis.fitting.verdicts import (
+    ACCURACIES,
+    BASES,
+    Accuracy,
+    Basis,
+    Verdict,
+    verdict_on_bytes,
+)
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError

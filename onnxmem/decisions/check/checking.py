@@ -15,11 +15,18 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.fitting.answering import Assessment, FitRequest, assess
-from onnxmem.analysis.fitting.bases import AnyBasis, Basis, basis_for
 from onnxmem.analysis.fitting.holding import NoFigureError
-from onnxmem.analysis.fitting.verdicts import PARTIAL, Accuracy, Doubt, Verdict, verdict_on_bytes
-from onnxmem.analysis.json_row import Failure, recipe_row
-from onnxmem.analysis.saved_json import Saved, read_saved
+from onnxmem.analysis.fitting.verdicts import (
+    PARTIAL,
+    Accuracy,
+    AnyBasis,
+    Basis,
+    Doubt,
+    Verdict,
+    basis_for,
+    verdict_on_bytes,
+)
+from onnxmem.analysis.json_rows import Failure, Saved, read_saved, recipe_row
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program import Allocation

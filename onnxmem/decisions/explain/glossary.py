@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.json_row import Row
+from onnxmem.analysis.json_rows import Row
 
 _MOST_PARTS: Final = 8
 _REST: Final = "the rest"

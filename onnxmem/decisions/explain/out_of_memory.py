@@ -25,7 +25,7 @@ from onnxmem.allocators.caching.rounding import (
     SMALL_SEGMENT_BYTES,
 )
 from onnxmem.analysis.fitting.answering import Assessment, FitRequest, FitResult, assess, fit
-from onnxmem.analysis.fitting.bases import Basis
+from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import Graph, Tensor

@@ -5,7 +5,7 @@ from html import escape
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.fitting.bases import BASES, basis_for
+from onnxmem.analysis.fitting.verdicts import BASES, basis_for
 from onnxmem.errors import shortened
 from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.page import markup

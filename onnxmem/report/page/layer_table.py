@@ -5,7 +5,7 @@ from html import escape
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.layers import Layer, layers
+from onnxmem.analysis.compute import Layer, layers
 from onnxmem.report.page import markup
 from onnxmem.report.page.laws import line_through
 from onnxmem.report.page.markup import Cell, section

@@ -6,7 +6,7 @@ A number with a key, and words with one, are spans that the page's script moves 
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from onnxmem.analysis.measured import error_percent
+from onnxmem.analysis.json_rows import error_percent
 from onnxmem.report.page import markup
 from onnxmem.report.page.figures import Figures
 from onnxmem.report.page.markup import Cell

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from onnxmem.analysis.cache_json import shared_by
-from onnxmem.analysis.cache_memory import CacheMemory, StepMemory
+from onnxmem.analysis.cache_memory import CacheMemory, StepMemory, shared_by
 from onnxmem.errors import shortened
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.steps import Step

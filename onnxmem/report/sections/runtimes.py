@@ -5,7 +5,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.measured import FIGURES, Predicted, predicted_by
+from onnxmem.analysis.json_rows import FIGURES, Predicted, predicted_by
 from onnxmem.errors import shortened
 from onnxmem.report.advice import first_line, made_by
 from onnxmem.report.sections.replays import live_at

@@ -9,8 +9,8 @@ from models_on_disk import CONVNET
 from session_graphs import session_of
 
 from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
-from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
 from onnxmem.runtimes.onnxruntime.allocation.frames import FrameBinding, Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape

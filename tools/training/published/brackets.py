@@ -22,8 +22,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from onnxmem.analysis.fitting.answering import FitRequest, assess
-from onnxmem.analysis.fitting.bases import Basis
 from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.settings import Recipe, Settings
 
 DATA = Path(__file__).with_name("brackets.csv")

@@ -1,16 +1,22 @@
-"""The parts of one row of the JSON contract as plain values, and the row of a failure.
+"""The rows of the JSON contract: their parts as plain values, a failure's row, and rows read back.
 
 ``Analysis.to_dict`` puts a row together. Bytes are exact integers, ``None`` is unknown or does not
-apply, and every key is in every row.
+apply, and every key is in every row. A measurement stands beside what was predicted:
+``error_percent`` is 100 x (predicted / measured - 1).
+
+``read_saved`` reads a report that ``onnxmem MODEL --json`` wrote: what a model took before. The
+file is any file: what is looked at is checked, and an error names the key.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Final
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from onnxmem.analysis.layers import Layer
-from onnxmem.analysis.measured import measured_row, predicted_by
-from onnxmem.errors import Finding, printable
+from onnxmem.analysis.compute import Layer
+from onnxmem.errors import Finding, MissingFileError, UsageError, printable, shortened
+from onnxmem.version import __version__
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -30,10 +36,10 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Recipe, Settings
 
+
 Row = dict[str, object]
 NO_PEAK_ROWS: Final[Row] = {"peak_rows": None, "no_peak_rows": None}
 """Of a row that leaves the peaks as polynomials out."""
-
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
@@ -46,10 +52,27 @@ VERDICT_KEYS: Final = (
     *("workspace_bytes", "accuracy", "doubts", "fits_up_to", "tight_from", "fits_again"),
 )
 """Of every verdict, in order."""
-
-
 _MOST_LIVE = 50
 """Blocks at the peak of a training step that a row lists, the largest."""
+FIGURES: Final = (
+    ("requested_peak_bytes", "requested peak", "asked for by the nodes at once"),
+    ("with_scratch_peak_bytes", "with scratch", "with the kernels' own blocks"),
+    ("pattern_block_bytes", "pattern block", "one block for it, from run 2 on"),
+    ("base_bytes", "base", "before the first node"),
+    ("in_use_peak_bytes", "in use, peak", "chunks given out, base included"),
+    ("held_bytes", "held", "by the arena after run 1"),
+    ("held_steady_bytes", "held, steady", "by the arena after the last run"),
+    ("load_peak_bytes", "load peak", "while the session is made"),
+    ("process_peak_bytes", "process, peak", "the whole process at most"),
+    ("process_steady_bytes", "process, steady", "the whole process after the runs"),
+    ("process_floor_bytes", "process floor", "Python, numpy and onnxruntime"),
+    ("process_added_bytes", "process, added", "by the model and its inputs"),
+    ("device_peak_bytes", "GPU, peak", "on the device, by all processes"),
+    ("device_steady_bytes", "GPU, steady", "on the device after the runs"),
+)
+"""Attribute of a measurement, its label, and what it is."""
+SCHEMA: Final = "onnxmem.report"
+_HINT: Final = "write one with onnxmem MODEL --json -o FILE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +89,21 @@ class Failure:
         error = {"code": self.code, "message": printable(self.message)}
         row: Row = dict.fromkeys(KEYS)
         return row | {"path": printable(self.path), "status": "error", "error": error}
+
+
+def document(schema: str, schema_version: str, content: Row) -> Row:
+    """Put the contract that a document keeps and the tool that writes it before its content."""
+    return {
+        "schema": schema,
+        "schema_version": schema_version,
+        "tool": {"name": "onnxmem", "version": __version__},
+        **content,
+    }
+
+
+def document_text(written: Row) -> str:
+    """Write a document in ASCII: no name can reach a terminal as a command."""
+    return json.dumps(written, indent=1) + "\n"
 
 
 def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
@@ -105,42 +143,6 @@ def verdict_row(
             "limit_bytes": budget_bytes,
         }
     return answer.to_dict()
-
-
-def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
-    """The key-value cache; null where the model has none."""
-    if memory is None:
-        return None
-    from onnxmem.analysis.cache_json import cache_row
-
-    return cache_row(memory)
-
-
-def replay_rows(replays: "Sequence[RuntimeReplay]") -> Row:
-    """What runtimes take that were given as objects; no key where there are none."""
-    if not replays:
-        return {}
-    return {"replays": [_replay_row(each) for each in replays]}
-
-
-def _replay_row(each: "RuntimeReplay") -> Row:
-    peak, reserved = each.replay.peak, each.replay.reserved
-    return {
-        "name": printable(each.name),
-        "peak_bytes": peak.size_bytes,
-        "peak_node": printable(peak.node) or None,
-        "reserved_bytes": None if reserved is None else reserved.peak_bytes,
-        "outside_bytes": each.run.overheads.outside_bytes,
-        "total_bytes": each.total_bytes,
-        "live_at_peak": [
-            {
-                "tensor": printable(live.label),
-                "kind": live.category.value,
-                "bytes": live.size_bytes,
-            }
-            for live in each.replay.live_set(peak)[:_MOST_LIVE]
-        ],
-    }
 
 
 def settings_row(settings: "Settings") -> Row:
@@ -278,15 +280,6 @@ def rules_row(rules: "RulesOfThumb") -> Row:
     }
 
 
-def run_row(measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]) -> Row | None:
-    """What a run took, with the error of what was predicted for the same backend."""
-    if measurement is None:
-        return None
-    name = measurement.backend.replace("onnxruntime", "ort")
-    runtime = next((each for each in runtimes if each.name == name), None)
-    return measured_row(measurement, None if runtime is None else predicted_by(runtime))
-
-
 def runtime_row(runtime: "RuntimeMemory") -> Row:
     """What a session of a runtime takes."""
     arena = runtime.arena
@@ -310,6 +303,33 @@ def runtime_row(runtime: "RuntimeMemory") -> Row:
         "unknown_tensors": len(runtime.unknown.tensors),
         "unknown_scratch": sum(runtime.unknown.scratch.values()),
         "findings": [{"code": f.code, "message": f.message} for f in runtime.findings],
+    }
+
+
+def replay_rows(replays: "Sequence[RuntimeReplay]") -> Row:
+    """What runtimes take that were given as objects; no key where there are none."""
+    if not replays:
+        return {}
+    return {"replays": [_replay_row(each) for each in replays]}
+
+
+def _replay_row(each: "RuntimeReplay") -> Row:
+    peak, reserved = each.replay.peak, each.replay.reserved
+    return {
+        "name": printable(each.name),
+        "peak_bytes": peak.size_bytes,
+        "peak_node": printable(peak.node) or None,
+        "reserved_bytes": None if reserved is None else reserved.peak_bytes,
+        "outside_bytes": each.run.overheads.outside_bytes,
+        "total_bytes": each.total_bytes,
+        "live_at_peak": [
+            {
+                "tensor": printable(live.label),
+                "kind": live.category.value,
+                "bytes": live.size_bytes,
+            }
+            for live in each.replay.live_set(peak)[:_MOST_LIVE]
+        ],
     }
 
 
@@ -361,3 +381,183 @@ def layer_row(layer: Layer) -> Row:
         "macs": layer.macs,
         "flops": layer.flops,
     }
+
+
+def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
+    """The key-value cache; null where the model has none."""
+    if memory is None:
+        return None
+    from onnxmem.analysis.cache_memory import cache_row
+
+    return cache_row(memory)
+
+
+def run_row(measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]) -> Row | None:
+    """What a run took, with the error of what was predicted for the same backend."""
+    if measurement is None:
+        return None
+    name = measurement.backend.replace("onnxruntime", "ort")
+    runtime = next((each for each in runtimes if each.name == name), None)
+    return measured_row(measurement, None if runtime is None else predicted_by(runtime))
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What was said before the run, in bytes."""
+
+    figures: Mapping[str, int | None] = field(default_factory=dict)
+    """By the attributes of ``Measurement``; what is left out was not predicted."""
+    nodes: tuple[int | None, ...] = ()
+    """Requested at the end of each node, base included, in running order."""
+
+
+def error_percent(predicted: int | None, measured: int | None) -> float | None:
+    """How far a prediction is off; ``None`` where one side is unknown or nothing was measured."""
+    if predicted is None or not measured:
+        return 0.0 if predicted == measured == 0 else None
+    return 100 * (predicted / measured - 1)
+
+
+def measured_row(
+    measurement: "Measurement", predicted: Predicted | None = None
+) -> dict[str, object]:
+    """The contract's ``measured``: every figure, and the error of the requested peak."""
+    foretold = predicted.figures.get("requested_peak_bytes") if predicted else None
+    return {
+        "backend": measurement.backend,
+        **{name: getattr(measurement, name) for name, _, _ in FIGURES},
+        "process_baseline_bytes": measurement.process_baseline_bytes,
+        "device_baseline_bytes": measurement.device_baseline_bytes,
+        "runs": measurement.runs,
+        "seconds_per_run": list(measurement.seconds_per_run),
+        "onnxruntime_version": measurement.onnxruntime_version,
+        "weights_made_up": measurement.num_filled,
+        "error_percent": error_percent(foretold, measurement.requested_peak_bytes),
+    }
+
+
+def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
+    """A row for every node that ran; sizes are those of the arena, the base included."""
+    return [
+        {
+            "node": printable(node.name),
+            "op_type": printable(node.op_type),
+            "provider": node.provider,
+            "output_shapes": [list(shape) for shape in node.output_shapes],
+            "requested_bytes": node.requested_bytes,
+            "in_use_bytes": node.in_use_bytes,
+            "held_bytes": node.held_bytes,
+            "scratch_bytes": node.scratch_bytes,
+        }
+        for node in measurement.nodes
+    ]
+
+
+def predicted_by(runtime: "RuntimeMemory") -> Predicted:
+    """What a prediction says of the figures that are measured."""
+    # Where there is a prediction, its many rules have been imported already.
+    from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
+
+    arena = runtime.arena
+    names = (
+        *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
+        *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
+    )
+    figures: dict[str, int | None] = {name: getattr(arena, name) for name in names}
+    figures["load_peak_bytes"] = runtime.load_peak_bytes
+    figures["process_steady_bytes"] = runtime.process_bytes
+    if runtime.process_bytes is not None:
+        figures["process_floor_bytes"] = MEASURED.process_bytes
+        figures["process_added_bytes"] = runtime.process_bytes - MEASURED.process_bytes
+    return Predicted(figures, tuple(sample.requested_bytes for sample in arena.nodes))
+
+
+class SavedReportError(UsageError):
+    """The file is no report of onnxmem, or not one that can be compared with."""
+
+    code: ClassVar[str] = "saved_report"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """One object of a report, by the file and the key that it stands under."""
+
+    file: str
+    key: str
+    values: Mapping[str, object]
+
+    def part(self, key: str) -> "Saved | None":
+        """An object within; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.fault(key, "is no object")
+        return Saved(self.file, self._key(key), value)
+
+    def parts(self, key: str) -> "tuple[Saved, ...] | None":
+        """The objects of a list; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise self.fault(key, "is no list of objects")
+        place = self._key(key)
+        return tuple(Saved(self.file, f"{place}[{n}]", each) for n, each in enumerate(value))
+
+    def size_bytes(self, key: str) -> int | None:
+        """A count; ``None`` is unknown."""
+        value = self.values.get(key)
+        if value is not None and (type(value) is not int or value < 0):
+            raise self.fault(key, "is no count")
+        return value
+
+    def text(self, key: str) -> str | None:
+        """A text; ``None`` where there is none."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.fault(key, "is no text")
+        return value
+
+    def fault(self, key: str, what: str) -> SavedReportError:
+        """What to raise for a value that is not what it should be."""
+        message = f"{shortened(self.file)}: {self._key(key)}: {what}; {_HINT}"
+        return SavedReportError(message)
+
+    def _key(self, key: str) -> str:
+        return ".".join(part for part in (self.key, key) if part)
+
+
+def read_saved(file: str) -> tuple[Saved, ...]:
+    """Read the rows of a report.
+
+    :raises MissingFileError: the file cannot be opened.
+    :raises SavedReportError: it is no report of onnxmem 1.x.
+    """
+    report = Saved(file, "", _document(file))
+    if report.values.get("schema") != SCHEMA:
+        fault = report.fault("schema", f"is not {SCHEMA}")
+        raise fault
+    if (report.text("schema_version") or "").partition(".")[0] != "1":
+        fault = report.fault("schema_version", "is not 1.x, which this onnxmem reads")
+        raise fault
+    return report.parts("models") or ()
+
+
+def _document(file: str) -> dict[str, object]:
+    try:
+        if Path(file).exists() and not Path(file).is_file():
+            message = f"{shortened(file)}: is no regular file; {_HINT}"
+            raise SavedReportError(message)
+        text = Path(file).read_text(encoding="utf-8")
+        document = json.loads(text)
+    except OSError as fault:
+        message = f"{shortened(file)}: cannot be opened: {fault.strerror}; {_HINT}"
+        raise MissingFileError(message) from fault
+    except (ValueError, RecursionError) as fault:
+        message = f"{shortened(file)}: is no JSON; {_HINT}"
+        raise SavedReportError(message) from fault
+    if not isinstance(document, dict):
+        message = f"{shortened(file)}: is no report of onnxmem; {_HINT}"
+        raise SavedReportError(message)
+    return document
