@@ -21,7 +21,6 @@ from onnxmem.analysis.rules_of_thumb import (
     tensor_elements,
     usual_max_batch,
 )
-from onnxmem.analysis.scaling.capacity import BatchLimit
 from onnxmem.analysis.scaling.limits import BatchScaling
 from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
@@ -33,6 +32,7 @@ from onnxmem.program import Affine
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.fitting.answering import FitResult
+    from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model import Graph
     from onnxmem.model.parameters import Parameters
@@ -243,19 +243,9 @@ class Analysis:
         return self.results.bound.follows_batch
 
     @property
-    def max_batch(self) -> BatchLimit | None:
+    def max_batch(self) -> "MaxBatch | None":
         """How far the budget goes; ``None`` where none is given, or bytes are unknown."""
-        reach = None if self.fit is None else self.fit.reach
-        if self.fit is None or reach is None:
-            return None
-        limiting = self.fit.limiting
-        return BatchLimit(
-            batch=reach.number,
-            budget_bytes=self.fit.setup.memory_bytes,
-            peak_bytes=reach.num_bytes,
-            limiting_phase=None if limiting is None else limiting.phase,
-            over_bytes=reach.over_bytes,
-        )
+        return None if self.fit is None else self.fit.reach
 
     @property
     def status(self) -> str:
@@ -337,7 +327,7 @@ class Analysis:
             "runtimes": [json_rows.runtime_row(runtime) for runtime in self.runtimes],
             "measured": json_rows.run_row(self.measurement, self.runtimes),
             "compute": json_rows.compute_row(self.compute),
-            "max_batch": json_rows.max_batch_row(self.max_batch, self.rule_max_batch),
+            "max_batch": json_rows.max_batch_row(self.fit, self.rule_max_batch),
             "coverage": json_rows.coverage_row(self.coverage),
             "layers": None if nodes is None else [json_rows.layer_row(node) for node in nodes],
             "findings": [

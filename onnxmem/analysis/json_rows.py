@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from onnxmem.analysis.coverage import Coverage
     from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
-    from onnxmem.analysis.scaling.capacity import BatchLimit
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program import Affine
     from onnxmem.runtimes.base import RuntimeReplay
@@ -343,16 +342,16 @@ def compute_row(compute: "Compute") -> Row:
     }
 
 
-def max_batch_row(limit: "BatchLimit | None", rule_batch: int | None) -> Row | None:
+def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> Row | None:
     """The largest batch that fits the budget, and the one of the rule of thumb."""
-    if limit is None:
+    if fit is None or fit.reach is None:
         return None
     return {
-        "batch": limit.batch,
-        "budget_bytes": limit.budget_bytes,
-        "peak_bytes": limit.peak_bytes,
-        "over_bytes": limit.over_bytes,
-        "limiting_phase": limit.limiting_phase,
+        "batch": fit.reach.number,
+        "budget_bytes": fit.setup.memory_bytes,
+        "peak_bytes": fit.reach.num_bytes,
+        "over_bytes": fit.reach.over_bytes,
+        "limiting_phase": None if fit.limiting is None else fit.limiting.phase,
         "rule_batch": rule_batch,
     }
 

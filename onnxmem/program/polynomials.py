@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 Exponents = tuple[int, ...]
 """One of each symbol."""
+Line = tuple[int, int]
+"""Slope and start of a line over one symbol."""
 Rows = npt.NDArray[np.generic]
 """A polynomial a row, a term a column: of int64, or of Python's numbers where those overflow."""
 
@@ -133,7 +135,8 @@ def upper(columns: Sequence[Exponents], rows: Rows) -> tuple[Polynomial, ...]:
         for place in _unmixed(shifted[maximal].tolist())
     ]
     if all(len(exponents) == 1 and sum(exponents) <= 1 for exponents in columns):
-        return tuple(_hull(kept))
+        by_line = {_line(each): each for each in kept}
+        return tuple(by_line[line] for line in upper_lines(by_line))
     return tuple(sorted(kept))
 
 
@@ -180,30 +183,36 @@ def _is_mixed(row: Sequence[int], one: Sequence[int], other: Sequence[int]) -> b
     return least <= most
 
 
-def _hull(lines: Iterable[Polynomial]) -> list[Polynomial]:
-    """The lines in one symbol that are largest at some whole number from 1 on, by slope."""
-    hull: list[Polynomial] = []
-    for line in sorted(lines, key=_line):
-        while hull and _is_beaten(hull, line):
+def upper_lines(lines: Iterable[Line], first: int = 1) -> list[Line]:
+    """The lines that are the highest at some whole number from ``first`` on, by slope.
+
+    The convex-hull trick: of lines by slope each is the highest on one stretch of numbers, after
+    that of the line before it, so a line whose stretch is empty is looked for at the end alone.
+    """
+    steepest: dict[int, int] = {}
+    for slope, start in lines:
+        steepest[slope] = max(start, steepest.get(slope, start))
+    hull: list[Line] = []
+    for line in sorted(steepest.items()):
+        while hull and _at(line, _begin(hull, first)) >= _at(hull[-1], _begin(hull, first)):
             hull.pop()
         hull.append(line)
     return hull
 
 
-def _is_beaten(hull: list[Polynomial], line: Polynomial) -> bool:
-    """Whether a steeper line takes the place of the last one at every whole number."""
-    last = hull[-1]
-    if line.at((1,)) >= last.at((1,)):
-        return True
+def _begin(hull: Sequence[Line], first: int) -> int:
+    """The number from which on the last line is no lower than the one before it."""
     if len(hull) == 1:
-        return False
-    (slope, start), (slope_before, start_before) = _line(last), _line(hull[-2])
-    # Where the last line overtakes the one before it, the new line is above both already.
-    first = -((start - start_before) // (slope - slope_before))
-    return line.at((first,)) >= last.at((first,))
+        return first
+    (slope_before, start_before), (slope, start) = hull[-2:]
+    return -((start - start_before) // (slope - slope_before))
 
 
-def _line(of: Polynomial) -> tuple[int, int]:
-    """Slope and start."""
+def _at(line: Line, number: int) -> int:
+    slope, start = line
+    return slope * number + start
+
+
+def _line(of: Polynomial) -> Line:
     terms = dict(of.terms)
     return terms.get((1,), 0), terms.get((0,), 0)

@@ -158,7 +158,7 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
     budget_bytes = onnxmem.analyze(model, batch=50).total_bytes
     honest = onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch
     assert honest is not None
-    assert honest.batch == 50
+    assert honest.number == 50
     # Rows that were wrong between the points at which they are held would be found out.
     monkeypatch.setattr(SymbolicTerms, "total_bytes", lambda _, numbers: 7 * numbers[0])
     monkeypatch.setattr("onnxmem.analysis.scaling.row_finding._Search.hold", lambda *_: None)
@@ -166,7 +166,7 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
     for least in (0, 3):
         limit = onnxmem.analyze(model, budget_bytes=least).max_batch
         assert limit is not None
-        assert limit.batch == 0
+        assert limit.number == 0
 
 
 def test_a_total_that_the_rows_do_not_give_leaves_no_rows() -> None:

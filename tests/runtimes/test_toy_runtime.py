@@ -177,7 +177,7 @@ def test_the_largest_batch_is_the_last_that_its_allocator_serves(
     fitting = [batch for batch in range(1, 99) if toy_bytes(batch) <= budget_bytes]
     found = analysis_of(model, 5, budget_bytes=budget_bytes).max_batch
     assert found is not None
-    assert found.batch == max(fitting, default=0)
+    assert found.number == max(fitting, default=0)
     assert found.over_bytes == toy_bytes(max(fitting, default=0) + 1)
 
 
@@ -287,7 +287,7 @@ def test_sizes_that_are_not_affine_are_found_where_they_are_checked(
     fits = [n for n in range(1, 99) if toy_bytes(n) + 1_010 * (20 <= n <= 40) <= 9_001]
     until = next(n for n in range(1, 99) if n + 1 not in fits)
     assert found is not None
-    assert found.batch == until
+    assert found.number == until
 
 
 @pytest.mark.parametrize("name", ["ort-cpu", "total", "none", "", " ", 7])
@@ -330,5 +330,5 @@ def test_a_fault_of_an_allocator_ends_the_search_there(model: onnx.ModelProto) -
 
     found = analyze(model, batch=5, runtimes=(Runs(),), budget_bytes=90_001).max_batch
     assert found is not None
-    assert found.batch is not None
-    assert found.batch <= 40
+    assert found.number is not None
+    assert found.number <= 40

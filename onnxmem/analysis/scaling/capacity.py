@@ -1,11 +1,10 @@
-"""The law by which live bytes grow with the batch, and how far a budget goes.
+"""The law by which live bytes grow with the batch.
 
 A law takes a function from a batch to live bytes and knows no stage. Each buffer's bytes are
 affine in the batch; a peak is the largest of several sums of buffers, hence convex.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.program import Affine
@@ -18,20 +17,6 @@ LARGEST_BATCH: Final = 2**31
 
 LAW_BATCH: Final = 128
 """A law is sought from batch 1 to this one at least."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimit:
-    """The largest batch up to which all fit: ``batch`` does and ``batch + 1`` does not."""
-
-    batch: int | None
-    """0 where not even one sample fits; ``None`` where even ``LARGEST_BATCH`` does."""
-    budget_bytes: int
-    peak_bytes: int | None
-    """Bytes at ``batch``, evaluated there; ``None`` where ``batch`` is 0."""
-    limiting_phase: str | None = None
-    over_bytes: int | None = None
-    """Bytes at ``batch + 1``, evaluated there; ``None`` where there is no limit."""
 
 
 def batch_law(bytes_at: BytesAt, largest: int) -> Affine | None:

@@ -164,7 +164,7 @@ def _batches(analysis: Analysis, asked: int) -> Sequence[int]:
     """Other batches, the most telling first: the ends, then those around the one asked for."""
     powers = [2**power for power in range(_LARGEST.bit_length())]
     limit = analysis.max_batch
-    fits = limit.batch if limit is not None and limit.batch else 1
+    fits = limit.number if limit is not None and limit.number else 1
     largest = max(asked, _LARGEST, fits if fits <= _FARTHEST else 1)
     first = dict.fromkeys((1, largest, max(1, asked // 2), max(1, largest // 2)))
     by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - asked.bit_length()))
