@@ -25,8 +25,7 @@ from onnxmem.errors import (
 )
 from onnxmem.model import ModelFile, load, prepare
 from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.report.advice import render_advice
-from onnxmem.report.proposals import advice_row, render_proposals
+from onnxmem.report.advice import advice_row, render_advice, render_proposals
 from onnxmem.report.text import finding_rows
 from onnxmem.runtimes.asking import Advice, advise
 from onnxmem.runtimes.onnxruntime.advice import Choice

@@ -318,8 +318,7 @@ def _render(arguments: Namespace) -> Render:
 
 
 def _with_layers(analysis: Analysis) -> str:
-    from onnxmem.report.layers import render_layers
-    from onnxmem.report.terminal import render
+    from onnxmem.report.terminal import render, render_layers
 
     return f"{render(analysis)}\n{render_layers(analysis)}"
 

@@ -15,7 +15,7 @@ from onnxmem.export.reordering import file_places, reordered
 from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
 from onnxmem.model.files import FileWindow
 from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.report.order import render_gain
+from onnxmem.report.terminal import render_gain
 from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
 from onnxmem.runtimes.ideal.schedule.problem import problem_of
 from onnxmem.runtimes.ideal.schedule.schedule import Schedule

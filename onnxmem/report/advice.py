@@ -1,70 +1,164 @@
-"""Which settings of a session take less, as a table, with the Python that sets the best."""
+"""What would lower a model's memory, as text and as JSON, and which session settings take less.
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+``render_proposals`` and ``advice_row`` are of a model, ``render_advice`` is of a session of
+onnxruntime: a table of its settings, with the Python that sets the best.
+"""
 
-from onnxmem.errors import shortened
-from onnxmem.report.text import prose
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.analysis.json_rows import Row
+from onnxmem.decisions.advise.advising import Advised, BudgetPlan
+from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
+from onnxmem.errors import printable, shortened
+from onnxmem.report.sections.runtimes import change_percent, optimized_by
+from onnxmem.report.text import fact, figure, finding_lines, paragraph, prose
+from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.advice import Choice
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
-_WORTH_SAYING = 0.95
-_OWN = "as it is opened now"
-_SESSION = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
-
-def made_by(runtime: "RuntimeMemory") -> str:
-    """Who made a session's graph, and for which CPU where that matters."""
-    where = "" if runtime.name == "ort-cuda" else f" on {runtime.cpu}"
-    return f"as {runtime.optimiser} makes it{where}"
-
-
-def first_line(runtime: "RuntimeMemory") -> str | None:
-    """The best settings in one line; ``None`` where they save less than a twentieth."""
-    best, own = runtime.advice[0], runtime.own
-    if not best.changes or best.resident_bytes > _WORTH_SAYING * own.resident_bytes:
-        return None
-    return (
-        f"{', '.join(best.changes)}: {format_bytes(best.resident_bytes)} resident in the arena "
-        f"instead of {format_bytes(own.resident_bytes)} ({_percent(best, own)})"
-    )
+_LONGEST: Final = 2000
+"""Characters of a sentence, which may name a few long names."""
+_OWN: Final = "as it is opened now"
+_SESSION: Final = ("import onnxruntime", "options = onnxruntime.SessionOptions()")
 
 
 def render_advice(path: str, runtime: "RuntimeMemory", singles: "Iterable[Choice]") -> str:
     """Every combination and every single change, the least memory first; ends with a newline."""
     own = runtime.own
     lines = [
-        f"{shortened(path)}  {runtime.name}, graph {runtime.graph} {made_by(runtime)}",
+        f"{shortened(path)}  {runtime.name}, graph {runtime.graph} {optimized_by(runtime)}",
         "",
         "ARENA RESIDENT, the most in three runs, weights aside",
-        *_rows(runtime.advice, own),
+        *_choice_lines(runtime.advice, own),
         "",
         "ONE SETTING CHANGED, and what the arena then holds after run 3",
-        *_rows(singles, own, with_held=True),
+        *_choice_lines(singles, own, with_reserved=True),
     ]
     best = runtime.advice[0]
     if best.resident_bytes < own.resident_bytes:
-        lines += ["", f"THE BEST, {_percent(best, own)}"]
+        lines += ["", f"THE BEST, {change_percent(best, own)}"]
         lines += [f"  {line}" for line in (*_SESSION, *best.lines)]
     lines += ["", "FINDINGS"] if runtime.findings else []
     for finding in runtime.findings:
-        lines += prose(f"  {finding.code}: ", shortened(finding.message, 2000))
+        lines += prose(f"  {finding.code}: ", shortened(finding.message, _LONGEST))
     return "\n".join(lines) + "\n"
 
 
-def _rows(choices: "Iterable[Choice]", own: "Choice", *, with_held: bool = False) -> Iterator[str]:
+def _choice_lines(
+    choices: "Iterable[Choice]", own: "Choice", *, with_reserved: bool = False
+) -> Iterator[str]:
     for choice in choices:
         size = choice.resident_bytes
-        change = _percent(choice, own) if choice.changes else ""
-        held = f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_held else ""
-        columns = f"  {format_bytes(size):>10}{f'{size:,} B':>20}{change:>8}   {held}"
+        change = change_percent(choice, own) if choice.changes else ""
+        reserved = (
+            f"{format_bytes(choice.figures.held_steady_bytes):>10}   " if with_reserved else ""
+        )
+        columns = f"  {format_bytes(size):>10}{f'{size:,} B':>20}{change:>8}   {reserved}"
         yield from prose(columns, ", ".join(choice.changes) or _OWN)
 
 
-def _percent(choice: "Choice", own: "Choice") -> str:
-    if not own.resident_bytes:
-        return "+0 %"
-    return f"{100 * (choice.resident_bytes / own.resident_bytes - 1):+.0f} %"
+def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> str:
+    """What would lower a model's memory, what saves most first; ends with a newline."""
+    figure_text = FIGURES[advice.figure]
+    lines = [
+        f"{shortened(path)}  what would lower its memory",
+        *paragraph("assumes: ", [shortened(each) for each in assumptions]),
+        "",
+        figure("NOW", advice.before_bytes, f"{advice.figure.value}: {figure_text}", wraps=True),
+        *_error(advice.figure),
+        "",
+        "ADVICE, by what it saves" if advice.proposals else "ADVICE: none that saves anything",
+    ]
+    for proposal in advice.proposals:
+        lines += _proposal(proposal)
+    if advice.plan is not None:
+        lines += ["", *_plan(advice.plan)]
+    if advice.findings:
+        lines += ["", *finding_lines(advice.findings)]
+    return "\n".join(lines) + "\n"
+
+
+def _error(lowered: Figure) -> list[str]:
+    accuracy = ERRORS.get(lowered)
+    return [] if accuracy is None else [fact("  error", error_text(accuracy), wraps=True)]
+
+
+def advice_row(advice: Advised) -> Row:
+    """Advice in JSON; unknown is null."""
+    return {
+        "figure": advice.figure.value,
+        "before_bytes": advice.before_bytes,
+        "advice": [_proposal_row(proposal) for proposal in advice.proposals],
+        "budget": None if advice.plan is None else _plan_row(advice.plan),
+    }
+
+
+def _proposal(proposal: Proposal) -> Iterator[str]:
+    share = 100 * (proposal.after_bytes / proposal.before_bytes - 1)
+    proof = "exact" if proposal.is_exact else "estimate"
+    yield figure(
+        f"  {proposal.suggestion.id}",
+        proposal.saved_bytes,
+        f"{format_bytes(proposal.before_bytes)} -> {format_bytes(proposal.after_bytes)} "
+        f"({share:+.0f} %)",
+    )
+    what = f"{proposal.figure.value}, {proof}: {proposal.suggestion.what}"
+    yield fact("", shortened(what, _LONGEST), wraps=True)
+    yield fact("", shortened(f"cost: {proposal.suggestion.cost}", _LONGEST), wraps=True)
+
+
+def _plan(plan: BudgetPlan) -> Iterator[str]:
+    budget_bytes = plan.budget_bytes
+    yield figure("BUDGET", budget_bytes, f"compared with {plan.figure.value}")
+    yield figure(
+        "  now",
+        plan.before_bytes,
+        verdict_text(plan.before, plan.before_bytes, budget_bytes),
+    )
+    if not plan.chosen:
+        return
+    alone = [each.suggestion.id for each in plan.singles]
+    yield fact("  alone", ", ".join(alone) or "none of them meets it alone", wraps=True)
+    if plan.estimates:
+        names = ", ".join(each.suggestion.id for each in plan.estimates)
+        yield fact("  by estimate", f"{names} would alone", wraps=True)
+    for number, proposal in enumerate(plan.chosen, start=1):
+        yield fact(f"  {number}.", shortened(proposal.suggestion.what, _LONGEST), wraps=True)
+    yield figure(
+        "  then",
+        plan.after_bytes,
+        verdict_text(plan.after, plan.after_bytes, budget_bytes),
+    )
+
+
+def _proposal_row(proposal: Proposal) -> Row:
+    suggestion = proposal.suggestion
+    return {
+        "id": suggestion.id,
+        "what": printable(suggestion.what),
+        "figure": proposal.figure.value,
+        "before_bytes": proposal.before_bytes,
+        "after_bytes": proposal.after_bytes,
+        "saved_bytes": proposal.saved_bytes,
+        "basis": "exact" if proposal.is_exact else "estimate",
+        "cost": {"price": suggestion.tradeoff.name.lower(), "text": printable(suggestion.cost)},
+    }
+
+
+def _plan_row(plan: BudgetPlan) -> Row:
+    return {
+        "budget_bytes": plan.budget_bytes,
+        "figure": plan.figure.value,
+        "is_met": plan.is_met,
+        "verdict": plan.after.value,
+        "before_bytes": plan.before_bytes,
+        "after_bytes": plan.after_bytes,
+        "follow": [proposal.suggestion.id for proposal in plan.chosen],
+        "alone": [proposal.suggestion.id for proposal in plan.singles],
+        "by_estimate": [proposal.suggestion.id for proposal in plan.estimates],
+    }

@@ -1,17 +1,26 @@
 """A measurement as text, beside what was predicted."""
 
-from itertools import starmap, zip_longest
+from itertools import zip_longest
 from typing import Final
 
 from onnxmem.analysis.json_rows import Predicted, error_percent
 from onnxmem.errors import shortened
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.report.sections.runtimes import measured_section
-from onnxmem.report.text import paragraph, percent, prose, section_lines
+from onnxmem.report.text import (
+    aligned,
+    count_text,
+    joined,
+    paragraph,
+    percent,
+    prose,
+    section_lines,
+    shape_text,
+)
 from onnxmem.units import plural
 
 _NUM_TEXTS: Final = 3
-"""Columns of text, which stand to the left; numbers stand to the right."""
+"""Columns of text in the table of nodes, aligned left; numbers are aligned right."""
 _LONGEST: Final = 2000
 
 
@@ -22,12 +31,12 @@ def render_measured(path: str, measurement: Measurement, predicted: Predicted | 
         f"{plural(len(measurement.nodes), 'node')} run",
         plural(measurement.runs, "run"),
     ]
-    sections = [
+    blocks = [
         paragraph(f"{shortened(path)}  ", parts),
         section_lines(measured_section(measurement, predicted)),
         _findings(measurement),
     ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+    return joined(blocks)
 
 
 def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -> str:
@@ -37,9 +46,7 @@ def render_nodes(measurement: Measurement, predicted: Predicted | None = None) -
     foretold = predicted.nodes if predicted else ()
     pairs = zip_longest(measurement.nodes, foretold[: len(measurement.nodes)])
     rows = [_node_cells(node, size, is_compared=bool(predicted)) for node, size in pairs]
-    table = [headings, *rows]
-    widths = [max(len(row[place]) for row in table) for place in range(len(headings))]
-    return "".join(f"{_line(row, widths)}\n" for row in table)
+    return aligned([headings, *rows], _NUM_TEXTS)
 
 
 def _findings(measurement: Measurement) -> list[str]:
@@ -52,23 +59,11 @@ def _findings(measurement: Measurement) -> list[str]:
 def _node_cells(
     node: MeasuredNode, predicted_bytes: int | None, *, is_compared: bool
 ) -> tuple[str, ...]:
-    error = percent(error_percent(predicted_bytes, node.requested_bytes))
-    shapes = ["x".join(map(str, shape)) or "scalar" for shape in node.output_shapes]
+    error = percent(error_percent(predicted_bytes, node.requested_bytes)) or "?"
+    shapes = ", ".join(map(shape_text, node.output_shapes)) or "?"
+    requested = count_text(node.requested_bytes)
     return (
-        *(shortened(node.name), shortened(node.op_type), shortened(", ".join(shapes) or "?")),
-        *((_count(predicted_bytes),) if is_compared else ()),
-        _count(node.requested_bytes),
-        *((error or "?",) if is_compared else ()),
-        *(_count(node.scratch_bytes), _count(node.held_bytes)),
+        *map(shortened, (node.name, node.op_type, shapes)),
+        *((count_text(predicted_bytes), requested, error) if is_compared else (requested,)),
+        *map(count_text, (node.scratch_bytes, node.held_bytes)),
     )
-
-
-def _line(row: tuple[str, ...], widths: list[int]) -> str:
-    def cell(place: int, width: int) -> str:
-        return f"{row[place]:<{width}}" if place < _NUM_TEXTS else f"{row[place]:>{width}}"
-
-    return "  ".join(starmap(cell, enumerate(widths))).rstrip()
-
-
-def _count(count: int | None) -> str:
-    return "?" if count is None else f"{count:,}"

@@ -1,6 +1,7 @@
-"""The text report of one analysis: what was assumed, then what it takes, then what fits.
+"""The text of one model: its report, its table of nodes, and what another order of execution saves.
 
-Sums are printed as lines that add up to the byte, and every name from the model is escaped.
+The report names what was assumed before any figure. Sums are printed as lines that add up to the
+byte, and every name from the model is escaped.
 """
 
 from collections.abc import Iterator
@@ -8,17 +9,48 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import shortened
-from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
-from onnxmem.report.sections.listing import sections
-from onnxmem.report.sparklines import timeline_section
-from onnxmem.report.text import figure, paragraph, prose, section_lines
+from onnxmem.report.sections.listing import (
+    assumptions,
+    model_facts,
+    order_text,
+    partial_texts,
+    sections,
+)
+from onnxmem.report.text import (
+    WIDTH,
+    aligned,
+    count_text,
+    fact,
+    figure,
+    joined,
+    paragraph,
+    prose,
+    section_lines,
+    shape_text,
+    spark,
+)
+from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.compute import Layer
+    from onnxmem.model import Graph
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.torch.memory import TrainingMemory
+
 
 _BEFORE_TIMELINE: Final = frozenset({"run", "activations", "live", "peak-rows"})
 _MOST_LARGEST: Final = 6
 """Tensors of a training step's peak that are listed."""
+_TIMELINE_LABEL: Final = 16
+_FEWEST: Final = 8
+"""Steps of a timeline: the shape of fewer shows nothing that the figures do not."""
+_HEADINGS: Final = (
+    *("node", "op_type", "output shape", "dtype", "output bytes"),
+    *("parameters", "weight bytes", "MACs", "FLOPs"),
+)
+_NUM_TEXTS: Final = 4
+"""Columns of text among them, aligned left; numbers are aligned right."""
 
 
 def render(analysis: "Analysis") -> str:
@@ -27,14 +59,14 @@ def render(analysis: "Analysis") -> str:
     blocks = [
         _head(analysis),
         *(lines for key, lines in written if key in _BEFORE_TIMELINE),
-        timeline_section(analysis),
+        timeline_lines(analysis),
         *(
             [*lines, *_largest(analysis)] if key == "train" else lines
             for key, lines in written
             if key not in _BEFORE_TIMELINE
         ),
     ]
-    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+    return joined(blocks)
 
 
 def _head(analysis: "Analysis") -> list[str]:
@@ -55,3 +87,90 @@ def _largest(analysis: "Analysis") -> Iterator[str]:
         yield "  largest of them"
         for line in islice(live_lines(analysis.training), _MOST_LARGEST):
             yield figure("", line.number, line.label)
+
+
+def timeline_lines(analysis: "Analysis") -> list[str]:
+    """Activations over the nodes, and live bytes of a training step, phase by phase."""
+    live_bytes = analysis.activations.live_bytes
+    lines = []
+    if len(live_bytes) >= _FEWEST and any(live_bytes):
+        lines.append(_timeline_row("activations", spark(live_bytes, WIDTH - _TIMELINE_LABEL)))
+    if analysis.training is not None:
+        lines += _step_rows(analysis.training)
+    head = "TIMELINE, bytes alive from the first step to the last, the tallest at the peak"
+    return [head, *lines] if lines else []
+
+
+def _step_rows(training: "TrainingMemory") -> list[str]:
+    """A row of blocks on one scale, and under each phase its name, cut to the phase's width."""
+    # It imports the training step, which a report of inference does without.
+    from onnxmem.report.timelines import step_timeline
+
+    timeline = step_timeline(training.replay)
+    sums = timeline.sums
+    if len(sums) < _FEWEST:
+        return []
+    starts = [*(mark.start for mark in timeline.marks), len(sums)]
+    # Every phase gets a column, however few its steps: as many are reserved for that.
+    columns = WIDTH - _TIMELINE_LABEL - 2 * len(timeline.marks)
+    bars, names = [], []
+    for mark, stop in zip(timeline.marks, starts[1:], strict=True):
+        part = sums[mark.start : stop]
+        width = max(len(part) * columns // max(len(sums), columns), 1)
+        bars.append(spark(part, width, top=max(sums)))
+        names.append(mark.name[:width].ljust(width))
+    return [_timeline_row("training step", "|".join(bars)), _timeline_row("", "|".join(names))]
+
+
+def _timeline_row(label: str, text: str) -> str:
+    return f"{'  ' + label:<{_TIMELINE_LABEL}}{text}".rstrip()
+
+
+def render_layers(analysis: "Analysis") -> str:
+    """Write a line per node, in running order; it ends with a newline."""
+    # A report without --layers does not need it.
+    from onnxmem.analysis.compute import layers
+
+    nodes = layers(analysis.graph, analysis.parameters, analysis.compute)
+    return aligned([_HEADINGS, *map(_layer_cells, nodes)], _NUM_TEXTS)
+
+
+def _layer_cells(layer: "Layer") -> tuple[str, ...]:
+    counts = (
+        *(layer.output_bytes, layer.num_parameters, layer.weight_bytes),
+        *(layer.macs, layer.flops),
+    )
+    return (
+        *(shortened(layer.node), shortened(layer.op_type)),
+        *(shape_text(layer.output_shape), layer.dtype or "?"),
+        *map(count_text, counts),
+    )
+
+
+def render_gain(name: str, graph: "Graph", schedule: "Schedule", own: tuple[int, int]) -> str:
+    """What a copy in the new order saves; ``own``: peaks in onnxruntime's order, old and new."""
+    file_bytes, best_bytes = schedule.file_peak_bytes, schedule.peak_bytes
+    unknown = sum(graph.tensors[x].size_bytes is None for n in graph.nodes for x in n.writes)
+    return "\n".join(
+        (
+            f"{shortened(name)}  {plural(len(graph.nodes), 'node')}",
+            figure("IN-PLACE PEAK", best_bytes, order_text(schedule)),
+            figure("  in file's order", file_bytes),
+            fact("  gained", _saved(file_bytes, best_bytes)),
+            figure("ONNXRUNTIME BY DEFAULT", own[0], "of the file: it runs an order of its own"),
+            *((figure("", own[1], "of the copy"),) if best_bytes < file_bytes else ()),
+            *(
+                (f"PARTIAL: {plural(unknown, 'tensor')} of unknown size left out",)
+                if unknown
+                else ()
+            ),
+            "",
+        )
+    )
+
+
+def _saved(file_bytes: int, best_bytes: int) -> str:
+    if best_bytes == file_bytes:
+        return "nothing"
+    saved = file_bytes - best_bytes
+    return f"{format_bytes(saved)}, {100 * saved / file_bytes:.1f} %"

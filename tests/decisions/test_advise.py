@@ -18,7 +18,8 @@ from onnxmem.cli import advise as command
 from onnxmem.cli import main
 from onnxmem.errors import Finding, ModelFileError
 from onnxmem.model import ModelFile
-from onnxmem.report.advice import first_line, render_advice
+from onnxmem.report.advice import render_advice
+from onnxmem.report.sections.runtimes import advice_line
 from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.advice import Choice, choice, combined_choices, single_choices
 from onnxmem.runtimes.onnxruntime.prediction import ReplayError, arena_figures
@@ -299,11 +300,11 @@ def test_a_table_of_choices() -> None:
 def test_settings_that_are_the_best_already_have_no_lines() -> None:
     text = render_advice("net.onnx", runtime_of(advice=(OWN, WORSE)), ())
     assert "THE BEST" not in text
-    assert first_line(runtime_of(advice=(OWN, WORSE))) is None
+    assert advice_line(runtime_of(advice=(OWN, WORSE))) is None
 
 
 def test_the_first_line_names_the_saving() -> None:
-    line = first_line(runtime_of(advice=(BEST, OWN)))
+    line = advice_line(runtime_of(advice=(BEST, OWN)))
     assert line is not None
     assert line.startswith("enable_mem_reuse=False, enable_mem_pattern=False, kSameAsRequested: ")
     assert line.endswith("2.86 MiB resident in the arena instead of 5.72 MiB (-50 %)")
@@ -311,7 +312,7 @@ def test_the_first_line_names_the_saving() -> None:
 
 def test_nothing_is_a_share_of_nothing() -> None:
     runtime = runtime_of(advice=(choice_of(0), choice_of(0, "kSameAsRequested")))
-    assert first_line(runtime) is None
+    assert advice_line(runtime) is None
     assert "+0 %   kSameAsRequested" in render_advice("net.onnx", runtime, ())
 
 

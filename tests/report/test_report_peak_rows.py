@@ -9,13 +9,13 @@ from walked_rows import ATTENTION, SQUARE, TWO_ROWS, rows_of
 
 import onnxmem
 from onnxmem.program.polynomials import polynomial
-from onnxmem.report.sections.peak_rows import peak_rows
+from onnxmem.report.sections.listing import peak_pieces
 from onnxmem.report.terminal import render
 from onnxmem.report.text import section_lines
 
 
 def rows_section(analysis: onnxmem.Analysis) -> list[str]:
-    found = peak_rows(analysis)
+    found = peak_pieces(analysis)
     return [] if found is None else section_lines(found)
 
 

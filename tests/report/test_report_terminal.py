@@ -13,8 +13,7 @@ import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.report.layers import render_layers
-from onnxmem.report.terminal import render
+from onnxmem.report.terminal import render, render_layers
 from onnxmem.report.text import colored, paragraph, prose
 from onnxmem.settings import Recipe
 

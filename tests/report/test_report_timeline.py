@@ -6,7 +6,7 @@ from models_on_disk import CONVNET, MYSTERY
 from paths import MODELS
 
 import onnxmem
-from onnxmem.report.sparklines import timeline_section
+from onnxmem.report.terminal import timeline_lines
 from onnxmem.report.text import colored
 from onnxmem.report.timelines import run_timeline, step_timeline
 
@@ -80,7 +80,7 @@ def test_a_graph_without_nodes_has_no_step() -> None:
 
 @pytest.mark.parametrize("length", [9, 300])
 def test_the_section_is_short_and_narrow(length: int) -> None:
-    lines = timeline_section(onnxmem.analyze(chain(length), batch=11, train=True))
+    lines = timeline_lines(onnxmem.analyze(chain(length), batch=11, train=True))
     assert len(lines) == 4
     assert max(map(len, lines)) <= 100
     assert len(lines[1].split()[1]) == min(length, 84)
@@ -90,20 +90,20 @@ def test_the_section_is_short_and_narrow(length: int) -> None:
 
 
 def test_phases_are_named_as_far_as_there_is_room() -> None:
-    last = timeline_section(onnxmem.analyze(chain(200), train=True))[-1]
+    last = timeline_lines(onnxmem.analyze(chain(200), train=True))[-1]
     assert last.split("|")[0].strip() == "forward"
     assert last.split("|")[1].strip() == "backward"
     assert last.split("|")[2] == "o"
 
 
 def test_a_run_of_few_steps_has_no_section() -> None:
-    assert timeline_section(analysis()) == []
-    assert timeline_section(analysis("agraph (float[2] x) => (float[2] x) { }")) == []
+    assert timeline_lines(analysis()) == []
+    assert timeline_lines(analysis("agraph (float[2] x) => (float[2] x) { }")) == []
 
 
 def test_of_a_step_of_few_moments_nothing_is_drawn() -> None:
     found = analysis("agraph (float[N,2] x) => (float[N,2] y) { y = Relu(x) }", train=True)
-    assert timeline_section(found) == []
+    assert timeline_lines(found) == []
 
 
 def test_blocks_are_coloured_by_their_height() -> None:

@@ -13,7 +13,7 @@ from paths import MODELS
 from onnxmem import Analysis, analyze
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.tables import section_html
-from onnxmem.report.sections.listing import moving_sections, sections
+from onnxmem.report.sections.listing import batch_sections, sections
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
 from onnxmem.report.text import laid_out, section_lines
@@ -63,7 +63,7 @@ def test_a_key_stands_for_one_number_and_each_section_is_there_once(analysis: An
 
 def test_what_moves_is_found_at_every_batch(analysis: Analysis) -> None:
     keyed = {line.key for each in sections(analysis) for line in each.all_lines()}
-    moving = {line.key for each in moving_sections(analysis) for line in each.all_lines()}
+    moving = {line.key for each in batch_sections(analysis) for line in each.all_lines()}
     assert keyed == moving
 
 

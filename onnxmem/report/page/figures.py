@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.report.sections.listing import moving_sections
+from onnxmem.report.sections.listing import batch_sections
 from onnxmem.report.sections.section import Line, Note
 
 ELEMENTS: Final = ("elements.activations", "elements.inputs", "weights.parameters")
@@ -26,7 +26,7 @@ class Figures:
 
 def figures_of(analysis: Analysis) -> Figures:
     """Every number and all words that may change with the batch."""
-    sections = moving_sections(analysis)
+    sections = batch_sections(analysis)
     lines = [line for section in sections for line in section.all_lines()]
     said: list[Line | Note] = [*lines, *(note for section in sections for note in section.notes)]
     numbers = {line.key: line.number for line in lines if line.key}

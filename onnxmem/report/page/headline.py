@@ -7,11 +7,11 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.fitting.verdicts import BASES, basis_for
 from onnxmem.errors import shortened
-from onnxmem.report.assumptions import assumptions, model_facts, partial_texts
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import Cell, section
 from onnxmem.report.page.stops import BUDGET, Stops, places_shown
 from onnxmem.report.page.tables import lines_table, number, verdict, words
+from onnxmem.report.sections.listing import assumptions, model_facts, partial_texts
 from onnxmem.report.sections.section import Line, Section
 from onnxmem.report.verdict import budget
 from onnxmem.units import format_bytes

@@ -6,7 +6,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import section
 from onnxmem.report.page.stops import Stop, Stops
-from onnxmem.report.sections.inference import live_set
+from onnxmem.report.sections.listing import live_set
 from onnxmem.report.sections.section import Line
 from onnxmem.report.sections.training import live_lines
 

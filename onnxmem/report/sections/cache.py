@@ -64,7 +64,7 @@ def _total(memory: CacheMemory) -> Line | None:
 
 
 def _kinds(memory: CacheMemory) -> Iterator[Line]:
-    """What it is made up of: keys, values and so on."""
+    """The bytes of keys, of values and so on."""
     if memory.context is None:
         return
     for kind, size_bytes in memory.bytes_by_kind(memory.context).items():
@@ -78,7 +78,7 @@ def _constant(cache: KvCache) -> Iterator[str]:
 
 
 def _described(cache: KvCache) -> Iterator[str]:
-    """How many, and what a token of one holds; groups of unlike layers one after another."""
+    """The number of layers, and what a token of one has; different layers one after another."""
     yield f"{cache.num_layers:,}"
     groups: dict[str, None] = {}
     for part in cache.parts:
@@ -101,7 +101,7 @@ def _group(part: Part) -> str:
 
 
 def _bound(memory: CacheMemory) -> Iterator[Note]:
-    """What the file calls the tokens, and their numbers in each step."""
+    """The dims that each step binds to numbers of tokens."""
     for step in memory.steps if memory.context is not None else ():
         name = step.step.value
         dims = tuple(f"{shortened(name)} = {number:,}" for name, number in step.dims.items())
@@ -109,7 +109,7 @@ def _bound(memory: CacheMemory) -> Iterator[Note]:
 
 
 def _step_section(memory: StepMemory) -> Section:
-    """One step as a sum."""
+    """One step's memory as a sum."""
     key = f"kv_cache.{memory.step.value}"
     new, past = plural(memory.sequence, "token"), f"{memory.past:,}" if memory.past else "none"
     at = f"{new} after {past}" if memory.is_whole else f"{new} after {past}; a lower bound"
@@ -124,7 +124,7 @@ def _step_section(memory: StepMemory) -> Section:
             key=f"{key}.in_place_peak_bytes",
         ),
     ]
-    # Past and present cannot be one buffer everywhere; that is not unknown.
+    # None: past and present cannot share one buffer in this model, which is not unknown.
     if memory.one_buffer_total_bytes is not None:
         remark = "total, past and present in one buffer"
         size_bytes = memory.one_buffer_total_bytes

@@ -1,32 +1,50 @@
-"""All sections of an analysis, in the order of the text report."""
+"""The sections of every analysis, and all of an analysis in the order of the text report.
 
-from typing import TYPE_CHECKING
+A section is written once and shown twice: the text report and the page lay out the same lines. Of
+the sections that most models or requests do without, the modules are imported when there is one.
+"""
 
-from onnxmem.report.sections.inference import (
-    activations,
-    compute,
-    coverage,
-    findings,
-    inference,
-    live_set,
-    rules_of_thumb,
-)
-from onnxmem.report.sections.peak_rows import peak_rows
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import fields
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
+from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.errors import shortened
+from onnxmem.report.sections.section import RUN, TRAIN, Layout, Line, Note, Section, formula_lines
+from onnxmem.report.text import shape_text
 from onnxmem.report.verdict import budget
+from onnxmem.settings import Recipe
+from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.report.sections.section import Section
+    from onnxmem.program.polynomials import Polynomial
+    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+
+_LONGEST: Final = 2000
+"""Characters of a finding, which may name a few long names."""
+_MOST_NAMED: Final = 8
+"""Nodes or tensors that are named as assumed or unknown."""
+_IN_PLACE_PEAK: Final = "activations.in_place_peak_bytes"
+_MOST_PIECES: Final = 8
+"""Pieces of the peak's formula that are listed; the JSON has all."""
+_LARGEST_DIM: Final = 10_000
+"""For a dim that may be larger, the range in which each piece is the largest is not computed."""
 
 
-def sections(analysis: "Analysis") -> tuple["Section", ...]:
-    """Everything that is said of an analysis; no section is empty."""
+def sections(analysis: "Analysis") -> tuple[Section, ...]:
+    """Everything that is reported of an analysis; no section is empty."""
     found = (
         inference(analysis),
         activations(analysis),
         live_set(analysis),
-        peak_rows(analysis),
-        *_requested(analysis),
+        peak_pieces(analysis),
+        *_optional(analysis),
         budget(analysis),
         rules_of_thumb(analysis),
         compute(analysis),
@@ -36,19 +54,19 @@ def sections(analysis: "Analysis") -> tuple["Section", ...]:
     return tuple(section for section in found if section is not None)
 
 
-def moving_sections(analysis: "Analysis") -> tuple["Section", ...]:
-    """Those with lines that have keys: what a page looks up at other batches."""
+def batch_sections(analysis: "Analysis") -> tuple[Section, ...]:
+    """The sections whose lines have keys: a page shows them at other batches."""
     return (
         inference(analysis),
         activations(analysis),
-        *_requested(analysis),
+        *_optional(analysis),
         rules_of_thumb(analysis),
         compute(analysis),
     )
 
 
-def _requested(analysis: "Analysis") -> tuple["Section", ...]:
-    """What most models do not have, or most requests leave out; imported where there is some."""
+def _optional(analysis: "Analysis") -> tuple[Section, ...]:
+    """Sections that most models do not have, or most requests leave out."""
     found: list[Section] = []
     if analysis.kv_cache is not None:
         from onnxmem.report.sections.cache import cache_sections
@@ -59,7 +77,7 @@ def _requested(analysis: "Analysis") -> tuple["Section", ...]:
 
         found += runtime_sections(analysis)
     if analysis.replays:
-        from onnxmem.report.sections.replays import replay_sections
+        from onnxmem.report.sections.runtimes import replay_sections
 
         found += replay_sections(analysis.replays)
     if analysis.training is not None:
@@ -67,3 +85,376 @@ def _requested(analysis: "Analysis") -> tuple["Section", ...]:
 
         found += training_sections(analysis)
     return tuple(found)
+
+
+def model_facts(analysis: "Analysis") -> list[str]:
+    """Nodes, parameters, the element type of most weights, the file's size."""
+    return [
+        plural(analysis.coverage.num_nodes, "node"),
+        f"{format_count(analysis.num_parameters)} parameters",
+        *_weight_dtype(analysis),
+        f"file {format_bytes(analysis.file_bytes)}",
+    ]
+
+
+def assumptions(analysis: "Analysis") -> list[str]:
+    """The settings that all figures hold for."""
+    settings = analysis.settings
+    symbols = analysis.request.prepared.batch_symbols
+    training = ("training", *_training(settings.recipe))
+    names = f" ({', '.join(map(shortened, sorted(symbols)))})" if symbols else ""
+    return [
+        *(training if settings.train else ("inference",)),
+        *_batchnorms(analysis),
+        "no batch" if settings.batch is None else f"batch {settings.batch:,}{names}",
+        *(
+            f"{shortened(name)} = {number:,}"
+            for name, number in settings.dims.items()
+            if name not in symbols
+        ),
+        *(
+            f"input {shortened(name)} of {shape_text(dims)}"
+            for name, dims in settings.shapes.items()
+        ),
+        f"graph {settings.graph or 'raw'}",
+        *((f"order {settings.order}",) if settings.order != "file" else ()),
+        *(("sessions opened with fixed dims",) if settings.fixed_dims else ()),
+    ]
+
+
+def partial_texts(analysis: "Analysis") -> Iterator[str]:
+    """Which figures are lower bounds or unknown; nothing where the status is ``ok``."""
+    if analysis.doubts:
+        yield f"PARTIAL: {shortened('; '.join(analysis.doubts), 2000)}"
+    for name in analysis.partial_runtimes:
+        is_known = any(runtime.name == name for runtime in analysis.runtimes)
+        left_out = "lower bounds: tensors or scratch of unknown size are left out"
+        yield f"PARTIAL: the figures of {name} are {left_out if is_known else 'unknown'}"
+
+
+def _batchnorms(analysis: "Analysis") -> list[str]:
+    """The BatchNormalizations that the export folded away, by how they are treated."""
+    if analysis.training is None:
+        return []
+    found = analysis.training.batchnorms
+    return [
+        f"{len(names):,} BatchNormalization {what}"
+        for names, what in (
+            (found.put_back, "put back that the export folded"),
+            (found.left_out, "left out that the export folded"),
+            (found.unknown, "possibly folded, not put back"),
+        )
+        if names
+    ]
+
+
+def _training(recipe: Recipe) -> list[str]:
+    """The three settings that every step has, and what else is not the default."""
+    defaults = Recipe()
+    named = ("optimizer", "precision", "loss")
+    others = [field.name for field in fields(Recipe) if field.name not in named]
+    changed = [name for name in others if getattr(recipe, name) != getattr(defaults, name)]
+    return [_setting_text(name, getattr(recipe, name)) for name in (*named, *changed)]
+
+
+def _setting_text(name: str, value: object) -> str:
+    label = name.replace("_", " ")
+    if isinstance(value, bool):
+        return label if value else f"no {label}"
+    text = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return f"{label} {shortened(text)}"
+
+
+def _weight_dtype(analysis: "Analysis") -> list[str]:
+    """The element type that most bytes of weights have."""
+    sizes: Counter[str] = Counter()
+    for weight in analysis.graph.weights:
+        sizes[weight.dtype or "unknown"] += weight.size_bytes or 0
+    return [dtype for dtype, _ in sizes.most_common(1)]
+
+
+def inference(analysis: "Analysis") -> Section:
+    """What inference needs, as a sum."""
+    memory = analysis.activations
+    peak = Line(
+        "in-place peak",
+        memory.in_place_peak_bytes,
+        _peak_at(analysis),
+        key=_IN_PLACE_PEAK,
+        words_key="activations.peak_at",
+    )
+    total = Line(RUN, analysis.total_bytes, "weights + inputs + in-place peak", key="total_bytes")
+    return Section(
+        key="run",
+        title=RUN,
+        total=total,
+        lines=(
+            Line("weights", analysis.weight_bytes, key="weights.bytes"),
+            Line("inputs", analysis.inputs_bytes, key="inputs_bytes"),
+            peak,
+            *_order_lines(analysis),
+            *formula_lines(analysis.batch_law),
+        ),
+    )
+
+
+def _order_lines(analysis: "Analysis") -> Iterator[Line]:
+    """The peak in the file's order, where another order was searched."""
+    schedule = analysis.schedule
+    if schedule is not None:
+        key = "activations.order"
+        file_bytes = schedule.file_peak_bytes
+        yield Line("in file's order", file_bytes, key=f"{key}.file_in_place_peak_bytes", depth=2)
+        text = f"{analysis.settings.order}: {order_text(schedule)}"
+        yield Line("order", text=text, words_key=f"{key}.standing", depth=2)
+
+
+def order_text(schedule: "Schedule") -> str:
+    """Whether any order takes less."""
+    proof = "proven least" if schedule.is_proven else "not proven least"
+    return f"the file's, {proof}" if schedule.is_file_order else proof
+
+
+def _peak_at(analysis: "Analysis") -> str:
+    memory, graph = analysis.activations, analysis.graph
+    if memory.peak_node is None or memory.peak_step is None:
+        return ""
+    node = graph.nodes[memory.peak_step]
+    step = f"step {memory.peak_step + 1:,} of {len(graph.nodes):,}"
+    return f"at {shortened(memory.peak_node)} ({shortened(node.op_type)}), {step}"
+
+
+def activations(analysis: "Analysis") -> Section:
+    """The same tensors under each rule of sharing, the least first."""
+    memory, packing = analysis.activations, analysis.activations.packing
+    in_place_peak_bytes = memory.in_place_peak_bytes
+    packed = Line(
+        "arena",
+        None if in_place_peak_bytes is None else packing.size_bytes,
+        f"one block, gap {format_bytes(packing.gap_bytes)}, "
+        + ("proven least" if packing.is_proven else "not proven least"),
+        key="activations.arena_bytes",
+        words_key="activations.arena",
+    )
+    return Section(
+        key="activations",
+        title="ACTIVATIONS",
+        lines=(
+            Line(
+                "in-place peak",
+                in_place_peak_bytes,
+                "live at once, with buffer reuse",
+                key=_IN_PLACE_PEAK,
+            ),
+            Line(
+                "liveness peak",
+                memory.peak_bytes,
+                "live at once, without buffer reuse",
+                key="activations.peak_bytes",
+            ),
+            packed,
+            Line(
+                "naive in-place",
+                memory.naive_in_place_bytes,
+                "sum of all buffers",
+                key="activations.naive_in_place_bytes",
+            ),
+            Line(
+                "naive", memory.naive_bytes, "sum of all activations", key="activations.naive_bytes"
+            ),
+            Line("outputs", analysis.outputs_bytes, "of the model", key="outputs_bytes"),
+        ),
+    )
+
+
+def live_set(analysis: "Analysis") -> Section | None:
+    """The in-place peak as a sum of tensors, the largest first."""
+    memory = analysis.activations
+    if not memory.live_at_peak:
+        return None
+    return Section(
+        key="live",
+        title="LIVE AT PEAK",
+        total=Line("", memory.in_place_peak_bytes, key=_IN_PLACE_PEAK),
+        lines=tuple(Line(shortened(each.label), each.size_bytes) for each in memory.live_at_peak),
+        layout=Layout.BARS,
+    )
+
+
+def rules_of_thumb(analysis: "Analysis") -> Section:
+    """The rules of thumb, as multiples of the computed figure."""
+    training = analysis.training
+    reference = (
+        Line(RUN, analysis.total_bytes, key="total_bytes")
+        if training is None
+        else Line(TRAIN, training.peak_bytes, key="training.peak_bytes")
+    )
+    rules = analysis.rules_of_thumb
+    return Section(
+        key="rules",
+        title="RULES OF THUMB",
+        remark=f"as multiples of {reference.label}",
+        lines=tuple(
+            Line(FORMULAS[rule.name], getattr(rules, rule.name), key=f"rules_of_thumb.{rule.name}")
+            for rule in fields(RulesOfThumb)
+        ),
+        layout=Layout.MULTIPLES,
+        reference=reference,
+    )
+
+
+def compute(analysis: "Analysis") -> Section:
+    """MACs and FLOPs, forward and backward."""
+    found = analysis.compute
+    rule = "by a rule: 2 x forward where weights are read, 1 x elsewhere"
+    counts = (
+        Line("forward MACs", found.forward_macs, key="compute.forward_macs", unit="count"),
+        Line("forward FLOPs", found.forward_flops, key="compute.forward_flops", unit="count"),
+        Line(
+            "backward FLOPs", found.backward_flops, rule, key="compute.backward_flops", unit="count"
+        ),
+    )
+    left_out = plural(len(found.unknown_nodes), "node")
+    bounds = Line("", text=f"lower bounds: {left_out} of unknown arithmetic left out")
+    return Section(
+        key="compute",
+        title="COMPUTE",
+        remark="one multiply-add being 1 MAC and 2 FLOPs",
+        lines=(*counts, *((bounds,) if found.unknown_nodes else ())),
+    )
+
+
+def findings(analysis: "Analysis") -> Section | None:
+    """What the figures assume or leave out."""
+    notes = tuple(
+        Note(
+            each.code, shortened(each.message + (f" ({each.node})" if each.node else ""), _LONGEST)
+        )
+        for each in analysis.findings
+    )
+    return Section(key="findings", title="FINDINGS", notes=notes) if notes else None
+
+
+def coverage(analysis: "Analysis") -> Section:
+    """How far the figures can be relied on."""
+    known = analysis.coverage
+    nodes = plural(known.num_nodes, "node")
+    text = f"{len(known.assumed_nodes):,} of {nodes} assumed"
+    if known.unknown_tensors:
+        unknown = plural(len(known.unknown_tensors), "tensor")
+        text += f"; {unknown} of unknown size: figures are lower bounds"
+    named = (("assumed nodes", known.assumed_nodes), ("unknown tensors", known.unknown_tensors))
+    return Section(
+        key="coverage",
+        title="COVERAGE",
+        summary=text,
+        notes=tuple(Note(label, parts=_names(names)) for label, names in named if names),
+    )
+
+
+def _names(names: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(names) - _MOST_NAMED
+    shown = tuple(shortened(name) for name in names[:_MOST_NAMED])
+    return (*shown, f"{more:,} more") if more > 0 else shown
+
+
+def peak_pieces(analysis: "Analysis") -> Section | None:
+    """The peak's formula, piecewise, unless it is one line in the batch, which ``formula`` shows.
+
+    Where there is none the section gives the reason, if a dim besides the batch is dynamic or set.
+    """
+    symbolic = analysis.symbolic
+    if isinstance(symbolic, NoRows):
+        has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
+        reason = f"none: {shortened(symbolic.reason)}"
+        return Section(key="peak-rows", title="PEAK ROWS", summary=reason) if has_dims else None
+    pieces = symbolic.peaks.in_place_peak_rows
+    if not pieces or len(pieces) == len(symbolic.symbols) == 1:
+        return None
+    ranges = _ranges(symbolic)
+    ordered = sorted(ranges, key=lambda at: ranges[at])
+    lines = [
+        Line(ranges[at][1], text=_polynomial_text(symbolic, pieces[at]), wraps=True)
+        for at in ordered[:_MOST_PIECES]
+    ]
+    if len(ordered) > _MOST_PIECES:
+        lines.append(Line("", text=f"{len(ordered) - _MOST_PIECES:,} more: --json"))
+    return Section(
+        key="peak-rows", title="PEAK ROWS", summary=_pieces_summary(symbolic), lines=tuple(lines)
+    )
+
+
+def _pieces_summary(symbolic: SymbolicTerms) -> str:
+    """The numbers at which the pieces hold, and those of the dims that stay fixed below."""
+    axis = _axis(symbolic)
+    others = [
+        f"{shortened(symbol)} {number:,}"
+        for at, (symbol, number) in enumerate(zip(symbolic.symbols, symbolic.asked, strict=True))
+        if at != axis
+    ]
+    text = f"the in-place peak is the largest of them, at {_domain(symbolic)}"
+    if not others or symbolic.last[axis] > _LARGEST_DIM:
+        return text
+    return f"{text}; where each leads at {', '.join(others)}"
+
+
+def _domain(symbolic: SymbolicTerms) -> str:
+    names = [shortened(symbol) for symbol in symbolic.symbols]
+    parts = [f"{name} 1 to {last:,}" for name, last in zip(names, symbolic.last, strict=True)]
+    parts += [f"{shortened(name)} {number:,}" for name, number in symbolic.fixed.items()]
+    parts += [
+        "not " + " with ".join(f"{names[at]} {n:,}" for at, n in each.items())
+        for each in symbolic.peaks.meetings
+        if all(n <= symbolic.last[at] for at, n in each.items())
+    ]
+    return ", ".join(parts)
+
+
+def _axis(symbolic: SymbolicTerms) -> int:
+    """The symbol along which ranges are computed: the first that is not the batch, if any."""
+    return min(int(symbolic.has_batch), len(symbolic.symbols) - 1)
+
+
+def _ranges(symbolic: SymbolicTerms) -> dict[int, tuple[int, str]]:
+    """The range in which each piece is the largest, the other dims as requested, and its start.
+
+    Of several symbols a piece that is nowhere the largest may be so at other dims, or at none; of
+    one symbol it is so at no number, and is left out.
+    """
+    axis, pieces = _axis(symbolic), symbolic.peaks.in_place_peak_rows
+    last = symbolic.last[axis]
+    if last > _LARGEST_DIM:
+        return dict.fromkeys(range(len(pieces)), (0, ""))
+    name = shortened(symbolic.symbols[axis])
+    found: dict[int, tuple[int, str]] = {}
+    along_axis = [piece.along(axis, symbolic.asked) for piece in pieces]
+    for piece, first, until in _leaders(along_axis, last):
+        numbers = f"{first:,}" if first == until else f"{first:,} to {until:,}"
+        start, text = found.get(piece, (first, f"{name} "))
+        found[piece] = (start, f"{text}, {numbers}" if piece in found else f"{text}{numbers}")
+    if len(symbolic.symbols) > 1:
+        found = dict.fromkeys(range(len(pieces)), (last + 1, "elsewhere, if at all")) | found
+    return found
+
+
+def _leaders(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, int]]:
+    """Piece, first and last number of each range of numbers in which one piece is the largest."""
+    # Python's integers: those of a hostile file do not fit into 64 bits.
+    numbers = np.arange(1, last + 1).astype(object)
+    values = [
+        sum((n * numbers**power for (power,), n in line.terms), 0 * numbers) for line in lines
+    ]
+    leaders = np.argmax(np.stack(values), axis=0)
+    for piece, pairs in groupby(enumerate(leaders.tolist(), 1), key=lambda pair: pair[1]):
+        led = [number for number, _ in pairs]
+        yield piece, led[0], led[-1]
+
+
+def _polynomial_text(symbolic: SymbolicTerms, piece: "Polynomial") -> str:
+    """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
+    text = ""
+    for powers, number in sorted(piece.terms, key=lambda term: (-sum(term[0]), term[0])):
+        product = symbolic.monomial(powers, " x ")
+        sign = " - " if number < 0 else " + "
+        text += f"{sign}{abs(number):,} B" + (f" x {product}" if product else "")
+    return text.removeprefix(" + ").strip() or "0 B"

@@ -1,93 +1,65 @@
-"""What runtimes take, each figure with what it is, and what a run took beside it."""
+"""What runtimes take: sessions of onnxruntime, a measurement beside them, and given runtimes.
 
-from collections.abc import Iterator, Mapping
+A section for each runtime; two sessions are also compared, and what a run took stands beside what
+was predicted of it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import FIGURES, Predicted, predicted_by
 from onnxmem.errors import shortened
-from onnxmem.report.advice import first_line, made_by
-from onnxmem.report.sections.replays import live_at
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.measure.measurement import Measurement
+    from onnxmem.program import Peak, Replay
+    from onnxmem.runtimes.base import RuntimeReplay
+    from onnxmem.runtimes.onnxruntime.advice import Choice
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
 
 _NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {"ort-cpu": "ONNXRUNTIME, CPU", "ort-cuda": "ONNXRUNTIME, CUDA"}
 )
 _CUDA: Final = "ort-cuda"
+_WORTHWHILE: Final = 0.95
+"""Settings are advised that leave at most this share of the resident bytes."""
+_MOST_LIVE: Final = 5
+"""Allocations alive at a peak that are listed, the largest."""
 _CUDA_ALONE: Final = ("CUDA context", "cuDNN workspace")
-
-
-def _figures(runtime: "RuntimeMemory") -> tuple[tuple[str, str, int | None, str], ...]:
-    """Label, key in the JSON report, bytes and what they are; a sum of others has no key."""
-    arena = runtime.arena
-    # What doubling and the second block hold beyond need.
-    growth_bytes = max(arena.held_steady_bytes - arena.in_use_peak_bytes, 0)
-    return (
-        (
-            "requested peak",
-            "requested_peak_bytes",
-            arena.requested_peak_bytes,
-            "peak requested by kernels, in run 1",
-        ),
-        (
-            "with scratch",
-            "with_scratch_peak_bytes",
-            arena.with_scratch_peak_bytes,
-            "with the scratch of kernels",
-        ),
-        (
-            "pattern block",
-            "pattern_block_bytes",
-            arena.pattern_block_bytes,
-            "memory-pattern buffer, from run 2 on",
-        ),
-        (
-            "base",
-            "base_bytes",
-            arena.base_bytes,
-            "arena initializers: prepacked, copied",
-        ),
-        (
-            "in use",
-            "in_use_peak_bytes",
-            arena.in_use_peak_bytes,
-            "allocated chunks, base included",
-        ),
-        ("held after run 1", "held_bytes", arena.held_bytes, "arena reserved, memory pattern off"),
-        (
-            "held, steady",
-            "held_steady_bytes",
-            arena.held_steady_bytes,
-            "arena reserved, steady state after run 3",
-        ),
-        ("arena growth", "growth_bytes", growth_bytes, "reserved beyond the allocated chunks"),
-        (
-            "load peak",
-            "load_peak_bytes",
-            runtime.load_peak_bytes,
-            "the process while the session loads",
-        ),
-        ("process", "process_bytes", runtime.process_bytes, "the whole process after run 3"),
-        ("CUDA context", "context_bytes", runtime.context_bytes, "assumed, or --cuda-context"),
-        ("cuDNN workspace", "workspace_bytes", runtime.workspace_bytes, "as --cuda-workspace says"),
-    )
+_OF_THE_PROCESS: Final = frozenset(
+    {"load_peak_bytes", "process_bytes", "context_bytes", "workspace_bytes"}
+)
+"""Figures that are not the arena's."""
+_FIGURES: Final = (
+    ("requested peak", "requested_peak_bytes", "peak requested by kernels, in run 1"),
+    ("with scratch", "with_scratch_peak_bytes", "with the scratch of kernels"),
+    ("pattern block", "pattern_block_bytes", "memory-pattern buffer, from run 2 on"),
+    ("base", "base_bytes", "arena initializers: prepacked, copied"),
+    ("in use", "in_use_peak_bytes", "allocated chunks, base included"),
+    ("held after run 1", "held_bytes", "arena reserved, memory pattern off"),
+    ("held, steady", "held_steady_bytes", "arena reserved, steady state after run 3"),
+    ("arena growth", "growth_bytes", "reserved beyond the allocated chunks"),
+    ("load peak", "load_peak_bytes", "the process while the session loads"),
+    ("process", "process_bytes", "the whole process after run 3"),
+    ("CUDA context", "context_bytes", "assumed, or --cuda-context"),
+    ("cuDNN workspace", "workspace_bytes", "as --cuda-workspace says"),
+)
+"""Label of a session's figure, its key in the JSON report, and what it is."""
 
 
 def runtime_sections(analysis: "Analysis") -> Iterator[Section]:
-    """A section for each runtime asked for, and one that holds two of them side by side."""
+    """A section for each runtime requested, one of a measurement, and one that compares two."""
     for number, runtime in enumerate(analysis.runtimes):
         yield _section(runtime, f"runtimes.{number}", f"runtime-{number}")
     if analysis.measurement is not None:
         name = analysis.measurement.backend.replace("onnxruntime", "ort")
-        runtime_run = next((each for each in analysis.runtimes if each.name == name), None)
-        predicted = None if runtime_run is None else predicted_by(runtime_run)
+        measured = next((each for each in analysis.runtimes if each.name == name), None)
+        predicted = None if measured is None else predicted_by(measured)
         yield measured_section(analysis.measurement, predicted)
     if len(analysis.runtimes) > 1:
         lines = tuple(_differences(*analysis.runtimes[:2]))
@@ -110,21 +82,21 @@ def _section(runtime: "RuntimeMemory", path: str, key: str) -> Section:
     if peak is not None:
         text = f"{shortened(peak.name)} ({shortened(peak.op_type)})"
         lines.append(Line("peak at", text=text, words_key=f"{path}.peak_node"))
-    lines += live_at(runtime.arena.replay, runtime.arena.peak)
-    advice = first_line(runtime)
+    lines += _live_set(runtime.arena.replay, runtime.arena.peak)
+    advice = advice_line(runtime)
     if advice is not None:
         lines.append(Line("less with", text=advice, words_key=f"{path}.advice", wraps=True))
     return Section(
         key=key,
         title=_NAMES[runtime.name],
-        remark=f"graph {runtime.graph} {made_by(runtime)}",
+        remark=f"graph {runtime.graph} {optimized_by(runtime)}",
         lines=tuple(lines),
         notes=tuple(Note(each.code, shortened(each.message, 2000)) for each in runtime.findings),
     )
 
 
 def _differences(one: "RuntimeMemory", other: "RuntimeMemory") -> Iterator[Line]:
-    """A line for every figure in which two runtimes differ."""
+    """A line for every figure in which two sessions differ."""
     for (label, name, here, _), (_, _, there, _) in zip(
         _figures(one), _figures(other), strict=True
     ):
@@ -145,11 +117,46 @@ def _difference(here: int | None, there: int | None) -> str:
     return f"{sign}{format_bytes(abs(there - here))}"
 
 
+def _figures(runtime: "RuntimeMemory") -> Iterator[tuple[str, str, int | None, str]]:
+    """Label, key in the JSON report, bytes and what they are."""
+    arena = runtime.arena
+    # The JSON report leaves this to be added up: doubling, and the block of the memory pattern.
+    growth_bytes = max(arena.held_steady_bytes - arena.in_use_peak_bytes, 0)
+    for label, key, remark in _FIGURES:
+        owner = runtime if key in _OF_THE_PROCESS else arena
+        size_bytes = growth_bytes if key == "growth_bytes" else getattr(owner, key)
+        yield label, key, size_bytes, remark
+
+
+def optimized_by(runtime: "RuntimeMemory") -> str:
+    """What optimized a session's graph, and for which CPU where that matters."""
+    where = "" if runtime.name == "ort-cuda" else f" on {runtime.cpu}"
+    return f"as {runtime.optimiser} makes it{where}"
+
+
+def advice_line(runtime: "RuntimeMemory") -> str | None:
+    """The best settings in one line; ``None`` where they save less than a twentieth."""
+    best, own = runtime.advice[0], runtime.own
+    if not best.changes or best.resident_bytes > _WORTHWHILE * own.resident_bytes:
+        return None
+    return (
+        f"{', '.join(best.changes)}: {format_bytes(best.resident_bytes)} resident in the arena "
+        f"instead of {format_bytes(own.resident_bytes)} ({change_percent(best, own)})"
+    )
+
+
+def change_percent(choice: "Choice", own: "Choice") -> str:
+    """By how much settings change the resident bytes of the default session options."""
+    if not own.resident_bytes:
+        return "+0 %"
+    return f"{100 * (choice.resident_bytes / own.resident_bytes - 1):+.0f} %"
+
+
 def measured_section(measurement: "Measurement", predicted: Predicted | None = None) -> Section:
-    """The figures, beside what was predicted where there is that."""
-    foretold = {} if predicted is None else predicted.figures
+    """The measured figures, each beside its prediction if there is one."""
+    predictions = {} if predicted is None else predicted.figures
     lines = [
-        Line(label, getattr(measurement, name), remark, predicted=foretold.get(name))
+        Line(label, getattr(measurement, name), remark, predicted=predictions.get(name))
         for name, label, remark in FIGURES
     ]
     known = [line for line in lines if (line.number, line.predicted) != (None, None)]
@@ -175,3 +182,45 @@ def _milliseconds(seconds: float) -> str:
     """Three digits of a short time, all of a long one: ``0.0362 ms``, ``12,345 ms``."""
     milliseconds = 1000 * seconds
     return f"{milliseconds:.3g} ms" if milliseconds < 1000 else f"{milliseconds:,.0f} ms"  # noqa: PLR2004
+
+
+def replay_sections(replays: "Sequence[RuntimeReplay]") -> Iterator[Section]:
+    """A section for each runtime that was given as an object."""
+    for number, each in enumerate(replays):
+        path, peak = f"replays.{number}", each.replay.peak
+        outside_bytes = each.run.overheads.outside_bytes
+        alive = "allocations alive at once" + (f", at {shortened(peak.node)}" if peak.node else "")
+        total_key = f"{path}.total_bytes"
+        total = Line("total", each.total_bytes, "with overheads", key=total_key, is_total=True)
+        yield Section(
+            key=f"replay-{number}",
+            title=shortened(each.name).upper(),
+            lines=(
+                total,
+                *_reserved(each, path),
+                Line("peak", peak.size_bytes, alive, key=f"{path}.peak_bytes"),
+                Line(
+                    "overheads", outside_bytes, "context and process", key=f"{path}.outside_bytes"
+                ),
+                *_live_set(each.replay, peak),
+            ),
+        )
+
+
+def _reserved(each: "RuntimeReplay", path: str) -> Iterator[Line]:
+    """What the allocator reserves, or what its workspaces take where it has none."""
+    reserved, workspaces = each.replay.reserved, each.run.overheads.served_bytes
+    if reserved is not None:
+        key = f"{path}.reserved_bytes"
+        yield Line("reserved", reserved.peak_bytes, "by its allocator", key=key)
+    elif any(workspaces):
+        yield Line("workspaces", sum(workspaces), "of libraries")
+
+
+def _live_set(replay: "Replay", peak: "Peak") -> Iterator[Line]:
+    """The largest allocations that are alive at a peak."""
+    live = [each for each in replay.live_set(peak) if each.size_bytes]
+    if live:
+        yield Line("alive at the peak", text=f"{len(live):,} allocations, the largest:")
+    for each in live[:_MOST_LIVE]:
+        yield Line(shortened(each.label), each.size_bytes, each.category.value, depth=2)

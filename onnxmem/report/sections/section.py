@@ -1,16 +1,21 @@
 """The parts of a report before it is laid out: lines, notes and sections.
 
-Names from a model are made printable and shortened before they stand in one; a page escapes them
+Names from a model are made printable and shortened before they enter a line; a page escapes them
 for HTML.
 """
 
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
     from onnxmem.program import Affine
+
+
+RUN: Final = "RUN"
+TRAIN: Final = "TRAIN"
+"""Titles of the two totals."""
 
 
 class Layout(Enum):
@@ -36,11 +41,11 @@ class Line:
     remark: str = ""
     _: KW_ONLY
     text: str | None = None
-    """What a line says that has no number."""
+    """The words of a line without a number."""
     unit: Literal["bytes", "count"] = "bytes"
     key: str = ""
-    """Path of the number in the JSON report, by which a page finds it at another batch; a number
-    that JSON leaves to be added up has a path of its own."""
+    """Path of the number in the JSON report, by which a page finds it at another batch; a sum
+    that the JSON report does not have has a path of its own."""
     words_key: str = ""
     """Name of the text, or of the remark, where the words change with the batch."""
     predicted: int | None = None
@@ -50,11 +55,11 @@ class Line:
     depth: int = 1
     """Levels that the label is indented."""
     wraps: bool = False
-    """Whether long words are broken into lines of text; else a long line stays one line."""
+    """Whether a long text is wrapped; else a long line stays one line."""
     is_total: bool = False
     """Whether it is the answer among its lines."""
     drops_zero: bool = False
-    """Whether the line is left out where there is nothing of it."""
+    """Whether the line is left out where its number is 0."""
 
     @property
     def words(self) -> str:
@@ -88,7 +93,7 @@ class Section:
     remark: str = ""
     """What holds of all lines."""
     summary: str = ""
-    """A sentence that is said beside the title."""
+    """A sentence beside the title."""
     total: Line | None = None
     """The number of the title itself."""
     lines: tuple[Line, ...] = ()
@@ -113,11 +118,12 @@ class Section:
             yield from line.parts
 
 
-def law_text(law: "Affine") -> str:
-    """Write a law out: ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``."""
-    return f"{law.fixed_bytes:,} B + {law.slope_bytes:,} B x batch, from batch 1 to {law.last:,}"
+def formula_lines(affine: "Affine | None") -> tuple[Line, ...]:
+    """A figure as linear in the batch; no line where it is not known to be.
 
-
-def formula_lines(law: "Affine | None") -> tuple[Line, ...]:
-    """The figure of a section at every batch; no line where that is not known."""
-    return () if law is None else (Line("formula", text=law_text(law)),)
+    ``4,728,064 B + 9,633,792 B x batch, from batch 1 to 128``
+    """
+    if affine is None:
+        return ()
+    line = f"{affine.fixed_bytes:,} B + {affine.slope_bytes:,} B x batch"
+    return (Line("formula", text=f"{line}, from batch 1 to {affine.last:,}"),)

@@ -1,4 +1,4 @@
-"""A training step: its terms as a sum, PyTorch's allocator on a GPU, and checkpointing."""
+"""A training step: its peak as a sum, PyTorch's allocator on a GPU, and checkpointing."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
 from onnxmem.program import Category
-from onnxmem.report.sections.inference import TRAIN
-from onnxmem.report.sections.section import Line, Section, formula_lines
+from onnxmem.report.sections.section import TRAIN, Line, Section, formula_lines
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -27,11 +26,11 @@ _REMARKS: Mapping[Category, str] = MappingProxyType(
         Category.TEMPORARY: "of one operator, or of the optimizer's step",
     }
 )
-"""What each kind of block is, beside its name."""
+"""What each category of allocations is, beside its name."""
 
 
 def training_sections(analysis: "Analysis") -> Iterator[Section]:
-    """The step, what PyTorch's allocator makes of it on a GPU, and ways of checkpointing."""
+    """The step, what PyTorch's allocator reserves for it on a GPU, and ways of checkpointing."""
     if analysis.training is None:
         return
     yield _step(analysis, analysis.training)
@@ -43,12 +42,12 @@ def training_sections(analysis: "Analysis") -> Iterator[Section]:
 
 def live_lines(training: "TrainingMemory") -> Iterator[Line]:
     """The tensors that are alive at the step's peak, the largest first."""
-    for block in training.live_at_peak():
-        yield Line(f"{shortened(block.label)} ({block.category.value})", block.size_bytes)
+    for each in training.live_at_peak():
+        yield Line(f"{shortened(each.label)} ({each.category.value})", each.size_bytes)
 
 
 def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
-    """The peak of a step as the sum of what is live then."""
+    """The peak of a step as the sum of what is alive then."""
     total = Line(
         TRAIN,
         training.peak_bytes,
@@ -68,7 +67,7 @@ def _step(analysis: "Analysis", training: "TrainingMemory") -> Section:
         total=total,
         lines=(
             *_upper_bound(analysis),
-            *_kinds(training),
+            *_by_category(training),
             *_node(training),
             Line("by phase", text="", parts=_phases(training)),
             saved,
@@ -84,11 +83,11 @@ def _upper_bound(analysis: "Analysis") -> Iterator[Line]:
         yield Line("or up to", high_bytes, remark, key="training.batchnorm.high_bytes")
 
 
-def _kinds(training: "TrainingMemory") -> Iterator[Line]:
+def _by_category(training: "TrainingMemory") -> Iterator[Line]:
     sizes = training.live_by_category()
-    for kind, remark in _REMARKS.items():
-        key = f"training.live_by_kind.{kind.value}"
-        yield Line(kind.value, sizes.get(kind, 0), remark, key=key, drops_zero=True)
+    for category, remark in _REMARKS.items():
+        key = f"training.live_by_kind.{category.value}"
+        yield Line(category.value, sizes.get(category, 0), remark, key=key, drops_zero=True)
 
 
 def _node(training: "TrainingMemory") -> Iterator[Line]:
@@ -98,67 +97,44 @@ def _node(training: "TrainingMemory") -> Iterator[Line]:
 
 def _phases(training: "TrainingMemory") -> tuple[Line, ...]:
     """The peak of each phase."""
-    return (
-        Line(
-            "forward",
-            training.forward_peak_bytes,
-            "up to the loss",
-            key="training.forward_peak_bytes",
-            depth=2,
-        ),
-        Line(
-            "backward",
-            training.backward_peak_bytes,
-            "from the loss to the last gradient",
-            key="training.backward_peak_bytes",
-            depth=2,
-        ),
-        Line(
-            "optimizer",
-            training.optimizer_peak_bytes,
-            "while the optimizer steps",
-            key="training.optimizer_peak_bytes",
-            depth=2,
-        ),
+    phases = (
+        ("forward", training.forward_peak_bytes, "up to the loss"),
+        ("backward", training.backward_peak_bytes, "from the loss to the last gradient"),
+        ("optimizer", training.optimizer_peak_bytes, "while the optimizer steps"),
+    )
+    return tuple(
+        Line(name, peak_bytes, remark, key=f"training.{name}_peak_bytes", depth=2)
+        for name, peak_bytes, remark in phases
     )
 
 
 def _cuda(memory: "TorchMemory") -> Section:
-    """What PyTorch's allocator makes of it on a GPU, and what lies beside."""
-    key = "training.cuda"
+    """What PyTorch's allocator reserves on a GPU, and the CUDA context beside it."""
+    key, context = "training.cuda", memory.context_bytes
+    remark = "reserved, and the CUDA context"
+    total = Line("", memory.total_bytes, remark, key=f"{key}.total_bytes")
+    reserved, allocated = memory.reserved_peak_bytes, memory.allocated_peak_bytes
     cublas = f"cuBLAS workspaces {format_bytes(memory.cublas_workspace_bytes)} are in it"
     return Section(
         key="cuda",
         title="ON CUDA",
-        total=Line(
-            "", memory.total_bytes, "reserved, and the CUDA context", key=f"{key}.total_bytes"
-        ),
+        total=total,
         lines=(
             Line(
                 "reserved",
-                memory.reserved_peak_bytes,
+                reserved,
                 "max_memory_reserved, in two steps",
                 key=f"{key}.reserved_bytes",
             ),
-            Line(
-                "allocated",
-                memory.allocated_peak_bytes,
-                "max_memory_allocated",
-                key=f"{key}.allocated_bytes",
-            ),
-            Line(
-                "context",
-                memory.context_bytes,
-                "assumed; --cuda-context",
-                key=f"{key}.context_bytes",
-            ),
+            Line("allocated", allocated, "max_memory_allocated", key=f"{key}.allocated_bytes"),
+            Line("context", context, "assumed; --cuda-context", key=f"{key}.context_bytes"),
             Line("", text=f"not measured on a GPU yet; {cublas}", words_key=f"{key}.cublas"),
         ),
     )
 
 
 def _checkpoints(training: "TrainingMemory") -> Section:
-    """The ways of checkpointing that nothing beats both in bytes and in FLOPs."""
+    """The checkpointing options on the Pareto front of bytes and FLOPs."""
     return Section(
         key="checkpoints",
         title="CHECKPOINTS",
