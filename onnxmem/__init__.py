@@ -27,10 +27,11 @@ from onnxmem.settings import Recipe, Settings
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.api import Analysis, analyze
+    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.api import Analysis
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.sweep import sweep
-    from onnxmem.export import to_metrics
+    from onnxmem.export.figures import to_metrics
 
 __all__ = [
     "Analysis",
@@ -49,7 +50,7 @@ _MODULES = {
     "analyze": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",
-    "to_metrics": "onnxmem.export.metrics",
+    "to_metrics": "onnxmem.export.figures",
 }
 
 

@@ -8,7 +8,7 @@ from graphs import model_of
 from models_on_disk import CONVNET
 
 import onnxmem
-from onnxmem.export import EXPORTERS
+from onnxmem.export.exporters import EXPORTERS
 
 HOSTILE_NAMES = (
     "</script><img src=x onerror=alert(1)>",

@@ -20,7 +20,7 @@ from onnxmem.cli.unused import refuse_untrained
 from onnxmem.collection.sources.remote import is_remote
 from onnxmem.collection.sources.staging import STDIN
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
-from onnxmem.export import AnnotatedModel, annotated
+from onnxmem.export.rewriting import AnnotatedModel, annotated
 from onnxmem.model.files import FileWindow
 from onnxmem.units import plural
 

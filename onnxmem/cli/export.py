@@ -22,7 +22,7 @@ from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.sources.naming import model_names
 from onnxmem.collection.sources.staging import STDIN, local_file, staged_stdin
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
-from onnxmem.export import EXPORTERS
+from onnxmem.export.exporters import EXPORTERS
 from onnxmem.settings import Settings
 from onnxmem.units import plural
 

@@ -11,7 +11,7 @@ from onnxmem.cli.copying import write_copy
 from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, write_stdout
 from onnxmem.errors import EXIT_OK, fault_of, shortened
-from onnxmem.export.reordering import file_places, reordered
+from onnxmem.export.rewriting import file_indices, reordered
 from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
 from onnxmem.model.files import FileWindow
 from onnxmem.model.input_values import refuse_unknown_names
@@ -58,8 +58,8 @@ def _graph(file: ModelFile, arguments: Namespace) -> Graph:
 
 
 def _write(file: ModelFile, graph: Graph, schedule: Schedule, output: str) -> None:
-    places = file_places(file.proto, graph)
-    order = [places[place] for place in schedule.order]
+    indices = file_indices(file.proto, graph)
+    order = [indices[index] for index in schedule.order]
     with Path(file.path).open("rb") as source:
         window = FileWindow(source.fileno(), os.fstat(source.fileno()).st_size)
         write_copy(reordered(window, order), window, Path(output))

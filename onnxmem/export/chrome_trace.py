@@ -11,7 +11,7 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.export.steps import live_bytes
+from onnxmem.export.figures import live_bytes
 from onnxmem.program import Category, Replay
 from onnxmem.runtimes.torch.heap import Phase
 
@@ -29,7 +29,9 @@ def chrome_trace(analysis: Analysis) -> Iterator[str]:
     that step by kind. In a training step each phase is a thread, a slice is what one node does on
     end, and the counter is of the moment in it when most was alive: the peak is among them.
     """
-    events = _run(analysis) if analysis.training is None else _training(analysis.training.replay)
+    events = (
+        _inference(analysis) if analysis.training is None else _training(analysis.training.replay)
+    )
     yield '{"displayTimeUnit": "ms", "traceEvents": [\n'
     separator = ""
     for event in chain([_named("process_name", 0, f"onnxmem {analysis.path}")], events):
@@ -38,13 +40,13 @@ def chrome_trace(analysis: Analysis) -> Iterator[str]:
     yield "\n]}\n"
 
 
-def _run(analysis: Analysis) -> Iterator[TraceEvent]:
+def _inference(analysis: Analysis) -> Iterator[TraceEvent]:
     yield _named("thread_name", _RUN_TID, "run")
-    held = {"weights": analysis.weight_bytes, "inputs": analysis.inputs_bytes}
+    fixed = {"weights": analysis.weight_bytes, "inputs": analysis.inputs_bytes}
     steps = zip(analysis.graph.nodes, live_bytes(analysis), strict=True)
     for step, (node, live) in enumerate(steps):
         yield _slice(node.name, node.op_type, step, _RUN_TID)
-        yield from _counter({**held, "activations": live}, step)
+        yield from _counter({**fixed, "activations": live}, step)
 
 
 def _training(replay: Replay) -> Iterator[TraceEvent]:

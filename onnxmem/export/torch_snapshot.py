@@ -2,22 +2,32 @@
 
 Source of the layout: ``torch/cuda/memory.py`` (``memory_snapshot``) and
 ``torch/cuda/_memory_viz.py`` of PyTorch 2.13: a pickled dict of ``segments`` and
-``device_traces``. Its values are plain ones: nothing in it is code.
+``device_traces``. Its values are plain ones: nothing in it is code. ``TorchState`` collects
+segments, blocks and events; a training step fills it through the caching allocator, so that every
+block has the address that PyTorch would give it.
 """
 
 import pickle
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.export.torch_replay import WatchedAllocator
-from onnxmem.export.torch_state import Frames, Held, Segment, TorchState
 from onnxmem.model import Role
 from onnxmem.program import Category, Program, replay
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 
+Frames = list[dict[str, str | int]]
+"""A call stack: dicts of ``name``, ``filename`` and ``line``."""
+_BASE: Final = 0x7F00_0000_0000
+"""Where addresses begin: about where CUDA's do."""
+_APART: Final = 1 << 21
+"""Segments begin at multiples of it."""
+_BASES: Final = {True: 0x7E00_0000_0000, False: 0x7F00_0000_0000}
+"""Where the addresses of the pool of small blocks begin, and those of the other."""
 _PROTOCOL: Final = 4
 """Of pickle: what the viewer's own reader knows."""
 
@@ -27,23 +37,150 @@ def torch_snapshot(analysis: Analysis) -> Iterator[bytes]:
 
     A run has a segment of weights, one of inputs and one of activations, which is the arena. A
     training step goes through PyTorch's caching allocator, the first of its steps, so that
-    segments and addresses are those that it would choose; what the step holds is allocated first.
+    segments and addresses are those that it would choose; persistent tensors are allocated first.
     Bytes of tensors whose size is unknown are in neither.
     """
     state = TorchState()
     if analysis.training is None or analysis.torch is None:
-        _run(state, analysis)
+        _inference(state, analysis)
     else:
         config = CachingConfig(expandable_segments=analysis.settings.expandable_segments)
-        watched = WatchedAllocator(
-            state, CachingAllocator(config), _frames_of(analysis.training.replay.program)
-        )
         step, workspaces = analysis.training.replay, analysis.torch.workspaces_bytes
-        replay(step.program, step.sizes, watched, workspaces_bytes=workspaces)
+        allocator = _RecordedAllocator(config, state, _frames_of(step.program))
+        replay(step.program, step.sizes, allocator, workspaces_bytes=workspaces)
     yield pickle.dumps(_plain(state), protocol=_PROTOCOL)
 
 
-def _run(state: TorchState, analysis: Analysis) -> None:
+@dataclass(slots=True)
+class Segment:
+    """A range that is taken from the device."""
+
+    address: int
+    size_bytes: int
+    is_small: bool = False
+    is_expandable: bool = False
+
+
+class Block(NamedTuple):
+    """A block of a segment."""
+
+    address: int
+    size_bytes: int
+    requested_bytes: int
+    """0: it is free."""
+    frames: Frames
+
+
+@dataclass(slots=True)
+class TorchState:
+    """Mutable: what is allocated, and the events that led to it."""
+
+    segments: list[Segment] = field(default_factory=list)
+    trace: list[dict[str, Any]] = field(default_factory=list)
+    _live: dict[int, Block] = field(default_factory=dict)
+    """By address."""
+    _top: int = _BASE
+
+    def new_segment(self, size_bytes: int) -> Segment:
+        """A segment above those before it; one of no bytes is none."""
+        segment = Segment(self._top, size_bytes)
+        if size_bytes:
+            self._top += -(-size_bytes // _APART) * _APART
+            self.add_segment(segment)
+        return segment
+
+    def add_segment(self, segment: Segment) -> None:
+        """A segment at an address that is chosen elsewhere."""
+        self.segments.append(segment)
+        self.record("segment_alloc", segment.address, segment.size_bytes, [])
+
+    def allocate(
+        self, address: int, requested_bytes: int, frames: Frames, block_bytes: int | None = None
+    ) -> None:
+        """Allocate a block."""
+        size_bytes = requested_bytes if block_bytes is None else block_bytes
+        self._live[address] = Block(address, size_bytes, requested_bytes, frames)
+        self.record("alloc", address, requested_bytes, frames)
+
+    def free(self, address: int) -> None:
+        """Free a block."""
+        block = self._live.pop(address)
+        for action in ("free_requested", "free_completed"):
+            self.record(action, address, block.requested_bytes, block.frames)
+
+    def record(self, action: str, address: int, size_bytes: int, frames: Frames) -> None:
+        """Append an event; its time is its index."""
+        range_ = {"addr": address, "size": size_bytes, "stream": 0}
+        time = len(self.trace)
+        self.trace.append({"action": action, **range_, "time_us": time, "frames": frames})
+
+    def blocks_by_segment(self) -> Iterator[tuple[Segment, tuple[Block, ...]]]:
+        """Each segment and its blocks by address; free ones, which request 0 bytes, between."""
+        order = sorted(self._live)
+        for segment in self.segments:
+            start = bisect_left(order, segment.address)
+            stop = bisect_left(order, segment.address + segment.size_bytes)
+            yield segment, tuple(self._blocks_of(segment, order[start:stop]))
+
+    def _blocks_of(self, segment: Segment, order: Iterable[int]) -> Iterator[Block]:
+        top, end = segment.address, segment.address + segment.size_bytes
+        for address in order:
+            if address > top:
+                yield Block(top, address - top, 0, [])
+            block = self._live[address]
+            yield block
+            top = address + block.size_bytes
+        if top < end:
+            yield Block(top, end - top, 0, [])
+
+
+class _RecordedAllocator(CachingAllocator):
+    """PyTorch's caching allocator, which records each allocation in a snapshot."""
+
+    def __init__(
+        self, config: CachingConfig, state: TorchState, frames: Callable[[int], Frames]
+    ) -> None:
+        """``frames`` is the call stack of an allocation, by its number."""
+        super().__init__(config)
+        self._state = state
+        self._frames = frames
+        self._expandable: dict[bool, Segment] = {}
+        """The one segment of each pool, small or not, where segments are expandable."""
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Serve a request, and record it."""
+        before = self.reserved_bytes
+        super().malloc(number, size_bytes)
+        is_small, address, block_bytes = self.placed(number)
+        address += _BASES[is_small]
+        if self.reserved_bytes > before:
+            self._grow(is_small, address, self.reserved_bytes - before)
+        self._state.allocate(address, size_bytes, self._frames(number), block_bytes)
+
+    def free(self, number: int) -> None:
+        """Free a block, and record it."""
+        is_small, address, _ = self.placed(number)
+        self._state.free(_BASES[is_small] + address)
+        super().free(number)
+
+    def _grow(self, is_small: bool, address: int, added_bytes: int) -> None:  # noqa: FBT001
+        """The block at an address took bytes of the device: a segment, or pages of the only one."""
+        if not self.config.expandable_segments:
+            # The block that a segment is taken for lies at its bottom.
+            self._state.add_segment(Segment(address, added_bytes, is_small))
+            return
+        segment = self._expandable.get(is_small)
+        if segment is None:
+            segment = Segment(_BASES[is_small], 0, is_small, is_expandable=True)
+            self._expandable[is_small] = segment
+            self._state.segments.append(segment)
+        # No capacity is set, so that no page goes back: they are mapped one after another.
+        top = segment.address + segment.size_bytes
+        segment.size_bytes += added_bytes
+        self._state.record("segment_map", top, added_bytes, [])
+
+
+def _inference(state: TorchState, analysis: Analysis) -> None:
     graph = analysis.graph
     inputs = [graph.tensors[name] for name in dict.fromkeys(graph.inputs)]
     for kind, tensors in (
@@ -54,7 +191,7 @@ def _run(state: TorchState, analysis: Analysis) -> None:
         segment = state.new_segment(sum(size for _, size in known))
         address = segment.address
         for name, size in known:
-            state.allocate(address, size, frames(name, kind, ""))
+            state.allocate(address, size, _stack(name, kind, ""))
             address += size
     if analysis.activations.in_place_peak_bytes:
         _activations(state, analysis.activations)
@@ -70,7 +207,7 @@ def _activations(state: TorchState, memory: ActivationMemory) -> None:
             continue
         if event >= 0:
             node = program.steps[step]
-            named = frames(program.labels[number], Category.ACTIVATION.value, node)
+            named = _stack(program.labels[number], Category.ACTIVATION.value, node)
             state.allocate(address + offsets[number], sizes.bytes_of(number), named)
         elif step < last_step:  # the snapshot is taken while the last node runs
             state.free(address + offsets[number])
@@ -82,16 +219,16 @@ def _frames_of(program: Program) -> Callable[[int], Frames]:
 
     def frames_of(number: int) -> Frames:
         if number < 0:
-            return frames("workspace", "workspaces", "")
+            return _stack("workspace", "workspaces", "")
         event, where = events[number], ""
         if event >= program.num_setup_events:
             where = ": ".join(filter(None, (program.phase_at(event), program.node_at(event))))
-        return frames(program.labels[number], program.categories[number].value, where)
+        return _stack(program.labels[number], program.categories[number].value, where)
 
     return frames_of
 
 
-def frames(name: str, kind: str, where: str) -> Frames:
+def _stack(name: str, kind: str, where: str) -> Frames:
     """A tensor and the node that makes it as the call stack that the viewer shows."""
     stack: Frames = [{"name": shortened(name), "filename": kind, "line": 0}]
     if where:
@@ -101,22 +238,22 @@ def frames(name: str, kind: str, where: str) -> Frames:
 
 def _plain(state: TorchState) -> dict[str, Any]:
     return {
-        "segments": [_segment(*placed) for placed in state.placed()],
+        "segments": [_segment(*each) for each in state.blocks_by_segment()],
         "device_traces": [state.trace],
         "allocator_settings": {},
         "external_annotations": [],
     }
 
 
-def _segment(segment: Segment, blocks: tuple[Held, ...]) -> dict[str, Any]:
-    active = sum(block.size_bytes for block in blocks if block.asked_bytes)
+def _segment(segment: Segment, blocks: tuple[Block, ...]) -> dict[str, Any]:
+    active = sum(block.size_bytes for block in blocks if block.requested_bytes)
     return {
         "device": 0,
         "address": segment.address,
         "total_size": segment.size_bytes,
         "allocated_size": active,
         "active_size": active,
-        "requested_size": sum(block.asked_bytes for block in blocks),
+        "requested_size": sum(block.requested_bytes for block in blocks),
         "stream": 0,
         "segment_type": "small" if segment.is_small else "large",
         "segment_pool_id": (0, 0),
@@ -126,11 +263,11 @@ def _segment(segment: Segment, blocks: tuple[Held, ...]) -> dict[str, Any]:
     }
 
 
-def _block(block: Held) -> dict[str, Any]:
+def _block(block: Block) -> dict[str, Any]:
     return {
         "address": block.address,
         "size": block.size_bytes,
-        "requested_size": block.asked_bytes,
-        "state": "active_allocated" if block.asked_bytes else "inactive",
+        "requested_size": block.requested_bytes,
+        "state": "active_allocated" if block.requested_bytes else "inactive",
         "frames": block.frames,
     }

@@ -1,15 +1,16 @@
-"""A scan over a model's protobuf wire format that leaves weight payloads where they are.
+"""A model's protobuf wire format, read and written without its weights in memory.
 
-The scan reads tags and lengths only, and jumps over the bytes of every large tensor, so a 3 GiB
-file costs a few reads. What comes out is the same model, serialised, with those
-payloads missing: names, dims and types stay, and so do the small tensors that shapes depend on.
+``without_payloads`` reads tags and lengths only, and jumps over the bytes of every large tensor, so
+a 3 GiB file costs a few reads. What comes out is the same model, serialized, with those payloads
+missing: names, dims and types stay, and so do the small tensors that shapes depend on. ``fields``
+and ``bytes_field`` are for files that are written again piece by piece.
 
 Wire format: https://protobuf.dev/programming-guides/encoding/ ; field numbers: onnx.proto3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import NamedTuple, Protocol, overload
 
 from onnxmem.errors import ModelFileError
 
@@ -28,6 +29,16 @@ class ByteSource(Protocol):
 
 Piece = bytes | slice
 """New bytes, or a run of the source's."""
+
+
+class Field(NamedTuple):
+    """A field of a message, by offsets into the source."""
+
+    number: int
+    whole: slice
+    """With its tag and length."""
+    content: slice
+
 
 _LIMIT_BYTES = 2**31 - 1
 """Protobuf's own limit of a message."""
@@ -70,19 +81,40 @@ _MODEL = _Message("ModelProto", {7: _GRAPH, 25: _FUNCTION}, dropped=_TRAINING_IN
 
 
 def without_payloads(data: ByteSource) -> bytes:
-    """Serialise the model again without the payloads of its large tensors.
+    """Serialize the model again without the payloads of its large tensors.
 
     :raises ModelFileError: the bytes end before a length that they announce, are no protobuf, or
         are over 2 GiB without the weights.
     """
     pieces = _message_pieces(data, 0, len(data), _MODEL, 0)
-    if _num_bytes(pieces) > _LIMIT_BYTES:
+    if num_bytes(pieces) > _LIMIT_BYTES:
         message = "over 2 GiB are left without the weights; no runtime reads such a model"
         raise ModelFileError(message)
     return b"".join(piece if isinstance(piece, bytes) else bytes(data[piece]) for piece in pieces)
 
 
-def _num_bytes(pieces: list[Piece]) -> int:
+def fields(data: ByteSource, start: int, end: int) -> Iterator[Field]:
+    """The fields of the message between two offsets, in order.
+
+    :raises ModelFileError: the bytes end before the message, or are no protobuf.
+    """
+    while start < end:
+        number, content, stop = _next_field(data, start, end, _MODEL)
+        yield Field(number, slice(start, stop), slice(content, stop))
+        start = stop
+
+
+def bytes_field(number: int, content: Iterable[Piece]) -> list[Piece]:
+    """A field that holds a message, a text or bytes: its tag, its length, its content."""
+    pieces = list(content)
+    head = _varint((number << 3) | _BYTES) + _varint(num_bytes(pieces))
+    if all(isinstance(piece, bytes) for piece in pieces):
+        return [head + b"".join(piece for piece in pieces if isinstance(piece, bytes))]
+    return [head, *pieces]
+
+
+def num_bytes(pieces: Iterable[Piece]) -> int:
+    """Bytes of pieces."""
     return sum(
         len(piece) if isinstance(piece, bytes) else piece.stop - piece.start for piece in pieces
     )
@@ -122,8 +154,7 @@ def _smaller(
         content = _tensor_pieces(data, *span)
     else:
         content = _message_pieces(data, *span, kind, depth + 1)
-    length = _num_bytes(content)
-    return [_varint((number << 3) | _BYTES), _varint(length), *content]
+    return bytes_field(number, content)
 
 
 def _tensor_pieces(data: ByteSource, start: int, end: int) -> list[Piece]:

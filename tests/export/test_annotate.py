@@ -16,8 +16,8 @@ from paths import DATA
 import onnxmem
 from onnxmem.cli import main
 from onnxmem.errors import ModelFileError
-from onnxmem.export import annotated
-from onnxmem.export import annotating as annotating_room
+from onnxmem.export import rewriting
+from onnxmem.export.rewriting import annotated
 
 READER = DATA / "netron" / "read.mjs"
 INLINE = """<ir_version: 10, opset_import: ["" : 21], producer_name: "tests">
@@ -230,7 +230,7 @@ def test_a_file_that_would_be_too_large_or_has_changed_is_refused(
         annotated(data + b"\x82", analysis)
     with pytest.raises(ModelFileError, match="changed while it was read"):
         annotated(data[:-1], analysis)
-    monkeypatch.setattr(annotating_room, "MOST_BYTES", len(data))
+    monkeypatch.setattr(rewriting, "MOST_BYTES", len(data))
     with pytest.raises(ModelFileError, match="over 2 GiB"):
         annotated(data, analysis)
 

@@ -13,7 +13,8 @@ from models_on_disk import MYSTERY, write_model
 from onnxmem.cli import main
 from onnxmem.cli.export_options import BINARY, FORMATS, OF_A_RUN
 from onnxmem.errors import UsageError
-from onnxmem.export import EXPORTERS, to_metrics
+from onnxmem.export.exporters import EXPORTERS
+from onnxmem.export.figures import to_metrics
 from onnxmem.settings import Recipe
 
 TEXTS = [name for name in FORMATS if name not in BINARY | {"ort-node-stats"}]

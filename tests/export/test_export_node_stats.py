@@ -13,8 +13,7 @@ from paths import MODELS
 
 import onnxmem
 from onnxmem.children.running import ChildFault, ChildLimits
-from onnxmem.export.murmur import murmur3_x86_128
-from onnxmem.export.node_accounting import node_key
+from onnxmem.export.node_stats import murmur3_x86_128, node_key
 from onnxmem.runtimes.onnxruntime.session_files import on_disk, runnable
 
 HEAD = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxmem import analyze
+from onnxmem.analysis.analyzing import analyze
 
 Shape = tuple[int | None, ...] | None
 

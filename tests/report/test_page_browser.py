@@ -17,7 +17,8 @@ import pytest
 from pages import chain, data_of
 from paths import MODELS
 
-from onnxmem import Analysis, analyze
+from onnxmem import Analysis
+from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.compute import layers
 from onnxmem.cli import main
 from onnxmem.report.page.figures import figures_of

@@ -15,7 +15,7 @@ from hostile import HostileFile, outputs
 from hostile.child import SECONDS
 from hostile.running import LIGHT, MODEL, make_all, misbehaved, ran, wrong_row
 
-from onnxmem.export import EXPORTERS
+from onnxmem.export.exporters import EXPORTERS
 
 pytest.importorskip("resource", reason="limits as POSIX has them")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scale import chain
 
-from onnxmem import analyze
+from onnxmem.analysis.analyzing import analyze
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import atheris
 
 with atheris.instrument_imports(include=["onnxmem"]):
-    from onnxmem import OnnxmemError, analyze
-    from onnxmem.export import EXPORTERS
+    from onnxmem import OnnxmemError
+    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.export.exporters import EXPORTERS
     from onnxmem.model import Request, build, prepare
     from onnxmem.model.files import load
     from onnxmem.report.page.model_page import render_page

@@ -32,11 +32,13 @@ from onnxmem.decisions.advise.proposals import (
     Tradeoff,
     with_file,
 )
-from onnxmem.errors import listed, shortened
+from onnxmem.errors import ModelFileError, listed, shortened
 from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.files import FileWindow
 from onnxmem.model.graph import dtype_of
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.model.traversal import graphs_in, onnx_op
+from onnxmem.model.wire import fields
 from onnxmem.units import plural
 
 _LEAST_BYTES: Final = 1024
@@ -45,8 +47,7 @@ _SAMPLE_BYTES: Final = 4096
 _SAMPLED_ROWS: Final = 16
 _PIECE_BYTES: Final = 1 << 22
 _GRAPH, _INITIALIZER, _NAME, _RAW = 7, 5, 8, 9
-"""Field numbers of onnx.proto3; wire format: https://protobuf.dev/programming-guides/encoding/ ."""
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+"""Field numbers of onnx.proto3."""
 _TABLE_RANK: Final = 2
 _EDIT = "a change of the file, once; what it says stays the same"
 _WEIGHTED: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
@@ -186,7 +187,7 @@ def duplicate_weights(path: str, graph: onnx.GraphProto) -> tuple[DuplicateWeigh
                     groups[key].append(tensor)
             found = (_duplicates_in(file.fileno(), group, spans) for group in groups.values())
             return tuple(duplicate for group in found for duplicate in group)
-    except (OSError, ValueError):
+    except (OSError, ValueError, ModelFileError):
         return ()
 
 
@@ -486,55 +487,26 @@ def _is_transposed(
 def _payloads(descriptor: int) -> Iterator[tuple[str, _Span]]:
     """Where the raw data of each initializer of the main graph lies.
 
-    :raises ValueError: the bytes are no protobuf; a model that was read before is.
+    :raises ModelFileError: the bytes are no protobuf; a model that was read before is.
     """
-    end = os.fstat(descriptor).st_size
-    for number, start, stop in _fields(descriptor, 0, end):
-        if number != _GRAPH:
+    data = FileWindow(descriptor, os.fstat(descriptor).st_size)
+    for graph in fields(data, 0, len(data)):
+        if graph.number != _GRAPH:
             continue
-        for inner, tensor_start, tensor_stop in _fields(descriptor, start, stop):
-            if inner == _INITIALIZER:
-                yield from _payload(descriptor, tensor_start, tensor_stop)
+        for tensor in fields(data, graph.content.start, graph.content.stop):
+            if tensor.number == _INITIALIZER:
+                yield from _payload(data, tensor.content)
 
 
-def _payload(descriptor: int, start: int, stop: int) -> Iterator[tuple[str, _Span]]:
+def _payload(data: FileWindow, tensor: slice) -> Iterator[tuple[str, _Span]]:
     name, span = "", None
-    for number, content, end in _fields(descriptor, start, stop):
+    for number, _, content in fields(data, tensor.start, tensor.stop):
         if number == _NAME:
-            name = _read(descriptor, end - content, content).decode(errors="surrogateescape")
+            name = data[content].decode(errors="surrogateescape")
         if number == _RAW:
-            span = _Span(content, end - content)
+            span = _Span(content.start, content.stop - content.start)
     if name and span is not None:
         yield name, span
-
-
-def _fields(descriptor: int, position: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Each field's number, where its content starts and where it stops."""
-    while position < end:
-        head = _read(descriptor, 20, position)
-        tag, place = _varint(head, 0)
-        content, wire_type = position + place, tag & 7
-        if wire_type == _BYTES:
-            length, place = _varint(head, place)
-            content = position + place
-            stop = content + length
-        elif wire_type == _VARINT:
-            stop = position + _varint(head, place)[1]
-        elif wire_type in {_FIXED64, _FIXED32}:
-            stop = content + (8 if wire_type == _FIXED64 else 4)
-        else:
-            raise ValueError(wire_type)
-        yield tag >> 3, content, stop
-        position = stop
-
-
-def _varint(data: bytes, start: int) -> tuple[int, int]:
-    value = 0
-    for place, byte in enumerate(data[start:], start=start):
-        value |= (byte & 0x7F) << 7 * (place - start)
-        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
-            return value, place + 1
-    raise ValueError(start)
 
 
 def _read(descriptor: int, num_bytes: int, start: int) -> bytes:

@@ -10,7 +10,8 @@ import pytest
 from onnx import checker
 from static_graphs import static_graph
 
-from onnxmem import Analysis, analyze
+from onnxmem import Analysis
+from onnxmem.analysis.analyzing import analyze
 from onnxmem.program import Sizes, replay
 from onnxmem.runtimes.ideal.lifetimes import last_uses, tensor_buffers
 

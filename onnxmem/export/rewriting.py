@@ -1,39 +1,38 @@
-"""A model's own file with figures in it as metadata, which Netron shows; weights are not touched.
+"""A model's own file written again: with figures as metadata, or with its nodes in another order.
 
-What is added are ``metadata_props`` of the model, of its nodes and of the tensors that it declares
-(onnx.proto: ModelProto 14, NodeProto 9 and ValueInfoProto 4; Netron shows the first two, and those
-of the graph's inputs and outputs). Everything else is copied byte for byte, from the file to the
-file, so that a payload is never in memory. Entries that an earlier annotation left are replaced.
+Everything else is copied byte for byte, from the file to the file, so that a payload is never in
+memory. Metadata are ``metadata_props`` of the model, of its nodes and of the tensors that it
+declares (onnx.proto: ModelProto 14, NodeProto 9 and ValueInfoProto 4; Netron shows the first two,
+and those of the graph's inputs and outputs); entries that an earlier annotation left are replaced.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import onnx
+
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
-from onnxmem.errors import ModelFileError
-from onnxmem.export.assumptions import assumptions
-from onnxmem.export.metrics import to_metrics
-from onnxmem.export.steps import live_bytes
-from onnxmem.export.wire_fields import Field, Piece, bytes_field, fields, num_bytes
-from onnxmem.model import Role
-from onnxmem.model.wire import ByteSource
+from onnxmem.errors import GraphError, ModelFileError
+from onnxmem.export.figures import assumptions, live_bytes, to_metrics
+from onnxmem.model import Graph, Role
+from onnxmem.model.wire import ByteSource, Field, Piece, bytes_field, fields, num_bytes
 from onnxmem.version import __version__
 
 PREFIX: Final = "onnxmem."
 """Of every key."""
 MOST_BYTES: Final = 2**31 - 1
 """Protobuf's limit of a file."""
-
 _OF_THE_FILE: Final = ("file_bytes", "rules_of_thumb.")
 """Metrics that the figures themselves would change, by making the file longer."""
-
 _GRAPH, _MODEL_METADATA = 7, 14
 _NODE, _VALUES = 1, frozenset({11, 12, 13})
 _NODE_OUTPUT, _NODE_OP_TYPE, _NODE_METADATA = 2, 4, 9
 _VALUE_NAME, _VALUE_METADATA = 1, 4
 _KEY, _VALUE = 1, 2
+"""Field numbers of onnx.proto3."""
+_Figures = Mapping[str, int | float | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +46,16 @@ class AnnotatedModel:
 
 
 def annotated(data: ByteSource, analysis: Analysis) -> AnnotatedModel:
-    """Say how a model's file is written again with the figures of its analysis.
+    """A model's file with the figures of its analysis as metadata.
 
-    ``data`` is the file that was analysed.
+    ``data`` is the file that was analyzed.
 
     :raises ModelFileError: the new file would be over 2 GiB, or the old one has changed.
     """
     writing = _Writing(data, dict(_node_figures(analysis)), dict(_tensor_figures(analysis)))
     try:
         pieces = tuple(writing.model(_model_figures(analysis)))
-    except IndexError:
+    except (IndexError, ModelFileError):
         message = "the file changed while it was read; try again when it is whole"
         raise ModelFileError(message) from None
     if num_bytes(pieces) > MOST_BYTES:
@@ -65,14 +64,51 @@ def annotated(data: ByteSource, analysis: Analysis) -> AnnotatedModel:
     return AnnotatedModel(pieces, writing.num_nodes)
 
 
-_Figures = Mapping[str, int | float | str]
+def reordered(data: ByteSource, order: Sequence[int]) -> Iterator[Piece]:
+    """A model file with its graph's nodes in another order, given as indices into its own.
+
+    The graph takes as many bytes as before, so that nothing else changes.
+
+    :raises GraphError: the file holds its graph in several parts.
+    """
+    parts = [field for field in fields(data, 0, len(data)) if field.number == _GRAPH]
+    if len(parts) != 1:
+        message = "the file holds its graph in several parts; save it again with onnx.save"
+        raise GraphError(message)
+    graph = parts[0].content
+    nodes = [
+        field.whole for field in fields(data, graph.start, graph.stop) if field.number == _NODE
+    ]
+    start = 0
+    for old, source in zip(nodes, order, strict=True):
+        yield slice(start, old.start)
+        yield nodes[source]
+        start = old.stop
+    yield slice(start, len(data))
+
+
+def file_indices(proto: onnx.ModelProto, graph: Graph) -> list[int]:
+    """The index in the file of each node of a graph that was read from it.
+
+    :raises GraphError: the graph's nodes are not the file's: local functions were written out.
+    """
+    outputs = {name: index for index, node in enumerate(proto.graph.node) for name in node.output}
+    outputs.pop("", None)
+    indices = [outputs.get(next(iter(node.writes), ""), -1) for node in graph.nodes]
+    if sorted(indices) != list(range(len(proto.graph.node))):
+        message = (
+            "its nodes cannot be told apart by what they write, or local functions hold them; "
+            "inline the functions first (onnx.inliner) and reorder that"
+        )
+        raise GraphError(message)
+    return indices
 
 
 def _model_figures(analysis: Analysis) -> _Figures:
-    said = {"version": __version__, "assumes": ", ".join(assumptions(analysis))}
+    origin = {"version": __version__, "assumes": ", ".join(assumptions(analysis))}
     figures = to_metrics(analysis).items()
     lasting = {name: figure for name, figure in figures if not name.startswith(_OF_THE_FILE)}
-    return {**said, "status": analysis.status, **lasting}
+    return {**origin, "status": analysis.status, **lasting}
 
 
 def _node_figures(analysis: Analysis) -> Iterator[tuple[str, tuple[str, _Figures]]]:

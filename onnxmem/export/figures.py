@@ -1,0 +1,229 @@
+"""The figures as text for other tools: flat metrics, a table of nodes, a block of a model card.
+
+``mlflow.log_metrics(onnxmem.to_metrics(analysis))`` and its like take the metrics: a name is the
+figure's path in the JSON contract with dots between, of letters, digits, ``_``, ``-`` and ``.``
+alone, which every tracker takes (MLflow: mlflow/utils/validation.py, which adds ``/``, ``:`` and
+blanks). A model card has markers between which a script can write the block again, and names stand
+in code spans, in which nothing has a meaning.
+"""
+
+import csv
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import PurePath
+from typing import Final
+
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.compute import Layer, layers
+from onnxmem.errors import no_formula, printable, shortened
+from onnxmem.report.check import code
+from onnxmem.settings import Recipe
+from onnxmem.units import format_bytes
+from onnxmem.version import __version__
+
+_NAMED: Final = ("optimizer", "precision", "loss")
+"""Fields of a training configuration that are listed even where they are the default."""
+_NO_FIGURES: Final = frozenset(
+    {"path", "status", "error", "settings", "runtime", "recipe", "layers", "findings", "peak_rows"}
+)
+"""Keys of a row that hold no figures, or hold them a second time."""
+_OTHER: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+COLUMNS: Final = (
+    *("step", "node", "op_type", "output_shape", "dtype", "output_bytes", "live_bytes"),
+    *("parameters", "weight_bytes", "macs", "flops"),
+)
+"""``step`` and ``live_bytes`` are empty for a node inside an If, a Loop or a Scan."""
+
+_Figure = tuple[str, int | None]
+
+
+def to_metrics(analysis: Analysis) -> dict[str, int | float]:
+    """Every figure that is known, by name: bytes, counts, the batch; what is unknown is absent."""
+    row = analysis.to_dict()
+    figures = dict(_flat(row, ""))
+    runtimes = row["runtimes"]
+    for runtime in runtimes if isinstance(runtimes, list) else ():
+        figures.update(_flat(runtime, f"runtime.{runtime['name']}."))
+    if analysis.settings.batch is not None:
+        figures["batch"] = analysis.settings.batch
+    return figures
+
+
+def metrics_file(analysis: Analysis) -> Iterator[str]:
+    """Write the figures as one JSON object."""
+    yield json.dumps(to_metrics(analysis), indent=1) + "\n"
+
+
+def layer_table(analysis: Analysis) -> Iterator[str]:
+    """Write a line a node, in running order; an unknown figure is an empty cell.
+
+    A name that a spreadsheet would take for a formula has ``'`` before it.
+    """
+    steps = {node.name: step for step, node in enumerate(analysis.graph.nodes)}
+    live = live_bytes(analysis)
+    yield _line(COLUMNS)
+    for layer in layers(analysis.graph, analysis.parameters, analysis.compute):
+        step = steps.get(layer.node)
+        yield _line(_cells(layer, step, None if step is None else live[step]))
+
+
+def model_card(analysis: Analysis) -> Iterator[str]:
+    """Write a table of the figures that are known, what they assume, and the command."""
+    yield "<!-- onnxmem begin -->\n### Memory\n\n"
+    yield "| figure | size | bytes |\n|---|---:|---:|\n"
+    for name, size_bytes in _figures(analysis):
+        if size_bytes is not None:
+            yield f"| {name} | {format_bytes(size_bytes)} | {size_bytes:,} |\n"
+    yield "\n"
+    if analysis.status == "partial":
+        yield f"Partial: {'; '.join(code(each) for each in analysis.doubts)}.\n\n"
+    yield f"Parameters: {analysis.num_parameters:,}. "
+    yield f"Assumed: {', '.join(code(each) for each in assumptions(analysis))}.\n\n"
+    yield f"Worked out from the file by onnxmem {__version__}, without a run:\n\n"
+    yield f"    {command(analysis)}\n<!-- onnxmem end -->\n"
+
+
+def live_bytes(analysis: Analysis) -> tuple[int | None, ...]:
+    """Activation bytes live at each step, one a node of the main graph, in running order.
+
+    They are those of definition 4. ``None`` at every step where no activation's size is known.
+    """
+    known = analysis.activations.live_bytes
+    return (None,) * len(known) if analysis.activations.in_place_peak_bytes is None else known
+
+
+def assumptions(analysis: Analysis) -> Iterator[str]:
+    """The batch, other dims, the training and the graph, in words; names are printable."""
+    settings = analysis.settings
+    symbols = analysis.request.prepared.batch_symbols
+    if settings.train:
+        yield "training"
+        yield from (
+            f"{name.replace('_', ' ')} {_as_text(value)}" for name, value in _recipe(analysis)
+        )
+    else:
+        yield "inference"
+    yield "no batch" if settings.batch is None else f"batch {settings.batch}"
+    for name, number in settings.dims.items():
+        if name not in symbols:
+            yield f"{shortened(name)} = {number}"
+    for name, dims in settings.shapes.items():
+        yield f"input {shortened(name)} of {_shape(dims)}"
+    yield f"graph {settings.graph or 'raw'}"
+
+
+def command(analysis: Analysis) -> str:
+    """The command line that prints the same figures, without the folder of the model."""
+    settings = analysis.request.settings
+    name = PurePath(analysis.path).name or analysis.path
+    words = ["onnxmem", name]
+    if settings.batch is not None:
+        words += ["--batch", str(settings.batch)]
+    for dim, number in settings.dims.items():
+        words += ["--dim", f"{dim}={number}"]
+    for tensor, dims in settings.shapes.items():
+        words += ["--shape", f"{tensor}:{','.join(map(str, dims))}"]
+    if settings.train:
+        words.append("--train")
+        words += [word for name, value in _recipe(analysis) for word in _flags(name, value)]
+    for runtime in settings.runtimes:
+        words += ["--runtime", runtime]
+    if settings.graph is not None:
+        words += ["--graph", settings.graph]
+    return printable(shlex.join(words))
+
+
+def _recipe(analysis: Analysis) -> Iterator[tuple[str, object]]:
+    """The training configuration: the three main fields, and those not at their default."""
+    recipe, defaults = analysis.settings.recipe, Recipe()
+    for field in fields(Recipe):
+        value = getattr(recipe, field.name)
+        if field.name in _NAMED or value != getattr(defaults, field.name):
+            yield field.name, value
+
+
+def _flags(name: str, value: object) -> list[str]:
+    flag = f"--{'loss-output' if name == 'outputs' else name.replace('_', '-')}"
+    if isinstance(value, bool):
+        return [flag if value else flag.replace("--", "--no-", 1)]
+    if isinstance(value, tuple):
+        return [word for each in value for word in (flag, str(each))]
+    return [flag, str(value)]
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return shortened(" ".join(map(str, value)) if isinstance(value, tuple) else str(value))
+
+
+def _shape(dims: tuple[int, ...]) -> str:
+    return "x".join(map(str, dims)) or "scalar"
+
+
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, int | float]]:
+    for key, value in values.items():
+        name = prefix + _OTHER.sub("_", key)
+        if key in _NO_FIGURES or isinstance(value, bool):
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, int | float):
+            yield name, value
+
+
+def _cells(layer: Layer, step: int | None, live: int | None) -> Iterator[str]:
+    yield _number(step)
+    yield _text(layer.node)
+    yield _text(layer.op_type)
+    yield "" if layer.output_shape is None else _cell_of_shape(layer.output_shape)
+    yield _text(layer.dtype or "")
+    for figure in (
+        *(layer.output_bytes, live, layer.num_parameters),
+        *(layer.weight_bytes, layer.macs, layer.flops),
+    ):
+        yield _number(figure)
+
+
+def _cell_of_shape(dims: Iterable[int | None]) -> str:
+    return "x".join("?" if dim is None else str(dim) for dim in dims) or "scalar"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def _text(name: str) -> str:
+    return no_formula(shortened(name))
+
+
+def _line(cells: Iterable[str]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
+    return stream.getvalue()
+
+
+def _figures(analysis: Analysis) -> Iterator[_Figure]:
+    activations = analysis.activations
+    yield "file", analysis.file_bytes
+    yield "weights", analysis.weight_bytes
+    yield "to run: weights + inputs + activations at their peak", analysis.total_bytes
+    yield "activations at their peak, buffers shared", activations.in_place_peak_bytes
+    yield "activations, all kept", activations.naive_bytes
+    yield from _runtime_figures(analysis)
+    if analysis.training is not None:
+        yield "a training step", analysis.training.peak_bytes
+        yield "a training step: optimizer state", analysis.training.optimizer_state_bytes
+        yield "a training step: kept activations", analysis.training.saved_activation_bytes
+    if analysis.torch is not None:
+        yield "a training step on CUDA, the context included", analysis.torch.total_bytes
+
+
+def _runtime_figures(analysis: Analysis) -> Iterator[_Figure]:
+    for runtime in analysis.runtimes:
+        yield f"{runtime.name}: held by the arena", runtime.arena.held_steady_bytes
+        yield f"{runtime.name}: the process", runtime.process_bytes

@@ -1,0 +1,110 @@
+"""The DAG of a model's nodes with the bytes of each, as DOT and as GraphML.
+
+Quoting in DOT: https://graphviz.org/doc/info/lang.html and
+https://graphviz.org/docs/attr-types/escString/ : in a quoted string only ``"`` ends it, and in a
+label a backslash begins an escape, so that each is written twice. GraphML, which yEd, Gephi,
+Cytoscape and graph libraries read, is written by networkx:
+http://graphml.graphdrawing.org/specification.html .
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import networkx as nx
+
+from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.compute import Layer, layers
+from onnxmem.errors import shortened
+from onnxmem.export.figures import live_bytes
+from onnxmem.units import format_bytes, sum_if_known
+
+_MOST_NAMED: Final = 8
+"""Tensors of an edge that are named; an If may read hundreds of one node's."""
+Facts = dict[str, str | int]
+"""Of a node or an edge: what is unknown is absent."""
+
+
+def sized_graph(analysis: Analysis) -> "nx.DiGraph[str]":
+    """The main graph as a DAG of ``n0``, ``n1`` and so on in running order.
+
+    A node has ``node`` (its name), ``op_type``, ``step``, and in bytes ``output_bytes``,
+    ``live_bytes`` (at its step) and ``weight_bytes``; ``macs`` are multiply-adds. An edge has the
+    names of its ``tensors`` and their sum, ``tensor_bytes``. What is unknown is absent.
+    """
+    graph = analysis.graph
+    by_name = {layer.node: layer for layer in layers(graph, analysis.parameters, analysis.compute)}
+    ids = {node.name: f"n{step}" for step, node in enumerate(graph.nodes)}
+    sized: nx.DiGraph[str] = nx.DiGraph(name=shortened(graph.name))
+    for step, (node, live) in enumerate(zip(graph.nodes, live_bytes(analysis), strict=True)):
+        sized.add_node(ids[node.name], **dict(_node_facts(by_name[node.name], step, live)))
+    for source, target, edge in graph.to_networkx().edges(data=True):
+        sized.add_edge(ids[source], ids[target], **_edge_facts(analysis, edge["tensors"]))
+    return sized
+
+
+def dot(analysis: Analysis) -> Iterator[str]:
+    """Write the DAG of ``sized_graph``: its facts are attributes, and labels have the bytes."""
+    graph = sized_graph(analysis)
+    yield f"digraph {_quoted(graph.graph['name'])} {{\n"
+    yield '  node [shape=box, fontname="sans-serif"];\n  edge [fontname="sans-serif"];\n'
+    for node, facts in graph.nodes(data=True):
+        yield f"  {node} [{_attributes(facts, _node_label(facts))}];\n"
+    for source, target, facts in graph.edges(data=True):
+        yield f"  {source} -> {target} [{_attributes(facts, _edge_label(facts))}];\n"
+    yield "}\n"
+
+
+def graphml(analysis: Analysis) -> Iterator[str]:
+    """Write the DAG of ``sized_graph``; its keys are typed, ``long`` for every number."""
+    yield '<?xml version="1.0" encoding="UTF-8"?>\n'
+    for line in nx.generate_graphml(sized_graph(analysis), named_key_ids=True):
+        yield f"{line}\n"
+
+
+def _node_facts(layer: Layer, step: int, live: int | None) -> Iterator[tuple[str, str | int]]:
+    yield "node", shortened(layer.node)
+    yield "op_type", shortened(layer.op_type)
+    yield "step", step
+    for name, figure in (
+        ("output_bytes", layer.output_bytes),
+        ("live_bytes", live),
+        ("weight_bytes", layer.weight_bytes),
+        ("macs", layer.macs),
+    ):
+        if figure is not None:
+            yield name, figure
+
+
+def _edge_facts(analysis: Analysis, tensors: tuple[str, ...]) -> Facts:
+    named = [shortened(name) for name in tensors[:_MOST_NAMED]]
+    if len(tensors) > _MOST_NAMED:
+        named.append(f"... {len(tensors) - _MOST_NAMED} more")
+    size_bytes = sum_if_known(analysis.graph.tensors[name].size_bytes for name in tensors)
+    facts: Facts = {"tensors": ", ".join(named)}
+    return facts if size_bytes is None else {**facts, "tensor_bytes": size_bytes}
+
+
+def _node_label(facts: Mapping[str, object]) -> tuple[str, ...]:
+    return (str(facts["op_type"]), str(facts["node"]), *_size(facts.get("output_bytes")))
+
+
+def _edge_label(facts: Mapping[str, object]) -> tuple[str, ...]:
+    return _size(facts.get("tensor_bytes"))
+
+
+def _size(size_bytes: object) -> tuple[str, ...]:
+    return (format_bytes(size_bytes),) if isinstance(size_bytes, int) else ()
+
+
+def _attributes(facts: Mapping[str, object], label: tuple[str, ...]) -> str:
+    lines = r"\n".join(map(_escaped, label))
+    named = {name: _quoted(str(value)) for name, value in facts.items()}
+    return ", ".join([f'label="{lines}"', *(f"{name}={value}" for name, value in named.items())])
+
+
+def _quoted(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"")
