@@ -27,8 +27,7 @@ from onnxmem.settings import Recipe, Settings
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.analyzing import analyze
-    from onnxmem.api import Analysis
+    from onnxmem.api import Analysis, analyze
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.sweep import sweep
     from onnxmem.export.figures import to_metrics

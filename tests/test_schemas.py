@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from kv_cache_graphs import GROUPED, HYBRID, MERGED, growing
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.cli import main
 from onnxmem.report.contract import as_json
 

@@ -72,7 +72,7 @@ def _backend_suite(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def answer(path: Path, words: Sequence[str]) -> Any:  # noqa: ANN401 - whatever JSON holds
     """What the command line prints of one model, read back."""
-    from onnxmem.cli import main
+    from onnxmem.__main__ import main
 
     out, err = io.StringIO(), io.StringIO()
     signal.alarm(SECONDS)

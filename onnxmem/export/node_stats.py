@@ -20,6 +20,7 @@ from onnxmem.model import Graph, ModelFile, Request, build
 from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, Step, plan
+from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider

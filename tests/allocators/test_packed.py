@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracle import Block, overlaps
 
+from onnxmem import analyze
 from onnxmem.allocators.packed import packing, tiers
 from onnxmem.allocators.packed.packing import Packed, Packing, pack
-from onnxmem.analysis.analyzing import analyze
 from onnxmem.program import Category, OutOfMemoryError, Program, ProgramBuilder, Sizes, replay
 
 Blocks = Sequence[tuple[int | None, int, int]]

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from onnxmem import Settings
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Settings, analyze
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS

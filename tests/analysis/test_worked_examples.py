@@ -6,8 +6,7 @@ import pytest
 from graphs import model_of
 from paths import MODELS
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 
 
 def analysis_of(name: str, batch: int, *, optimizer: str = "adam") -> Analysis:

@@ -10,7 +10,7 @@ from graphs import graph_of, model_of
 from in_process import work_here
 from session_graphs import session_of
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure

@@ -9,8 +9,7 @@ import pytest
 from graphs import model_of
 from paths import MODELS
 
-from onnxmem import Settings
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.cli.copying import write_copy
 from onnxmem.decisions.advise.advising import advised

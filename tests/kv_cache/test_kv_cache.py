@@ -22,8 +22,7 @@ from kv_cache_graphs import (
     growing,
 )
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.analysis.cache_memory import CacheMemory
 from onnxmem.errors import UsageError
 from onnxmem.kv_cache.cache import Course, KvCache, find_cache

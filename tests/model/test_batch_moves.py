@@ -11,8 +11,7 @@ import pytest
 from graphs import model_of
 from paths import DATA
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 
 CLASS_EMBEDDING = """agraph (float[{b},5,7] x) => (float[{b},6,7] y) <float[{b},1,7] token> {{
     y = Concat <axis = 1> (token, x) }}"""

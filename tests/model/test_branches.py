@@ -3,8 +3,7 @@
 import pytest
 from graphs import model_of
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 
 CHOICE = """agraph (bool[1] c, float[2,3] x) => (float[2,3] y)
     <float[3,11] w, float[11,3] v> {

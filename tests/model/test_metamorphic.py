@@ -14,7 +14,7 @@ from onnx.helper import make_empty_tensor_value_info as untyped
 from onnx.helper import make_function, make_graph, make_model, make_node, make_opsetid
 from onnx.helper import make_tensor_value_info as typed
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 
 OPSETS = (make_opsetid("", 21),)
 UNARY = ("Relu", "Sigmoid", "Neg", "Transpose", "Softmax", "Identity")

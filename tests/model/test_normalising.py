@@ -4,7 +4,7 @@ import onnx
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.errors import GraphError
 from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.bounds import Bounds

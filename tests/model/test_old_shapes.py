@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 
 Shape = tuple[int | None, ...] | None
 

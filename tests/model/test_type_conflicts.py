@@ -11,7 +11,7 @@ from graphs import model_of
 from installed_runtime import require_verified
 from models_on_disk import write_model
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.cli import main
 from onnxmem.model import ModelFile, Request, build, prepare
 from onnxmem.model.type_conflicts import type_conflicts

@@ -12,7 +12,7 @@ from onnx import TensorProto
 from paths import MODELS
 from runtime_kinds import KINDS
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.errors import OnnxmemError
 from onnxmem.model import BoundModel, ModelSource, Prepared, Request, build, load, prepare
 from onnxmem.model.binding import bind

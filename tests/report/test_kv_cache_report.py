@@ -12,7 +12,7 @@ from kv_cache_graphs import CROSS, GROUPED, HYBRID, MERGED, NO_CACHE, SCATTER, g
 from models_on_disk import HOSTILE, write_model
 from paths import MODELS
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.analysis.fitting.answering import FitRequest
 from onnxmem.analysis.fitting.holding import Deployment, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import MaxBatch, crossing

@@ -15,8 +15,7 @@ from measured_runs import MEASUREMENT
 from pages import chain, data_of, figures, read
 from paths import MODELS
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH

@@ -17,8 +17,7 @@ import pytest
 from pages import chain, data_of
 from paths import MODELS
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.analysis.compute import layers
 from onnxmem.cli import main
 from onnxmem.report.page.figures import figures_of

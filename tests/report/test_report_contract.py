@@ -14,8 +14,7 @@ from measured_runs import MEASUREMENT
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from predicted_runtimes import FIGURES, NODE, runtime_of
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.analysis.json_rows import KEYS, Failure
 from onnxmem.errors import Finding
 from onnxmem.report.contract import as_json, report

@@ -10,8 +10,7 @@ from measured_runs import MEASUREMENT
 from models_on_disk import HOSTILE, write_model
 from predicted_runtimes import FIGURES, NODE, OWN, choice_of, runtime_of
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.errors import Finding
 from onnxmem.report.sections.runtimes import runtime_sections
 from onnxmem.report.terminal import render

@@ -10,7 +10,7 @@ from golden_text import assert_golden
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write_model
 
 import onnxmem
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.report.terminal import render, render_layers

@@ -10,8 +10,7 @@ from measured_runs import MEASUREMENT
 from pages import read
 from paths import MODELS
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.tables import section_html
 from onnxmem.report.sections.listing import batch_sections, sections

@@ -9,8 +9,7 @@ import onnx
 import pytest
 from graphs import model_of
 
-from onnxmem import OnnxmemError
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import OnnxmemError, analyze
 from onnxmem.model.traversal import graphs_in
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "com.microsoft": 1, "own": 1]>\n'

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxmem.analysis.compute
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.model.shapes import folding
 
 

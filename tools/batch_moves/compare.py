@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 
 BATCHES = (1, 7)
 CODES = {"batch_fixed", "batch_in_constants", "batch_of_one"}

@@ -19,7 +19,7 @@ import onnx
 import onnx.shape_inference
 from scale import chain
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.analysis.compute import compute
 from onnxmem.model import Request, build, load, prepare
 from onnxmem.model.parameters import parameters

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scale import chain
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 
 MODELS = Path(__file__).parent.parent.parent / "models"
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import atheris
 
 with atheris.instrument_imports(include=["onnxmem"]):
-    from onnxmem import OnnxmemError
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem import OnnxmemError, analyze
     from onnxmem.export.exporters import EXPORTERS
     from onnxmem.model import Request, build, prepare
     from onnxmem.model.files import load

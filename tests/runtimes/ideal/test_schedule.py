@@ -10,7 +10,7 @@ import pytest
 from graphs import graph_of
 from paths import MODELS
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import analyze
 from onnxmem.model import Graph
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.ideal.schedule import scheduling

@@ -10,8 +10,7 @@ import pytest
 from onnx import checker
 from static_graphs import static_graph
 
-from onnxmem import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Analysis, analyze
 from onnxmem.program import Sizes, replay
 from onnxmem.runtimes.ideal.lifetimes import last_uses, tensor_buffers
 

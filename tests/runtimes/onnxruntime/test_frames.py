@@ -13,9 +13,8 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model import Graph, Node
 from onnxmem.program import Category, replay
-from onnxmem.runtimes.onnxruntime.allocation.buffers import tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
-from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session
+from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Plan, Planning, plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Run, Sample
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch

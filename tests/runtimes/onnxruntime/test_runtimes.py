@@ -20,8 +20,7 @@ from robustness.test_mutants import MODELS as MUTATED
 from robustness.test_mutants import mutant
 from session_graphs import GAP, GAP_SHAPES, gap_session, session_of
 
-from onnxmem import Settings
-from onnxmem.analysis.analyzing import analyze
+from onnxmem import Settings, analyze
 from onnxmem.cli import main
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.measure import measuring
