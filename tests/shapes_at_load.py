@@ -13,8 +13,8 @@ from optimised_graphs import filled, parsed
 from onnxmem.model import ModelFile, prepare
 from onnxmem.model.traversal import graphs_in
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
-from onnxmem.runtimes.onnxruntime.optimiser.value_types import Dims, TensorType, read_type
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.value_types import Dims, TensorType, read_type
 
 Known = Mapping[str, Dims | None]
 

@@ -14,7 +14,7 @@ from installed_runtime import cpu_of_onnxruntime
 from optimised_graphs import assert_alike, by_onnxruntime, filled, parsed
 
 from onnxmem.model import ModelFile, prepare
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 
 ORDERS = {
     "Last": [0, 2, 3, 1],

@@ -22,13 +22,13 @@ _LATER_RULE: Final = re.compile(r"the rule is that of onnxruntime \S+ and later"
 _UNKNOWN_OPERATOR: Final = "is not a registered function/op"
 """What an onnxruntime that is too old for a case says."""
 _FAMILIES: Final = {
-    "nchwc": "optimiser/nchwc",
-    "qdq": "optimiser/qdq",
-    "passes": "optimiser/passes",
-    "rules": "optimiser/rules",
-    "transposes": "optimiser/transposes",
-    "optimiser_shapes": "optimiser/shapes",
-    "value_types": "optimiser/value_types",
+    "nchwc": "optimizer/nchwc",
+    "qdq": "optimizer/qdq",
+    "passes": "optimizer/passes",
+    "rules": "optimizer/rules",
+    "transposes": "optimizer/transposes",
+    "optimiser_shapes": "optimizer/shapes",
+    "value_types": "optimizer/value_types",
     "contents": "prepacking",
     "frames": "allocation/frames",
     "order": "allocation/order",

@@ -23,7 +23,7 @@ from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime import cpu as cpus
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX2, AVX512, CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
 from onnxmem.runtimes.onnxruntime.session_graph.opening import Opening
 from onnxmem.settings import CPUS as NAMES

@@ -5,7 +5,7 @@ from optimised_graphs import agrees, parsed
 
 from onnxmem.model import ModelFile, prepare
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512, Cpu
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 
 pytestmark = pytest.mark.measure
 

@@ -11,7 +11,7 @@ from onnxmem.errors import OnnxmemError
 from onnxmem.model import load, prepare
 from onnxmem.model.traversal import given_names, outer_reads, subgraphs
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
-from onnxmem.runtimes.onnxruntime.optimiser import optimised, planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised, planner_shapes
 
 LEVELS = ("off", "basic", "extended", "all")
 

@@ -7,13 +7,12 @@ import pytest
 from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
-from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph
-from onnxmem.runtimes.onnxruntime.optimiser.pipeline import Pass, bound_dims, run_level
-from onnxmem.runtimes.onnxruntime.optimiser.qdq.final_cleanup import drop_pairs
-from onnxmem.runtimes.onnxruntime.optimiser.reading import read_model, read_node, write_graph
-from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import infer_node, resolve
-from onnxmem.runtimes.onnxruntime.optimiser.value_types import TensorType
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import Pass, bound_dims, optimised, run_level
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.final_cleanup import drop_pairs
+from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, read_node, write_graph
+from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import infer_node, resolve
+from onnxmem.runtimes.onnxruntime.optimizer.value_types import TensorType
 
 
 def graph_of(text: str) -> Graph:

@@ -10,19 +10,19 @@ from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX2
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL
-from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
-from onnxmem.runtimes.onnxruntime.optimiser.evaluating import MAX_ELEMENTS, evaluated
-from onnxmem.runtimes.onnxruntime.optimiser.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimiser.kernels import has_kernel
-from onnxmem.runtimes.onnxruntime.optimiser.operators import is_deterministic
-from onnxmem.runtimes.onnxruntime.optimiser.reading import (
+from onnxmem.runtimes.onnxruntime.optimizer.evaluating import MAX_ELEMENTS, evaluated
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimizer.kernels import has_kernel
+from onnxmem.runtimes.onnxruntime.optimizer.operators import is_deterministic
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.reading import (
     read_model,
     read_node,
     since_version,
     write_model,
 )
-from onnxmem.runtimes.onnxruntime.optimiser.shapes.inference import infer_node
-from onnxmem.runtimes.onnxruntime.optimiser.value_types import (
+from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import infer_node
+from onnxmem.runtimes.onnxruntime.optimizer.value_types import (
     Dims,
     TensorType,
     ValueType,

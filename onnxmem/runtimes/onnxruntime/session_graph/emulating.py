@@ -7,9 +7,9 @@ import onnx
 from onnxmem.model import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.optimiser import optimised
-from onnxmem.runtimes.onnxruntime.optimiser.contents import content_of
-from onnxmem.runtimes.onnxruntime.optimiser.reading import INDEX
+from onnxmem.runtimes.onnxruntime.optimizer.contents import content_of
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.reading import INDEX
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
     PlacedContents,
@@ -25,7 +25,11 @@ def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) 
     ``dims`` are numbers for symbols, as free-dimension overrides give them.
     """
     given = prepared.with_calls or prepared.proto
-    model = optimised(given, level, dims=dims, cpu=cpu)
+    return optimised_of(optimised(given, level, dims=dims, cpu=cpu), level, cpu)
+
+
+def optimised_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimisedModel:
+    """A model that the passes left, with what else they say of it."""
     return OptimisedModel(
         proto=model,
         shapes=_placed_shapes(model.graph),

@@ -15,7 +15,7 @@ from onnxmem.model import BoundModel, ModelFile, Prepared, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.model.shapes.microsoft import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu
-from onnxmem.runtimes.onnxruntime.optimiser import planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import planner_shapes
 from onnxmem.runtimes.onnxruntime.session_files import (
     OnDisk,
     RefusedError,

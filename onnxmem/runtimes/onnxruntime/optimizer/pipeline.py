@@ -1,0 +1,244 @@
+"""The levels of optimisation: which passes run, in which sequence, and how often.
+
+Source: onnxruntime/core/optimizer/graph_transformer_utils.cc (``GenerateTransformers``),
+graph_transformer_mgr.cc (``ApplyTransformers``) and ``InferenceSession::TransformGraph``.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+import onnx
+
+from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph
+from onnxmem.runtimes.onnxruntime.optimizer.nchwc.transforming import block_channels
+from onnxmem.runtimes.onnxruntime.optimizer.passes.bias_gelu import fuse_bias_gelu
+from onnxmem.runtimes.onnxruntime.optimizer.passes.cast_insertion import insert_casts
+from onnxmem.runtimes.onnxruntime.optimizer.passes.common_subexpressions import merge_equal_nodes
+from onnxmem.runtimes.onnxruntime.optimizer.passes.constant_folding import fold_constants
+from onnxmem.runtimes.onnxruntime.optimizer.passes.constant_sharing import share_constants
+from onnxmem.runtimes.onnxruntime.optimizer.passes.conv_activation import fuse_conv_activation
+from onnxmem.runtimes.onnxruntime.optimizer.passes.conv_add_activation import fuse_conv_add
+from onnxmem.runtimes.onnxruntime.optimizer.passes.fast_gelu import fuse_fast_gelu
+from onnxmem.runtimes.onnxruntime.optimizer.passes.function_inlining import (
+    Functions,
+    inline_ahead,
+    inline_functions,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.passes.fused_casts import widen_constants
+from onnxmem.runtimes.onnxruntime.optimizer.passes.gather_split import slice_ranges, split_gathers
+from onnxmem.runtimes.onnxruntime.optimizer.passes.gelu import fuse_gelu
+from onnxmem.runtimes.onnxruntime.optimizer.passes.gemm_activation import fuse_gemm_activation
+from onnxmem.runtimes.onnxruntime.optimizer.passes.layer_norm import fuse_layer_norm
+from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_add import (
+    fuse_left_matmul_add,
+    fuse_matmul_add,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_nbits_bias import (
+    fuse_matmul_nbits_bias,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_scale import fuse_matmul_scale
+from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_transpose import fuse_matmul_transpose
+from onnxmem.runtimes.onnxruntime.optimizer.passes.quick_gelu import fuse_quick_gelu
+from onnxmem.runtimes.onnxruntime.optimizer.passes.reshapes import fuse_reshapes
+from onnxmem.runtimes.onnxruntime.optimizer.passes.simplified_layer_norm import (
+    fuse_simplified_layer_norm,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.passes.skip_layer_norm import (
+    fuse_bias_skip_layer_norm,
+    fuse_skip_layer_norm,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.passes.unique_dequantise import separate_units
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.channels_last import put_channels_last
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.double_pairs import remove_double_pairs
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.final_cleanup import drop_pairs
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.float_constants import quantise_constants
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.integer_products import (
+    fuse_dynamic_products,
+    fuse_scaled_products,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.propagation import propagate_pairs
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.selecting import select_units
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.signed_pairs import make_unsigned
+from onnxmem.runtimes.onnxruntime.optimizer.qdq.where_constants import dequantise_numbers
+from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
+from onnxmem.runtimes.onnxruntime.optimizer.rules import apply_basic_rules, apply_extended_rules
+from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import resolve
+from onnxmem.runtimes.onnxruntime.optimizer.transposes.pushing import push_transposes
+from onnxmem.runtimes.onnxruntime.optimizer.value_types import Dims, TensorType
+
+_MAX_STEPS = 10
+"""A level is repeated until nothing changes, but no more often."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A graph transformer."""
+
+    apply: Callable[[Graph], bool]
+    """Changes the graph, and says whether it did."""
+    once: bool = False
+    """Left out when its level is repeated."""
+
+
+def bound_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
+    """The pass that gives symbolic dims of the graph inputs their numbers.
+
+    Source: onnxruntime/core/optimizer/free_dim_override_transformer.cc.
+    """
+
+    def apply(graph: Graph) -> bool:
+        changed = False
+        for name in graph.inputs:
+            known = graph.types.get(name)
+            if isinstance(known, TensorType) and known.dims is not None:
+                bound = tuple(dims.get(d, d) if isinstance(d, str) else d for d in known.dims)
+                changed |= bound != known.dims
+                graph.types[name] = TensorType(known.elem_type, bound)
+        return changed
+
+    return apply
+
+
+BASIC_BEFORE: Final[Sequence[Pass]] = (
+    Pass(apply_basic_rules),
+    Pass(remove_double_pairs),
+    Pass(share_constants, once=True),
+    Pass(merge_equal_nodes),
+    Pass(fold_constants),
+    Pass(fuse_matmul_add),
+    Pass(fuse_reshapes),
+)
+BASIC_AFTER: Final[Sequence[Pass]] = (
+    Pass(propagate_pairs),
+    Pass(quantise_constants),
+    Pass(dequantise_numbers),
+    Pass(separate_units),
+    Pass(push_transposes, once=True),
+)
+EXTENDED: Final[Sequence[Pass]] = (
+    Pass(apply_extended_rules),
+    Pass(partial(push_transposes, is_assigned=True), once=True),
+    Pass(make_unsigned),
+    Pass(select_units),
+    Pass(fuse_gemm_activation),
+    Pass(fuse_scaled_products),
+    Pass(fuse_dynamic_products),
+    Pass(fuse_conv_activation),
+    Pass(fuse_gelu),
+    Pass(fuse_layer_norm),
+    Pass(fuse_simplified_layer_norm),
+    Pass(split_gathers),
+    Pass(slice_ranges),
+    Pass(fuse_matmul_transpose),
+    Pass(fuse_bias_gelu),
+    Pass(fuse_left_matmul_add),
+    Pass(fuse_skip_layer_norm),
+    Pass(fuse_bias_skip_layer_norm),
+    Pass(fuse_fast_gelu),
+    Pass(fuse_quick_gelu),
+    Pass(fuse_matmul_scale),
+    Pass(fuse_matmul_nbits_bias),
+    Pass(drop_pairs),
+)
+
+
+Level = Literal["off", "basic", "extended", "all"]
+"""``GraphOptimizationLevel``: how much is optimised, as sessions name it."""
+
+
+def optimised(
+    model: onnx.ModelProto,
+    level: str,
+    *,
+    dims: Mapping[str, int] | None = None,
+    cpu: Cpu = AVX512,
+) -> onnx.ModelProto:
+    """The graph that a session on the CPU would run, in the order in which it runs it.
+
+    :param model: as ``prepare`` leaves it: the functions inlined, or as its ``with_calls`` holds
+        them, the payloads of large tensors absent. A constant that is computed from absent ones is
+        written with dims and type alone.
+    :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
+    :param dims: numbers for symbolic dims of the inputs, as free-dimension overrides give them.
+    :param cpu: the CPU that the session runs on: passes and the blocks of images follow it.
+    :returns: a new model with the shapes that the session knows at load as ``value_info``. It may
+        hold operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
+    """
+    graph = read_model(model)
+    functions = {(function.domain, function.name): function for function in model.functions}
+    optimise(graph, level, dims or {}, cpu, functions)
+    return write_model(graph, model)
+
+
+def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Dims | None]:
+    """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
+
+    A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept
+    and filled up: the symbol that it states for an inner value outlives an override of the input's.
+    Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
+
+    :param model: a model, optimised or not; its own shape statements count.
+    :param cpu: the CPU whose blocks of channels the image operators have, if there are any.
+    """
+    graph = read_model(model)
+    for inner in graph.graphs():
+        inner.cpu = cpu
+    resolve(graph)
+    shapes: dict[str, Dims | None] = {}
+    for inner in graph.graphs():
+        for name, known in inner.types.items():
+            shapes.setdefault(name, known.dims if isinstance(known, TensorType) else None)
+    return shapes
+
+
+def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
+    """Apply the passes of a level until a round changes nothing."""
+    is_changed = False
+    for step in range(_MAX_STEPS):
+        changed = False
+        for transformer in passes:
+            if step and transformer.once:
+                continue
+            if transformer.apply(graph):
+                changed = True
+                resolve(graph)
+        if not changed:
+            break
+        is_changed = True
+    return is_changed
+
+
+def optimise(
+    graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu, functions: Functions
+) -> None:
+    """Bring a graph to a level: off, basic, extended or all."""
+    for inner in graph.graphs():
+        inner.cpu = cpu
+    resolve(graph)
+    inline_ahead(graph, functions)
+    if separate_units(graph):
+        resolve(graph)
+    override = Pass(bound_dims(dims))
+    before, after = ((), ()) if level == "off" else (BASIC_BEFORE, BASIC_AFTER)
+    run_level(graph, (*before, override, *after))
+    inline_functions(graph)
+    for _ in range(_MAX_STEPS):
+        if level in {"extended", "all"}:
+            run_level(graph, EXTENDED)
+        if level == "all":
+            run_level(graph, layouts(cpu))
+        if insert_casts(graph):
+            resolve(graph)
+        if level != "all" or not widen_constants(graph):
+            break
+        resolve(graph)
+
+
+def layouts(cpu: Cpu) -> Sequence[Pass]:
+    """The passes of level 3, which alone follow the CPU."""
+    block = cpu.channel_block
+    blocked = (Pass(lambda graph: block_channels(graph, block)),) if block else ()
+    return (*blocked, Pass(put_channels_last), Pass(fuse_conv_add))

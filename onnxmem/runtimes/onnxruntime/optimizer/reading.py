@@ -1,0 +1,150 @@
+"""From a ModelProto to a graph that passes can change, and back.
+
+Source: onnxruntime/core/graph/graph.cc, the constructor that takes a GraphProto: Constant nodes
+become initializers and get no index, stored value_info is kept, default attributes are filled in
+when they are asked for.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+import onnx.defs
+
+from onnxmem.model.constants import constant_tensor
+from onnxmem.model.traversal import outer_reads
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimizer.order import execution_order
+from onnxmem.runtimes.onnxruntime.optimizer.value_types import TensorType, read_type, write_type
+
+
+def read_model(model: onnx.ModelProto) -> Graph:
+    """Read a model whose nodes are in running order."""
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    return read_graph(model.graph, Graph(model.graph.name, opsets, model.ir_version))
+
+
+def read_graph(proto: onnx.GraphProto, graph: Graph) -> Graph:
+    """Fill an empty graph from a GraphProto."""
+    graph.inputs = [value.name for value in proto.input]
+    graph.outputs = [value.name for value in proto.output]
+    for value in (*proto.value_info, *proto.output, *proto.input):
+        known = read_type(value.type)
+        if known is not None:
+            graph.types[value.name] = known
+    for tensor in proto.initializer:
+        _add_stored(graph, tensor)
+    nodes = []
+    for node in proto.node:
+        constant = constant_tensor(node)
+        if constant is None:
+            nodes.append(node)
+        else:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(constant)
+            tensor.name = node.output[0]
+            _add_stored(graph, tensor)
+    for node in nodes:
+        graph.insert(read_node(node, graph))
+    return graph
+
+
+def _add_stored(graph: Graph, tensor: onnx.TensorProto) -> None:
+    known = graph.types.get(tensor.name)
+    graph.add_initializer(tensor)
+    if isinstance(known, TensorType) and tensor.name in graph.inputs:
+        graph.types[tensor.name] = known
+
+
+def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
+    """Read a node of a graph; its index is given when it is inserted."""
+    made = Node(
+        index=-1,
+        op_type=node.op_type,
+        domain=node.domain,
+        since_version=since_version(node.op_type, node.domain, graph.opsets),
+        name=node.name,
+        inputs=list(node.input),
+        outputs=list(node.output),
+    )
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            inner = Graph(attribute.g.name, graph.opsets, graph.ir_version, graph, graph.cpu)
+            made.bodies[attribute.name] = read_graph(attribute.g, inner)
+            made.implicit.extend(
+                name for name in sorted(outer_reads(attribute.g)) if name not in made.implicit
+            )
+        else:
+            made.attributes[attribute.name] = attribute
+    return made
+
+
+def since_version(op_type: str, domain: str, opsets: Mapping[str, int]) -> int:
+    """The version of an operator that a model means; 0 where ONNX has no such operator."""
+    try:
+        schema = onnx.defs.get_schema(op_type, opsets.get(domain, 1), domain)
+    except onnx.defs.SchemaError:
+        return 1 if domain or op_type in _OWN_OPERATORS else 0
+    return int(schema.since_version)
+
+
+_OWN_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators that onnxruntime adds to ONNX's domain in every version."""
+
+
+def write_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
+    """Write a graph out in execution order; what is not the graph's comes from ``model``."""
+    made = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    made.opset_import.extend(model.opset_import)
+    known = {entry.domain for entry in made.opset_import}
+    used = {node.domain for inner in graph.graphs() for node in inner.nodes.values()}
+    for domain in sorted(used - known):
+        made.opset_import.add(domain=domain, version=1)
+    made.graph.CopyFrom(write_graph(graph))
+    return made
+
+
+INDEX = "onnxmem.index"
+"""Of a node's ``metadata_props``: its number, which tells in what order kernels pack weights."""
+
+
+def write_graph(graph: Graph) -> onnx.GraphProto:
+    """Write one graph with the types that are known of its values."""
+    proto = onnx.GraphProto(name=graph.name)
+    proto.input.extend(_values(graph, graph.inputs))
+    proto.output.extend(_values(graph, graph.outputs))
+    proto.initializer.extend(graph.initializers.values())
+    order = execution_order(graph)
+    for node in order:
+        proto.node.append(write_node(node))
+        proto.node[-1].metadata_props.add(key=INDEX, value=str(node.index))
+    ends = {*graph.inputs, *graph.outputs}
+    made = [name for node in order for name in node.outputs if name and name not in ends]
+    proto.value_info.extend(_values(graph, [name for name in made if name in graph.types]))
+    return proto
+
+
+def _values(graph: Graph, names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+    values = []
+    for name in names:
+        value = onnx.ValueInfoProto(name=name)
+        known = graph.type_of(name)
+        if known is not None:
+            value.type.CopyFrom(write_type(known))
+        values.append(value)
+    return values
+
+
+def write_node(node: Node) -> onnx.NodeProto:
+    """Write one node with its subgraphs."""
+    proto = onnx.NodeProto(
+        op_type=node.op_type,
+        domain=node.domain,
+        name=node.name,
+        input=node.inputs,
+        output=node.outputs,
+    )
+    proto.attribute.extend(node.attributes.values())
+    for name, body in node.bodies.items():
+        attribute = proto.attribute.add(name=name, type=onnx.AttributeProto.GRAPH)
+        attribute.g.CopyFrom(write_graph(body))
+    return proto

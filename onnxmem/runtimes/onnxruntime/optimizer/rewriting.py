@@ -1,0 +1,179 @@
+"""Ways to take nodes out of a graph and to put one in the place of several.
+
+Source: onnxruntime/core/graph/graph_utils.cc (``CanRemoveNode``, ``RemoveNode``,
+``FinalizeNodeFusion``, ``ReplaceDownstreamNodeInput``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from onnxmem.model.constants import Array
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
+from onnxmem.runtimes.onnxruntime.optimizer.matching import MICROSOFT, num_input_edges
+from onnxmem.runtimes.onnxruntime.optimizer.reading import since_version
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """What a pass says of a node that it adds."""
+
+    op_type: str
+    inputs: Sequence[str]
+    outputs: Sequence[str] = ()
+    domain: str = ""
+    name: str = ""
+    attributes: Mapping[str, onnx.AttributeProto] = field(default_factory=dict)
+
+
+def add_node(graph: Graph, new: NewNode) -> Node:
+    """Put a node at the end of a graph."""
+    return graph.insert(
+        Node(
+            index=-1,
+            op_type=new.op_type,
+            domain=new.domain,
+            since_version=since_version(new.op_type, new.domain, graph.opsets),
+            name=new.name,
+            inputs=list(new.inputs),
+            outputs=list(new.outputs),
+            attributes=dict(new.attributes),
+        )
+    )
+
+
+def swap_operator(graph: Graph, node: Node, op_type: str) -> Node:
+    """Put an operator of onnxruntime's own in the place of a node.
+
+    Source: ``SwapNodeOpTypeDomainAndSinceVersion`` in ort_transpose_optimization.cc.
+    """
+    name = graph.fresh_node_name(node.name)
+    made = add_node(
+        graph, NewNode(op_type, list(node.inputs), (), MICROSOFT, name, dict(node.attributes))
+    )
+    outputs = list(node.outputs)
+    graph.remove(node)
+    graph.set_outputs(made, outputs)
+    return made
+
+
+def fuse_into_next(graph: Graph, first: Node, second: Node) -> None:
+    """Give the first node the outputs of the second, which goes."""
+    outputs = list(second.outputs)
+    graph.remove(second)
+    graph.set_outputs(first, outputs)
+
+
+def replace_chain(graph: Graph, nodes: Sequence[Node], replacement: Node) -> None:
+    """Give a new node the outputs of the last of several nodes, which all go."""
+    outputs = list(nodes[-1].outputs)
+    for node in dict.fromkeys(nodes):
+        graph.remove(node)
+    graph.set_outputs(replacement, outputs)
+
+
+def redirect(graph: Graph, old: str, new: str) -> None:
+    """Make every node that reads one value read another, in subgraphs too."""
+    for reader in graph.readers(old):
+        if old in reader.inputs:
+            graph.set_inputs(reader, [new if name == old else name for name in reader.inputs])
+        if old in reader.implicit:
+            for body in reader.bodies.values():
+                _redirect_outer(body, old, new)
+            graph.set_implicit(reader, [new if name == old else name for name in reader.implicit])
+
+
+def _redirect_outer(body: Graph, old: str, new: str) -> None:
+    if body.has_value(old):
+        return
+    body.outputs = [new if name == old else name for name in body.outputs]
+    redirect(body, old, new)
+
+
+def can_remove(graph: Graph, node: Node) -> bool:
+    """Whether a node has one input to hand through, one used output at most, no graph output."""
+    used = {edge.output for edge in graph.edges_of(node)}
+    if len(used) > 1 or graph.is_output(node):
+        return False
+    source = _handed_through(graph, node)
+    if source is None:
+        return False
+    return not any(_hidden_in_body(graph, node.outputs[place], source) for place in used)
+
+
+def remove_handing_through(graph: Graph, node: Node) -> bool:
+    """Remove a node that ``can_remove`` accepts: its readers read its input."""
+    source = _handed_through(graph, node)
+    if source is None:
+        return False
+    for name in node.outputs:
+        if name:
+            redirect(graph, name, source)
+    graph.remove(node)
+    return True
+
+
+def _handed_through(graph: Graph, node: Node) -> str | None:
+    """The one input that a node writes of, or the only one where no node writes any."""
+    if num_input_edges(graph, node) == 1:
+        return next(name for name in node.inputs if name in graph.makers)
+    if num_input_edges(graph, node) == 0 and len(node.inputs) == 1:
+        return node.inputs[0]
+    return None
+
+
+def _hidden_in_body(graph: Graph, name: str, source: str) -> bool:
+    """Whether a subgraph that reads a value has one of its own named like the source."""
+    return any(
+        inner.has_value(source)
+        for reader in graph.readers(name)
+        if name in reader.implicit
+        for body in reader.bodies.values()
+        for inner in body.graphs()
+    )
+
+
+def remove_upwards(graph: Graph, start: Node) -> None:
+    """Remove a node with a single use, and above it all nodes that are used once.
+
+    Source: ``RemoveNodesWithOneOutputBottomUp``.
+    """
+    queue = [start]
+    while queue:
+        node = queue.pop(0)
+        is_here = graph.nodes.get(node.index) is node
+        if not is_here or graph.is_output(node) or graph.num_edges(node) > 1:
+            continue
+        above = [graph.makers[name] for name in node.inputs if name in graph.makers]
+        queue.extend(maker for maker in above if graph.num_edges(maker) == 1)
+        graph.remove(node)
+
+
+def add_array(graph: Graph, name: str, values: Array) -> str:
+    """Add a constant with its elements."""
+    return graph.add_initializer(onnx.numpy_helper.from_array(np.asarray(values), name))
+
+
+def add_absent(graph: Graph, name: str, elem_type: int, dims: Sequence[int]) -> str:
+    """Add a constant of which only the dims are known."""
+    return graph.add_initializer(onnx.TensorProto(name=name, data_type=elem_type, dims=dims))
+
+
+def replace_by_constant(graph: Graph, node: Node, name: str) -> bool:
+    """Make the readers of a node's output read a constant, and remove the node.
+
+    Source: ``CanReplaceNodeWithInitializer`` and ``ReplaceNodeWithInitializer``.
+    """
+    used = {edge.output for edge in graph.edges_of(node)}
+    if len(used) > 1 or graph.is_output(node):
+        return False
+    read = [node.outputs[place] for place in used]
+    if any(_hidden_in_body(graph, old, name) for old in read):
+        return False
+    for old in read:
+        redirect(graph, old, name)
+    graph.remove(node)
+    return True
