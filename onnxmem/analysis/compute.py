@@ -86,7 +86,7 @@ def compute(graph: Graph) -> Compute:
 def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Layer, ...]:
     """List every node in running order, those of a subgraph after the node that holds it."""
     counted = {
-        graph.tensors[name].storage_key for name in parameters.trained + parameters.quantised
+        graph.tensors[name].storage_key for name in parameters.trained + parameters.quantized
     }
     seen: set[str] = set()
     rows = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from onnxmem.errors import Finding, listed
 from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.control_flow import trip_count
-from onnxmem.ops import UNKNOWN
+from onnxmem.ops.registry import UNKNOWN
 from onnxmem.units import plural
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _weight_findings(graph: Graph) -> Iterator[Finding]:
 
 
 def _training_findings(graph: Graph, parameters: "Parameters") -> Iterator[Finding]:
-    if parameters.quantised:
+    if parameters.quantized:
         text = (
-            f"{plural(len(parameters.quantised), 'quantised weight')} left untrained; "
+            f"{plural(len(parameters.quantized), 'quantised weight')} left untrained; "
             "training figures are those of the rest"
         )
         yield Finding("quantised_training", text)

@@ -228,7 +228,7 @@ class ModelFile:
     """As given; ``<bytes>`` or ``<ModelProto>`` where there was none."""
     proto: onnx.ModelProto
     file_bytes: int
-    """Bytes of the file or of the serialised model, inline weights included."""
+    """Bytes of the file or of the serialized model, inline weights included."""
 
 
 def load(source: ModelSource) -> ModelFile:
@@ -238,7 +238,7 @@ def load(source: ModelSource) -> ModelFile:
     :raises ModelFileError: what is there is no ONNX model, or not a whole one.
     """
     if isinstance(source, onnx.ModelProto):
-        return _from_bytes(_serialised(source), "<ModelProto>")
+        return _from_bytes(_serialized(source), "<ModelProto>")
     if isinstance(source, bytes):
         return _from_bytes(source, "<bytes>")
     path = os.fspath(source)
@@ -246,7 +246,7 @@ def load(source: ModelSource) -> ModelFile:
         return _from_bytes(data, path)
 
 
-def _serialised(model: onnx.ModelProto) -> bytes:
+def _serialized(model: onnx.ModelProto) -> bytes:
     if model.ByteSize() > _PROTOBUF_LIMIT_BYTES:
         message = "this ModelProto is over 2 GiB; save it with external data and pass the path"
         raise ModelFileError(message)

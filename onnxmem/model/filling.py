@@ -5,7 +5,7 @@ exceptions that the filling respects:
 
 * byte-equal weights may share one packed copy, so each tensor is made unique in its first bytes;
 * scales, zero points and short 8-bit vectors stay zero: a bias whose scale is not that of input and
-  weight stops the fusion of a quantised operator;
+  weight stops the fusion of a quantized operator;
 * indices stay zero, which any table has.
 
 The file is sparse: 30 GB of weights take no disk.
@@ -26,7 +26,7 @@ from onnxmem.model.traversal import graphs_in, nodes_in
 WEIGHTS_FILE: Final = "weights.bin"
 _ALIGNMENT: Final = 4096
 """An offset that is a multiple of the page can be mapped."""
-_QUANTISERS: Final = ("QuantizeLinear", "DequantizeLinear")
+_QUANTIZERS: Final = ("QuantizeLinear", "DequantizeLinear")
 _LARGEST_HALVES: Final = {DType.FLOAT16: 0x7BFF, DType.BFLOAT16: 0x7F7F}
 """The bits of the largest number; those below it count up, and are all finite."""
 _PAYLOADS: Final = (
@@ -140,6 +140,6 @@ def _kept_zero(model: onnx.ModelProto) -> set[str]:
         name
         for body in bodies
         for node in nodes_in(body)
-        if node.op_type in _QUANTISERS
+        if node.op_type in _QUANTIZERS
         for name in node.input[1:]
     }

@@ -128,27 +128,27 @@ class Parameters:
 
     trained: tuple[str, ...]
     """Floating weights that a layer reads as its parameters."""
-    quantised: tuple[str, ...]
-    """Integer weights of quantised layers: parameters, but never trained."""
+    quantized: tuple[str, ...]
+    """Integer weights of quantized layers: parameters, but never trained."""
     buffers: tuple[str, ...]
     """What else a model holds: running statistics, masks, tables, scales; not small literals."""
     num_parameters: int
-    """Elements of ``trained`` and ``quantised``; a sub-byte element counts one, packed or not."""
+    """Elements of ``trained`` and ``quantized``; a sub-byte element counts one, packed or not."""
 
 
 def parameters(graph: Graph) -> Parameters:
-    """Sort the weights of a model, its subgraphs included, into trained, quantised and held."""
+    """Sort the weights of a model, its subgraphs included, into trained, quantized and held."""
     search = _Search(graph)
     for node in graph.all_nodes():
         search.visit(node)
     trained = tuple(
-        name for storage, name in search.trained.items() if storage not in search.quantised
+        name for storage, name in search.trained.items() if storage not in search.quantized
     )
-    quantised = tuple(search.quantised.values())
+    quantized = tuple(search.quantized.values())
     held = (weight for weight in graph.weights if not search.is_sorted(weight))
     buffers = tuple(weight.name for weight in held if not search.is_literal(weight))
-    count = sum(search.num_elements(name) for name in (*trained, *quantised))
-    return Parameters(trained, quantised, buffers, count)
+    count = sum(search.num_elements(name) for name in (*trained, *quantized))
+    return Parameters(trained, quantized, buffers, count)
 
 
 def _producers(nodes: Iterable[Node]) -> Mapping[str, Node]:
@@ -168,7 +168,7 @@ class _Search:
     slots: dict[tuple[int, int], Sequence[tuple[int, str]]] = field(default_factory=dict)
     """By operator, as its identity, and number of inputs: each is looked at once."""
     trained: dict[str, str] = field(default_factory=dict)
-    quantised: dict[str, str] = field(default_factory=dict)
+    quantized: dict[str, str] = field(default_factory=dict)
     per_element: dict[str, int] = field(default_factory=dict)
     """Weights that one element of a packed tensor holds, where it is not one."""
     buffers: set[str] = field(default_factory=set)
@@ -194,8 +194,8 @@ class _Search:
                 continue
             if slot in node.operator.buffers and (weight := self._weight(name)):
                 self.buffers.add(weight.storage_key)
-            elif slot in node.operator.quantised and (weight := self._weight(name)):
-                self.quantised.setdefault(weight.storage_key, weight.name)
+            elif slot in node.operator.quantized and (weight := self._weight(name)):
+                self.quantized.setdefault(weight.storage_key, weight.name)
                 self.per_element[weight.name] = _weights_per_element(node, weight)
             elif slot in node.operator.parameters:
                 for source in self._sources(name):
@@ -205,8 +205,8 @@ class _Search:
         producer = self.producers.get(name)
         if producer is not None and producer.onnx_op == "DequantizeLinear":
             for source in self._sources(next(iter(producer.inputs), "")):
-                if quantised := self._weight(source):
-                    self.quantised.setdefault(quantised.storage_key, quantised.name)
+                if quantized := self._weight(source):
+                    self.quantized.setdefault(quantized.storage_key, quantized.name)
             return
         weight = self._weight(name)
         if weight is not None and self._is_trained(node, weight):
@@ -269,7 +269,7 @@ class _Search:
 
     def is_sorted(self, weight: Tensor) -> bool:
         """Whether a weight is a parameter."""
-        return weight.storage_key in self.trained or weight.storage_key in self.quantised
+        return weight.storage_key in self.trained or weight.storage_key in self.quantized
 
     def is_literal(self, weight: Tensor) -> bool:
         """Whether a weight is a number or a short list of the program: a shape, axes, a factor.
@@ -293,7 +293,7 @@ class _Search:
 
 def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:
     """The places of inputs that may hold parameters or buffers, and their schema names."""
-    asked = {*operator.buffers, *operator.quantised, *operator.parameters}
+    asked = {*operator.buffers, *operator.quantized, *operator.parameters}
     for place in range(num_inputs):
         slot = operator.input_name(place)
         if slot is not None and slot in asked:

@@ -22,7 +22,7 @@ from onnxmem.model.constants import constant_tensor, constant_value
 from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
 from onnxmem.model.traversal import Columns, columns_of, onnx_op
 from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_types
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
 
 

@@ -11,7 +11,7 @@ from onnxmem.model.graph import DType, dtype_of
 from onnxmem.ops.spec import Dims, Shape, known_dims
 
 _MAX_SHORT = 256
-"""Bytes of a serialised type up to which what it says is kept at hand."""
+"""Bytes of a serialized type up to which what it says is kept at hand."""
 
 
 def dense_type(elem_type: int, dims: Iterable[int]) -> onnx.TypeProto:

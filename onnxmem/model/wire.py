@@ -123,7 +123,7 @@ def num_bytes(pieces: Iterable[Piece]) -> int:
 def _message_pieces(
     data: ByteSource, start: int, end: int, kind: _Message, depth: int
 ) -> list[Piece]:
-    """Cut one message into the slices of it that stay; neighbours stay one slice."""
+    """Cut one message into the slices of it that stay; neighbors stay one slice."""
     if depth > _MAX_DEPTH:
         message = f"messages are nested more than {_MAX_DEPTH} deep; no runtime reads such a model"
         raise ModelFileError(message)

@@ -1,11 +1,13 @@
-"""Small formulas that many operators share, ``None`` where a shape that they need is unknown.
+"""Formulas that many operators share, and formulas made of formulas.
 
-Elements are those of the first output or the first input, unless a formula says otherwise.
+``None`` where a shape that one needs is unknown. Elements are those of the first output or the
+first input, unless a formula says otherwise.
 """
 
 from math import prod
 
-from onnxmem.ops.spec import Call, Formula, Operand, Shape, known_dims
+from onnxmem.ops.spec import Attribute, Call, Dims, Formula, Operand, Shape, known_dims
+from onnxmem.units import sum_if_known
 
 
 def num_elements(operand: Operand | None) -> int | None:
@@ -50,21 +52,6 @@ def bytes_of_input(count: int = 1, input_: int = 0) -> Formula:
     return formula
 
 
-def added(*formulas: Formula) -> Formula:
-    """The sum of counts; unknown if one of them is."""
-
-    def formula(call: Call) -> int | None:
-        total = 0
-        for each in formulas:
-            count = each(call)
-            if count is None:
-                return None
-            total += count
-        return total
-
-    return formula
-
-
 def product(dims: Shape | None) -> int | None:
     """Multiply dims; unknown if any is."""
     known = known_dims(dims)
@@ -75,11 +62,6 @@ def shape_at(call: Call, input_: int = 0) -> Shape | None:
     """Shape of an input; unknown where it is left out."""
     operand = call.input_at(input_)
     return None if operand is None else operand.shape
-
-
-def twice(macs: Formula) -> Formula:
-    """FLOPs of multiply-adds alone: two each."""
-    return lambda call: times(2, macs(call))
 
 
 def int_attribute(call: Call, name: str, default: int) -> int:
@@ -97,3 +79,56 @@ def str_attribute(call: Call, name: str, default: str) -> str:
 def times(count: int | None, known: int | None) -> int | None:
     """Multiply two counts; unknown if either is."""
     return None if count is None or known is None else count * known
+
+
+def total(*terms: Formula) -> Formula:
+    """Sum of the terms; unknown if one is."""
+
+    def formula(call: Call) -> int | None:
+        return sum_if_known(term(call) for term in terms)
+
+    return formula
+
+
+def if_input(index: int, term: Formula) -> Formula:
+    """Count the term where an optional input is given."""
+    return lambda call: 0 if call.input_at(index) is None else term(call)
+
+
+def if_set(attribute: str, term: Formula) -> Formula:
+    """Count the term where an attribute is given and is neither zero nor empty."""
+    return lambda call: term(call) if call.attributes.get(attribute) else 0
+
+
+def multiply_add(macs: Formula, *others: Formula) -> Formula:
+    """FLOPs of multiply-adds, two each, and of what comes beside them."""
+    return total(lambda call: times(2, macs(call)), *others)
+
+
+def dims(operand: Operand | None, *ranks: int) -> Dims | None:
+    """Every dim of an operand, of one of the given ranks where any are given."""
+    if operand is None or operand.shape is None or (ranks and len(operand.shape) not in ranks):
+        return None
+    return known_dims(operand.shape)
+
+
+def positive(call: Call, attribute: str, default: int = 0) -> int | None:
+    """Read an integer attribute that must be above zero, as a number of heads or groups."""
+    value = call.attributes.get(attribute, default)
+    return value if isinstance(value, int) and value > 0 else None
+
+
+def integers(value: Attribute | None) -> Dims | None:
+    """Read an attribute as integers, all above zero, as a kernel's shape."""
+    if not isinstance(value, tuple):
+        return None
+    known = tuple(item for item in value if isinstance(item, int) and item > 0)
+    return known if len(known) == len(value) else None
+
+
+def constant(operand: Operand | None) -> int | None:
+    """Read the one integer that a small constant holds; unknown where it is computed."""
+    if operand is None or operand.value is None or num_elements(operand) != 1:
+        return None
+    value = operand.value[0] if operand.value else None
+    return value if isinstance(value, int) else None

@@ -1,6 +1,13 @@
 """Classical models of the ai.onnx.ml domain: their numbers are attributes, and none is trained."""
 
-from onnxmem.ops.formulas import num_elements, one_per_element, per_element, shape_at, times, twice
+from onnxmem.ops.formulas import (
+    multiply_add,
+    num_elements,
+    one_per_element,
+    per_element,
+    shape_at,
+    times,
+)
 from onnxmem.ops.spec import Call, Formula, OpSpec, nothing, unknown
 
 
@@ -40,8 +47,8 @@ OPS = (
     _ml("Normalizer", "Y", inplace=True),
     _ml("Binarizer", "Y", flops=one_per_element),  # a comparison each
     _ml("Imputer", "Y", flops=one_per_element),  # a comparison each
-    _ml("LinearRegressor", "Y", macs=_linear_macs(0), flops=twice(_linear_macs(0))),
-    _ml("LinearClassifier", "Y", "Z", macs=_linear_macs(1), flops=twice(_linear_macs(1))),
+    _ml("LinearRegressor", "Y", macs=_linear_macs(0), flops=multiply_add(_linear_macs(0))),
+    _ml("LinearClassifier", "Y", "Z", macs=_linear_macs(1), flops=multiply_add(_linear_macs(1))),
     _ml("SVMRegressor", "Y", macs=unknown),
     _ml("SVMClassifier", "Y", "Z", macs=unknown),
     _ml("TreeEnsemble", "Y", inplace=True),

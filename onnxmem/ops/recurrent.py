@@ -6,8 +6,7 @@ full. An activation is 1 FLOP; the two biases of a gate count as one addition.
 
 from math import prod
 
-from onnxmem.ops.combining import dims, if_input, multiply_add
-from onnxmem.ops.formulas import times
+from onnxmem.ops.formulas import dims, if_input, multiply_add, times
 from onnxmem.ops.spec import Call, Dims, Formula, OpSpec, Saved
 
 _RANK = 3
@@ -16,7 +15,7 @@ _RANK = 3
 def recurrent_macs(gates: int) -> Formula:
     """X: [T, B, I], W: [D, gates * H, I], R: [D, gates * H, H]: T * B * D * gates * H * (I + H).
 
-    The layout of X and the transposed W and R of the quantised LSTM change nothing.
+    The layout of X and the transposed W and R of the quantized LSTM change nothing.
     """
 
     def formula(call: Call) -> int | None:

@@ -5,17 +5,17 @@ norm) are left out.
 """
 
 from onnxmem.ops.formulas import (
-    added,
     bytes_of_input,
     bytes_of_output,
     one_per_element,
     one_per_input_element,
     per_element,
     per_input_element,
+    total,
 )
 from onnxmem.ops.spec import Formula, Gradient, Made, OpSpec, Saved
 
-_MASK_AND_TIES = added(one_per_input_element, per_element(8), bytes_of_output())
+_MASK_AND_TIES = total(one_per_input_element, per_element(8), bytes_of_output())
 """A mask of bytes, the number of ties (int64) and dY over it."""
 _EXPANDED = Gradient("data", Made.EXPANDED)
 _TIES = Gradient("data", Made.NEW, _MASK_AND_TIES)

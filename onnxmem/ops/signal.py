@@ -6,8 +6,15 @@ where N is no power of two or the signal is real.
 
 from math import ceil, log2
 
-from onnxmem.ops.combining import constant
-from onnxmem.ops.formulas import int_attribute, num_elements, per_element, product, shape_at, times
+from onnxmem.ops.formulas import (
+    constant,
+    int_attribute,
+    num_elements,
+    per_element,
+    product,
+    shape_at,
+    times,
+)
 from onnxmem.ops.spec import Call, OpSpec, Saved, unknown
 
 

@@ -147,8 +147,8 @@ class OpSpec:
     """Inputs that hold trained parameters where they are weights."""
     buffers: tuple[str, ...] = ()
     """Inputs that hold state which no gradient reaches: running statistics, scales, zero points."""
-    quantised: tuple[str, ...] = ()
-    """Inputs that hold quantised weights: counted as parameters, never trained."""
+    quantized: tuple[str, ...] = ()
+    """Inputs that hold quantized weights: counted as parameters, never trained."""
     differentiable: bool = True
     """False: no gradient passes from the outputs to any input."""
     saved: tuple[Saved, ...] = ()

@@ -29,7 +29,7 @@ from onnxmem.kv_cache.cache import Course, KvCache, find_cache
 from onnxmem.kv_cache.candidates import SLOTS, Holds, candidates, label_of
 from onnxmem.kv_cache.steps import Step, numbers_at
 from onnxmem.model import ModelFile, prepare
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 
 
 def found(text: str) -> KvCache | None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxmem.model import DType, Graph, Node, Role, Tensor
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand
 
 

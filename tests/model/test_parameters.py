@@ -96,7 +96,7 @@ def test_an_embedding_is_a_parameter_and_its_indices_are_not() -> None:
     assert found.buffers == ()
 
 
-def test_dequantised_weights_count_as_parameters_and_are_not_trained() -> None:
+def test_dequantized_weights_count_as_parameters_and_are_not_trained() -> None:
     found = of("""
         agraph (float[2,6] x) => (float[2,4] y) <int4[6,4] q, float scale, int4 zero> {
             w = DequantizeLinear(q, scale, zero)

@@ -24,7 +24,7 @@ MS, NCHWC, ML = "com.microsoft", "com.microsoft.nchwc", "ai.onnx.ml"
 HEADER = f'<ir_version: 10, opset_import: ["": 21, "{MS}": 1, "{NCHWC}": 1, "{ML}": 3]>'
 FLOAT, UINT8, INT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8, onnx.TensorProto.INT8
 
-QUANTISERS = ", float s = {0.5}, uint8 z = {1}, int8 i = {1}"
+QUANTIZERS = ", float s = {0.5}, uint8 z = {1}, int8 i = {1}"
 LSTM = "int8[1,5,44] w, int8[1,11,44] r, float[1] s1, int8[1] i1"
 BOTH = "int8[2,5,44] w, int8[2,11,44] r, float[2] s1, int8[2] i1"
 BIDIRECTIONAL = 'DynamicQuantizeLSTM <hidden_size = 11, direction = "bidirectional">'
@@ -194,7 +194,7 @@ def text_of(case: Case, domain: str, header: str = HEADER) -> str:
     operands, node, made = case
     inputs, _, weights = operands.partition(" | ")
     outputs = ", ".join(f"y{place}" for place in range(made.count(";") + 1))
-    stored = (weights + QUANTISERS).removeprefix(", ")
+    stored = (weights + QUANTIZERS).removeprefix(", ")
     operator = f"{domain}.{node}" if domain else node
     return f"{header} agraph ({inputs}) => ({outputs}) <{stored}> {{ {outputs} = {operator} }}"
 
@@ -207,7 +207,7 @@ def found_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("case", MICROSOFT, ids=lambda case: case[1])
-def test_operators_that_the_optimiser_writes(case: Case) -> None:
+def test_operators_that_the_optimizer_writes(case: Case) -> None:
     assert found_of(text_of(case, MS)) == case[2]
 
 
@@ -217,7 +217,7 @@ def test_operators_of_machine_learning(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", NORMALISING, ids=lambda case: case[1])
-def test_layer_normalisation_under_an_opset_without_it(case: Case) -> None:
+def test_layer_normalization_under_an_opset_without_it(case: Case) -> None:
     header = HEADER.replace('"": 21', '"": 14')
     assert found_of(text_of(case, "", header)) == case[2]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from onnxmem.ops import OPERATORS, lookup
+from onnxmem.ops.registry import OPERATORS, lookup
 from onnxmem.ops.spec import Attribute, Call, Operand, Shape
 
 

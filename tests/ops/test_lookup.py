@@ -2,7 +2,7 @@
 
 import pytest
 
-from onnxmem.ops import OPERATORS, UNKNOWN, _join, lookup
+from onnxmem.ops.registry import OPERATORS, UNKNOWN, _join, lookup
 from onnxmem.ops.spec import Call, Operand, OpSpec, Shape
 
 

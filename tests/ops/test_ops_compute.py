@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.ops import OPERATORS, lookup
+from onnxmem.ops.registry import OPERATORS, lookup
 from onnxmem.ops.spec import Attribute, Call, Operand, Shape
 
 MICROSOFT = "com.microsoft"
@@ -110,7 +110,7 @@ def test_a_causal_convolution_is_depthwise() -> None:
     assert flops("CausalConvWithState", call) == 2 * 210 + 30 + 30
 
 
-def test_a_quantised_convolution_counts_as_its_float_form() -> None:
+def test_a_quantized_convolution_counts_as_its_float_form() -> None:
     scalar = ()
     call = use(
         *((2, 3, 17, 19), scalar, scalar),
@@ -269,7 +269,7 @@ def test_a_fused_matmul_sums_over_the_dim_that_its_batch_was_moved_behind() -> N
     assert macs("FusedMatMul", rows, MICROSOFT) == 7 * 2 * 3 * 5
 
 
-def test_a_quantised_matmul_counts_as_its_float_form() -> None:
+def test_a_quantized_matmul_counts_as_its_float_form() -> None:
     call = use((2, 3), (), (), (3, 5), (), (), (), (), out=(2, 5))
     assert macs("QLinearMatMul", call) == 2 * 3 * 5
     assert flops("QLinearMatMul", call) == 2 * 2 * 3 * 5
@@ -469,14 +469,14 @@ def test_packed_attention_counts_its_sequences_at_full_length() -> None:
     assert macs("PackedAttention", call, MICROSOFT) == 8 * 7 * 99 + 2 * 3 * 5 * 5 * 22
 
 
-def test_quantised_attention_counts_as_its_float_form() -> None:
+def test_quantized_attention_counts_as_its_float_form() -> None:
     past = (2, 2, 3, 13, 11)
-    quantised = use(
+    quantized = use(
         *((2, 5, 7), (7, 99), (99,), (), ()), None, (), (), past, out=(2, 5, 33), num_heads=3
     )
     float_form = use((2, 5, 7), (7, 99), (99,), None, past, out=(2, 5, 33), num_heads=3)
     expected = flops("Attention", float_form, MICROSOFT)
-    assert flops("QAttention", quantised, MICROSOFT) == expected
+    assert flops("QAttention", quantized, MICROSOFT) == expected
 
 
 HEADS = 2 * 3 * 5 * 7 * 22
@@ -611,11 +611,11 @@ def test_a_recurrent_layer_whose_states_nobody_reads_keeps_them_all_the_same() -
     assert saved_extra_bytes("RNN", call) == 4 * 3 * 5 * 11
 
 
-def test_the_quantised_lstm_holds_its_weights_transposed() -> None:
+def test_the_quantized_lstm_holds_its_weights_transposed() -> None:
     float_form = use((3, 5, 7), (2, 44, 7), (2, 44, 11), out=(3, 2, 5, 11))
-    quantised = use((3, 5, 7), (2, 7, 44), (2, 11, 44), out=(3, 2, 5, 11))
+    quantized = use((3, 5, 7), (2, 7, 44), (2, 11, 44), out=(3, 2, 5, 11))
     expected = flops("LSTM", float_form)
-    assert flops("DynamicQuantizeLSTM", quantised, MICROSOFT) == expected
+    assert flops("DynamicQuantizeLSTM", quantized, MICROSOFT) == expected
 
 
 def test_a_recurrent_layer_that_does_not_fit_is_unknown() -> None:
@@ -627,7 +627,7 @@ def test_a_recurrent_layer_that_does_not_fit_is_unknown() -> None:
 # Quantisation, and what onnxruntime fuses
 
 
-def test_quantising_and_back_takes_six_operations_an_element() -> None:
+def test_quantizing_and_back_takes_six_operations_an_element() -> None:
     call = use((2, 3, 5), (), (), out=(2, 3, 5))
     assert flops("QuantizeLinear", call) == 4 * 30
     assert flops("DequantizeLinear", call) == 2 * 30
@@ -639,19 +639,19 @@ def test_quantising_and_back_takes_six_operations_an_element() -> None:
     ("op_type", "expected"),
     [("QLinearAdd", 30), ("QLinearMul", 30), ("QLinearSigmoid", 30), ("QLinearSoftmax", 150)],
 )
-def test_a_quantised_operator_counts_as_its_float_form(op_type: str, expected: int) -> None:
+def test_a_quantized_operator_counts_as_its_float_form(op_type: str, expected: int) -> None:
     call = use((2, 3, 5), (), (), (2, 3, 5), (), (), (), (), out=(2, 3, 5))
     assert flops(op_type, call, MICROSOFT) == expected
 
 
-def test_a_skip_normalisation_keeps_its_sum_and_its_statistics() -> None:
+def test_a_skip_normalization_keeps_its_sum_and_its_statistics() -> None:
     call = use((2, 3, 5), (2, 3, 5), (5,), (5,), (5,), out=(2, 3, 5))
     op_type = "SkipLayerNormalization"
     assert flops(op_type, call, MICROSOFT) == (1 + 7 + 1) * 30
     assert saved_extra_bytes(op_type, call, MICROSOFT) == 4 * 30 + 2 * 4 * 6
 
 
-def test_a_skip_normalisation_that_has_its_sum_as_an_output_keeps_that() -> None:
+def test_a_skip_normalization_that_has_its_sum_as_an_output_keeps_that() -> None:
     made = Operand((2, 3, 5), 32)
     call = Call((made, made, Operand((5,), 32)), (made, None, None, made))
     op_type = "SkipSimplifiedLayerNormalization"
@@ -659,7 +659,7 @@ def test_a_skip_normalisation_that_has_its_sum_as_an_output_keeps_that() -> None
     assert saved_extra_bytes(op_type, call, MICROSOFT) == 4 * 6
 
 
-def test_embeddings_are_summed_and_normalised() -> None:
+def test_embeddings_are_summed_and_normalized() -> None:
     ids, table = (2, 3), (11, 5)
     call = use(ids, ids, table, table, table, (5,), (5,), out=(2, 3, 5))
     assert flops("EmbedLayerNormalization", call, MICROSOFT) == (2 + 7) * 30

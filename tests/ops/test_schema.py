@@ -8,7 +8,7 @@ import onnx.defs
 import pytest
 from paths import DATA
 
-from onnxmem.ops import OPERATORS, UNKNOWN, lookup
+from onnxmem.ops.registry import OPERATORS, UNKNOWN, lookup
 from onnxmem.ops.spec import OpSpec
 
 Option = onnx.defs.OpSchema.FormalParameterOption
@@ -68,7 +68,7 @@ def schema_names(parameters: list[onnx.defs.OpSchema.FormalParameter]) -> list[s
 
 def named_inputs(spec: OpSpec) -> Iterator[str]:
     yield from (name for name, _ in (*spec.alias, *spec.may_inplace, *spec.autograd_view))
-    yield from (*spec.parameters, *spec.buffers, *spec.quantised)
+    yield from (*spec.parameters, *spec.buffers, *spec.quantized)
     yield from (saved.if_grad for saved in spec.saved if saved.if_grad is not None)
 
 
@@ -118,7 +118,7 @@ def test_a_tensor_is_saved_once() -> None:
 
 
 def test_an_input_is_of_one_kind() -> None:
-    assert breaking(lambda s: is_distinct([*s.parameters, *s.buffers, *s.quantised])) == []
+    assert breaking(lambda s: is_distinct([*s.parameters, *s.buffers, *s.quantized])) == []
 
 
 def is_distinct(names: list[str]) -> bool:

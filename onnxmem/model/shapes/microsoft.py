@@ -176,19 +176,19 @@ IMAGE_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
 
 _FLOAT, _INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 _GEMM_SCALE, _GEMM_ZERO_POINT = 7, 8
-"""Places of what QGemm quantises its output by; without them it puts out floats."""
+"""Places of what QGemm quantizes its output by; without them it puts out floats."""
 
 
 def _like_first(context: InferenceContext) -> Found:
     return context.outputs(context.dims(0), elem_type=context.elem_type(0))
 
 
-def _quantised(context: InferenceContext) -> Found:
+def _quantized(context: InferenceContext) -> Found:
     """x, scale, zero point -> x in the zero point's type."""
     return context.outputs(context.dims(0), elem_type=context.elem_type(2))
 
 
-def _dequantised(context: InferenceContext) -> Found:
+def _dequantized(context: InferenceContext) -> Found:
     """x, scale, zero point -> x in the scale's type."""
     return context.outputs(context.dims(0), elem_type=context.elem_type(1))
 
@@ -205,7 +205,7 @@ def _integer_product(context: InferenceContext) -> Found:
 
 
 def _float_product(context: InferenceContext) -> Found:
-    """A product of quantised matrices, put out as floats."""
+    """A product of quantized matrices, put out as floats."""
     return context.outputs(product(context.dims(0), context.dims(1)), elem_type=_FLOAT)
 
 
@@ -214,8 +214,8 @@ def _gemm(context: InferenceContext) -> Found:
     left, right = context.dims(0), context.dims(3)
     if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004
         return {}
-    is_quantised = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
-    elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantised else _FLOAT
+    is_quantized = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
+    elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantized else _FLOAT
     rows = left[1] if context.integer("transA") else left[0]
     columns = right[0] if context.integer("transB") else right[1]
     return context.outputs((rows, columns), elem_type=elem_type)
@@ -243,8 +243,8 @@ def _embedding(context: InferenceContext) -> Found:
     return found | context.outputs((*ids, words[1]), elem_type=_FLOAT)
 
 
-QUANTISED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "DequantizeLinear": _dequantised,
+QUANTIZED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
+    "DequantizeLinear": _dequantized,
     "DynamicQuantizeLSTM": _lstm,
     "DynamicQuantizeMatMul": _float_product,
     "MatMulInteger16": _integer_product,
@@ -255,7 +255,7 @@ QUANTISED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
     "QLinearLeakyRelu": _like_first,
     "QLinearMul": _broadcast,
     "QLinearSigmoid": _like_first,
-    "QuantizeLinear": _quantised,
+    "QuantizeLinear": _quantized,
 }
 
 
@@ -348,7 +348,7 @@ VALUE_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
 }
 
 
-def _normalised(context: InferenceContext) -> Found:
+def _normalized(context: InferenceContext) -> Found:
     """All that comes out behind the data is as long as the scale: one element a channel."""
     channels = context.dims(1)
     statistics = (channels,) * (len(context.node.output) - 1)
@@ -398,7 +398,7 @@ _LIKE_FIRST: Final = (
 )
 DROPPED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
     **dict.fromkeys(_LIKE_FIRST, _like_first),
-    "BatchNormalization": _normalised,
+    "BatchNormalization": _normalized,
     "Crop": _cropped_dropped_shapes,
     "DynamicSlice": _sliced,
     "GivenTensorFill": _filled,
@@ -530,7 +530,7 @@ def _like_first_contrib_shapes(context: InferenceContext) -> Found:
     return context.outputs(*shapes, elem_type=context.elem_type(0))
 
 
-def _layer_normalisation(context: InferenceContext) -> Found:
+def _layer_normalization(context: InferenceContext) -> Found:
     """X: [*B, *N] -> Y: [*B, *N], mean and 1 / deviation: [*B, 1, ...], floats."""
     dims, axis = context.dims(0), context.integer("axis", -1)
     if dims is None or not -len(dims) <= axis < len(dims):
@@ -665,9 +665,9 @@ _RULES: Final[Mapping[tuple[str, str], Callable[[InferenceContext], Found]]] = {
     (_MICROSOFT, "WordConvEmbedding"): _words,
     ("ai.onnx.preview.training", "Gradient"): _gradients,
     (_ONNX, "Range"): VALUE_RULES["Range"],
-    (_ONNX, "LayerNormalization"): _layer_normalisation,
-    (_ONNX, "SimplifiedLayerNormalization"): _layer_normalisation,
-    **{(_MICROSOFT, op_type): rule for op_type, rule in QUANTISED_RULES.items()},
+    (_ONNX, "LayerNormalization"): _layer_normalization,
+    (_ONNX, "SimplifiedLayerNormalization"): _layer_normalization,
+    **{(_MICROSOFT, op_type): rule for op_type, rule in QUANTIZED_RULES.items()},
     **{(_MICROSOFT, op_type): rule for op_type, rule in IMAGE_RULES.items()},
     **{(_MICROSOFT, op_type): rule for op_type, rule in ATTENTION_RULES.items()},
     **{(_MICROSOFT, op_type): rule for op_type, rule in VALUE_RULES.items()},
@@ -731,7 +731,7 @@ def blocked_types(
 
 
 def with_channel_block(model: onnx.ModelProto, block: int) -> None:
-    """Note in a model for which blocks of channels it was optimised; 0: for none."""
+    """Note in a model for which blocks of channels it was optimized; 0: for none."""
     onnx.helper.set_model_props(
         model, {entry.key: entry.value for entry in model.metadata_props} | {_BLOCK: str(block)}
     )

@@ -28,7 +28,7 @@ def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Grap
     adapted = insertion.done()
     held = (*parameters.buffers, *parameters.trained)
     count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
-    return adapted, Parameters(tuple(factors), parameters.quantised, held, count)
+    return adapted, Parameters(tuple(factors), parameters.quantized, held, count)
 
 
 def _linear(

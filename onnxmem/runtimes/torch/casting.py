@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from onnxmem.model import DType, Graph, Node, Role, Tensor
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.runtimes.torch.autocast import Lists, Policy
 from onnxmem.runtimes.torch.composites.framework import FRAMEWORK

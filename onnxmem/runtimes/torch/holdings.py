@@ -64,7 +64,7 @@ class PersistentState:
 
     def buffer_allocations(self) -> Iterable[Allocation]:
         """What is held and not trained, BatchNormalization's batch counters too."""
-        names = (*self.parameters.buffers, *self.parameters.quantised)
+        names = (*self.parameters.buffers, *self.parameters.quantized)
         for name, size_bytes in self.whole_bytes(names):
             yield Allocation(name, Category.BUFFER, size_bytes)
         norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")

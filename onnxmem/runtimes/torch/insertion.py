@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from onnxmem.model import Graph, Node, Role, Tensor
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Shape
 
 

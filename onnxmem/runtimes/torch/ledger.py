@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from onnxmem.model import Node
-from onnxmem.ops import UNKNOWN
+from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import OpSpec, nothing
 from onnxmem.runtimes.torch.matmul import MATRIX_RANK, copied_elements, is_product
 from onnxmem.runtimes.torch.recurrent_layer import Layer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onnxmem.allocators.packed.packing import Packed
 from onnxmem.model import DType, Graph, Node, Role, Tensor
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.program import replay as replayed
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory

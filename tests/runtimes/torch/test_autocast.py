@@ -14,7 +14,7 @@ from training_steps import happenings, sizes, step
 
 from onnxmem.model import Graph, Request, build, load, prepare
 from onnxmem.model.parameters import parameters
-from onnxmem.ops import UNKNOWN, lookup
+from onnxmem.ops.registry import UNKNOWN, lookup
 from onnxmem.runtimes.torch import holdings
 from onnxmem.runtimes.torch.autocast import LISTS, Policy
 from onnxmem.runtimes.torch.heap import Phase

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from math import pi, sqrt
 
 from onnxmem.model import Node
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.framework import GLU, RSQRT
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from onnxmem.model import Node
-from onnxmem.ops import lookup
+from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.axes import reduced_axes
 from onnxmem.runtimes.torch.composites.framework import VARIANCE
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight

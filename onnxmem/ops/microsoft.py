@@ -1,4 +1,4 @@
-"""onnxruntime's own operators of domain com.microsoft: fused products, activations, normalisations.
+"""onnxruntime's own operators of domain com.microsoft: fused products, activations, normalizations.
 
 A fused operator counts what its parts would, and keeps for a backward pass what they would.
 """
@@ -6,15 +6,25 @@ A fused operator counts what its parts would, and keeps for a backward pass what
 from dataclasses import replace
 from math import prod
 
-from onnxmem.ops.combining import dims, if_input, if_set, multiply_add, positive, total
-from onnxmem.ops.convolution import (
+from onnxmem.ops.formulas import (
+    dims,
+    if_input,
+    if_set,
+    multiply_add,
+    num_elements,
+    one_per_element,
+    per_element,
+    positive,
+    times,
+    total,
+)
+from onnxmem.ops.linear import GEMM_FLOPS, GEMM_MACS, MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
+from onnxmem.ops.spatial import (
     CONVOLUTION_FLOPS,
     CONVOLUTION_MACS,
     CONVOLUTION_SAVED,
     transposed_macs,
 )
-from onnxmem.ops.formulas import num_elements, one_per_element, per_element, times
-from onnxmem.ops.linear import GEMM_FLOPS, GEMM_MACS, MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
 from onnxmem.ops.spec import Call, Formula, Operand, OpSpec, Saved, unknown
 
 DOMAIN = "com.microsoft"
@@ -28,7 +38,7 @@ def _last_dim(operand: Operand | None) -> int | None:
 
 
 def _sum_and_statistics_bytes(sum_output: int, statistics: int) -> Formula:
-    """Bytes of the normalised sum, unless the model has it as an output, and of the statistics of
+    """Bytes of the normalized sum, unless the model has it as an output, and of the statistics of
     each row: [B, S, H] -> [B, S].
     """
 
@@ -123,8 +133,8 @@ def _activation(op_type: str) -> OpSpec:
     )
 
 
-def _skip_normalisation(op_type: str, shift: tuple[str, ...], per_row: int) -> OpSpec:
-    """Normalise input + skip + bias, as LayerNormalization or RMSNormalization would."""
+def _skip_normalization(op_type: str, shift: tuple[str, ...], per_row: int) -> OpSpec:
+    """Normalize input + skip + bias, as LayerNormalization or RMSNormalization would."""
     bias = 3 + len(shift)
     return OpSpec(
         op_type=op_type,
@@ -227,8 +237,8 @@ OPS = (
         flops=per_element(6),  # bias; maximum, subtract, exp, sum, divide
         source=f"{_SOURCE}; torch derivatives.yaml: _softmax",
     ),
-    _skip_normalisation("SkipLayerNormalization", ("beta",), 2),
-    _skip_normalisation("SkipSimplifiedLayerNormalization", (), 1),
+    _skip_normalization("SkipLayerNormalization", ("beta",), 2),
+    _skip_normalization("SkipSimplifiedLayerNormalization", (), 1),
     OpSpec(
         op_type="EmbedLayerNormalization",
         domain=DOMAIN,

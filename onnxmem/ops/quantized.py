@@ -1,15 +1,136 @@
-"""onnxruntime's quantised operators of domain com.microsoft.
+"""Quantized tensors: into integers, out of them, and products of them.
 
 Each counts as its float form does; zero points and scales are folded in.
 """
 
-from onnxmem.ops.combining import if_input, multiply_add
-from onnxmem.ops.formulas import one_per_element, one_per_input_element, per_element
-from onnxmem.ops.linear import gemm_macs, matmul_macs, packed_matmul_macs
-from onnxmem.ops.pooling import window_flops
-from onnxmem.ops.quantised import dequantise, qlinear_conv, quantise
+from onnxmem.ops.formulas import (
+    if_input,
+    multiply_add,
+    num_elements,
+    one_per_element,
+    one_per_input_element,
+    per_element,
+    per_input_element,
+    times,
+)
+from onnxmem.ops.linear import MATMUL_MACS, gemm_macs, matmul_macs, packed_matmul_macs
 from onnxmem.ops.recurrent import LSTM_FLOPS, recurrent_flops, recurrent_macs
-from onnxmem.ops.spec import Formula, OpSpec, Saved, nothing, unknown
+from onnxmem.ops.spatial import CONVOLUTION_MACS, convolution_macs, window_flops
+from onnxmem.ops.spec import Call, Formula, OpSpec, Saved, nothing, unknown
+
+_QLINEAR_CONV_MACS = convolution_macs(w=3)
+
+
+def _mask_bytes(call: Call) -> int | None:
+    """One byte per element: did it fall inside the integers' range."""
+    return times(1, num_elements(call.input_at(0)))
+
+
+def quantize(domain: str) -> OpSpec:
+    """QuantizeLinear, the same in both domains."""
+    return OpSpec(
+        op_type="QuantizeLinear",
+        domain=domain,
+        inputs=("x", "y_scale", "y_zero_point"),
+        outputs=("y",),
+        buffers=("y_scale", "y_zero_point"),
+        saved=(),  # dx = dy where x was inside the range: straight through
+        saved_extra_bytes=_mask_bytes,
+        flops=per_element(4),  # divide, round, add, saturate
+        source="torch derivatives.yaml: fake_quantize_per_tensor_affine_cachemask",
+    )
+
+
+def dequantize(domain: str) -> OpSpec:
+    """DequantizeLinear, the same in both domains."""
+    return OpSpec(
+        op_type="DequantizeLinear",
+        domain=domain,
+        inputs=("x", "x_scale", "x_zero_point"),
+        outputs=("y",),
+        buffers=("x_scale", "x_zero_point"),
+        quantized=("x",),
+        saved=(),  # dx = dy, straight through: QuantizeLinear's mask has it all
+        flops=per_element(2),  # subtract, multiply
+        source="torch derivatives.yaml: fake_quantize_per_tensor_affine_cachemask",
+    )
+
+
+def qlinear_conv(domain: str) -> OpSpec:
+    """QLinearConv, the same in both domains but for onnxruntime's ``channels_last``."""
+    return OpSpec(
+        op_type="QLinearConv",
+        domain=domain,
+        inputs=(
+            *("x", "x_scale", "x_zero_point"),
+            *("w", "w_scale", "w_zero_point"),
+            *("y_scale", "y_zero_point", "B"),
+        ),
+        outputs=("y",),
+        buffers=(
+            *("x_scale", "x_zero_point"),
+            *("w_scale", "w_zero_point"),
+            *("y_scale", "y_zero_point"),
+        ),
+        quantized=("w", "B"),
+        differentiable=False,
+        macs=_QLINEAR_CONV_MACS,
+        flops=multiply_add(_QLINEAR_CONV_MACS, if_input(8, one_per_element)),
+        source="onnx QLinearConv",
+    )
+
+
+def integer_product(op_type: str, names: tuple[str, str], output: str, macs: Formula) -> OpSpec:
+    """Integers times integers, each less its zero point: the sums are int32."""
+    zero_points = tuple(f"{name.lower()}_zero_point" for name in names)
+    return OpSpec(
+        op_type=op_type,
+        inputs=(*names, *zero_points),
+        outputs=(output,),
+        buffers=zero_points,
+        quantized=names[1:],
+        differentiable=False,
+        macs=macs,
+        flops=multiply_add(macs),
+        source=f"onnx {op_type}",
+    )
+
+
+_QUANTIZED = (
+    quantize(""),
+    dequantize(""),
+    OpSpec(
+        op_type="DynamicQuantizeLinear",
+        inputs=("x",),
+        outputs=("y", "y_scale", "y_zero_point"),
+        differentiable=False,
+        flops=per_input_element(6),  # minimum, maximum; divide, round, add, saturate
+        source="onnx DynamicQuantizeLinear",
+    ),
+    qlinear_conv(""),
+    integer_product("ConvInteger", ("x", "w"), "y", CONVOLUTION_MACS),
+    integer_product("MatMulInteger", ("A", "B"), "Y", MATMUL_MACS),
+    OpSpec(
+        op_type="QLinearMatMul",
+        inputs=(
+            *("a", "a_scale", "a_zero_point"),
+            *("b", "b_scale", "b_zero_point"),
+            *("y_scale", "y_zero_point"),
+        ),
+        outputs=("y",),
+        buffers=(
+            *("a_scale", "a_zero_point"),
+            *("b_scale", "b_zero_point"),
+            *("y_scale", "y_zero_point"),
+        ),
+        quantized=("a", "b"),
+        differentiable=False,
+        macs=matmul_macs(b=3),
+        flops=multiply_add(matmul_macs(b=3)),
+        source="onnx QLinearMatMul",
+    ),
+)
+
 
 DOMAIN = "com.microsoft"
 _SOURCE = "onnxruntime ContribOperators.md"
@@ -27,7 +148,7 @@ def _integer(
     flops: Formula,
     *,
     macs: Formula = nothing,
-    quantised: tuple[str, ...] = (),
+    quantized: tuple[str, ...] = (),
 ) -> OpSpec:
     """Integers in, integers or floats out; what is named a scale or zero point is a buffer."""
     return OpSpec(
@@ -36,7 +157,7 @@ def _integer(
         inputs=inputs,
         outputs=(output,),
         buffers=tuple(name for name in inputs if name.endswith(("_scale", "_zero_point"))),
-        quantised=quantised,
+        quantized=quantized,
         differentiable=False,
         macs=macs,
         flops=flops,
@@ -56,11 +177,11 @@ def _unary_lower(op_type: str, flops: Formula) -> OpSpec:
 
 def _binary(op_type: str) -> OpSpec:
     inputs = (*_scaled("A"), *_scaled("B"), "C_scale", "C_zero_point")
-    return _integer(op_type, inputs, "C", one_per_element, quantised=("A", "B"))
+    return _integer(op_type, inputs, "C", one_per_element, quantized=("A", "B"))
 
 
 def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
-    """Float activations times quantised weights: A: [*batch, K] -> Y: [*batch, N]."""
+    """Float activations times quantized weights: A: [*batch, K] -> Y: [*batch, N]."""
     others = () if bias is None else (if_input(bias, one_per_element),)
     return OpSpec(
         op_type=op_type,
@@ -69,7 +190,7 @@ def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
         outputs=("Y",),
         parameters=("bias",) if "bias" in more else (),
         buffers=tuple(name for name in more if name != "bias"),
-        quantised=("B",),
+        quantized=("B",),
         # dA = dY @ B', B made float again; B itself is never trained
         saved=tuple(Saved(name, if_grad="A") for name in ("B", *more) if name != "bias"),
         macs=packed_matmul_macs,
@@ -79,11 +200,11 @@ def _weight_only(op_type: str, *more: str, bias: int | None = None) -> OpSpec:
 
 
 def _product(
-    op_type: str, inputs: tuple[str, ...], macs: Formula, bias: int, quantised: tuple[str, ...]
+    op_type: str, inputs: tuple[str, ...], macs: Formula, bias: int, quantized: tuple[str, ...]
 ) -> OpSpec:
     """Describe A @ B, and a bias."""
     flops = multiply_add(macs, if_input(bias, one_per_element))
-    return _integer(op_type, inputs, "Y", flops, macs=macs, quantised=quantised)
+    return _integer(op_type, inputs, "Y", flops, macs=macs, quantized=quantized)
 
 
 _EXPERTS = tuple(
@@ -93,9 +214,9 @@ _EXPERTS = tuple(
 )
 _EXPERT_ZERO_POINTS = tuple(f"fc{layer}_zero_points" for layer in (1, 2, 3))
 
-OPS = (
-    quantise(DOMAIN),
-    dequantise(DOMAIN),
+_MICROSOFT = (
+    quantize(DOMAIN),
+    dequantize(DOMAIN),
     qlinear_conv(DOMAIN),
     _binary("QLinearAdd"),
     _binary("QLinearMul"),
@@ -161,7 +282,7 @@ OPS = (
         "Y",
         multiply_add(matmul_macs()),
         macs=matmul_macs(),
-        quantised=("B",),
+        quantized=("B",),
     ),
     _weight_only("MatMulNBits", "scales", "zero_points", "g_idx", "bias", bias=5),
     _weight_only("MatMulBnb4", "absmax"),
@@ -172,7 +293,7 @@ OPS = (
         inputs=("data", "indices", "scales", "zero_points"),
         outputs=("output",),
         buffers=("scales", "zero_points"),
-        quantised=("data",),
+        quantized=("data",),
         differentiable=False,
         flops=per_element(2),  # subtract, multiply
         source=_SOURCE,
@@ -186,7 +307,7 @@ OPS = (
         ),
         outputs=("Y", "Y_h", "Y_c"),
         buffers=("W_scale", "W_zero_point", "R_scale", "R_zero_point"),
-        quantised=("W", "R", "B", "P"),
+        quantized=("W", "R", "B", "P"),
         differentiable=False,
         macs=recurrent_macs(4),
         flops=recurrent_flops(4, LSTM_FLOPS),
@@ -207,10 +328,12 @@ OPS = (
         inputs=("input", "router_probs", *_EXPERTS, *_EXPERT_ZERO_POINTS),
         outputs=("output",),
         buffers=tuple(name for name in _EXPERTS if name.endswith("scales")) + _EXPERT_ZERO_POINTS,
-        quantised=tuple(name for name in _EXPERTS if not name.endswith("scales")),
+        quantized=tuple(name for name in _EXPERTS if not name.endswith("scales")),
         differentiable=False,
         macs=unknown,  # the packing hides the experts' sizes
         flops=unknown,
         source=_SOURCE,
     ),
 )
+
+OPS = (*_QUANTIZED, *_MICROSOFT)
