@@ -3,7 +3,10 @@
 import onnx
 import onnx.parser
 
-from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 
 
 def model_of(text: str) -> onnx.ModelProto:

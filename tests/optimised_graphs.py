@@ -18,7 +18,8 @@ import pytest
 from graphs import model_of
 from installed_runtime import cpu_of_onnxruntime, require_verified
 
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
 
-from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 
 Groups = Mapping[str, str]
 """Activation to the first tensor of its buffer; ``""`` where the bytes are somebody else's."""

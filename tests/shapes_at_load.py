@@ -10,7 +10,8 @@ import pytest
 from installed_runtime import cpu_of_onnxruntime, require_verified
 from optimised_graphs import filled, parsed
 
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.traversal import graphs_in
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised

@@ -13,7 +13,7 @@ from graphs import model_of
 
 import onnxmem
 from onnxmem.cli import main
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe

@@ -4,7 +4,7 @@ from typing import Any
 
 from graphs import graph_of
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import Category
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.memory import TrainingMemory

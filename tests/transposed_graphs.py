@@ -13,7 +13,8 @@ import onnx.numpy_helper
 from installed_runtime import cpu_of_onnxruntime
 from optimised_graphs import assert_alike, by_onnxruntime, filled, parsed
 
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 
 ORDERS = {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.model import Graph
+    from onnxmem.model.graph import Graph
     from onnxmem.model.parameters import Parameters
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory

@@ -8,7 +8,7 @@ from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.errors import Finding, UsageError
-from onnxmem.model import ModelFile, ModelSource, load
+from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.settings import RUNTIMES, GivenValue, Recipe, Settings, read_values
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from onnxmem.errors import OnnxmemError, printable
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.candidates import Holds
 from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known

@@ -9,8 +9,8 @@ A layer is a node with its outputs, its weights and its arithmetic: a row per no
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.control_flow import trip_count
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Shape
 from onnxmem.units import sum_known

@@ -7,8 +7,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.control_flow import trip_count
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.registry import UNKNOWN
 from onnxmem.units import plural
 

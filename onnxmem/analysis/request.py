@@ -9,8 +9,9 @@ from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.kv_cache.candidates import candidates
-from onnxmem.model import ModelFile, Prepared, Request, prepare
-from onnxmem.model.binding import given_inputs, guessed_dims
+from onnxmem.model.binding import Request, given_inputs, guessed_dims
+from onnxmem.model.building import Prepared, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import refuse_unknown_names, unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed

@@ -6,7 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
-from onnxmem.model import BoundModel, Graph, ModelFile, Node, Prepared, Request, Tensor, build
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, Prepared, build
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.model.input_values import with_given_values
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import type_conflicts

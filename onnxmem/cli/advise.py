@@ -23,7 +23,8 @@ from onnxmem.errors import (
     printable,
     worst_exit_code,
 )
-from onnxmem.model import ModelFile, load, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.advice import advice_row, render_advice, render_proposals
 from onnxmem.report.text import finding_rows

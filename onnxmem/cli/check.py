@@ -43,7 +43,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.model import load
+from onnxmem.model.files import load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.check import FORMATS
 from onnxmem.settings import Recipe

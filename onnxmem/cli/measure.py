@@ -36,7 +36,8 @@ from onnxmem.errors import (
 from onnxmem.measure.inputs import read_headers
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure, no_progress
-from onnxmem.model import Request, load
+from onnxmem.model.binding import Request
+from onnxmem.model.files import load
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion

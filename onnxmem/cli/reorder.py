@@ -12,8 +12,10 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, write_stdout
 from onnxmem.errors import EXIT_OK, fault_of, shortened
 from onnxmem.export.rewriting import file_indices, reordered
-from onnxmem.model import Graph, ModelFile, Request, build, load, prepare
-from onnxmem.model.files import FileWindow
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import FileWindow, ModelFile, load
+from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.terminal import render_gain
 from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from onnxmem.analysis.compute import compute
 from onnxmem.analysis.stages import StageResults
 from onnxmem.decisions.devices import Device
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.units import sum_known
 
 _WIDE_BITS = 32

@@ -16,7 +16,10 @@ import onnx
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import UsageError
-from onnxmem.model import Graph, ModelFile, Request, build
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.model.traversal import nodes_in
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, Step, plan

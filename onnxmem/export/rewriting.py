@@ -16,7 +16,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import GraphError, ModelFileError
 from onnxmem.export.figures import assumptions, live_bytes, to_metrics
-from onnxmem.model import Graph, Role
+from onnxmem.model.graph import Graph, Role
 from onnxmem.model.wire import ByteSource, Field, Piece, bytes_field, fields, num_bytes
 from onnxmem.version import __version__
 

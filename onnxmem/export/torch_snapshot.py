@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.model import Role
+from onnxmem.model.graph import Role
 from onnxmem.program import Category, Program, replay
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 

@@ -18,9 +18,9 @@ import onnx
 
 from onnxmem.errors import Finding, shortened
 from onnxmem.kv_cache.candidates import Candidate, Flow, Holds, Label, label_of
-from onnxmem.model import DType, Prepared
 from onnxmem.model.binding import Dims, evaluated, given_inputs, input_dims, names_in
-from onnxmem.model.graph import dtype_of
+from onnxmem.model.building import Prepared
+from onnxmem.model.graph import DType, dtype_of
 from onnxmem.model.traversal import outer_reads, subgraphs
 
 _IN_PLACE: Final = frozenset(

@@ -17,7 +17,7 @@ from typing import Final
 
 import onnx
 
-from onnxmem.model import Prepared
+from onnxmem.model.building import Prepared
 from onnxmem.model.traversal import Columns, subgraphs
 
 _WORD: Final = re.compile(r"[a-z]+|[0-9]+")

@@ -15,8 +15,8 @@ import onnx
 
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.kv_cache.cache import Course, KvCache, Symbols
-from onnxmem.model import Prepared
 from onnxmem.model.binding import evaluated, names_in
+from onnxmem.model.building import Prepared
 from onnxmem.model.traversal import graphs_in
 from onnxmem.settings import Settings
 

@@ -17,7 +17,8 @@ from numpy.lib import format as npy
 
 from onnxmem.errors import UsageError, listed
 from onnxmem.measure.run_request import Feed
-from onnxmem.model import BoundModel, DType, Graph, Tensor
+from onnxmem.model.building import BoundModel
+from onnxmem.model.graph import DType, Graph, Tensor
 from onnxmem.model.input_values import given_values, may_be_setting
 from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.onnxruntime.session_files import RefusedError

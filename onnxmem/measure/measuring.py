@@ -22,7 +22,9 @@ from onnxmem.measure.inputs import (
 )
 from onnxmem.measure.measurement import Measurement, read_measurement
 from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs
-from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, Prepared, build, prepare
+from onnxmem.model.files import ModelFile, ModelSource
 from onnxmem.model.filling import stored_tensors
 from onnxmem.model.input_values import refuse_unknown_names, unused_values
 from onnxmem.runtimes.onnxruntime.session_files import (

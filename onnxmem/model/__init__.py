@@ -1,22 +1,6 @@
-"""What the file says: a model without its weights, shapes bound and inferred, as typed records."""
+"""What the file says: a model without its weights, shapes bound and inferred, as typed records.
 
-from onnxmem.model.binding import Request
-from onnxmem.model.building import BoundModel, Prepared, build, prepare
-from onnxmem.model.files import ModelFile, ModelSource, load
-from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
-
-__all__ = [
-    "BoundModel",
-    "DType",
-    "Graph",
-    "ModelFile",
-    "ModelSource",
-    "Node",
-    "Prepared",
-    "Request",
-    "Role",
-    "Tensor",
-    "build",
-    "load",
-    "prepare",
-]
+A path, bytes or a ModelProto come in, and the dims to bind (``binding.Request``); a ``Graph`` of
+tensors and nodes goes out. Begin with ``graph`` for the nouns and ``building`` for the stages in
+their order: ``files.load``, ``building.prepare``, ``building.build``.
+"""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Final
 
-from onnxmem.model import DType
+from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Dims
 from onnxmem.program.polynomials import Polynomial, constant, multiplied, polynomial
 

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, count
 from typing import Final
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 
 _PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
 

@@ -34,7 +34,7 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.compute import Layer
-    from onnxmem.model import Graph
+    from onnxmem.model.graph import Graph
     from onnxmem.runtimes.ideal.schedule.schedule import Schedule
     from onnxmem.runtimes.torch.memory import TrainingMemory
 

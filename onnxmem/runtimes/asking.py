@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.model import BoundModel, ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import given_values
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Protocol, Self
 
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import (
     Affine,
     Allocator,

@@ -6,8 +6,10 @@ from graphs import graph_of, model_of
 
 from onnxmem.analysis.coverage import Coverage, coverage, model_findings
 from onnxmem.errors import Finding
-from onnxmem.model import Graph, build, load, prepare
 from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.torch.step import training_memory

@@ -21,7 +21,8 @@ from onnxmem.cli.measure_options import measure_parser
 from onnxmem.errors import Finding, MissingFileError, UsageError
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import STEPS, MeasureSettings
-from onnxmem.model import ModelFile, Request
+from onnxmem.model.binding import Request
+from onnxmem.model.files import ModelFile
 from onnxmem.report.measured import render_measured, render_nodes
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -17,7 +17,7 @@ from onnxmem import Settings
 from onnxmem.cli import advise as command
 from onnxmem.cli import main
 from onnxmem.errors import Finding, ModelFileError
-from onnxmem.model import ModelFile
+from onnxmem.model.files import ModelFile
 from onnxmem.report.advice import render_advice
 from onnxmem.report.sections.runtimes import advice_line
 from onnxmem.runtimes.asking import Advice

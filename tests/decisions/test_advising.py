@@ -25,7 +25,8 @@ from onnxmem.decisions.advise.proposals import (
 )
 from onnxmem.decisions.advise.settings import _all_but_the_last
 from onnxmem.decisions.advise.weights import duplicate_weights
-from onnxmem.model import ModelFile, load, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.settings import Recipe, Settings
 
 Capture = pytest.CaptureFixture[str]

@@ -14,7 +14,8 @@ from onnxmem import analyze
 from onnxmem.errors import Finding, UsageError
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
-from onnxmem.model import Request, load
+from onnxmem.model.binding import Request
+from onnxmem.model.files import load
 from onnxmem.model.input_values import GivenValueError, given_values
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided

@@ -28,7 +28,8 @@ from onnxmem.errors import UsageError
 from onnxmem.kv_cache.cache import Course, KvCache, find_cache
 from onnxmem.kv_cache.candidates import SLOTS, Holds, candidates, label_of
 from onnxmem.kv_cache.steps import Step, numbers_at
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.ops.registry import lookup
 
 

@@ -19,7 +19,8 @@ from onnxmem.measure import measuring
 from onnxmem.measure.inputs import InputsFileError
 from onnxmem.measure.measurement import MeasuredNode, Measurement
 from onnxmem.measure.measuring import STEPS, BackendUnavailableError, MeasureSettings, measure
-from onnxmem.model import ModelFile, Request
+from onnxmem.model.binding import Request
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime import session_files
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 

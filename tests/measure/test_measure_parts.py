@@ -28,7 +28,9 @@ from onnxmem.measure.inputs import (
     read_settings,
 )
 from onnxmem.measure.run_request import Feed
-from onnxmem.model import BoundModel, ModelFile, Prepared, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, Prepared, build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import GivenValueError
 from onnxmem.runtimes.onnxruntime.session_files import (
     RefusedError,

@@ -25,7 +25,7 @@ from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings, measure
 from onnxmem.measure.run_request import Feed, RunRequest, StoredInput, read_inputs, store_inputs
-from onnxmem.model import Request
+from onnxmem.model.binding import Request
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 pytest.importorskip("onnxruntime")

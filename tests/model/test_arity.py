@@ -5,7 +5,8 @@ import pytest
 from graphs import model_of
 
 from onnxmem.errors import GraphError
-from onnxmem.model import ModelFile, Prepared, prepare
+from onnxmem.model.building import Prepared, prepare
+from onnxmem.model.files import ModelFile
 
 
 def prepared(model: onnx.ModelProto) -> Prepared:

@@ -21,7 +21,10 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 from paths import DATA
 
-from onnxmem.model import Graph, Request, Tensor, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph, Tensor
 from onnxmem.model.input_values import with_given_values
 
 SHAPES = DATA / "backend_shapes.json.gz"

@@ -13,7 +13,9 @@ from onnx import TensorProto, helper
 
 import onnxmem
 from onnxmem.errors import Finding
-from onnxmem.model import BoundModel, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, build, prepare
+from onnxmem.model.files import load
 
 GUESSES = {"batch_in_constants", "batch_of_one"}
 

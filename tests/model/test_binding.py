@@ -5,10 +5,10 @@ import pytest
 from onnx.helper import make_tensor_value_info
 
 from onnxmem.errors import Finding, ShapeError
-from onnxmem.model import Request
 from onnxmem.model.binding import (
     Batch,
     Binding,
+    Request,
     batch_symbols,
     bind,
     find_batch,

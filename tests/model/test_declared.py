@@ -7,7 +7,10 @@ from kv_cache_graphs import GROUPED
 from onnx import TensorProto, helper
 
 from onnxmem.errors import Finding
-from onnxmem.model import BoundModel, DType, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import DType
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1]>'
 Dims = list[int | str | None]

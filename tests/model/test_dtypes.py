@@ -4,8 +4,7 @@ import pytest
 from onnx import TensorProto
 from onnx.helper import tensor_dtype_to_np_dtype
 
-from onnxmem.model import DType
-from onnxmem.model.graph import dtype_of
+from onnxmem.model.graph import DType, dtype_of
 
 NUMBERS = dict(TensorProto.DataType.items())
 KNOWN = {name: number for name, number in NUMBERS.items() if name != "UNDEFINED"}

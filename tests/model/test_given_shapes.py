@@ -5,7 +5,9 @@ import pytest
 from graphs import graph_of, model_of
 
 import onnxmem
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.input_values import with_given_values
 from onnxmem.ops.spec import Shape
 from onnxmem.settings import Values

@@ -6,7 +6,7 @@ from graphs import graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.model import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand
 

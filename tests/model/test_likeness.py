@@ -7,7 +7,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import onnxmem
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.shapes.node_inference import NodeInference
 from onnxmem.ops.spec import Shape
 

@@ -13,7 +13,7 @@ from graphs import model_of
 
 import onnxmem
 from onnxmem.errors import MissingFileError, ModelFileError
-from onnxmem.model import ModelSource, load
+from onnxmem.model.files import ModelSource, load
 
 MODEL = model_of("agraph (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }")
 DATA = MODEL.SerializeToString()

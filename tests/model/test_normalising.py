@@ -6,8 +6,9 @@ from graphs import graph_of, model_of
 
 from onnxmem import analyze
 from onnxmem.errors import GraphError
-from onnxmem.model import ModelFile, Prepared, prepare
 from onnxmem.model.bounds import Bounds
+from onnxmem.model.building import Prepared, prepare
+from onnxmem.model.files import ModelFile
 
 
 def prepared(text: str) -> Prepared:

@@ -4,7 +4,7 @@ import onnx
 import pytest
 from graphs import graph_of
 
-from onnxmem.model import DType
+from onnxmem.model.graph import DType
 from onnxmem.model.shapes.control_flow import body_inputs, own_types
 from onnxmem.model.value_types import dense_type
 from onnxmem.ops.spec import Shape

@@ -3,7 +3,9 @@
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.parameters import Parameters, parameters
 
 

@@ -12,7 +12,10 @@ from onnx.helper import make_tensor_value_info as value_info
 
 import onnxmem
 from onnxmem.errors import GraphError
-from onnxmem.model import DType, Graph, ModelFile, Request, Role, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import DType, Graph, Role
 from onnxmem.model.reading import read_graph
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64

@@ -2,7 +2,10 @@
 
 from graphs import model_of
 
-from onnxmem.model import Graph, ModelFile, Prepared, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import Prepared, build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 
 CHAIN = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[3, 5] w> {
     a = Relu(x) y = MatMul(a, w) }"""

@@ -16,7 +16,9 @@ from paths import TESTS
 import onnxmem
 from onnxmem.errors import Finding
 from onnxmem.measure.memory import peak_resident_bytes
-from onnxmem.model import BoundModel, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import BoundModel, build, prepare
+from onnxmem.model.files import load
 from onnxmem.model.shapes import inference
 from onnxmem.model.value_types import dense_type, is_complete, merged, shape_of
 from onnxmem.ops.spec import Shape

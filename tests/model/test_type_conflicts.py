@@ -13,7 +13,9 @@ from models_on_disk import write_model
 
 from onnxmem import analyze
 from onnxmem.cli import main
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.model.type_conflicts import type_conflicts
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "acme" : 1]>'

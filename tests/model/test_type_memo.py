@@ -14,8 +14,9 @@ from runtime_kinds import KINDS
 
 from onnxmem import analyze
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import BoundModel, ModelSource, Prepared, Request, build, load, prepare
-from onnxmem.model.binding import bind
+from onnxmem.model.binding import Request, bind
+from onnxmem.model.building import BoundModel, Prepared, build, prepare
+from onnxmem.model.files import ModelSource, load
 from onnxmem.model.shapes import type_memo
 
 FILES = sorted(MODELS.glob("*.onnx"))

@@ -17,7 +17,7 @@ from onnx.helper import make_node, make_tensor
 
 from onnxmem.errors import ModelFileError
 from onnxmem.measure.memory import peak_resident_bytes
-from onnxmem.model import ModelSource, load
+from onnxmem.model.files import ModelSource, load
 from onnxmem.model.wire import without_payloads
 
 PAYLOADS = "float_data int32_data int64_data double_data uint64_data string_data raw_data".split()
@@ -329,7 +329,7 @@ LOAD_AND_MEASURE = """
 import sys, time
 from onnxmem.errors import ModelFileError
 from onnxmem.measure.memory import peak_resident_bytes
-from onnxmem.model import load
+from onnxmem.model.files import load
 before = peak_resident_bytes()
 start = time.perf_counter()
 try:

@@ -3,7 +3,9 @@
 import pytest
 from graphs import graph_of, model_of
 
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime import memory
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, ruled_operators
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider

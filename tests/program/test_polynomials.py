@@ -5,7 +5,7 @@ from graphs import graph_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxmem.model import Request
+from onnxmem.model.binding import Request
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
 from onnxmem.program.primes import dims_of, prime_above, prime_up_to

@@ -7,7 +7,7 @@ from graphs import model_of
 from paths import MODELS
 
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import MAX_ITERATIONS, Category, Sizes
 from onnxmem.runtimes.assumed import TORCH_CONTEXT, Assumed
 from onnxmem.runtimes.base import AffineRun, Runtime, RuntimeRun

@@ -21,7 +21,7 @@ from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.diff import diff, snapshot
 from onnxmem.errors import Finding, UsageError
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes, replay
 from onnxmem.report.diff import as_json
 from onnxmem.report.diff import render as render_diff

@@ -21,7 +21,9 @@ from scale import chain
 
 from onnxmem import analyze
 from onnxmem.analysis.compute import compute
-from onnxmem.model import Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
 from onnxmem.model.parameters import parameters
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 

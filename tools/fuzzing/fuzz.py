@@ -9,7 +9,8 @@ import atheris
 with atheris.instrument_imports(include=["onnxmem"]):
     from onnxmem import OnnxmemError, analyze
     from onnxmem.export.exporters import EXPORTERS
-    from onnxmem.model import Request, build, prepare
+    from onnxmem.model.binding import Request
+    from onnxmem.model.building import build, prepare
     from onnxmem.model.files import load
     from onnxmem.report.page.model_page import render_page
     from onnxmem.report.terminal import render as render_text

@@ -21,7 +21,10 @@ from typing import Any
 
 import onnx
 
-from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph

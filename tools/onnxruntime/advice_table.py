@@ -17,7 +17,9 @@ from typing import Any
 
 import corpus
 
-from onnxmem.model import Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model

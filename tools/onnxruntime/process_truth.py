@@ -29,7 +29,9 @@ import session_run
 from accuracy import values_of
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
 from onnxmem.model.traversal import onnx_op
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures

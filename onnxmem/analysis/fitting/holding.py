@@ -10,8 +10,7 @@ from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBa
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError
-from onnxmem.model import load
-from onnxmem.model.files import ModelSource
+from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import GivenValueError
 from onnxmem.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed

@@ -14,7 +14,8 @@ from onnxmem.analysis.fitting.verdicts import Demand
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding
-from onnxmem.model import Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
 from onnxmem.model.input_values import given_values
 from onnxmem.program import Affine
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of

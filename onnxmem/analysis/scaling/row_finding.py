@@ -9,8 +9,9 @@ from onnxmem.analysis.scaling.capacity import LAW_BATCH
 from onnxmem.analysis.scaling.symbolic_terms import BATCH, NoRows, SymbolicTerms
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import ShapeError
-from onnxmem.model import Graph, Node, Prepared
 from onnxmem.model.binding import Binding, input_dims, names_in
+from onnxmem.model.building import Prepared
+from onnxmem.model.graph import Graph, Node
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import constant
 from onnxmem.program.primes import dims_of, prime_above, prime_up_to

@@ -25,7 +25,9 @@ from onnxmem.analysis.fitting.verdicts import (
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.stages import StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import BoundModel, DType, ModelFile, prepare
+from onnxmem.model.building import BoundModel, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import DType
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process.figures import process_figures

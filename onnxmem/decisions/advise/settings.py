@@ -24,8 +24,8 @@ from onnxmem.decisions.advise.proposals import (
     with_shapes,
 )
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import DType, Graph
 from onnxmem.model.binding import input_dims
+from onnxmem.model.graph import DType, Graph
 from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.session_options import Strategy
 from onnxmem.runtimes.torch.memory import CheckpointOption

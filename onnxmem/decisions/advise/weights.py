@@ -33,9 +33,8 @@ from onnxmem.decisions.advise.proposals import (
     with_file,
 )
 from onnxmem.errors import ModelFileError, listed, shortened
-from onnxmem.model import Graph, Node, Role, Tensor
 from onnxmem.model.files import FileWindow
-from onnxmem.model.graph import dtype_of
+from onnxmem.model.graph import Graph, Node, Role, Tensor, dtype_of
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.model.traversal import graphs_in, onnx_op
 from onnxmem.model.wire import fields

@@ -28,7 +28,7 @@ from onnxmem.analysis.fitting.answering import Assessment, FitRequest, FitResult
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import Graph, Tensor
+from onnxmem.model.graph import Graph, Tensor
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, Sessions
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS

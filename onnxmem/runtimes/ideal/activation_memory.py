@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onnxmem.allocators.packed.packing import Packing, pack
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import Allocation, Replay
 from onnxmem.runtimes.ideal.lifetimes import Buffers, tensor_buffers
 from onnxmem.runtimes.ideal.scopes import Scope, read_scope

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.program import Category, Program
 
 # An enum's member takes twice as long to look up as a name of the module.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import Category
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.ideal.activation_memory import activation_memory

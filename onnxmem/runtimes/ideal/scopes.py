@@ -14,7 +14,7 @@ body has outputs of its own, which are copied out (``loop.cc``).
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.program import Replay, Sizes, replay
 from onnxmem.runtimes.ideal.lifetimes import Buffers
 

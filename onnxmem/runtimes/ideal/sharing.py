@@ -21,7 +21,7 @@ A buffer lives from its first tensor's first step to its last tensor's last.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnxmem.model import Graph, Node, Tensor
+from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.ops.spec import OpSpec
 from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, Buffers, last_uses
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from onnxmem.model import Graph, Role, Tensor
+from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
 from onnxmem.program import Program
 from onnxmem.program.growth import Growth

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from onnxmem.model import Graph, Role
+from onnxmem.model.graph import Graph, Role
 from onnxmem.ops.spec import Dims
 from onnxmem.program import Program
 from onnxmem.program.growth import Growth

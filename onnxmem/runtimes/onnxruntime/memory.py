@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.errors import Finding
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import unused_values
 from onnxmem.model.type_conflicts import TypeConflictError, type_conflicts
 from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime.allocation.pattern import rounded_up
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Pairs

@@ -15,8 +15,9 @@ import onnx
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import ShapeError, listed
-from onnxmem.model import BoundModel, ModelFile, ModelSource, Prepared, load, prepare
 from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model.building import BoundModel, Prepared, prepare
+from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.filling import (
     WEIGHTS_FILE,
     absent_tensors,

@@ -7,7 +7,7 @@ supposition of what training it that way would take.
 
 from collections.abc import Mapping
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.torch.insertion import Insertion, Part

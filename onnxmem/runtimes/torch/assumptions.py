@@ -6,7 +6,7 @@ where, is said here; which layers had a BatchNormalization is read in ``folded``
 
 from collections.abc import Iterable
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.torch.folded import has_own_bias
 from onnxmem.runtimes.torch.insertion import Insertion, Part
 

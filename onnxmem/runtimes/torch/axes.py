@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.ops.spec import Attribute
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.model import Node, Role
+from onnxmem.model.graph import Node, Role
 from onnxmem.program import Category
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.forward import Storages

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.units import format_bytes

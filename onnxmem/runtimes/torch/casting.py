@@ -8,7 +8,7 @@ aten/src/ATen/autocast_mode.cpp). The operands of one call are cast from the las
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from onnxmem.model import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.runtimes.torch.autocast import Lists, Policy

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.matmul import PRODUCTS
 from onnxmem.runtimes.torch.recurrent_layer import RECURRENT

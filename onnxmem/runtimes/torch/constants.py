@@ -1,6 +1,6 @@
 """Which tensors a framework has before a step, or never makes: shapes, and what constants give."""
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 
 _OF_SHAPE_OR_TYPE = frozenset({"CastLike", "Shape", "Size"})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import MAX_ITERATIONS, Program, Reserved, Sizes, serve
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, RuntimeProgram

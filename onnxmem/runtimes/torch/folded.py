@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Readers, readers_of
 from onnxmem.ops.spec import known_dims
 

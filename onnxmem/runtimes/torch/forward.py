@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.program import Category
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.heap import Heap

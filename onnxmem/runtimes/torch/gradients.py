@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.parameters import Parameters
 from onnxmem.runtimes.torch.constants import data_reads
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
 from onnxmem.program import Allocation, Category

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.torch.constants import data_reads
 
 _KEEPING_OUTPUT = frozenset({"Relu", "Sigmoid", "Tanh"})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, Shape
 

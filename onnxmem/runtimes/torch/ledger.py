@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.ops.registry import UNKNOWN
 from onnxmem.ops.spec import OpSpec, nothing
 from onnxmem.runtimes.torch.matmul import MATRIX_RANK, copied_elements, is_product

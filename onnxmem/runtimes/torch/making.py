@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.ops.spec import Gradient, Made, nothing
 from onnxmem.runtimes.torch.axes import axes_order, reduced_axes
 from onnxmem.runtimes.torch.matmul import is_product

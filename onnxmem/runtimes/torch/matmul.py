@@ -7,7 +7,7 @@ head, it multiplies a copy in row-major order, and the copy is what is saved.
 
 from math import prod
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.runtimes.torch.composites.framework import FRAMEWORK, LINEAR
 from onnxmem.runtimes.torch.strides import Dims, Strides, expanded, reshaped
 

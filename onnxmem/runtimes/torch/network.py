@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.runtimes.torch.adapters import with_adapters
 from onnxmem.runtimes.torch.assumptions import dropped_nodes, with_batchnorm, with_dropout

@@ -7,7 +7,7 @@ nothing: the layer reads the parameters themselves, and makes their gradients.
 
 from collections.abc import Iterator, Mapping
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.runtimes.torch.recurrent_layer import is_recurrent
 

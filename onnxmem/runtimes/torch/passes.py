@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, Segment
 from onnxmem.runtimes.torch.constants import data_reads

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from onnxmem.errors import UsageError
-from onnxmem.model import DType, Tensor
+from onnxmem.model.graph import DType, Tensor
 from onnxmem.ops.spec import Operand
 
 _CASTABLE = frozenset(

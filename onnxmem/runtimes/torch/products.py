@@ -7,7 +7,7 @@ folded the same way: a view where its strides allow that, else a copy.
 from collections.abc import Mapping
 from math import prod
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.runtimes.torch.matmul import MATRIX_RANK, broadcast_dims
 from onnxmem.runtimes.torch.strides import Dims, like
 from onnxmem.runtimes.torch.tape import Tape

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from onnxmem.model import Graph, Role
+from onnxmem.model.graph import Graph, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.runtimes.torch.autocast import LISTS
 from onnxmem.runtimes.torch.casting import Autocast, CastGraph, with_casts

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.program import Allocation, Category
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, schedules, units

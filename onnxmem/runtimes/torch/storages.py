@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from onnxmem.model import Graph, Node
-from onnxmem.model.graph import record
+from onnxmem.model.graph import Graph, Node, record
 from onnxmem.ops.spec import Attribute, known_dims
 from onnxmem.runtimes.torch.axes import axes_order
 from onnxmem.runtimes.torch.composites.framework import ATTENTION

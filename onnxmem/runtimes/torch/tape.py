@@ -8,8 +8,7 @@ nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.model import DType, Graph, Node
-from onnxmem.model.graph import record
+from onnxmem.model.graph import DType, Graph, Node, record
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import Call, Gradient, Operand, known_dims
 from onnxmem.runtimes.torch.precision import Precision

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from onnxmem.errors import UsageError
-from onnxmem.model import DType, Graph
+from onnxmem.model.graph import DType, Graph
 from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.program import Category
 from onnxmem.runtimes.torch.backward import Backward

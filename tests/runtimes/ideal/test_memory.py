@@ -6,7 +6,10 @@ import onnx
 import pytest
 from graphs import graph_of
 
-from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.program import Allocation, Category
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory
 

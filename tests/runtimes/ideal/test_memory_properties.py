@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxmem.allocators.packed.packing import Packed
-from onnxmem.model import DType, Graph, Node, Role, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Shape
 from onnxmem.program import replay as replayed

@@ -8,8 +8,9 @@ from graphs import model_of
 from onnx.helper import make_graph, make_node, make_tensor_value_info
 
 from onnxmem.errors import Finding, GraphError
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
 from onnxmem.model.canonical import sort_nodes
+from onnxmem.model.files import ModelFile
 from onnxmem.model.traversal import outer_reads
 
 CHAIN = 50_000

@@ -11,7 +11,7 @@ from graphs import graph_of
 from paths import MODELS
 
 from onnxmem import analyze
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.ideal.schedule import scheduling
 from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule

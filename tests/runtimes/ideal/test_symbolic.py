@@ -13,7 +13,10 @@ from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 import onnxmem
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.decisions.sweep import BatchFigures, sweep
-from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.program.growth import Growth
 from onnxmem.program.polynomials import Polynomial, polynomial
 from onnxmem.runtimes.ideal.activation_memory import activation_memory

@@ -11,7 +11,9 @@ from onnx import numpy_helper
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.model import ModelFile, Request, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts, prepacked

@@ -18,7 +18,9 @@ from paths import DATA, MODELS
 
 import onnxmem
 from onnxmem.errors import UsageError
-from onnxmem.model import ModelFile, Request, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime import cpu as cpus
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX2, AVX512, CPUS, cpu_named, native_cpu

@@ -11,7 +11,7 @@ from in_process import work_here
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.program import Category, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes

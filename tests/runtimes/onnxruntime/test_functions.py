@@ -5,7 +5,8 @@ import onnx.parser
 import pytest
 from optimised_graphs import agrees
 
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "f" : 1]>'
 SCALE = """<domain: "f", opset_import: ["" : 21]>

@@ -3,7 +3,8 @@
 import pytest
 from optimised_graphs import agrees, parsed
 
-from onnxmem.model import ModelFile, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 

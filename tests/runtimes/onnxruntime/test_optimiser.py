@@ -8,7 +8,8 @@ from onnx.backend.test.loader import load_model_tests
 from paths import MODELS
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.model import load, prepare
+from onnxmem.model.building import prepare
+from onnxmem.model.files import load
 from onnxmem.model.traversal import given_names, outer_reads, subgraphs
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised, planner_shapes

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.onnxruntime.allocation.planning import in_running_order
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 

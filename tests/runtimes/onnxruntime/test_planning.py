@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from graphs import graph_of
 
-from onnxmem.model import DType, Node
+from onnxmem.model.graph import DType, Node
 from onnxmem.ops.spec import OpSpec
 from onnxmem.runtimes.onnxruntime.allocation.buffers import tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import (

@@ -12,7 +12,9 @@ from paths import MODELS
 
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import measure
-from onnxmem.model import Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED

@@ -9,7 +9,9 @@ from onnx import numpy_helper
 from session_graphs import session_of
 
 from onnxmem.allocators.bfc_arena import BfcArena
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, prepacked
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
 from onnxmem.runtimes.onnxruntime.process.figures import load_terms, mapped_bytes, process_figures

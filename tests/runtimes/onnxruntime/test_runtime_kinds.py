@@ -18,7 +18,10 @@ from runtime_kinds.kind import Kind
 from runtime_kinds.running import Made, Refusal, Run
 
 from onnxmem.cli import main
-from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import with_given_values
 
 NAMES = {"float": "float32", "double": "float64"}

@@ -26,7 +26,9 @@ from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import BackendUnavailableError, MeasureSettings
-from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes import asking
 from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
 from onnxmem.runtimes.assumed import ORT_CONTEXT

@@ -16,7 +16,9 @@ from models_on_disk import MYSTERY, write_model
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits
 from onnxmem.errors import Finding
-from onnxmem.model import ModelFile, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
 from onnxmem.runtimes.onnxruntime.session_graph import opening

@@ -10,7 +10,9 @@ from training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
 from onnxmem.cli.training_options import add_training_options, recipe_from
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.report.terminal import render
 from onnxmem.runtimes.torch.folded import BatchNorms
 from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory

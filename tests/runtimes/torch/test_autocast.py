@@ -12,7 +12,10 @@ from graphs import graph_of
 from paths import DATA
 from training_steps import happenings, sizes, step
 
-from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
 from onnxmem.ops.registry import UNKNOWN, lookup
 from onnxmem.runtimes.torch import holdings

@@ -7,7 +7,9 @@ import pytest
 from graphs import graph_of, model_of
 from training_steps import network, run_as, step
 
-from onnxmem.model import ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
 from onnxmem.ops.spec import Call, Operand
 from onnxmem.runtimes.torch.composites import as_run
 from onnxmem.runtimes.torch.composites.framework import ATTENTION

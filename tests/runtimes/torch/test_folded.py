@@ -5,7 +5,10 @@ from collections.abc import Mapping
 import pytest
 from graphs import model_of
 
-from onnxmem.model import Graph, ModelFile, Request, build, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.folded import folded_layers, has_own_bias
 
 NET = """

@@ -3,7 +3,7 @@
 import pytest
 from training_steps import are_equal, happenings, sizes, step
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.in_place import in_place_activations

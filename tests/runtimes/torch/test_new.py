@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 from paths import DATA
 
-from onnxmem.model import Graph, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe

@@ -9,7 +9,10 @@ from graphs import graph_of
 from paths import DATA
 
 from onnxmem.errors import UsageError
-from onnxmem.model import Graph, Prepared, Request, build, load, prepare
+from onnxmem.model.binding import Request
+from onnxmem.model.building import Prepared, build, prepare
+from onnxmem.model.files import load
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.schedule.problem import Problem, problem_of
 from onnxmem.runtimes.ideal.schedule.schedule import Schedule
 from onnxmem.runtimes.ideal.schedule.scheduling import best_schedule

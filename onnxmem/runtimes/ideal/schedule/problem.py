@@ -9,7 +9,7 @@ run, and so does what the next node adds: every search here rests on that.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.runtimes.ideal.lifetimes import activations, tensor_buffers
 from onnxmem.runtimes.ideal.scopes import read_scope
 from onnxmem.runtimes.ideal.sharing import Pairs, same_layout, shared_buffers

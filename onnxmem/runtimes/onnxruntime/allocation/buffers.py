@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.model import DType, Graph
+from onnxmem.model.graph import DType, Graph
 from onnxmem.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.model import DType
+from onnxmem.model.graph import DType
 from onnxmem.ops.spec import Dims
 
 

@@ -25,8 +25,8 @@ from functools import partial, reduce
 from operator import xor
 from typing import Final, cast
 
-from onnxmem.model import Graph, Node, Tensor
 from onnxmem.model.control_flow import trip_count
+from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnxmem.model import DType, Graph, Node, Role
+from onnxmem.model.graph import DType, Graph, Node, Role
 from onnxmem.runtimes.ideal.schedule.walks import reverse_dfs
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
 

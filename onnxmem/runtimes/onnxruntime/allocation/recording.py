@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.program import Category, Peak, Program, ProgramBuilder, Replay, Sizes
 from onnxmem.program.program import IntColumn, int_column
 from onnxmem.program.sizes import ByteColumn

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.model import Graph, Node, Role, Tensor
+from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.kernel import KernelCall, KernelInfo, Packed, UnknownError
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from onnxmem.model import Graph, Node, Tensor
+from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, initializers, prepacked
 from onnxmem.runtimes.onnxruntime.kernels.registry import kernel_of
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures

@@ -5,8 +5,8 @@ from typing import Final
 
 import onnx
 
-from onnxmem.model import Graph
 from onnxmem.model.constants import Array
+from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import fitted, may_be_setting
 from onnxmem.runtimes.onnxruntime.allocation.course import Course, undecided
 from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import MAX_ASKED, rehearsed

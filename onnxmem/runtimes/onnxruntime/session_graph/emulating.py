@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import onnx
 
-from onnxmem.model import Prepared
+from onnxmem.model.building import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.contents import content_of

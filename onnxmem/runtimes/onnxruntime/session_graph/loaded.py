@@ -8,8 +8,10 @@ from typing import TypeVar
 import onnx
 
 from onnxmem.errors import Finding
-from onnxmem.model import Graph, ModelFile, Node, Request, Tensor, prepare
-from onnxmem.model.binding import bind, given_inputs, input_dims
+from onnxmem.model.binding import Request, bind, given_inputs, input_dims
+from onnxmem.model.building import prepare
+from onnxmem.model.files import ModelFile
+from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.model.input_values import given_values
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes

@@ -11,7 +11,8 @@ import onnx
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, available_bytes, run_in_child
 from onnxmem.errors import Finding
-from onnxmem.model import BoundModel, ModelFile, Prepared, load
+from onnxmem.model.building import BoundModel, Prepared
+from onnxmem.model.files import ModelFile, load
 from onnxmem.model.filling import stored_bytes, stored_tensors
 from onnxmem.model.shapes.microsoft import with_channel_block
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, cpu_named, native_cpu

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import onnx
 
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 from onnxmem.model.traversal import subgraphs
 
 

@@ -18,10 +18,9 @@ from typing import Final
 import numpy as np
 import onnx
 
-from onnxmem.model import Graph, Node
 from onnxmem.model.constants import Array
 from onnxmem.model.control_flow import trip_count
-from onnxmem.model.graph import dtype_of
+from onnxmem.model.graph import Graph, Node, dtype_of
 from onnxmem.model.shapes.control_flow import body_inputs
 from onnxmem.model.traversal import onnx_op, subgraphs
 from onnxmem.model.value_types import common, dense_type, dims_of, is_complete, merged, shape_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model import Graph, Node
+from onnxmem.model.graph import Graph, Node
 
 _NCHWC: Final = "com.microsoft.nchwc"
 

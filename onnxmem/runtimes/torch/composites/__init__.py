@@ -5,7 +5,7 @@ What the framework's one operator keeps counts, not what its pieces would.
 
 from collections.abc import Callable, Iterator
 
-from onnxmem.model import Graph
+from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.composites.activations import (
     clamps,
     elus,

@@ -7,7 +7,7 @@ the two apart, and most networks call the framework's.
 from collections.abc import Iterator
 from math import pi, sqrt
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.framework import GLU, RSQRT
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight

@@ -8,7 +8,7 @@ torch.export also names the operator that each node comes from, and its word goe
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.runtimes.torch.composites.framework import ATTENTION
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
 from onnxmem.runtimes.torch.constants import data_reads

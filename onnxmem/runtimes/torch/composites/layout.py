@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from onnxmem.model import Node
+from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.framework import MIRRORED_PAD, ROLL
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight

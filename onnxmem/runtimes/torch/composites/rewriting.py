@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import isclose
 
-from onnxmem.model import Graph, Node, Role
+from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.ops.spec import Attribute, OpSpec, known_dims
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.strides import Dims
