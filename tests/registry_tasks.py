@@ -11,7 +11,7 @@ from onnxmem.collection.task import Render, Task
 
 
 def tasks_of(names: Sequence[str], render: Render | None = None) -> list[Task]:
-    return [Task(name=name, location=name, questions={}, render=render) for name in names]
+    return [Task(name=name, location=name, settings={}, render=render) for name in names]
 
 
 def killed(analysis: Analysis) -> str:

@@ -28,8 +28,7 @@ from onnxmem.cli.registry_options import FORMATS
 from onnxmem.cli.streaming import writing
 from onnxmem.cli.unused import refuse_unused_options
 from onnxmem.collection.many import outcomes
-from onnxmem.collection.sources.naming import model_names
-from onnxmem.collection.sources.staging import STDIN, staged_stdin
+from onnxmem.collection.sources import STDIN, model_names, staged_stdin
 from onnxmem.collection.task import FaultRow, Outcome, Render, Task
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -45,8 +44,7 @@ from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache
-    from onnxmem.collection.places import Place
-    from onnxmem.collection.summary import Tally
+    from onnxmem.collection.summary import Tally, Target
 
 _LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _MAX_REPORTS: Final = 10
@@ -181,13 +179,13 @@ def _page_alone(arguments: Namespace) -> None:
     arguments.html, arguments.output = arguments.output, None
 
 
-def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Place, ...]":
+def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Target, ...]":
     """What a summary holds models against; a name that is wrong is told in any case."""
     if not (is_needed or arguments.places):
         return ()
-    from onnxmem.collection.places import places_of
+    from onnxmem.collection.summary import targets_of
 
-    return places_of(arguments.places, devices_asked(arguments))
+    return targets_of(arguments.places, devices_asked(arguments))
 
 
 def _tally() -> "Tally":
@@ -206,7 +204,7 @@ def _tasks(
     names: Sequence[str],
     arguments: Namespace,
     form: str,
-    held: "tuple[Place, ...]",
+    held: "tuple[Target, ...]",
     shown: Pages,
     stack: ExitStack,
 ) -> Iterator[Task]:
@@ -214,18 +212,18 @@ def _tasks(
     task = Task(
         name="",
         location="",
-        questions=_questions(arguments) | {"one_of_several": len(names) > 1},
+        settings=_questions(arguments) | {"one_of_several": len(names) > 1},
         with_layers=arguments.layers and form in WHOLE,
         with_peak_rows=form in WHOLE or arguments.cache is not None,
-        places=held,
+        targets=held,
         render=_render(arguments) if form == "text" else None,
         render_page=shown.render,
         cache=None if arguments.cache is None else _cache(arguments.cache),
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
     stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
-    places_of = {STDIN: stdin}
-    return (replace(task, name=name, location=places_of.get(name, name)) for name in names)
+    targets_of = {STDIN: stdin}
+    return (replace(task, name=name, location=targets_of.get(name, name)) for name in names)
 
 
 def _questions(arguments: Namespace) -> dict[str, Any]:
@@ -250,7 +248,7 @@ def _outcomes(
                 message = f"{flag} is for this machine; a cluster has the workers that it has"
                 raise UsageError(message)
         _silence_dask()
-        from onnxmem.collection.cluster import dask_executor
+        from onnxmem.collection.executors import dask_executor
 
         executor = stack.enter_context(dask_executor(arguments.dask))
     jobs = None if arguments.jobs is None else min(arguments.jobs, num_models)

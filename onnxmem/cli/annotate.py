@@ -17,8 +17,7 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.collection.sources.remote import is_remote
-from onnxmem.collection.sources.staging import STDIN
+from onnxmem.collection.sources import STDIN, is_remote
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export.rewriting import AnnotatedModel, annotated
 from onnxmem.model.files import FileWindow

@@ -16,8 +16,7 @@ from onnxmem.cli.faults import tell
 from onnxmem.cli.output import check_output, form_of, write_file, write_result
 from onnxmem.cli.training_options import named_fields, recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.collection.model_paths import model_paths
-from onnxmem.collection.sources.naming import models_below
+from onnxmem.collection.sources import model_paths, models_below
 from onnxmem.decisions.check.budgets import (
     Budget,
     Configuration,

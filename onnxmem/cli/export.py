@@ -19,8 +19,7 @@ from onnxmem.cli.output import check_output, form_of
 from onnxmem.cli.questions import questions_of
 from onnxmem.cli.streaming import write_pieces
 from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.collection.sources.naming import model_names
-from onnxmem.collection.sources.staging import STDIN, local_file, staged_stdin
+from onnxmem.collection.sources import STDIN, local_file, model_names, staged_stdin
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.export.exporters import EXPORTERS
 from onnxmem.settings import Settings

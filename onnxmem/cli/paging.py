@@ -11,9 +11,7 @@ from onnxmem.collection.task import Outcome, Render
 from onnxmem.errors import UsageError, shortened
 
 if TYPE_CHECKING:
-    from onnxmem.collection.accuracy import Accuracies
-    from onnxmem.collection.places import Place
-    from onnxmem.collection.summary import Summary
+    from onnxmem.collection.summary import Accuracies, Summary, Target
 
 
 @dataclass(slots=True)
@@ -43,7 +41,7 @@ class Pages:
             self._rows.append({**outcome["row"], "layers": None})
 
     def write(
-        self, summary: "Callable[[], Summary]", places: "Sequence[Place]", *, quiet: bool
+        self, summary: "Callable[[], Summary]", places: "Sequence[Target]", *, quiet: bool
     ) -> None:
         """Write the page; of a model that failed there is one that says why.
 
@@ -72,7 +70,9 @@ def pages(arguments: Namespace, names: Sequence[str]) -> Pages:
     if arguments.accuracy is not None and path is None:
         message = "--accuracy is for the page of several models; see --html"
         raise UsageError(message)
-    from onnxmem.collection.accuracy import read_accuracies
+    table = None
+    if arguments.accuracy is not None:
+        from onnxmem.collection.summary import read_accuracies
 
-    table = None if arguments.accuracy is None else read_accuracies(arguments.accuracy)
+        table = read_accuracies(arguments.accuracy)
     return Pages(path, len(names) == 1, table)

@@ -1,8 +1,8 @@
-"""Rows of models that were worked out before, so that a run that was stopped goes on.
+"""Rows of models that were computed before, so that a run that was stopped goes on.
 
-An entry is found by what its figures follow from: the file's content, the questions, and the
-versions of what answers them. It is written beside its place and moved there, so it is whole or
-absent; one that is not what was written is worked out again. Failures are not kept.
+An entry is found by what its figures follow from: the file's content, the settings, and the
+versions of the packages that compute them. It is written to a temporary file and moved, so it is
+whole or absent; one that is not what was written is computed again. Failures are not kept.
 """
 
 import contextlib
@@ -46,15 +46,15 @@ class Cache:
 
     folder: str
 
-    def key(self, path: str, questions: Mapping[str, Any]) -> str:
+    def key(self, path: str, settings: Mapping[str, Any]) -> str:
         """The name of an entry; the model's own name is no part of it.
 
         :raises OSError: the file cannot be read.
         """
-        asks_runtime = any(questions.get(each) for each in ("runtimes", "graph", "measure"))
+        asks_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
         parts = {
-            "content": content_hash(path, whole=bool(questions.get("measure"))),
-            "questions": questions,
+            "content": content_hash(path, whole=bool(settings.get("measure"))),
+            "questions": settings,
             "versions": _versions((*_ANSWERING, *_RUNTIME) if asks_runtime else _ANSWERING),
             "keys": KEYS,
         }
@@ -64,7 +64,7 @@ class Cache:
     def get(self, key: str) -> Entry | None:
         """An entry that is whole and unchanged; else ``None``."""
         try:
-            written = json.loads(self._place(key).read_text(encoding="utf-8"))
+            written = json.loads(self._path(key).read_text(encoding="utf-8"))
             entry: Entry = written["entry"]
             is_whole = written[_DIGEST] == _digest(key, entry)
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -73,20 +73,20 @@ class Cache:
 
     def put(self, key: str, entry: Entry) -> None:
         """Keep an entry; a disk that is full costs the entry alone."""
-        place = self._place(key)
+        path = self._path(key)
         text = json.dumps({_DIGEST: _digest(key, entry), "entry": entry})
         with contextlib.suppress(OSError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=place.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent)
             try:
                 with os.fdopen(handle, "w", encoding="utf-8") as file:
                     file.write(text)
-                Path(temporary).replace(place)
+                Path(temporary).replace(path)
             except BaseException:
                 Path(temporary).unlink(missing_ok=True)
                 raise
 
-    def _place(self, key: str) -> Path:
+    def _path(self, key: str) -> Path:
         return Path(self.folder, key[:2], f"{key[2:]}.json")
 
 
@@ -149,7 +149,7 @@ def _digest(key: str, entry: Entry) -> str:
 
 
 def _as_json(value: object) -> object:
-    """A question's value that JSON has no form for."""
+    """A setting's value that JSON has no form for."""
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
     return repr(value)

@@ -1,4 +1,4 @@
-"""Many models: who works them out, and their outcomes in the order that they are named in."""
+"""Many models: where they are analyzed, and their outcomes in the order of their names."""
 
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_rows import Row
-from onnxmem.collection.sources.remote import is_remote
+from onnxmem.collection.sources import is_remote
 from onnxmem.collection.task import Analyse, Outcome, Task, work
 from onnxmem.errors import UsageError
 
@@ -28,16 +28,16 @@ def analyze_many(
     cache: str | os.PathLike[str] | None = None,
     layers: bool = False,
     timeout_seconds: float | None = None,
-    **questions: Any,  # noqa: ANN401 - those of analyze
+    **keywords: Any,  # noqa: ANN401 - those of analyze
 ) -> Iterator[Row]:
     """Rows of the JSON contract, one a model, in the order of the paths, as they come.
 
-    ``questions`` are the keywords of ``analyze``. A model that fails is a row with status
+    ``keywords`` are those of ``analyze``. A model that fails is a row with status
     ``error``. Paths may be URLs of fsspec; nothing is expanded. ``executor`` is any of
     ``concurrent.futures``' kind, a pool of threads or processes or ``Client.get_executor()`` of
-    dask; else ``jobs`` processes of this machine work, one per core unless said, 1 being this one.
-    ``cache`` is a folder of rows that were worked out before. A model that takes longer than
-    ``timeout_seconds`` is given up, with the process that works it out.
+    dask; else ``jobs`` processes of this machine work, one per core by default, 1 being this one.
+    ``cache`` is a folder of rows that were computed before. A model that takes longer than
+    ``timeout_seconds`` is skipped, and its process killed.
 
     Processes import neither the main module nor anything from the current folder.
 
@@ -50,14 +50,14 @@ def analyze_many(
     if timeout_seconds is not None and executor is not None:
         message = "timeout_seconds is for processes of this machine; an executor has its own"
         raise UsageError(message)
-    asked = {"one_of_several": True, **questions}
+    settings = {"one_of_several": True, **keywords}
     folder = None
     if cache is not None:
         from onnxmem.collection.cache import open_cache
 
         folder = open_cache(os.fspath(cache))
     tasks = (
-        Task(name=name, location=name, questions=asked, with_layers=layers, cache=folder)
+        Task(name=name, location=name, settings=settings, with_layers=layers, cache=folder)
         for name in (os.fspath(path) for path in paths)
     )
     found = outcomes(tasks, executor=executor, jobs=jobs, timeout_seconds=timeout_seconds)
@@ -74,10 +74,10 @@ def outcomes(
 ) -> Generator[Outcome, None, None]:
     """Outcomes in the order of the tasks; ``analyse`` is for this process alone.
 
-    Only a process of its own can be given up: with a time limit none works in this one.
+    Only a process of its own can be killed: with a time limit none works in this one.
     """
     if executor is not None:
-        from onnxmem.collection.order import run_on
+        from onnxmem.collection.executors import run_on
 
         return run_on(executor, tasks)
     if jobs is None:
@@ -115,7 +115,7 @@ def _size_bytes(task: Task) -> int:
 
     A run of the model is not: it takes memory and cores of its own.
     """
-    if task.questions.get("measure") is not None:
+    if task.settings.get("measure") is not None:
         return 0
     if is_remote(task.location):
         return _QUICK_BYTES

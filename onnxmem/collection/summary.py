@@ -1,22 +1,35 @@
-"""A registry in a few figures: totals, percentiles, the heaviest, what fits where, what failed.
+"""A collection in a few figures: totals, percentiles, the heaviest, what fits where, failures.
 
-Of each model only a few numbers are kept, so a summary of 100,000 takes some 40 MB.
+Of each model only a few numbers are kept, so a summary of 100,000 takes some 40 MB. Models are
+compared with ``Target``s: devices by name, sizes, or the sizes that GPUs come in. A reader's own
+table may add the accuracy of each model.
 """
 
+import csv
+import math
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
-from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
+from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for, basis_named
 from onnxmem.analysis.json_rows import Row, bytes_at
-from onnxmem.collection.places import Place
+from onnxmem.decisions.devices import Catalogue, Device
+from onnxmem.errors import OnnxmemError, UsageError, shortened
+from onnxmem.settings import Settings
 
+if TYPE_CHECKING:
+    from onnxmem.analysis.fitting.answering import Assessment
+    from onnxmem.analysis.request import AnalysisRequest
+
+_NUM_COMMON: Final = 8
+"""Sizes of GPUs, those that the most devices of the catalogue have."""
 PERCENTILES: Final = (50, 90, 99)
 NUM_HEAVIEST: Final = 5
-
 _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "weights": ("weights", "bytes"),
@@ -25,7 +38,86 @@ _FIGURES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "training": ("training", "peak_bytes"),
     }
 )
-"""What is summed up, and where it stands in a row."""
+"""What is summed up, and its keys in a row."""
+_NAMES: Final = tuple(_FIGURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A device or a size of memory that models are compared with one by one."""
+
+    name: str
+    limit_bytes: int
+    kind: str | None = None
+    """``None``: a bare size."""
+    flash_bytes: int | None = None
+    cpu: str | None = None
+    """The device's CPU; ``None``: the one in the settings."""
+
+    def basis(self, settings: Settings) -> AnyBasis:
+        """The figure that is compared with it: the one of ``onnxmem fit``."""
+        runtime = next(iter(settings.runtimes), None)
+        return basis_for(self.kind, train=settings.train, runtime=runtime, basis=settings.basis)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetVerdict:
+    """A model on a device."""
+
+    target: Target
+    basis: AnyBasis
+    verdict: Verdict
+    num_bytes: int | None
+    """What is compared; ``None`` where it cannot be had."""
+
+
+def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterator[TargetVerdict]:
+    """The verdict on a model for each of some devices, as ``onnxmem fit`` gives it."""
+    accepted = frozenset(request.settings.accepted)
+    found: dict[tuple[AnyBasis, str | None], Assessment | None] = {}
+    for target in targets:
+        basis = target.basis(request.settings)
+        key = basis, target.cpu
+        if key not in found:
+            from onnxmem.analysis.fitting.answering import FitRequest, assess
+
+            setup = FitRequest(memory_bytes=target.limit_bytes, basis=basis, accepted=accepted)
+            try:
+                from onnxmem.analysis.fitting.holding import on_device
+
+                there = on_device(request, target.cpu, basis)
+                found[key] = assess((there,), setup)
+            except OnnxmemError:
+                found[key] = None
+        standing = found[key]
+        if standing is None:
+            yield TargetVerdict(target, basis, Verdict.UNKNOWN, None)
+            continue
+        verdict = standing.verdict(target.limit_bytes, target.flash_bytes)
+        yield TargetVerdict(target, basis, verdict, standing.held.total_bytes)
+
+
+def targets_of(names: Iterable[str], devices: Catalogue) -> tuple[Target, ...]:
+    """The devices and sizes that are named, each once; none named: the common sizes of GPUs.
+
+    :raises DeviceError: a name that is neither.
+    """
+    named = tuple(dict.fromkeys(names))
+    return tuple(_target(name, devices) for name in named) if named else common_sizes(devices)
+
+
+def common_sizes(devices: Catalogue) -> tuple[Target, ...]:
+    """The memory sizes that most NVIDIA GPUs of a catalogue have, the smallest first.
+
+    A size is what a program may have, as everywhere; a card may offer less of what it is sold with.
+    """
+    gpus = sorted(
+        (device for device in devices.devices if device.kind == "cuda"), key=_memory_bytes
+    )
+    groups = [(size, len(list(group))) for size, group in groupby(gpus, key=_memory_bytes)]
+    groups.sort(key=lambda each: (-each[1], each[0]))
+    sizes = sorted(size for size, _ in groups[:_NUM_COMMON])
+    return tuple(Target(f"{size / 2**30:g} GiB", size) for size in sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +136,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Fitting:
-    """How many models one place holds, one at a time."""
+    """How many models fit one device or size, one at a time."""
 
-    place: Place
+    target: Target
     basis: AnyBasis | None
     """What is compared; ``None`` where no model came so far."""
     fits: int
@@ -99,9 +191,6 @@ class _Model:
         return self.figures[_NAMES.index(name)]
 
 
-_NAMES: Final = tuple(_FIGURES)
-
-
 @dataclass(slots=True)
 class Tally:
     """Mutable: rows as they come, until they are summed up."""
@@ -138,7 +227,7 @@ class Tally:
             first = self._notes.get(code) or Note(code, 0, cast("str", row["path"]), message)
             self._notes[code] = replace(first, num_models=first.num_models + 1)
 
-    def summary(self, places: Iterable[Place] = ()) -> Summary:
+    def summary(self, targets: Iterable[Target] = ()) -> Summary:
         """What the rows so far come to."""
         by = "training" if self._train else "total"
         names = _NAMES if self._train else _NAMES[:-1]
@@ -153,7 +242,7 @@ class Tally:
             heaviest_by=by,
             heaviest=tuple(heaviest[:NUM_HEAVIEST]),
             fittings=tuple(
-                _fitting(place, self._bases.get(place.name), self._models) for place in places
+                _fitting(target, self._bases.get(target.name), self._models) for target in targets
             ),
             notes=tuple(sorted(self._notes.values(), key=lambda each: -each.num_models)),
         )
@@ -166,6 +255,44 @@ def percentile(ordered: Sequence[int], percent: int) -> int:
     choice between ranks open; this is R's ``type = 1``).
     """
     return ordered[max(-(-percent * len(ordered) // 100), 1) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracies:
+    """Numbers by how a table names its models, in whatever unit it has."""
+
+    by_name: Mapping[str, float]
+
+    def of(self, path: str) -> float | None:
+        """That of a model: by its path, else its file's name, else that without its suffix."""
+        file = PurePosixPath(path.replace("\\", "/"))
+        names = (path, file.name, file.stem)
+        return next((self.by_name[name] for name in names if name in self.by_name), None)
+
+
+def read_accuracies(path: str) -> Accuracies:
+    """Read a CSV with a head; columns other than ``model`` and ``accuracy`` are left alone.
+
+    :raises UsageError: it is no such table; the message says in which line.
+    """
+    try:
+        with Path(path).open(encoding="utf-8-sig", newline="") as file:
+            return Accuracies(_read(file, shortened(path)))
+    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else fault
+        message = f"{shortened(path)}: cannot be read as CSV: {reason}"
+        raise UsageError(message) from fault
+
+
+def _memory_bytes(device: Device) -> int:
+    return device.memory_bytes
+
+
+def _target(name: str, devices: Catalogue) -> Target:
+    found = devices.device_or_size(name)
+    if isinstance(found, Device):
+        return Target(found.name, found.limit_bytes, found.kind, found.flash_bytes, found.cpu)
+    return Target(shortened(name), found)
 
 
 def _figure(name: str, models: Sequence[_Model]) -> Figure:
@@ -181,13 +308,44 @@ def _figure(name: str, models: Sequence[_Model]) -> Figure:
     )
 
 
-def _fitting(place: Place, basis: AnyBasis | None, models: Sequence[_Model]) -> Fitting:
-    verdicts = Counter(model.verdicts.get(place.name, Verdict.UNKNOWN) for model in models)
+def _fitting(target: Target, basis: AnyBasis | None, models: Sequence[_Model]) -> Fitting:
+    verdicts = Counter(model.verdicts.get(target.name, Verdict.UNKNOWN) for model in models)
     return Fitting(
-        place,
+        target,
         basis,
         verdicts[Verdict.FITS],
         verdicts[Verdict.TIGHT],
         verdicts[Verdict.OVER],
         verdicts[Verdict.UNKNOWN],
     )
+
+
+def _read(file: TextIO, name: str) -> dict[str, float]:
+    rows = csv.DictReader(file)
+    missing = [name for name in ("model", "accuracy") if name not in (rows.fieldnames or ())]
+    if missing:
+        message = (
+            f"{name}: has no column {' and no '.join(missing)}; its first line names the columns, "
+            "as in model,accuracy"
+        )
+        raise UsageError(message)
+    found: dict[str, float] = {}
+    for row in rows:
+        where = f"{name}, line {rows.line_num}"
+        model = row["model"] or ""
+        if model in found:
+            message = f"{where}: names {shortened(model)} again; keep one of the two lines"
+            raise UsageError(message)
+        found[model] = _number(row["accuracy"], where)
+    return found
+
+
+def _number(text: str | None, where: str) -> float:
+    try:
+        number = float(text or "")
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        message = f"{where}: accuracy {shortened(text or '')!r} is no number; write it as in 76.13"
+        raise UsageError(message)
+    return number

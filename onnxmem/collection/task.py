@@ -1,4 +1,4 @@
-"""One model's work, and what comes of it as plain values: both cross the border of a process."""
+"""One model's work and its outcome as plain values: both are sent from process to process."""
 
 import json
 import os
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_rows import Failure, Row
-from onnxmem.collection.sources.remote import is_remote
-from onnxmem.collection.sources.staging import local_file
+from onnxmem.collection.sources import is_remote, local_file
 from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache
-    from onnxmem.collection.places import Place
+    from onnxmem.collection.summary import Target
 
 Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
 
 
 Analyse = Callable[..., Analysis]
-"""What works a model out: ``analyze``."""
+"""``analyze``, or what stands in for it."""
 
 
 class FaultRow(TypedDict):
@@ -41,28 +40,28 @@ class Outcome(TypedDict):
     row: Row
     """Of the JSON contract; a model that could not be analysed has one too."""
     text: str | None
-    """The report, where one was asked for and there is one."""
+    """The report, where one was requested and there is one."""
     page: str | None
     """The HTML page, likewise."""
     faults: list[FaultRow]
-    """What is to be told of it, in order."""
+    """What is to be reported of it, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A model, and what is asked of it."""
+    """A model, and what is requested of it."""
 
     name: str
-    """As given, and as told."""
+    """As given, and as reported."""
     location: str
     """What is opened: a path or a URL."""
-    questions: Mapping[str, Any]
+    settings: Mapping[str, Any]
     """Keywords of ``analyze``."""
     with_layers: bool = False
     with_peak_rows: bool = True
-    """Left out where nobody reads them: to work them out takes as long as an arena."""
-    places: "tuple[Place, ...]" = ()
-    """What the model is compared with."""
+    """Left out where nobody reads them: computing them takes as long as packing an arena."""
+    targets: "tuple[Target, ...]" = ()
+    """Devices and sizes that the model is compared with."""
     render: Render | None = None
     render_page: Render | None = None
     cache: "Cache | None" = None
@@ -99,13 +98,25 @@ def work(task: Task, analyse: Analyse = analyze) -> Outcome:
             known = None if entry is None else entry.outcome(task)
             if known is not None:
                 return known
-            analysis = analyse(path, **task.questions)
+            analysis = analyse(path, **task.settings)
             outcome = _outcome(task, replace(analysis, path=task.name))
             if entry is not None and not outcome["faults"]:
                 entry.put(task, outcome)
             return outcome
     except Exception as error:  # noqa: BLE001 - one that fails costs no other its row
         return task.failed(fault_of(error), error)
+
+
+def worker_died(task: Task, how: str) -> Outcome:
+    """The outcome of a model whose worker ended without one."""
+    message = f"the process that worked it out died: {how}"
+    return task.failed(Fault("worker_died", message, EXIT_UNANALYSED))
+
+
+def timed_out(task: Task, limit_seconds: float) -> Outcome:
+    """The outcome of a model that took longer than it may."""
+    message = f"given up after {limit_seconds:g} s; --timeout gives it longer"
+    return task.failed(Fault("timeout", message, EXIT_UNANALYSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ class _Entry:
     @classmethod
     def of(cls, task: Task, path: str, cache: "Cache") -> Self:
         before = _stamp_of(path)
-        return cls(cache, path, cache.key(path, {**task.questions, **_of_row(task)}), before)
+        return cls(cache, path, cache.key(path, {**task.settings, **_of_row(task)}), before)
 
     def outcome(self, task: Task) -> Outcome | None:
         """What the cache has of a task; ``None``: nothing, or not all of it."""
@@ -149,18 +160,18 @@ def _stamp_of(path: str) -> object:
 
 def _outcome(task: Task, analysis: Analysis) -> Outcome:
     row = analysis.to_dict(layers=task.with_layers, peak_rows=task.with_peak_rows)
-    if task.places:
-        from onnxmem.collection.places import verdicts_on
+    if task.targets:
+        from onnxmem.collection.summary import verdicts_on
 
         row["devices"] = [
             {
-                "name": printable(each.place.name),
-                "limit_bytes": each.place.limit_bytes,
+                "name": printable(each.target.name),
+                "limit_bytes": each.target.limit_bytes,
                 "basis": each.basis.value,
                 "bytes": each.num_bytes,
                 "verdict": each.verdict.value,
             }
-            for each in verdicts_on(analysis.request, task.places)
+            for each in verdicts_on(analysis.request, task.targets)
         ]
     return Outcome(
         row=_plain(row),
@@ -169,16 +180,16 @@ def _outcome(task: Task, analysis: Analysis) -> Outcome:
         faults=[
             _fault_row(Fault(finding.code, finding.message, EXIT_UNANALYSED))
             for finding in analysis.findings
-            # A runtime or a run that was asked for and came to nothing costs no other figure.
+            # A runtime or a run that was requested and failed costs no other figure.
             if finding.code == "runtime_failed" or finding == analysis.measured
         ],
     )
 
 
 def _of_row(task: Task) -> dict[str, object]:
-    """What a row depends on beside the question."""
-    places = [astuple(each) for each in task.places]
-    return {"layers": task.with_layers, "places": places}
+    """What a row depends on beside the settings."""
+    targets = [astuple(each) for each in task.targets]
+    return {"layers": task.with_layers, "places": targets}
 
 
 def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
@@ -186,6 +197,6 @@ def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
 
 
 def _plain(row: Row) -> Row:
-    """The row as JSON gives it back, so that it is the same wherever it was worked out."""
+    """The row as JSON gives it back, so that it is the same whichever process made it."""
     plain: Row = json.loads(json.dumps(row))
     return plain

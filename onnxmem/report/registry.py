@@ -77,8 +77,8 @@ def summary_row(summary: Summary) -> Row:
         "heaviest": [{"path": path, "bytes": size} for path, size in summary.heaviest],
         "devices": [
             {
-                "name": each.place.name,
-                "limit_bytes": each.place.limit_bytes,
+                "name": each.target.name,
+                "limit_bytes": each.target.limit_bytes,
                 "basis": each.basis and each.basis.value,
                 "fits": each.fits,
                 "tight": each.tight,
@@ -184,10 +184,10 @@ def _fitting_section(summary: Summary) -> list[str]:
         limit = f"{each.fits:,} of {summary.num_models:,}"
         unknown = f", {each.unknown:,} unknown" if each.unknown else ""
         tight = f", {each.tight:,} tight" if each.tight else ""
-        own = each.place.cpu if each.basis is Basis.ORT_CPU else None
+        own = each.target.cpu if each.basis is Basis.ORT_CPU else None
         cpu = "" if own is None else f", on the device's {own}"
         remark = f"{limit} fit{tight}, {each.does_not_fit:,} too large{unknown}{cpu}"
-        lines.append(figure(f"  {each.place.name}", each.place.limit_bytes, remark))
+        lines.append(figure(f"  {each.target.name}", each.target.limit_bytes, remark))
     for basis in dict.fromkeys(each.basis for each in summary.fittings if each.basis):
         lines += prose("  compared: ", BASES[basis])
         lines += prose("  error: ", error_text(ACCURACIES[basis]))

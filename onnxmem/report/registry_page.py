@@ -9,9 +9,7 @@ from typing import Final, cast
 
 from onnxmem.analysis.fitting.verdicts import BASES
 from onnxmem.analysis.json_rows import Row, bytes_at
-from onnxmem.collection.accuracy import Accuracies
-from onnxmem.collection.places import Place
-from onnxmem.collection.summary import Summary
+from onnxmem.collection.summary import Accuracies, Summary, Target
 from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
 from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
@@ -49,7 +47,7 @@ class _Model:
 def render_registry_page(
     rows: Iterable[Row],
     summary: Callable[[], Summary],
-    places: Sequence[Place] = (),
+    places: Sequence[Target] = (),
     accuracies: Accuracies | None = None,
 ) -> str:
     """A whole page of many models; ``summary`` is asked for when all rows have come.
@@ -178,8 +176,8 @@ def _fits(summary: Summary) -> Iterator[str]:
     heads += [(each, True) for each in ("fit", "tight", "too large", "unknown")]
     rows = [
         (
-            Cell(name(each.place.name)),
-            _bytes_cell(each.place.limit_bytes),
+            Cell(name(each.target.name)),
+            _bytes_cell(each.target.limit_bytes),
             *(
                 Cell(f"{count:,}", count, is_number=True)
                 for count in (each.fits, each.tight, each.does_not_fit, each.unknown)

@@ -13,7 +13,7 @@ from registry_tasks import tasks_of
 import onnxmem
 from onnxmem import Recipe
 from onnxmem.cli import main
-from onnxmem.collection import cache as room
+from onnxmem.collection import cache
 from onnxmem.collection.cache import Cache, content_hash, open_cache
 from onnxmem.collection.task import Outcome, Render, work
 from onnxmem.errors import Finding, ModelFileError, UsageError
@@ -44,7 +44,7 @@ def kept(name: str, analyse: Counted, render: Render | None = None, **questions:
         type(task)(
             name=name,
             location=name,
-            questions=questions,
+            settings=questions,
             render=render,
             cache=open_cache("cache"),
         ),
@@ -151,7 +151,7 @@ def test_a_file_that_changes_meanwhile_is_not_kept() -> None:
 def test_a_large_file_is_known_by_what_is_read_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("copy.onnx").write_bytes(Path("net.onnx").read_bytes())
     assert content_hash("net.onnx") == content_hash("copy.onnx")
-    monkeypatch.setattr(room, "_HASHED_WHOLE_BYTES", 10)
+    monkeypatch.setattr(cache, "_HASHED_WHOLE_BYTES", 10)
     short = content_hash("net.onnx")
     assert short == content_hash("copy.onnx") != content_hash("net.onnx", whole=True)
     write_model(Path("copy.onnx"), MYSTERY)
@@ -163,17 +163,17 @@ def test_a_large_file_is_known_by_what_is_read_of_it(monkeypatch: pytest.MonkeyP
 
 def test_the_runtime_s_version_counts_where_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys() -> list[str]:
-        room._versions.cache_clear()  # noqa: SLF001 - a new process
+        cache._versions.cache_clear()  # noqa: SLF001 - a new process
         return [Cache("x").key("net.onnx", {"runtimes": each}) for each in ((), ("ort-cpu",))]
 
     before = keys()
-    monkeypatch.setattr(room, "version", lambda name: "99" if name == "onnxruntime" else "1")
+    monkeypatch.setattr(cache, "version", lambda name: "99" if name == "onnxruntime" else "1")
     static, asked = keys()
-    monkeypatch.setattr(room, "version", lambda _: "1")
+    monkeypatch.setattr(cache, "version", lambda _: "1")
     assert keys()[0] == static
     assert keys()[1] != asked
     assert before[0] != before[1]
-    room._versions.cache_clear()  # noqa: SLF001
+    cache._versions.cache_clear()  # noqa: SLF001
 
 
 def test_a_full_disk_costs_the_entry_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from models_on_disk import MYSTERY, write_model
 from registry_tasks import killed, slow_first, stuck, tasks_of
 
 import onnxmem
-from onnxmem.collection import many, processes, workers
+from onnxmem.collection import many, workers
+from onnxmem.collection.executors import run_on
 from onnxmem.collection.many import analyze_many, outcomes
-from onnxmem.collection.order import run_on
 from onnxmem.collection.task import Outcome, Task
 from onnxmem.collection.workers import WorkersError, run_in_workers, serve
 from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError, fault_of
@@ -158,18 +158,18 @@ def test_an_early_end_leaves_no_process() -> None:
 def test_a_worn_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_WORN_BYTES", 0)
     # A worker's own word is what counts: one that is told that it is worn goes.
-    heard = workers._Crew._hear  # noqa: SLF001 - the only place to see it from
+    heard = workers._WorkerPool._receive  # noqa: SLF001 - the only place to see it from
 
     def hear(crew: object, worker: object, said: tuple[Outcome, bool] | None) -> None:
         heard(crew, worker, None if said is None else (said[0], True))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(workers._Crew, "_hear", hear)  # noqa: SLF001
+    monkeypatch.setattr(workers._WorkerPool, "_receive", hear)  # noqa: SLF001
     found = list(run_in_workers(tasks_of(["net.onnx"] * 4, slow_first), 1))
     assert len({outcome["text"] for outcome in found}) == 4
 
 
 def test_an_idle_worker_that_dies_costs_nothing() -> None:
-    crew = workers._Crew(2)  # noqa: SLF001
+    crew = workers._WorkerPool(2)  # noqa: SLF001
     found = crew.outcomes(tasks_of(["net.onnx"] * 6))
     next(found)
     idle = [worker for worker in crew._workers if worker.number is None]  # noqa: SLF001
@@ -185,21 +185,21 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
     "program",
     [
         "import missing",
-        processes._FORK_SERVER.replace("]), serve)", "]), abs)"),  # noqa: SLF001
+        workers._FORK_SERVER.replace("]), workers.serve)", "]), abs)"),  # noqa: SLF001
     ],
     ids=["server", "worker"],
 )
 def test_workers_that_do_not_start_are_told_and_not_tried_for_ever(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_FORK_SERVER", program)
+    monkeypatch.setattr(workers, "_FORK_SERVER", program)
     with pytest.raises(WorkersError, match="--jobs 1 does without") as fault:
         list(run_in_workers(tasks_of(NAMES), 2))
     assert fault.value.exit_code == EXIT_INTERNAL
 
 
 def test_a_fork_server_that_dies_is_replaced_and_costs_no_model() -> None:
-    crew = workers._Crew(1)  # noqa: SLF001
+    crew = workers._WorkerPool(1)  # noqa: SLF001
     found = crew.outcomes(tasks_of(["net.onnx"] * 3))
     next(found)
     crew._processes._process.kill()  # type: ignore[attr-defined]  # noqa: SLF001
@@ -246,7 +246,7 @@ def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
 
 
 def test_a_process_that_does_not_end_is_waited_for_no_longer_than_said() -> None:
-    starter = processes.starter()
+    starter = workers.starter()
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:
         worker = starter.start(theirs)
@@ -259,7 +259,7 @@ def test_a_process_that_does_not_end_is_waited_for_no_longer_than_said() -> None
 
 def test_what_a_worker_holds_is_unknown_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "sys", SimpleNamespace(platform="darwin"))
-    assert workers._held_bytes() == 0  # noqa: SLF001
+    assert workers._resident_bytes() == 0  # noqa: SLF001
 
 
 class Broken(Executor):
@@ -316,7 +316,7 @@ def test_processes_are_for_those_who_have_enough_to_do(
 
     def jobs_of(*names: str, **questions: object) -> int | None:
         asked.clear()
-        tasks = [Task(name=each, location=each, questions=questions) for each in names]
+        tasks = [Task(name=each, location=each, settings=questions) for each in names]
         assert len(list(outcomes(iter(tasks)))) == len(names)
         return asked[0] if asked else None
 

@@ -20,7 +20,7 @@ from models_on_disk import write_model
 from paths import MODELS
 
 from onnxmem.cli import main
-from onnxmem.collection.cluster import dask_executor
+from onnxmem.collection.executors import dask_executor
 
 Capture = pytest.CaptureFixture[str]
 

@@ -13,10 +13,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from onnxmem.collection.sources import remote as room
-from onnxmem.collection.sources.naming import expanded, model_names
-from onnxmem.collection.sources.remote import MissingExtraError, RemoteError, fetch, is_remote
-from onnxmem.collection.sources.staging import local_file, staged_stdin
+from onnxmem.collection import sources
+from onnxmem.collection.sources import (
+    MissingExtraError,
+    RemoteError,
+    expanded,
+    fetch,
+    is_remote,
+    local_file,
+    model_names,
+    staged_stdin,
+)
 from onnxmem.errors import MissingFileError, OnnxmemError, UsageError
 
 
@@ -171,7 +178,7 @@ class TestStores:
             message = "Please install gcsfs"
             raise ImportError(message)
 
-        monkeypatch.setattr(room, "_filesystem", filesystem)
+        monkeypatch.setattr(sources, "_filesystem", filesystem)
         with pytest.raises(MissingExtraError, match="its scheme needs another package: Please"):
             fetch("gs://zoo/a.onnx", io.BytesIO())
 
@@ -179,7 +186,7 @@ class TestStores:
         def filesystem(_: str) -> None:
             raise MemoryError
 
-        monkeypatch.setattr(room, "_filesystem", filesystem)
+        monkeypatch.setattr(sources, "_filesystem", filesystem)
         with pytest.raises(MemoryError):
             fetch("memory://a.onnx", io.BytesIO())
 
@@ -187,7 +194,7 @@ class TestStores:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pytest.importorskip("aiohttp")
-        monkeypatch.setattr(room, "_BLOCK_BYTES", 7)
+        monkeypatch.setattr(sources, "_BLOCK_BYTES", 7)
         content = bytes(range(100))
         (folder / "net.onnx").write_bytes(content)
         with served(folder) as url:

@@ -13,8 +13,15 @@ from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
-from onnxmem.collection.places import Place, common_sizes, places_of, verdicts_on
-from onnxmem.collection.summary import Summary, Tally, percentile
+from onnxmem.collection.summary import (
+    Summary,
+    Tally,
+    Target,
+    common_sizes,
+    percentile,
+    targets_of,
+    verdicts_on,
+)
 from onnxmem.decisions.devices import DeviceError, catalogue
 from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
 from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
@@ -45,7 +52,7 @@ def row_of(
     return row
 
 
-def summed(*rows: Row, held: tuple[Place, ...] = ()) -> Summary:
+def summed(*rows: Row, held: tuple[Target, ...] = ()) -> Summary:
     tally = Tally()
     for row in rows:
         tally.add(row)
@@ -110,7 +117,7 @@ def test_nothing_known_is_unknown_and_not_nothing() -> None:
 
 def test_verdicts_are_counted_and_what_has_none_is_unknown() -> None:
     rows = [row_of(f"m{n}", 1, 1, verdict=each) for n, each in enumerate([*Verdict, Verdict.FITS])]
-    (fitting,) = summed(*rows, ROWS[2], held=(Place("it", 222),)).fittings
+    (fitting,) = summed(*rows, ROWS[2], held=(Target("it", 222),)).fittings
     assert fitting.basis is Basis.TOTAL
     counts = (fitting.fits, fitting.tight, fitting.does_not_fit, fitting.unknown)
     assert counts == (2, 1, 1, 2)
@@ -140,7 +147,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
 
     def taken(asked: str, own: str | None) -> int | None:
         runs = Settings(runtimes=("ort-cpu",), cpu=asked, asks_onnxruntime=False, batch=67)
-        place = Place("board", 2**30, "cpu", cpu=own)
+        place = Target("board", 2**30, "cpu", cpu=own)
         return next(verdicts_on(request_of(model, runs), [place])).num_bytes
 
     on = {cpu: taken(cpu, None) for cpu in ("arm64", "avx512")}
@@ -155,20 +162,20 @@ def test_a_device_of_a_collection_has_its_own_cpu(
 
 def test_places_by_name_by_size_and_none() -> None:
     devices = catalogue()
-    named = places_of(["RTX 4090", "24GiB", "24GiB"], devices)
+    named = targets_of(["RTX 4090", "24GiB", "24GiB"], devices)
     assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
     with pytest.raises(DeviceError, match="or give a size, as in 24GiB"):
-        places_of(["RTX 40900000"], devices)
+        targets_of(["RTX 40900000"], devices)
     with pytest.raises(DeviceError):
-        places_of(["4096"], devices)
-    common = places_of([], devices)
+        targets_of(["4096"], devices)
+    common = targets_of([], devices)
     assert common == common_sizes(devices)
     assert [place.limit_bytes for place in common] == sorted(each.limit_bytes for each in common)
     assert all(place.kind is None for place in common)
 
 
 def test_the_same_as_plain_values() -> None:
-    row = summary_row(summed(*ROWS, held=(Place("size", 222),)))
+    row = summary_row(summed(*ROWS, held=(Target("size", 222),)))
     assert json.loads(json.dumps(row)) == row
     assert row["devices"] == [
         {
@@ -185,7 +192,7 @@ def test_the_same_as_plain_values() -> None:
 
 
 def test_the_words() -> None:
-    text = render_summary(summed(*ROWS, held=(Place("size", 222),)))
+    text = render_summary(summed(*ROWS, held=(Target("size", 222),)))
     for words in (
         "TOTAL of 6 models: 2 ok, 1 partial, 3 failed\n",
         "619 B   at least: 1 model in part\n",

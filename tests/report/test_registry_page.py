@@ -9,9 +9,7 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 
 import onnxmem
 from onnxmem.analysis.json_rows import Failure, Row
-from onnxmem.collection.accuracy import Accuracies, read_accuracies
-from onnxmem.collection.places import places_of
-from onnxmem.collection.summary import Tally
+from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
 from onnxmem.report import registry_page as page_room
@@ -41,7 +39,7 @@ def page(
     tally = Tally()
     for row in rows:
         tally.add(row)
-    held = places_of(names, DEVICES) if names else ()
+    held = targets_of(names, DEVICES) if names else ()
     return render_registry_page(iter(rows), lambda: tally.summary(held), held, accuracies)
 
 

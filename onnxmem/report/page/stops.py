@@ -13,7 +13,7 @@ from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
-from onnxmem.collection.places import Place, common_sizes, verdicts_on
+from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
 from onnxmem.program import Affine
@@ -193,18 +193,18 @@ def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
     """The figures of the page, and the verdicts on the budget or on the sizes of GPUs."""
     found = figures_of(analysis)
     words = {
-        f"{VERDICT}.{placed.place.name}": verdict_text(
-            placed.verdict, placed.num_bytes, placed.place.limit_bytes
+        f"{VERDICT}.{placed.target.name}": verdict_text(
+            placed.verdict, placed.num_bytes, placed.target.limit_bytes
         )
         for placed in verdicts_on(analysis.request, places_shown(budget_bytes))
     }
     return replace(found, texts={**found.texts, **words})
 
 
-def places_shown(budget_bytes: int | None) -> tuple[Place, ...]:
+def places_shown(budget_bytes: int | None) -> tuple[Target, ...]:
     """What a page compares a model with: a budget, or else the sizes of GPUs."""
     if budget_bytes is not None:
-        return (Place(BUDGET, budget_bytes),)
+        return (Target(BUDGET, budget_bytes),)
     return common_sizes(catalogue(None))
 
 

@@ -1,0 +1,254 @@
+"""From the names of a command line to model files: folders, patterns, lists, stdin, URLs.
+
+The order is that of the names; within a folder or a pattern that of the files' names, so that two
+runs report the same in the same order. A model of stdin or of a URL, which fsspec reads, becomes a
+temporary file; only the model's own file is fetched, never its external data.
+"""
+
+import glob
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any, ClassVar, Final
+
+from onnxmem.errors import EXIT_USAGE, MissingFileError, OnnxmemError, UsageError, shortened
+
+MAX_BYTES: Final = 2**31 - 1
+"""Of a model that is fetched: protobuf's own limit of a message, so no runtime reads a larger one
+(https://protobuf.dev/programming-guides/proto-limits/)."""
+_BLOCK_BYTES: Final = 2**22
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_MAGIC: Final = re.compile(r"[*?\[]")
+_LONGEST: Final = 300
+_OPENING: Final = {"http": {"block_size": 0}, "https": {"block_size": 0}}
+"""How a scheme is opened: block_size 0 reads a page from start to end, which servers that know no
+ranges of bytes can do too."""
+SUFFIX: Final = ".onnx"
+_LIST: Final = "@"
+_COMMENT: Final = "#"
+STDIN: Final = "-"
+"""The name of a model whose bytes come on stdin."""
+
+
+class RemoteError(OnnxmemError):
+    """What is behind a URL cannot be had."""
+
+    code: ClassVar[str] = "remote"
+
+
+class MissingExtraError(OnnxmemError):
+    """A package that the URL's scheme needs is not installed."""
+
+    code: ClassVar[str] = "missing_extra"
+    exit_code: ClassVar[int] = EXIT_USAGE
+
+
+def model_names(named: Iterable[str]) -> tuple[str, ...]:
+    """The models named, one by one, as often as they are named.
+
+    A name that is not a folder, pattern or list stays, and so does one that holds no model:
+    reading it reports what is wrong, and costs no other model its row.
+
+    :raises UsageError: a list that cannot be read.
+    """
+    return tuple(path for name in with_lists(named) for path in expanded(name) or (name,))
+
+
+def model_paths(named: Iterable[str]) -> tuple[str, ...]:
+    """The models named: files as they are, and those of folders, patterns and lists.
+
+    Each once, in the order named. A name of a file that isn't there stays: reading it reports
+    what is wrong. A gate must not pass for want of models, so a name that stands for none is a
+    fault.
+
+    :raises MissingFileError: a folder without a model, a pattern that matches nothing.
+    :raises UsageError: a list that cannot be read.
+    """
+    return tuple(dict.fromkeys(path for name in with_lists(named) for path in _paths_of(name)))
+
+
+def with_lists(named: Iterable[str]) -> Iterator[str]:
+    """The names, each ``@list`` replaced by its lines; a file that is named so wins.
+
+    :raises UsageError: a list that cannot be read.
+    """
+    for name in named:
+        if name.startswith(_LIST) and not os.path.lexists(name):
+            yield from _lines(name.removeprefix(_LIST))
+        else:
+            yield name
+
+
+def expanded(name: str) -> tuple[str, ...] | None:
+    """The models of a folder or a pattern, maybe none; ``None``: the name stands for itself."""
+    if is_remote(name):
+        return remote_names(name, SUFFIX)
+    if Path(name).is_dir():
+        return tuple(models_below(Path(name)))
+    if glob.has_magic(name) and not os.path.lexists(name):
+        return tuple(sorted(glob.iglob(name, recursive=True)))  # noqa: PTH207 - keeps "./"
+    return None
+
+
+def models_below(folder: Path) -> Iterator[str]:
+    """Every .onnx file of a folder and of those in it, hidden ones left out, in order."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if name.endswith(SUFFIX) and not name.startswith("."):
+                yield os.path.join(here, name)  # noqa: PTH118 - Path would drop a leading "./"
+
+
+@contextmanager
+def local_file(name: str) -> Iterator[str]:
+    """The path of a model: a URL's is a temporary file, which the end removes; others stay.
+
+    :raises OnnxmemError: what is behind a URL cannot be had.
+    """
+    if not is_remote(name):
+        yield name
+        return
+    with _folder() as folder:
+        path = folder / "model.onnx"
+        with path.open("wb") as file:
+            fetch(name, file)
+        yield str(path)
+
+
+@contextmanager
+def staged_stdin() -> Iterator[str]:
+    """What stdin holds, as a temporary file: a model is not read in one pass."""
+    with _folder() as folder:
+        path = folder / "model.onnx"
+        with path.open("wb") as file:
+            shutil.copyfileobj(sys.stdin.buffer, file)
+        yield str(path)
+
+
+def is_remote(name: str) -> bool:
+    """Whether a name is a URL; a drive of Windows has one letter and is none.
+
+    >>> is_remote("s3://bucket/net.onnx"), is_remote("C://net.onnx")
+    (True, False)
+    """
+    return _URL.match(name) is not None
+
+
+def remote_names(url: str, suffix: str) -> tuple[str, ...] | None:
+    """The models that a URL with a pattern, or one that ends in ``/``, stands for, in order.
+
+    ``None``: the URL stands for itself, also where it cannot be listed: fetching it reports what is
+    wrong. In ``http`` a ``?`` starts a query and is no pattern.
+    """
+    is_folder = url.endswith("/")
+    scheme = url.partition("://")[0]
+    magic = re.search(r"[*\[]", url) if scheme in _OPENING else _MAGIC.search(url)
+    if not is_folder and magic is None:
+        return None
+    try:
+        with _faults():
+            files, path = _filesystem(url)
+            found = files.find(path) if is_folder else files.glob(path)
+            names = [str(files.unstrip_protocol(name)) for name in found]
+    except OnnxmemError:
+        return None
+    return tuple(sorted(name for name in names if not is_folder or name.endswith(suffix)))
+
+
+def fetch(url: str, into: IO[bytes], limit_bytes: int = MAX_BYTES) -> None:
+    """Copy what is behind a URL to an open file.
+
+    :raises MissingFileError: there is nothing.
+    :raises MissingExtraError: fsspec, or what it needs for the scheme, is not installed.
+    :raises RemoteError: it cannot be read, or is larger than the limit.
+    """
+    left_bytes = limit_bytes
+    with _faults():
+        files, path = _filesystem(url)
+        options = _OPENING.get(url.partition("://")[0].lower(), {})
+        with files.open(path, "rb", **options) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                left_bytes -= len(block)
+                if left_bytes < 0:
+                    message = f"over {limit_bytes:,} bytes, which no runtime reads; not fetched"
+                    raise RemoteError(message)
+                into.write(block)
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    """What fsspec reads a URL with, and the path in there; any type, for fsspec has none."""
+    try:
+        url_to_fs = import_module("fsspec.core").url_to_fs
+    except ImportError as fault:
+        message = "a URL needs fsspec: pip install 'onnxmem[remote]'"
+        raise MissingExtraError(message) from fault
+    files, path = url_to_fs(url)
+    return files, path
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    """Any fault of any store as one of ours: stores raise what their libraries do."""
+    try:
+        yield
+    except (OnnxmemError, MemoryError):
+        raise
+    except FileNotFoundError:
+        message = "no such file there, or no server; check the URL"
+        raise MissingFileError(message) from None
+    except ImportError as fault:
+        message = f"its scheme needs another package: {shortened(str(fault), _LONGEST)}"
+        raise MissingExtraError(message) from fault
+    except Exception as fault:
+        message = f"cannot be fetched: {_text(fault)}; check the URL and the credentials"
+        raise RemoteError(message) from fault
+
+
+def _text(fault: Exception) -> str:
+    words = " ".join(str(fault).split())
+    return shortened(
+        f"{type(fault).__name__}: {words}" if words else type(fault).__name__, _LONGEST
+    )
+
+
+def _lines(path: str) -> Iterator[str]:
+    """Names in a file, one a line; blank lines and lines that start with ``#`` are skipped.
+
+    A path counts from the working folder, as on the command line; a list names no other lists.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig", errors="surrogateescape")
+    except FileNotFoundError:
+        message = f"@{shortened(path)}: no such list; name a file with one model a line"
+        raise MissingFileError(message) from None
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
+        message = f"@{shortened(path)}: the list cannot be read: {reason}"
+        raise UsageError(message) from fault
+    for line in text.splitlines():
+        name = line.strip()
+        if name and not name.startswith(_COMMENT):
+            yield name
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _paths_of(name: str) -> tuple[str, ...]:
+    found = expanded(name)
+    if found is None:
+        return (name,)
+    if not found:
+        what = "holds no .onnx file" if Path(name).is_dir() else "no file matches"
+        message = f"{shortened(name)}: {what}; check the path"
+        raise MissingFileError(message)
+    return found
