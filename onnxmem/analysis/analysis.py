@@ -261,7 +261,7 @@ class Analysis:
     def partial_runtimes(self) -> tuple[str, ...]:
         """Runtimes whose figures are lower bounds, or unknown."""
         whole = {each.name for each in self.runtimes if not each.unknown.is_lower_bound}
-        whole |= {each.name for each in self.replays if each.run.made.sizes.is_complete}
+        whole |= {each.name for each in self.replays if each.run.made.is_complete}
         requested = (*self.settings.runtimes, *self.request.own_runtimes)
         return tuple(name for name in requested if name not in whole)
 
@@ -370,17 +370,16 @@ def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
     """What runtimes take that were given as objects; one that fails costs no other figure."""
     if not request.own_runtimes:
         return
-    from onnxmem.runtimes.base import RuntimeFailedError, RuntimeReplay
+    from onnxmem.runtimes.base import RuntimeFailedError
 
     for name in request.own_runtimes:
         try:
-            run = request.own_run(name)
-            replayed = run.replay()
+            replayed = request.own_run(name).replay()
         except RuntimeFailedError as fault:
             yield Finding(fault.code, str(fault))
         else:
-            yield RuntimeReplay(run, replayed)
-            yield from run.made.diagnostics
+            yield replayed
+            yield from replayed.run.made.diagnostics
 
 
 def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":

@@ -10,9 +10,9 @@ from onnxmem.analysis.stages import StageResults, stage_results
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.kv_cache.candidates import candidates
 from onnxmem.model.binding import Request, given_inputs, guessed_dims
-from onnxmem.model.building import Prepared, prepare
+from onnxmem.model.building import Prepared, build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.input_values import refuse_unknown_names, unused_values
+from onnxmem.model.input_values import given_values, refuse_unknown_names, unused_values
 from onnxmem.model.type_conflicts import conflict_findings
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.assumed import Assumed
@@ -20,7 +20,12 @@ from onnxmem.runtimes.assumed import Assumed
 if TYPE_CHECKING:
     from onnxmem.kv_cache.cache import KvCache
     from onnxmem.kv_cache.steps import Step
+    from onnxmem.model.graph import Graph
     from onnxmem.runtimes.base import Runtime, RuntimeRun
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+    from onnxmem.runtimes.onnxruntime.session import SessionRuntime
+    from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+    from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
     from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
 
@@ -42,6 +47,10 @@ class AnalysisRequest:
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
     own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
     """Runtimes that were given as objects, by name."""
+    _optimised: "dict[tuple[int, Opening], tuple[ModelFile, OptimisedModel]]" = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """What sessions make of files: of this request and those made of it, at any batch and dims."""
 
     def at_context(self, context: int, step: "Step") -> "AnalysisRequest":
         """A step that ends at a context, of a question that is asked of none yet.
@@ -162,6 +171,62 @@ class AnalysisRequest:
             self.workspace(results),
         )
         return RuntimeRun(runtime, runtime.program_of(step), runtime.overheads(results.graph))
+
+    def session(self, name: str) -> "tuple[SessionRuntime, Graph]":
+        """The session of onnxruntime on the model, and the graph of the file that it opens.
+
+        :raises OnnxmemError: the optimized graph cannot be read, or a value does not fit its input.
+        """
+        from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+        from onnxmem.runtimes.onnxruntime.session import SessionRuntime
+        from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
+        from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
+
+        asked, results = self.settings, self.results
+        given_values(results.bound.graph, asked.values)
+        opened = RuntimeQuestion(
+            name=name,
+            graph=asked.graph or "ort-all",
+            options=SessionOptions(fixed_dims=asked.fixed_dims),
+            asks_onnxruntime=asked.asks_onnxruntime,
+            cpu=asked.cpu,
+        )
+        prepared, bound = self.prepared, results.bound
+        if asked.graph not in {None, "raw"}:
+            # The optimized graph has no symbols left to bind dims by where they are fixed.
+            prepared = prepare(self.source)
+            bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
+        runtime = SessionRuntime(
+            name=name,
+            optimised=self._optimised_model(ModelAt(self.source, prepared, bound), opened),
+            options=opened.session_options(),
+            values=asked.values,
+            file_bytes=self.source.file_bytes,
+            context=self.runtime_context,
+            workspace=self.workspace(results),
+        )
+        return runtime, bound.graph
+
+    def session_run(self, name: str) -> "RuntimeRun | None":
+        """The session, ready to be replayed; ``None``: figures of the model leave something out.
+
+        :raises OnnxmemError: as ``session``.
+        """
+        from onnxmem.runtimes.base import RuntimeRun
+
+        return RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
+
+    def _optimised_model(self, model: "ModelAt", opened: "RuntimeQuestion") -> "OptimisedModel":
+        """What the session makes of the file: once, but where it depends on the dims."""
+        from onnxmem.runtimes.onnxruntime.session_graph.opening import optimised_model
+
+        opening = opened.opening()
+        if opening.fixed_dims or model.bound.binding.old_batch is not None:
+            return optimised_model(model, opening)
+        key = id(model.file), opening
+        if key not in self._optimised:
+            self._optimised[key] = model.file, optimised_model(model, opening)
+        return self._optimised[key][1]
 
     def own_run(self, name: str) -> "RuntimeRun":
         """A runtime that was given as an object, on the graph.

@@ -22,7 +22,6 @@ from onnxmem.analysis.fitting.answering import (
 )
 from onnxmem.analysis.fitting.holding import on_device
 from onnxmem.analysis.fitting.searching import MaxBatch, Search
-from onnxmem.analysis.fitting.sessions import Sessions
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     AnyBasis,
@@ -178,7 +177,7 @@ def contexts_of(
     requests: Sequence[AnalysisRequest], setup: FitRequest, asked: Sequence[int]
 ) -> Contexts:
     """The largest batch at each context, and the longest context; a dim is not sought here."""
-    setup, search = replace(setup, dim=None), _Search(Sessions())
+    setup = replace(setup, dim=None)
     bases: dict[Step, Sequence[AnalysisRequest]] = {}
     remarks = []
     for step in Step:
@@ -189,12 +188,12 @@ def contexts_of(
             remarks.append(f"no {step.value} figures: {fault}")
     if any(request.cache and request.cache.shared for request in requests):
         remarks.append(_APART)
-    longest = {step: search.longest(base, setup, step) for step, base in bases.items()}
+    longest = {step: _longest(base, setup, step) for step, base in bases.items()}
     batch = requests[0].results.bound.binding.batch
     rows = (
         ContextRow(
             context,
-            {step: search.largest(base, setup, step, context) for step, base in bases.items()},
+            {step: _largest(base, setup, step, context) for step, base in bases.items()},
         )
         for context in (_tried(setup, asked, longest) if batch is not None else ())
     )
@@ -229,35 +228,28 @@ def _tried(
     return sorted({*asked, *fitting})
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """Searches that share what is made of a model's file."""
+def _largest(
+    requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step, context: int
+) -> MaxBatch | None:
+    """The largest batch at a context."""
+    try:
+        at = at_context(requests, context, step)
+    except OnnxmemError:
+        return None
+    search = Footprints(tuple(at), setup).search()
+    return max_batch_of(search, setup.basis)
 
-    sessions: Sessions
 
-    def largest(
-        self, requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step, context: int
-    ) -> MaxBatch | None:
-        """The largest batch at a context."""
+def _longest(requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step) -> MaxBatch | None:
+    """The longest context at the batch asked for."""
+
+    def demand(context: int) -> Demand | None:
         try:
             at = at_context(requests, context, step)
+            held = Footprints(tuple(at), setup).worked_out(at)
         except OnnxmemError:
             return None
-        search = Footprints(tuple(at), setup, sessions=self.sessions).search()
-        return max_batch_of(search, setup.basis)
+        return held.demand if held.is_whole else None
 
-    def longest(
-        self, requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step
-    ) -> MaxBatch | None:
-        """The longest context at the batch asked for."""
-
-        def demand(context: int) -> Demand | None:
-            try:
-                at = at_context(requests, context, step)
-                held = Footprints(tuple(at), setup, sessions=self.sessions).worked_out(at)
-            except OnnxmemError:
-                return None
-            return held.demand if held.is_whole else None
-
-        search = Search(setup.limit_bytes, ACCURACIES[setup.basis], demand)
-        return max_batch_of(search, setup.basis)
+    search = Search(setup.limit_bytes, ACCURACIES[setup.basis], demand)
+    return max_batch_of(search, setup.basis)

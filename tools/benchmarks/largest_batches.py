@@ -13,7 +13,6 @@ from pathlib import Path
 
 from onnxmem.analysis.fitting.answering import FitRequest, fit
 from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
-from onnxmem.analysis.fitting.sessions import Sessions
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, basis_for
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import catalogue
@@ -52,9 +51,9 @@ def compared(model: Path, name: str, *, train: bool) -> int:
         return 0
     again = {n for first, last in reach.above for n in range(first, last + 1)}
     tried = _tried(2 * reach.number)
-    sessions, differing = Sessions(), []
+    differing = []
     for batch in tried:
-        is_met = _runs(question, basis, batch, device.limit_bytes, sessions)
+        is_met = _runs(question, basis, batch, device.limit_bytes)
         if is_met != (batch <= reach.number or batch in again):
             differing.append(batch)
     print(
@@ -75,10 +74,8 @@ def _tried(last: int) -> list[int]:
     return sorted({*near, *apart})
 
 
-def _runs(
-    question: AnalysisRequest, basis: Basis, batch: int, limit_bytes: int, sessions: Sessions
-) -> bool:
-    held = footprint_of(question.at(batch), basis, sessions)
+def _runs(question: AnalysisRequest, basis: Basis, batch: int, limit_bytes: int) -> bool:
+    held = footprint_of(question.at(batch), basis)
     return held.demand.verdict(limit_bytes, ACCURACIES[basis]).is_met
 
 

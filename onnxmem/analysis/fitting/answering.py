@@ -14,7 +14,6 @@ from onnxmem.analysis.fitting.searching import (
     Search,
     largest_fitting,
 )
-from onnxmem.analysis.fitting.sessions import SessionDemands, Sessions
 from onnxmem.analysis.fitting.verdicts import (
     ACCEPTABLE,
     ACCURACIES,
@@ -196,8 +195,7 @@ class Footprints:
 
     questions: tuple[AnalysisRequest, ...]
     setup: FitRequest
-    sessions: Sessions = field(default_factory=Sessions)
-    _lines: ReplayDemands | SessionDemands | None = None
+    _lines: ReplayDemands | None = None
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -233,15 +231,10 @@ class Footprints:
         if not is_plain or len(self.questions) > 1:
             return FEW_REPLAYS
         question, basis = self.questions[0], self.setup.basis
-        run_at = _run_at(question, basis)
-        if run_at is not None:
-            given_bytes = question.settings.cuda_workspace_bytes
+        if may_fall(basis):
             num_between = _BETWEEN if isinstance(basis, RuntimeBasis) else 1
-            with suppress(RuntimeFailedError):
-                self._lines = ReplayDemands.up_to(run_at, last, given_bytes, num_between)
-        elif basis in FALLING:
             with suppress(OnnxmemError):
-                self._lines = self.sessions.demands(question, basis.value, last)
+                self._lines = ReplayDemands.up_to(_run_at(question, basis), last, num_between)
         if self._lines is None:
             return FEW_REPLAYS
         return self._lines.most_replays
@@ -261,7 +254,7 @@ class Footprints:
 
     def each(self, questions: Sequence[AnalysisRequest]) -> list[Footprint]:
         """What one instance of each takes."""
-        return [footprint_of(question, self.setup.basis, self.sessions) for question in questions]
+        return [footprint_of(question, self.setup.basis) for question in questions]
 
     def _at(self, number: int) -> list[AnalysisRequest]:
         name = self.setup.dim
@@ -314,11 +307,13 @@ def may_fall(basis: AnyBasis) -> bool:
     return basis in FALLING or isinstance(basis, RuntimeBasis)
 
 
-def _run_at(question: AnalysisRequest, basis: AnyBasis) -> RunAt | None:
-    """The run that a figure is replayed from, at each batch; ``None``: it is not one program."""
+def _run_at(question: AnalysisRequest, basis: AnyBasis) -> RunAt:
+    """The run that a figure is replayed from, at each batch."""
     if isinstance(basis, RuntimeBasis):
         return lambda batch: question.at(batch).own_run(basis.value)
-    return (lambda batch: question.at(batch).torch_run()) if basis is Basis.TORCH else None
+    if basis is Basis.TORCH:
+        return lambda batch: question.at(batch).torch_run()
+    return lambda batch: question.at(batch).session_run(basis.value)
 
 
 def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:

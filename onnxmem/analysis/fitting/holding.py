@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from onnxmem.analysis.fitting.sessions import SessionMemory, Sessions
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
 from onnxmem.analysis.request import AnalysisRequest, request_for
 from onnxmem.analysis.stages import StageResults
@@ -14,7 +13,7 @@ from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import GivenValueError
 from onnxmem.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
-from onnxmem.runtimes.base import RuntimeFailedError
+from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 from onnxmem.settings import Settings
 from onnxmem.units import sum_known
@@ -161,10 +160,8 @@ def on_device(
     return replace(question, settings=replace(question.settings, cpu=device_cpu))
 
 
-def footprint_of(
-    question: AnalysisRequest, basis: AnyBasis, sessions: Sessions | None = None
-) -> Footprint:
-    """Work out what one instance takes, in full; ``sessions`` keeps graphs for other batches.
+def footprint_of(question: AnalysisRequest, basis: AnyBasis) -> Footprint:
+    """Work out what one instance takes, in full.
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
@@ -172,7 +169,7 @@ def footprint_of(
     if isinstance(basis, RuntimeBasis):
         held = _of_runtime(question, terms, basis.value)
     elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-        held = _session(question, terms, basis, sessions or Sessions())
+        held = _session(question, terms, basis)
     else:
         held = _READERS[basis](question, terms)
     return replace(held, weight_bytes=terms.weight_bytes)
@@ -208,17 +205,17 @@ def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Fo
         replayed = run.replay()
     except RuntimeFailedError as fault:
         raise NoFigureError(str(fault)) from fault
-    live = [each for each in replayed.live_set(replayed.peak) if each.size_bytes]
-    overheads = run.overheads
+    peak, overheads = replayed.replay.peak, run.overheads
+    live = [each for each in replayed.replay.live_set(peak) if each.size_bytes]
     return Footprint(
-        total_bytes=run.total_bytes(replayed),
-        least_bytes=run.least_bytes(replayed),
+        total_bytes=replayed.total_bytes,
+        least_bytes=replayed.least_bytes,
         context=overheads.context,
         workspace=overheads.workspace,
         common_bytes=overheads.outside_bytes,
-        is_whole=run.made.sizes.is_complete and terms.bound.follows_batch,
-        phase=replayed.peak.phase or None,
-        node=replayed.peak.node or None,
+        is_whole=run.made.is_complete and terms.bound.follows_batch,
+        phase=peak.phase or None,
+        node=peak.node or None,
         tensors=tuple(live[:_LISTED]),
         findings=run.made.diagnostics,
         runs_in=run.runs_in,
@@ -272,49 +269,40 @@ def _mcu(question: AnalysisRequest, terms: StageResults) -> Footprint:
     return replace(held, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
 
 
-def _session(
-    question: AnalysisRequest, terms: StageResults, basis: Basis, sessions: Sessions
-) -> Footprint:
+def _session(question: AnalysisRequest, terms: StageResults, basis: Basis) -> Footprint:
     """A session's figure; sessions of one process can share weights that no arena holds."""
     held = _total(question, terms)
     try:
-        memory = sessions.memory(question, terms, basis.value)
+        runtime, graph = question.session(basis.value)
+        made, overheads = runtime.program(graph), runtime.overheads(graph)
+        arena, unknown = made.session.figures()
     except GivenValueError:
         raise
     except OnnxmemError as fault:
         raise NoFigureError(str(fault)) from fault
-    num_bytes, common_bytes = _of_session(memory)
-    arena, workspace_bytes = memory.arena, memory.workspace.size_bytes
-    own_bytes = arena.resident_peak_bytes + workspace_bytes
-    beside_bytes = memory.context.size_bytes + workspace_bytes
-
-    def runs_in(limit_bytes: int) -> bool:
-        return memory.runs_in(max(limit_bytes - beside_bytes, 0))
-
+    outside_bytes = overheads.outside_bytes
+    own_bytes = arena.resident_peak_bytes + overheads.workspace.size_bytes
+    num_bytes = made.total_bytes(arena.held_steady_bytes, arena.steady_regions) + outside_bytes
+    common_bytes = min(_BEFORE, num_bytes) if made.is_paged else overheads.context.size_bytes
+    run = RuntimeRun(runtime, made, overheads)
     return replace(
         held,
         total_bytes=num_bytes,
-        least_bytes=arena.base_bytes + arena.requested_peak_bytes + beside_bytes,
-        context=memory.context,
-        workspace=memory.workspace,
+        least_bytes=arena.base_bytes + arena.requested_peak_bytes + outside_bytes,
+        context=overheads.context,
+        workspace=overheads.workspace,
         common_bytes=common_bytes,
         shared_bytes=max(min(held.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
         node=held.node if arena.peak_node is None else arena.peak_node.name,
-        is_whole=held.is_whole and not memory.leaves_out_tensors,
-        findings=memory.findings,
+        is_whole=held.is_whole and not unknown.tensors,
+        findings=made.diagnostics,
         # A CPU's pages are taken as they are touched: there nothing fails and is tried again.
-        runs_in=None if basis is Basis.ORT_CPU else runs_in,
+        runs_in=None if made.is_paged else run.runs_in,
     )
 
 
-def _of_session(memory: SessionMemory) -> tuple[int, int]:
-    """All of it, and what is there once however many sessions there are."""
-    if memory.process_bytes is None:
-        arena_bytes = memory.arena.held_steady_bytes + memory.workspace.size_bytes
-        return arena_bytes + memory.context.size_bytes, memory.context.size_bytes
-    before = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
-    return memory.process_bytes, min(before, memory.process_bytes)
-
+_BEFORE: Final = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
+"""What a process on the CPU has however many sessions there are."""
 
 _READERS: Final[Mapping[Basis, Callable[[AnalysisRequest, StageResults], Footprint]]] = (
     MappingProxyType(

@@ -26,10 +26,10 @@ def demand_of(run: RuntimeRun) -> Demand:
     """What a run wants of a device."""
     replayed = run.replay()
     return Demand(
-        size_bytes=run.total_bytes(replayed),
+        size_bytes=replayed.total_bytes,
         more_bytes=run.overheads.more_bytes,
-        least_bytes=run.least_bytes(replayed),
-        runs_in=run.runs_in,
+        least_bytes=replayed.least_bytes,
+        runs_in=None if run.made.is_paged else run.runs_in,
     )
 
 
@@ -38,16 +38,9 @@ class ReplayDemands:
     """A runtime's demands at the batches at which its sizes hold."""
 
     affine: AffineRun
-    given_workspace_bytes: int | None
 
     @classmethod
-    def up_to(
-        cls,
-        run_at: RunAt,
-        last: int,
-        given_workspace_bytes: int | None = None,
-        num_between: int = 1,
-    ) -> Self | None:
+    def up_to(cls, run_at: RunAt, last: int, num_between: int = 1) -> Self | None:
         """Find the sizes up to a batch; ``None``: they are not affine, or programs differ.
 
         ``num_between`` batches between the ends are checked.
@@ -63,22 +56,23 @@ class ReplayDemands:
                 if batch not in walked:
                     walked[batch] = run_at(batch)
             runs = [(batch, run) for batch in batches if (run := walked[batch]) is not None]
-            if len(runs) == len(batches):
-                affine = AffineRun.through(runs, given_workspace_bytes)
-                if affine is not None:
-                    return cls(affine, given_workspace_bytes)
+            affine = AffineRun.through(runs) if len(runs) == len(batches) else None
+            if affine is not None:
+                return cls(affine)
         return None
 
     @property
     def most_replays(self) -> int:
-        """Batches that one search may replay: most are at rest after two or three iterations."""
-        num_events = len(self.affine.run.made.program.events)
-        return max(MOST_REPLAYS, _EVENTS // (3 * num_events + 1))
+        """Batches that one search may replay."""
+        return max(MOST_REPLAYS, _EVENTS // (self.affine.run.made.num_events + 1))
 
     def holds_at(self, batch: int) -> bool:
         """Whether the sizes hold at a batch."""
-        return self.affine.sizes.holds_at(batch)
+        return self.affine.holds_at(batch)
 
     def demand(self, batch: int) -> Demand:
-        """What the runtime wants at a batch."""
-        return demand_of(self.affine.at(batch, self.given_workspace_bytes))
+        """What the runtime wants at a batch.
+
+        :raises RuntimeFailedError: it does not run on a device of any size.
+        """
+        return demand_of(self.affine.at(batch))

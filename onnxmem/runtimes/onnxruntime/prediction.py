@@ -274,13 +274,16 @@ class PlannedSession:
 
         :raises ReplayError: it asks for more bytes than there are addresses, or than its limit.
         """
-        runs, course = self.recorded.runs, self.recorded.graph.course
         try:
-            figures = self._figures(runs)
+            return self._figures(self.recorded.runs), self.unknowns
         except OutOfMemoryError as fault:
-            raise ReplayError(self.exhausted) from fault
-        left = undecided(course)
-        return figures, Unknowns(
+            raise ReplayError(self._exhausted) from fault
+
+    @property
+    def unknowns(self) -> Unknowns:
+        """What the figures leave out."""
+        runs, left = self.recorded.runs, undecided(self.recorded.graph.course)
+        return Unknowns(
             runs.unsized,
             runs.unknown_scratch,
             left.trips,
@@ -289,34 +292,17 @@ class PlannedSession:
             self.recorded.graph.deciding,
         )
 
-    def runs_in(self, capacity_bytes: int, runs: Runs | None = None) -> bool:
-        """Whether it gets by on a device that has so many bytes for its arena."""
-        try:
-            self.steady_arena(runs or self.recorded.runs, capacity_bytes)
-        except OutOfMemoryError:
-            return False
-        return True
-
-    def steady_arena(self, runs: Runs, capacity_bytes: int | None = None) -> BfcArena:
-        """The arena after the runs that it takes until the session is steady.
-
-        :raises OutOfMemoryError: the session does not get by.
-        """
-        arena = self.loaded_arena(capacity_bytes)
-        for run in runs.until_steady(uses_pattern=self.options.enable_mem_pattern):
-            _serve(arena, run)
-            self._end_run(arena)
-        return arena
-
     def loaded_arena(self, capacity_bytes: int | None = None) -> BfcArena:
         """The arena before the first run, by default on a device that is large enough.
 
         :raises OutOfMemoryError: the session does not load.
         """
-        return _loaded_arena(self.packed, self.options, self.recorded.provider, capacity_bytes)
+        arena = new_arena(self.options, self.recorded.provider, capacity_bytes)
+        _load(arena, self.packed)
+        return arena
 
     @property
-    def exhausted(self) -> str:
+    def _exhausted(self) -> str:
         """Why a session does not run."""
         limit_bytes = self.options.gpu_mem_limit_bytes
         if limit_bytes is None:
@@ -391,16 +377,10 @@ def _addresses(graph: Graph) -> frozenset[int]:
     return frozenset(map(id, (graph, *inner)))
 
 
-def _loaded_arena(
-    packed: Packing,
-    options: SessionOptions,
-    provider: ExecutionProvider,
-    capacity_bytes: int | None = None,
+def new_arena(
+    options: SessionOptions, provider: ExecutionProvider, capacity_bytes: int | None = None
 ) -> BfcArena:
-    """The arena of a session before its first run.
-
-    :raises OutOfMemoryError: it does not fit.
-    """
+    """The arena of a session before its weights lie in it."""
     given = ArenaOptions(
         doubles=options.arena_extend_strategy == "kNextPowerOfTwo",
         mapped_from_bytes=provider.mapped_from_bytes,
@@ -409,7 +389,14 @@ def _loaded_arena(
         given = replace(given, limit_bytes=options.gpu_mem_limit_bytes)
     if capacity_bytes is not None:
         given = replace(given, capacity_bytes=capacity_bytes)
-    arena = BfcArena(given)
+    return BfcArena(given)
+
+
+def _load(arena: BfcArena, packed: Packing) -> None:
+    """Bring the weights of a session into its arena.
+
+    :raises OutOfMemoryError: they do not fit.
+    """
     for size in packed.reserved_bytes:
         arena.reserve(size)
     arena.in_use_peak_bytes += packed.transient_bytes
@@ -420,4 +407,3 @@ def _loaded_arena(
             arena.free(_TRANSPOSED)
         if size:
             arena.malloc(_TRANSPOSED - 1 - num_before, size)
-    return arena

@@ -1,6 +1,6 @@
 """A session through three batches, against one that is simulated at every batch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,13 +9,16 @@ from models_on_disk import CONVNET
 from session_graphs import session_of
 
 from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
-from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.holding import footprint_of, request_of
 from onnxmem.analysis.fitting.verdicts import Basis
-from onnxmem.runtimes.onnxruntime.affine_session import AffineSession
+from onnxmem.runtimes.assumed import NO_TERM, Assumed
+from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeFailedError, RuntimeRun
 from onnxmem.runtimes.onnxruntime.allocation.frames import FrameBinding, Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
-from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, ReplayError, arena_figures
+from onnxmem.runtimes.onnxruntime.prediction import PlannedSession, arena_figures
+from onnxmem.runtimes.onnxruntime.process.loading import arena_regions
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS
+from onnxmem.runtimes.onnxruntime.session import HostProcess, SessionProgram, SessionRuntime
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Settings
 
@@ -34,15 +37,45 @@ DFT = """agraph (float[N,3,1] x) => (float[N,3,2] y) { y = DFT(x) }"""
 def test_the_block_follows_from_the_sizes_of_the_first_run() -> None:
     # a lies in the block while b and c do, which are one buffer; d takes the gap behind them.
     walked = [(batch, session_at(CHAIN, CHAIN_SHAPES, (batch, 17))) for batch in (2, 7, 13)]
-    session = AffineSession.through(walked)
-    assert session is not None
+    affine = affine_through(walked)
+    assert affine is not None
     for batch, full in walked:
-        runs = session.at(batch).runs
+        runs = made_at(affine, batch).runs
         assert runs.pattern_bytes == full.recorded.runs.pattern_bytes > 0
         assert runs.later.program.labels == ("memory-pattern buffer", "y")
         assert runs.later.sizes.fixed_bytes.tolist() == [runs.pattern_bytes, 4 * 85 * batch]
         first, found = full.recorded.runs.plain, runs.plain
         assert found.sizes.fixed_bytes.tolist() == first.sizes.fixed_bytes.tolist()
+
+
+def runtime_of(planned: PlannedSession) -> SessionRuntime:
+    recorded = planned.recorded
+    return SessionRuntime(
+        name=next(name for name, each in PROVIDERS.items() if each == recorded.provider),
+        optimised=recorded.graph.optimised,
+        options=planned.options,
+        context=NO_TERM,
+        workspace=NO_TERM,
+    )
+
+
+def run_of(planned: PlannedSession) -> RuntimeRun:
+    """The session of a file that is its own optimized graph."""
+    recorded = planned.recorded
+    process = HostProcess(recorded.graph.graph, 0, planned)
+    resident = process.resident if recorded.provider.is_host else None
+    made = SessionProgram.of(planned, recorded.runs, resident)
+    return RuntimeRun(runtime_of(planned), made, Overheads())
+
+
+def affine_through(walked: Sequence[tuple[int, PlannedSession]]) -> AffineRun | None:
+    return AffineRun.through([(batch, run_of(planned)) for batch, planned in walked])
+
+
+def made_at(affine: AffineRun, batch: int) -> SessionProgram:
+    made = affine.at(batch).made
+    assert isinstance(made, SessionProgram)
+    return made
 
 
 def session_at(
@@ -72,19 +105,22 @@ def test_each_batch_is_as_one_that_is_worked_out_in_full(
     def planned_at(batch: int) -> PlannedSession:
         return session_at(CHAIN, CHAIN_SHAPES, (1009 * batch, 17), options, runtime)
 
-    affine = AffineSession.through([(batch, planned_at(batch)) for batch in (1, 31, 61)])
+    affine = affine_through([(batch, planned_at(batch)) for batch in (1, 31, 61)])
     assert affine is not None
     for batch in range(1, 62, 3):
         full = planned_at(batch)
         figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS[runtime])
-        session = affine.at(batch)
-        steady = session.steady()
-        assert steady.held_bytes == figures.held_steady_bytes
-        assert steady.regions == figures.steady_regions
-        requested_peak_bytes = figures.base_bytes + figures.requested_peak_bytes
-        assert steady.requested_peak_bytes == requested_peak_bytes
-        for capacity_bytes in range(0, steady.held_bytes + MIB, 1 + steady.held_bytes // 7):
-            assert session.runs_in(capacity_bytes) is full.runs_in(capacity_bytes)
+        run, made, whole = affine.at(batch), made_at(affine, batch), run_of(full)
+        arena = made.session.loaded_arena()
+        assert made.serve_with(arena).out_of_memory_at is None
+        assert arena.reserved_bytes == figures.held_steady_bytes
+        assert arena_regions(arena) == figures.steady_regions
+        replayed = run.replay()
+        total_bytes = made.total_bytes(figures.held_steady_bytes, figures.steady_regions)
+        assert replayed.total_bytes == total_bytes == whole.replay().total_bytes
+        assert replayed.least_bytes == figures.base_bytes + figures.requested_peak_bytes
+        for capacity_bytes in range(0, arena.reserved_bytes + MIB, 1 + arena.reserved_bytes // 7):
+            assert run.runs_in(capacity_bytes) is whole.runs_in(capacity_bytes)
 
 
 def masked(
@@ -102,29 +138,30 @@ def masked(
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_constants_that_follow_the_batch_are_affine_on_cuda(options: SessionOptions) -> None:
-    affine = AffineSession.through([(n, masked(n, options=options)) for n in (6, 26, 56)])
+    affine = affine_through([(n, masked(n, options=options)) for n in (6, 26, 56)])
     assert affine is not None
     for batch in range(6, 57, 5):
         full = masked(batch, options=options)
         figures, _ = arena_figures(full.recorded.graph, options, PROVIDERS["ort-cuda"])
-        assert affine.at(batch).steady().held_bytes == figures.held_steady_bytes
+        assert affine.at(batch).replay().total_bytes == figures.held_steady_bytes
 
 
 def test_constants_on_no_line_draw_none() -> None:
-    assert AffineSession.through([(n, masked(n)) for n in (6, 26, 59)]) is None
+    assert affine_through([(n, masked(n)) for n in (6, 26, 59)]) is None
     on_cpu = [(n, masked(n, "ort-cpu")) for n in (6, 26, 56)]
     assert on_cpu[0][1].packed == on_cpu[1][1].packed
-    assert AffineSession.through(on_cpu) is not None
+    assert affine_through(on_cpu) is not None
 
 
 def test_a_kernel_that_goes_over_its_lines_once_at_batch_1_has_another_program_there() -> None:
     shapes: dict[str, LoadShape | None] = {"x": ("N", 3, 1), "y": ("N", 3, 2)}
     walked = [(batch, session_at(DFT, shapes, (batch, 3, 1))) for batch in (1, 2, 7, 13)]
-    assert AffineSession.through([walked[each] for each in (0, 2, 3)]) is None
-    affine = AffineSession.through(walked[1:])
+    assert affine_through([walked[each] for each in (0, 2, 3)]) is None
+    affine = affine_through(walked[1:])
     assert affine is not None
     figures, _ = arena_figures(walked[2][1].recorded.graph, SessionOptions())
-    assert affine.at(7).steady().held_bytes == figures.held_steady_bytes
+    total_bytes = made_at(affine, 7).total_bytes(figures.held_steady_bytes, figures.steady_regions)
+    assert affine.at(7).replay().total_bytes == total_bytes
 
 
 UNLIKE: dict[str, Callable[[int], PlannedSession]] = {
@@ -148,20 +185,46 @@ UNLIKE: dict[str, Callable[[int], PlannedSession]] = {
 def test_a_session_that_is_not_affine_is_none(
     planned_at: Callable[[int], PlannedSession],
 ) -> None:
-    assert AffineSession.through([(batch, planned_at(batch)) for batch in (3, 5, 11)]) is None
+    assert affine_through([(batch, planned_at(batch)) for batch in (3, 5, 11)]) is None
 
 
-def test_an_arena_that_does_not_get_by_says_so() -> None:
+def test_a_session_that_its_own_limit_ends_says_so() -> None:
     options = SessionOptions(gpu_mem_limit_bytes=MIB)
     walked = [
         (batch, session_at(CHAIN, CHAIN_SHAPES, (batch, 17), options, "ort-cuda"))
         for batch in (1, 500, 9001)
     ]
-    affine = AffineSession.through(walked)
+    affine = affine_through(walked)
     assert affine is not None
-    assert affine.at(500).steady().held_bytes == MIB
-    with pytest.raises(ReplayError, match="does not get by with 1,048,576 bytes"):
-        affine.at(9001).steady()
+    assert affine.at(500).replay().total_bytes == MIB
+    with pytest.raises(RuntimeFailedError, match="out of memory on a device without a limit"):
+        affine.at(9001).replay()
+
+
+@pytest.mark.parametrize("name", ["ort-cpu", "ort-cuda"])
+def test_a_session_behind_the_protocol_takes_what_the_verdict_compares(name: str) -> None:
+    settings = Settings(batch=7, asks_onnxruntime=False, cpu="avx512")
+    request = request_of(model_of(CONVNET), settings)
+    session, graph = request.session(name)
+    runtime: Runtime = session
+    run = RuntimeRun.of(runtime, graph)
+    held = footprint_of(request, Basis(name))
+    replayed = run.replay()
+    assert replayed.total_bytes == held.total_bytes
+    assert replayed.least_bytes == held.least_bytes
+    assert runtime.allocator(7) is not None
+    if name == "ort-cuda":
+        assert run.runs_in(held.total_bytes)
+        assert not run.runs_in(held.least_bytes - 1)
+
+
+def test_the_workspace_lies_beside_the_arena() -> None:
+    planned = session_at(CHAIN, CHAIN_SHAPES, (7, 17), runtime="ort-cuda")
+    overheads = replace(runtime_of(planned), workspace=Assumed.given(101)).overheads(
+        planned.recorded.graph.graph
+    )
+    assert overheads.served_bytes == ()
+    assert overheads.outside_bytes == 101
 
 
 @pytest.mark.parametrize(
