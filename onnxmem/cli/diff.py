@@ -44,7 +44,7 @@ from onnxmem.errors import (
 )
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.diff import as_json, grown_figures, render
-from onnxmem.report.diff_page import SideTimelines, diff_page, side_timelines
+from onnxmem.report.page.diff_page import SideTimelines, diff_page, side_timelines
 from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes
 

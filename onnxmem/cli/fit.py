@@ -31,7 +31,7 @@ from onnxmem.errors import (
 )
 from onnxmem.kv_cache.steps import Step
 from onnxmem.report.devices import ranking_rows, render_ranking
-from onnxmem.report.fit import Place, answer_row, render_answer
+from onnxmem.report.fit import Target, fit_row, render_fit
 from onnxmem.report.verdict import fits_row
 from onnxmem.settings import Settings
 
@@ -78,7 +78,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _answered(
-    questions: list[AnalysisRequest], place: Place, free: str | None, arguments: Namespace
+    questions: list[AnalysisRequest], place: Target, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
     device, train = place.device, arguments.train
     kind = None if device is None else device.kind
@@ -95,8 +95,8 @@ def _answered(
         questions = [on_device(question, device.cpu, setup.basis) for question in questions]
     asked = arguments.contexts
     answer, contexts = fit_at(questions, setup, asked) if asked else (fit(questions, setup), None)
-    text = render_answer(answer, place, questions, contexts)
-    return answer.verdict, text, {"error": None, **answer_row(answer, place, contexts)}
+    text = render_fit(answer, place, questions, contexts)
+    return answer.verdict, text, {"error": None, **fit_row(answer, place, contexts)}
 
 
 def _ranked(
@@ -125,7 +125,7 @@ def _ranked(
     return verdict, render_ranking(ranked, questions), row
 
 
-def _place(arguments: Namespace) -> Place:
+def _place(arguments: Namespace) -> Target:
     """The device, or a size alone.
 
     :raises UsageError: none is named, or what is named is neither.
@@ -136,8 +136,8 @@ def _place(arguments: Namespace) -> Place:
         raise UsageError(message)
     found = devices_asked(arguments).device_or_size(name)
     if isinstance(found, Device):
-        return Place(found.name, found.limit_bytes, found)
-    return Place(shortened(name), found, None)
+        return Target(found.name, found.limit_bytes, found)
+    return Target(shortened(name), found, None)
 
 
 def _free_dim(arguments: Namespace) -> str | None:

@@ -105,19 +105,19 @@ class _Json(Form):
 
 class _Jsonl(Form):
     def of_model(self, outcome: Outcome) -> str:
-        from onnxmem.report.table import jsonl_row
+        from onnxmem.report.registry import jsonl_row
 
         return jsonl_row(outcome["row"])
 
 
 class _Csv(Form):
     def head(self) -> str:
-        from onnxmem.report.table import csv_head
+        from onnxmem.report.registry import csv_head
 
         return csv_head()
 
     def of_model(self, outcome: Outcome) -> str:
-        from onnxmem.report.table import csv_row
+        from onnxmem.report.registry import csv_row
 
         return csv_row(outcome["row"])
 

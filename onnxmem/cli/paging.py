@@ -51,7 +51,7 @@ class Pages:
             return
         page = self._page
         if page is None:
-            from onnxmem.report.registry_page import render_registry_page
+            from onnxmem.report.page.registry_page import render_registry_page
 
             page = render_registry_page(self._rows, summary, places, self.accuracies)
         write_file(page, self.path, quiet=quiet)

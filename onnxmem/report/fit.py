@@ -1,22 +1,30 @@
-"""Whether a model fits, as text and as JSON."""
+"""Whether a model fits, as text and as JSON.
 
-from collections.abc import Iterator, Sequence
+A ``FitResult`` comes in: the verdict, what is compared, the largest batch or other dim, a table of
+numbers, and how many instances fit; of a language model also the largest batch at each context.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from onnxmem.analysis.fitting.answering import FitResult, Row
 from onnxmem.analysis.fitting.holding import Footprint
+from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import Row as JsonRow
 from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened
-from onnxmem.report.contexts import contexts_row, contexts_section, reach_row
+from onnxmem.kv_cache.steps import Step
 from onnxmem.report.text import (
     fact,
     figure,
     finding_lines,
     finding_rows,
+    joined,
     laid_out,
     paragraph,
     prose,
@@ -31,78 +39,80 @@ from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes, plural
 
-_REPEATED = frozenset({"bytes", "limit_bytes"})
+_STEP_COLUMN: Final = 28
+_EACH: Final = "each evaluated in full, and too large at the next number"
+_REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 """Keys of a verdict that the row has itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What models are held against: a device, or a size alone."""
+class Target:
+    """What models are compared with: a device, or a size of memory alone."""
 
     name: str
     memory_bytes: int
-    """What there is to hold bytes against."""
+    """What bytes are compared with."""
     device: Device | None
 
 
-def render_answer(
-    answer: FitResult,
-    place: Place,
-    questions: Sequence[AnalysisRequest],
+def render_fit(
+    result: FitResult,
+    target: Target,
+    requests: Sequence[AnalysisRequest],
     contexts: Contexts | None = None,
 ) -> str:
-    """Write the whole answer; it ends with a newline."""
-    sections = [
-        _head(answer, place, questions),
-        _verdict_section(answer, place),
-        _largest_section(answer),
-        _table_section(answer),
-        contexts_section(contexts),
-        _instances_section(answer),
-        _remarks(answer, place),
+    """Write the whole result; it ends with a newline."""
+    blocks = [
+        _head(result, target, requests),
+        _verdict_section(result, target),
+        _largest_section(result),
+        _table_section(result),
+        contexts_lines(contexts),
+        _instances_section(result),
+        _remarks(result, target),
     ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+    return joined(blocks)
 
 
-def answer_row(answer: FitResult, place: Place, contexts: Contexts | None = None) -> JsonRow:
-    """The answer in JSON; unknown is null."""
-    setup, limit_bytes = answer.setup, answer.setup.limit_bytes
-    verdict = answer.verdict
+def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None) -> JsonRow:
+    """The result in JSON; unknown is null."""
+    setup, limit_bytes = result.setup, result.setup.limit_bytes
+    verdict = result.verdict
     return {
-        "status": "ok" if answer.held.is_whole else "partial",
+        "status": "ok" if result.held.is_whole else "partial",
         "fits": fits_row(verdict),
-        **{key: value for key, value in answer.to_dict().items() if key not in _REPEATED},
-        "device": None if place.device is None else printable(place.device.name),
+        **{key: value for key, value in result.to_dict().items() if key not in _REPEATED},
+        "device": None if target.device is None else printable(target.device.name),
         "memory_bytes": setup.memory_bytes,
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
         "dim": setup.dim or "batch",
-        "at": answer.asked.number if answer.has_number else None,
-        "dims": {printable(name): number for name, number in answer.dims.items()},
-        "bytes": answer.held.total_bytes,
-        "common_bytes": answer.held.common_bytes,
-        "shared_bytes": answer.held.shared_bytes,
-        "largest": _reach_row(answer),
+        "at": result.asked.number if result.has_number else None,
+        "dims": {printable(name): number for name, number in result.dims.items()},
+        "bytes": result.held.total_bytes,
+        "common_bytes": result.held.common_bytes,
+        "shared_bytes": result.held.shared_bytes,
+        "largest": _largest_row(result),
         "power_of_two": None
-        if answer.power_of_two is None
+        if result.power_of_two is None
         else {
-            **_row(answer.power_of_two),
-            "is_better_pick": answer.is_power_better,
+            **_row(result.power_of_two),
+            "is_better_pick": result.is_power_better,
         },
-        "table": [_row(row) for row in answer.table],
+        "table": [_row(row) for row in result.table],
         "instances": {
             "number": setup.fleet.instances,
             "share_weights": setup.fleet.shares_weights,
-            "largest": answer.instances if answer.held.is_whole else None,
+            "largest": result.instances if result.held.is_whole else None,
         },
         "contexts": contexts_row(contexts),
-        "remarks": [printable(remark) for remark in answer.remarks],
-        "findings": finding_rows(answer.standing.findings),
+        "remarks": [printable(remark) for remark in result.remarks],
+        "findings": finding_rows(result.standing.findings),
     }
 
 
-def _reach_row(answer: FitResult) -> JsonRow | None:
-    row, limiting = reach_row(answer.reach), answer.limiting
+def _largest_row(result: FitResult) -> JsonRow | None:
+    row, limiting = max_batch_row(result.reach), result.limiting
     if row is None:
         return None
     row["limited_by"] = None if limiting is None else _limiting_row(limiting)
@@ -128,48 +138,48 @@ def _row(row: Row) -> JsonRow:
     }
 
 
-def _head(answer: FitResult, place: Place, questions: Sequence[AnalysisRequest]) -> list[str]:
-    settings = questions[0].settings
+def _head(result: FitResult, target: Target, requests: Sequence[AnalysisRequest]) -> list[str]:
+    settings = requests[0].settings
     recipe = settings.recipe
-    names = "  ".join(shortened(question.model.path) for question in questions)
-    fleet = answer.setup.fleet
-    symbols = questions[0].prepared.batch_symbols if answer.setup.dim is None else ()
+    names = "  ".join(shortened(request.model.path) for request in requests)
+    deployment = result.setup.fleet
+    symbols = requests[0].prepared.batch_symbols if result.setup.dim is None else ()
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     parts = [
         *(training if settings.train else ("inference",)),
-        _at(answer) if answer.has_number else "no batch",
+        _at(result) if result.has_number else "no batch",
         *(
             f"{shortened(name)} = {number:,}"
-            for name, number in answer.dims.items()
-            if name != answer.setup.dim and name not in symbols
+            for name, number in result.dims.items()
+            if name != result.setup.dim and name not in symbols
         ),
-        *_session(answer, settings, place.device),
-        *((f"{fleet.instances:,} instances",) if fleet.instances > 1 else ()),
-        *(("weights shared",) if fleet.shares_weights else ()),
+        *_session(result, settings, target.device),
+        *((f"{deployment.instances:,} instances",) if deployment.instances > 1 else ()),
+        *(("weights shared",) if deployment.shares_weights else ()),
     ]
-    return [f"{names}  on {shortened(place.name)}", *paragraph("assumes: ", parts)]
+    return [f"{names}  on {shortened(target.name)}", *paragraph("assumes: ", parts)]
 
 
-def _session(answer: FitResult, settings: Settings, device: Device | None) -> Iterator[str]:
+def _session(result: FitResult, settings: Settings, device: Device | None) -> Iterator[str]:
     """What is assumed of a session of onnxruntime, where the figures are of one."""
-    if answer.setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+    if result.setup.basis not in {Basis.ORT_CPU, Basis.ORT_CUDA}:
         return
-    if answer.setup.basis == Basis.ORT_CPU:
+    if result.setup.basis == Basis.ORT_CPU:
         own = "" if device is None or device.cpu is None else " (the device's)"
         yield f"CPU {cpu_named(settings.cpu).name}{own}"
     if not settings.asks_onnxruntime:
         yield "its optimiser emulated"
 
 
-def _at(answer: FitResult) -> str:
-    return f"{shortened(answer.setup.dim or 'batch')} {answer.asked.number:,}"
+def _at(result: FitResult) -> str:
+    return f"{shortened(result.setup.dim or 'batch')} {result.asked.number:,}"
 
 
-def _verdict_section(answer: FitResult, place: Place) -> list[str]:
-    setup = answer.setup
-    said = verdict_text(answer.verdict, answer.held.total_bytes, setup.limit_bytes)
-    lines = [fact("FITS", said), *laid_out(terms_lines(answer.standing))]
-    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(place.device), wraps=True))
+def _verdict_section(result: FitResult, target: Target) -> list[str]:
+    setup = result.setup
+    text = verdict_text(result.verdict, result.held.total_bytes, setup.limit_bytes)
+    lines = [fact("FITS", text), *laid_out(terms_lines(result.standing))]
+    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(target.device), wraps=True))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
@@ -187,16 +197,16 @@ def _memory_remark(device: Device | None) -> str:
     return "as sold; a driver may keep some back: --reserve"
 
 
-def _largest_section(answer: FitResult) -> list[str]:
-    name = shortened(answer.setup.dim or "batch")
+def _largest_section(result: FitResult) -> list[str]:
+    name = shortened(result.setup.dim or "batch")
     lines = [
-        f"LARGEST {name.upper() if answer.setup.dim is None else name}",
-        *laid_out(reach_lines(answer)),
+        f"LARGEST {name.upper() if result.setup.dim is None else name}",
+        *laid_out(reach_lines(result)),
     ]
-    reach = answer.reach
+    reach = result.reach
     if reach is not None and reach.number is not None and not reach.is_stopped:
-        lines += _limits(answer.limiting)
-    return [*lines, *_power(answer)]
+        lines += _limits(result.limiting)
+    return [*lines, *_power(result)]
 
 
 def _limits(limiting: Footprint | None) -> Iterator[str]:
@@ -211,25 +221,25 @@ def _limits(limiting: Footprint | None) -> Iterator[str]:
         yield figure("", each.size_bytes, shortened(each.label))
 
 
-def _power(answer: FitResult) -> Iterator[str]:
-    power, reach = answer.power_of_two, answer.reach
+def _power(result: FitResult) -> Iterator[str]:
+    power, reach = result.power_of_two, result.reach
     if power is None or reach is None or reach.number is None:
         return
     if power.number == reach.number:
         yield fact("  power of two", "it is one")
         return
     share = 100 * (reach.number - power.number) / reach.number
-    pick = "the better pick" if answer.is_power_better else "not the better pick"
+    pick = "the better pick" if result.is_power_better else "not the better pick"
     rule = f"gives up {share:.0f} %: {pick}, by the rule of at most a tenth"
     yield fact("  power of two", f"{power.number:,} {rule}")
 
 
-def _table_section(answer: FitResult) -> list[str]:
-    if not answer.table:
+def _table_section(result: FitResult) -> list[str]:
+    if not result.table:
         return []
-    limit_bytes = answer.setup.limit_bytes
-    lines = [f"EACH {shortened(answer.setup.dim or 'batch')}"]
-    for row in answer.table:
+    limit_bytes = result.setup.limit_bytes
+    lines = [f"EACH {shortened(result.setup.dim or 'batch')}"]
+    for row in result.table:
         free = "" if row.num_bytes is None else f"{_signed(limit_bytes - row.num_bytes):>12}"
         lines.append(figure(f"  {row.number:,}", row.num_bytes, f"{row.verdict.value:<13}{free}"))
     return lines
@@ -239,21 +249,88 @@ def _signed(num_bytes: int) -> str:
     return f"{'+' if num_bytes >= 0 else '-'}{format_bytes(abs(num_bytes))}"
 
 
-def _instances_section(answer: FitResult) -> list[str]:
-    fleet = answer.setup.fleet
-    if not answer.held.is_whole:
+def _instances_section(result: FitResult) -> list[str]:
+    deployment = result.setup.fleet
+    if not result.held.is_whole:
         return []
-    count = "no limit" if answer.instances is None else f"{answer.instances:,}"
-    how = "sharing weights" if fleet.shares_weights else "each with its weights"
-    own = f"{plural(fleet.instances, 'instance')} asked for"
+    count = "no limit" if result.instances is None else f"{result.instances:,}"
+    how = "sharing weights" if deployment.shares_weights else "each with its weights"
+    own = f"{plural(deployment.instances, 'instance')} asked for"
     return [fact("INSTANCES", f"{count} at most, {how}; {own}")]
 
 
-def _remarks(answer: FitResult, place: Place) -> list[str]:
-    remarks = list(answer.remarks)
-    if answer.setup.basis is Basis.TORCH and place.device is None:
+def _remarks(result: FitResult, target: Target) -> list[str]:
+    remarks = list(result.remarks)
+    if result.setup.basis is Basis.TORCH and target.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
-    if answer.setup.basis is Basis.ORT_CUDA:
+    if result.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
-    told = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
-    return [*told, *finding_lines(answer.standing.findings)]
+    notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
+    return [*notes, *finding_lines(result.standing.findings)]
+
+
+def contexts_lines(contexts: Contexts | None) -> list[str]:
+    """The table and the longest contexts; nothing where no context is requested."""
+    if contexts is None:
+        return []
+    lines = []
+    if contexts.rows:
+        steps = (f"{_step_name(step):<{_STEP_COLUMN}}" for step in contexts.longest)
+        lines.append(fact("LARGEST BATCH AT", "".join(steps)).rstrip())
+    for row in contexts.rows:
+        cells = (f"{_max_batch_text(reach):<{_STEP_COLUMN}}" for reach in row.reaches.values())
+        lines.append(fact(f"  {row.context:,} tokens", "".join(cells)).rstrip())
+    at = "" if contexts.batch is None else f", at batch {contexts.batch:,}"
+    lines.append(f"LONGEST CONTEXT{at}")
+    lines += [
+        fact(f"  {_step_name(step)}", _max_batch_text(reach))
+        for step, reach in contexts.longest.items()
+    ]
+    lines += prose("  ", _EACH)
+    for remark in contexts.remarks:
+        lines += prose("  note: ", remark)
+    return lines
+
+
+def contexts_row(contexts: Contexts | None) -> JsonRow | None:
+    """The same in JSON; null for a step that the model does not have."""
+    if contexts is None:
+        return None
+    return {
+        "batch": contexts.batch,
+        "rows": [{"context": row.context, **_steps_row(row.reaches)} for row in contexts.rows],
+        "longest": _steps_row(contexts.longest),
+        "remarks": list(contexts.remarks),
+    }
+
+
+def _step_name(step: Step) -> str:
+    return "decode step" if step is Step.DECODE else "prefill"
+
+
+def _max_batch_text(reach: MaxBatch | None) -> str:
+    if reach is None:
+        return "unknown"
+    if reach.number is None:
+        return f"no limit up to {LARGEST_BATCH:,}"
+    if reach.num_bytes is None:
+        return "none"
+    stopped = ", where the model ends" if reach.is_stopped else ""
+    return f"{reach.number:,}  ({format_bytes(reach.num_bytes)}{stopped})"
+
+
+def _steps_row(reaches: Mapping[Step, MaxBatch | None]) -> JsonRow:
+    return {step.value: max_batch_row(reaches.get(step)) for step in Step}
+
+
+def max_batch_row(reach: MaxBatch | None) -> JsonRow | None:
+    """The largest number that fits, as plain values; ``None`` where it is unknown."""
+    if reach is None:
+        return None
+    return {
+        "number": reach.number,
+        "bytes": reach.num_bytes,
+        "over_bytes": reach.over_bytes,
+        "found_by": reach.method,
+        "is_stopped_by_model": reach.is_stopped,
+    }

@@ -1,20 +1,34 @@
-"""The faces of a registry: a table of one row a model, its summary, and one JSON document."""
+"""Many models: a line each and their summary as text, one JSON document, JSON lines, CSV.
 
+Every form is written piece by piece as the models come: before the first, for each, after the last.
+CSV has flat columns. Any frame library makes Parquet of it and of JSON lines:
+``polars.read_csv(file).write_parquet(...)``, or ``polars.read_ndjson(file)`` for nested columns.
+"""
+
+import csv
+import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, Accuracy, Basis, Verdict
-from onnxmem.analysis.json_rows import Row, bytes_at, findings_of, guessed_dims
+from onnxmem.analysis.json_rows import (
+    Row,
+    bytes_at,
+    document,
+    findings_of,
+    guessed_dims,
+)
 from onnxmem.collection.summary import Figure, Summary
-from onnxmem.errors import Finding, shortened
-from onnxmem.report.contract import report
-from onnxmem.report.text import fact, figure, finding_lines, finding_text, prose
+from onnxmem.errors import Finding, no_formula, shortened
+from onnxmem.report.text import fact, figure, finding_lines, finding_text, joined, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 
-_COLUMNS: Final = (
+_SCHEMA: Final = "onnxmem.report"
+_SCHEMA_VERSION: Final = "1.0"
+_SIZES: Final = (
     ("WEIGHTS", ("weights", "bytes")),
     ("PEAK", ("activations", "in_place_peak_bytes")),
     ("RUN", ("total_bytes",)),
@@ -28,24 +42,46 @@ LABELS: Final = {
     "training": "TRAIN",
 }
 """Of a summary's figures."""
-_UNDONE: Final = {"error", "partial"}
+COLUMNS: Final = (
+    *("path", "status", "error.code", "error.message"),
+    *("settings.batch", "settings.train", "settings.optimizer", "settings.precision"),
+    *("settings.loss", "settings.graph", "file_bytes", "weights.bytes", "weights.parameters"),
+    *("inputs_bytes", "outputs_bytes", "batch_law.fixed_bytes", "batch_law.bytes_per_sample"),
+    *("activations.naive_bytes", "activations.naive_in_place_bytes", "activations.peak_bytes"),
+    *("activations.in_place_peak_bytes", "activations.arena_bytes", "activations.peak_node"),
+    *("total_bytes", "training.weight_bytes", "training.buffer_bytes", "training.gradient_bytes"),
+    *("training.optimizer_state_bytes", "training.saved_activation_bytes"),
+    *("training.input_bytes", "training.forward_peak_bytes", "training.backward_peak_bytes"),
+    *("training.optimizer_peak_bytes", "training.peak_bytes", "training.peak_phase"),
+    *("training.cuda.reserved_bytes", "training.cuda.total_bytes", "training_law.fixed_bytes"),
+    *("training_law.bytes_per_sample", "runtime.name", "runtime.requested_peak_bytes"),
+    *("runtime.held_steady_bytes", "runtime.process_bytes", "measured.requested_peak_bytes"),
+    *("measured.process_peak_bytes", "compute.forward_macs", "compute.forward_flops"),
+    *("compute.backward_flops", "max_batch.batch", "max_batch.peak_bytes", "coverage.nodes"),
+    *("coverage.assumed_nodes", "coverage.unknown_tensors", "findings", "verdict.verdict"),
+    *("verdict.basis", "verdict.bytes", "verdict.limit_bytes", "verdict.fits_up_to", "notes"),
+)
+"""The path of each column in a JSON row; its name has ``_`` for the dots. ``findings`` are counted,
+and ``notes`` are their texts."""
+_LONGEST_CELL: Final = 4096
+"""Characters of a cell; a path may have so many."""
 
 
 def table_head(*, train: bool) -> str:
     """The line above the rows."""
-    names = [name for name, _ in _columns(train=train)]
+    names = [name for name, _ in (_SIZES if train else _SIZES[:-1])]
     return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL\n"
 
 
 def table_row(row: Row, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
-    sizes = [bytes_at(row, keys) for _, keys in _columns(train=train)]
+    sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
     cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
-    return f"{cells}   {row['path']}{_remark(row)}\n"
+    return f"{cells}   {row['path']}{_undone(row)}{_fits(row)}\n"
 
 
 def table_end(row: Row, *, is_only: bool) -> str:
-    """What stands below the rows, of which this is one: the error of verdicts, and its notes."""
+    """What comes below the rows, of which this is one: the error of verdicts, and its notes."""
     verdict: Any = row["verdict"]
     lines = [*finding_lines(findings_of(row))] if is_only else []
     if verdict is not None and verdict["accuracy"] is not None:
@@ -55,7 +91,7 @@ def table_end(row: Row, *, is_only: bool) -> str:
 
 def render_summary(summary: Summary) -> str:
     """Totals, percentiles, the heaviest, what fits where, and failures by their codes."""
-    sections = [
+    blocks = [
         _totals_section(summary),
         _percentiles_section(summary.figures),
         _heaviest_section(summary),
@@ -63,7 +99,7 @@ def render_summary(summary: Summary) -> str:
         _faults_section(summary),
         _notes_section(summary),
     ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+    return joined(blocks)
 
 
 def summary_row(summary: Summary) -> Row:
@@ -92,8 +128,10 @@ def summary_row(summary: Summary) -> Row:
 
 
 def json_head() -> str:
-    """What stands before the first row of a document: the same as of one that is written whole."""
-    return json.dumps(report([]), indent=1).removesuffix("]\n}")
+    """What comes before the first row of a document of the contract ``onnxmem.report``."""
+    return json.dumps(document(_SCHEMA, _SCHEMA_VERSION, {"models": []}), indent=1).removesuffix(
+        "]\n}"
+    )
 
 
 def json_row(row: Row, *, is_first: bool) -> str:
@@ -102,7 +140,7 @@ def json_row(row: Row, *, is_first: bool) -> str:
 
 
 def json_tail(summary: Summary | None) -> str:
-    """What stands after the last row."""
+    """What comes after the last row."""
     if summary is None:
         return "\n ]\n}\n"
     text = _indented(json.dumps(summary_row(summary), indent=1), 1).lstrip()
@@ -111,14 +149,6 @@ def json_tail(summary: Summary | None) -> str:
 
 def _indented(text: str, by: int) -> str:
     return "\n".join(" " * by + line for line in text.splitlines())
-
-
-def _columns(*, train: bool) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return _COLUMNS if train else _COLUMNS[:-1]
-
-
-def _remark(row: Row) -> str:
-    return _undone(row) + _fits(row)
 
 
 def _fits(row: Row) -> str:
@@ -131,7 +161,8 @@ def _fits(row: Row) -> str:
 
 
 def _undone(row: Row) -> str:
-    if row["status"] not in _UNDONE:
+    """Why figures of a model are missing or lower bounds."""
+    if row["status"] not in {"error", "partial"}:
         return ""
     error = row["error"]
     if isinstance(error, dict):
@@ -195,12 +226,12 @@ def _fitting_section(summary: Summary) -> list[str]:
 
 
 def _faults_section(summary: Summary) -> list[str]:
-    lines: Iterator[str] = (fact(f"  {code}", f"{n:,}") for code, n in summary.faults.items())
-    return ["FAILED, by code", *lines] if summary.faults else []
+    lines = [fact(f"  {code}", f"{n:,}") for code, n in summary.faults.items()]
+    return ["FAILED, by code", *lines] if lines else []
 
 
 def _notes_section(summary: Summary) -> list[str]:
-    """What figures assume or leave out: of many models alike the first one's words."""
+    """The findings, each with the words of the first model that has it."""
     lines: list[str] = []
     for each in summary.notes:
         others = f" and {each.num_models - 1:,} more" if each.num_models > 1 else ""
@@ -217,3 +248,45 @@ def _figure_row(each: Figure) -> Row:
         **{f"p{percent}_bytes": size for percent, size in each.percentiles},
         "max_bytes": each.max_bytes,
     }
+
+
+def csv_head() -> str:
+    """The names of the columns: a JSON path's, ``_`` for each dot."""
+    return _csv_line([column.replace(".", "_") for column in COLUMNS])
+
+
+def csv_row(row: Row) -> str:
+    """One model: whole numbers, ``true`` and ``false``, and nothing where it is unknown."""
+    return _csv_line([_csv_cell(_value_at(row, column)) for column in COLUMNS])
+
+
+def jsonl_row(row: Row) -> str:
+    """One model on a line of its own: the row of the JSON contract, whole."""
+    return json.dumps(row) + "\n"
+
+
+def _value_at(row: Row, column: str) -> object:
+    if column == "notes":
+        return "; ".join(map(finding_text, findings_of(row)))
+    value: Any = row
+    for key in column.split("."):
+        if value is None:
+            return None
+        value = value.get(key)
+    return value
+
+
+def _csv_cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return str(len(value))
+    return no_formula(shortened(value, _LONGEST_CELL)) if isinstance(value, str) else str(value)
+
+
+def _csv_line(cells: list[str]) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
+    return stream.getvalue()

@@ -23,8 +23,16 @@ from onnxmem.collection.summary import (
     verdicts_on,
 )
 from onnxmem.decisions.devices import DeviceError, catalogue
-from onnxmem.report.registry import render_summary, summary_row, table_head, table_row
-from onnxmem.report.table import COLUMNS, csv_head, csv_row, jsonl_row
+from onnxmem.report.registry import (
+    COLUMNS,
+    csv_head,
+    csv_row,
+    jsonl_row,
+    render_summary,
+    summary_row,
+    table_head,
+    table_row,
+)
 from onnxmem.settings import Settings
 
 

@@ -7,7 +7,6 @@ import pytest
 from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 
 from onnxmem.cli import main
-from onnxmem.report import diff_page as page_room
 
 Capture = pytest.CaptureFixture[str]
 WIDER = CONVNET.replace("[8,3,3,3]", "[11,3,3,3]").replace("float[8]", "float[11]")
@@ -69,7 +68,7 @@ def test_layers_are_a_table() -> None:
 
 
 def test_layers_that_are_too_many_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_room, "_MOST_ROWS", 1)
+    monkeypatch.setattr("onnxmem.report.page.diff_page._MOST_ROWS", 1)
     layers = section(page("a.onnx", "b.onnx"), "layers")
     assert layers.count("<tr>") == 2
     assert "The 1 that changed the most" in layers

@@ -21,7 +21,7 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.fit import ContextRow, Contexts, contexts_of, fit_at
 from onnxmem.kv_cache.steps import Step
-from onnxmem.report.contexts import contexts_row, contexts_section
+from onnxmem.report.fit import contexts_lines, contexts_row
 from onnxmem.report.sections.cache import cache_sections
 from onnxmem.report.terminal import render
 from onnxmem.report.text import section_lines
@@ -178,12 +178,12 @@ def test_cells_say_what_ends_a_column() -> None:
         )
     )
     longest = {Step.DECODE: None, Step.PREFILL: None}
-    told = "\n".join(contexts_section(Contexts(rows, None, longest, ("a remark",))))
+    told = "\n".join(contexts_lines(Contexts(rows, None, longest, ("a remark",))))
     for text in ("no limit up to", " none ", "13  (17 B, where the model ends)", "unknown"):
         assert text in told
     assert "LONGEST CONTEXT\n" in told
     assert "note: a remark" in told
-    assert contexts_section(None) == []
+    assert contexts_lines(None) == []
     row = contexts_row(Contexts(rows, None, longest))
     assert row is not None
     assert row["longest"] == {"decode": None, "prefill": None}

@@ -21,17 +21,13 @@ from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program import Affine
-from onnxmem.report.page import stops as stops_room
 from onnxmem.report.page.envelope import envelope, peak_laws
-from onnxmem.report.page.figures import figures_of
-from onnxmem.report.page.laws import laws, line_through
 from onnxmem.report.page.layer_table import layers_section
-from onnxmem.report.page.markup import filter_box, name, script_json, size
+from onnxmem.report.page.markup import document, filter_box, name, script_json, size
 from onnxmem.report.page.model_page import render_page
 from onnxmem.report.page.moving import moving_of
-from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
-from onnxmem.report.page.stops import Stops, evaluated
+from onnxmem.report.page.stops import Stops, convex_lines, evaluated, figures_of, line_through
 from onnxmem.report.page.timeline import timeline_data
 from onnxmem.settings import Recipe
 
@@ -164,10 +160,10 @@ def test_an_envelope_is_the_highest_line_everywhere(
 
 def test_three_neighbours_on_a_line_prove_it_between_them() -> None:
     batches = [1, 2, 4, 8, 16]
-    assert laws(batches, [5, 5, 5, 9, 17]) == (Affine(5, 0, 1, 4), Affine(1, 1, 4, 16))
-    assert laws(batches, [3, 5, 9, 17, 33]) == (Affine(1, 2, 1, 16),)
-    assert laws(batches, [1, 2, None, 8, 16]) == ()
-    assert laws([1, 2], [1, 2]) == ()
+    assert convex_lines(batches, [5, 5, 5, 9, 17]) == (Affine(5, 0, 1, 4), Affine(1, 1, 4, 16))
+    assert convex_lines(batches, [3, 5, 9, 17, 33]) == (Affine(1, 2, 1, 16),)
+    assert convex_lines(batches, [1, 2, None, 8, 16]) == ()
+    assert convex_lines([1, 2], [1, 2]) == ()
     assert line_through([1, 3, 5], [0, 1, 2]) is None
 
 
@@ -260,7 +256,7 @@ def test_what_fits_is_said_of_a_budget_that_cannot_be_met_or_never_is() -> None:
 
 
 def test_a_cache_has_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stops_room, "_SECONDS", -1.0)
+    monkeypatch.setattr("onnxmem.report.page.stops._SECONDS", -1.0)
     analysis = analyze(MODELS / "smollm_cached.onnx", context=512)
     page = render_page(analysis)
     shown = dict(figures(page))
@@ -289,7 +285,7 @@ def evil(request: pytest.FixtureRequest) -> tuple[str, str]:
         weight.name += text
     model.graph.node.add(op_type=f"Odd{text}", domain="own", input=["y" + text], output=["odd"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stops_room, "_MOST", 3)
+        patch.setattr("onnxmem.report.page.stops._MOST", 3)
         return text, render_page(analyze(model, train=True))
 
 
@@ -318,7 +314,7 @@ def test_json_in_a_script_ends_nothing() -> None:
 
 
 def test_a_large_model_has_a_small_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stops_room, "_MOST_NODES", 1000)
+    monkeypatch.setattr("onnxmem.report.page.stops._MOST_NODES", 1000)
     analysis = analyze(chain(tmp_path / "chain.onnx", 3000), batch=5)
     page = render_page(analysis)
     held = data_of(page)
@@ -350,15 +346,15 @@ def _summed(deltas: list[int]) -> list[int]:
 
 def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
-    told = evaluated(analysis).told("verdict.budget")
+    told = evaluated(analysis).known_texts("verdict.budget")
     assert [text for *_, text in told] == ["fits", "does not fit"]
     for batch in range(1, 60):
         found = analyze(model_of(SMALL), batch=batch, budget_bytes=4096).fit
         assert found is not None
         (word,) = [text for first, last, text in told if first <= batch <= last]
         assert word == found.verdict.value
-    assert evaluated(analysis).told("activations.peak_node") == ()
-    assert evaluated(small(batch=3)).told("verdict.budget") == ()
+    assert evaluated(analysis).known_texts("activations.peak_node") == ()
+    assert evaluated(small(batch=3)).known_texts("verdict.budget") == ()
 
 
 @pytest.mark.parametrize(
@@ -382,22 +378,22 @@ def test_what_is_known_between_stops(reach: MaxBatch, told: list[tuple[int, int,
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
     assert analysis.fit is not None
     other = replace(analysis, fit=replace(analysis.fit, reach=reach))
-    assert list(replace_asked(evaluated(analysis), other).told("verdict.budget")) == told
+    assert list(replace_asked(evaluated(analysis), other).known_texts("verdict.budget")) == told
 
 
 def replace_asked(stops: Stops, analysis: Analysis) -> Stops:
-    return replace(stops, asked=replace(stops.asked, analysis=analysis))
+    return replace(stops, requested=replace(stops.requested, analysis=analysis))
 
 
 def test_time_that_is_up_ends_the_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stops_room, "_SECONDS", -1.0)
+    monkeypatch.setattr("onnxmem.report.page.stops._SECONDS", -1.0)
     assert evaluated(small(batch=3)).batches == (3,)
 
 
 def test_layers_that_do_not_move_in_a_line_are_said_to_be_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stops_room, "_MOST", 2)
+    monkeypatch.setattr("onnxmem.report.page.stops._MOST", 2)
     analysis = small(batch=3)
     assert 'data-per="?"' in layers_section(analysis, evaluated(analysis))
 

@@ -20,8 +20,8 @@ from paths import MODELS
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.compute import layers
 from onnxmem.cli import main
-from onnxmem.report.page.figures import figures_of
 from onnxmem.report.page.model_page import render_page
+from onnxmem.report.page.stops import figures_of
 from onnxmem.units import format_bytes, format_count
 
 webdriver = pytest.importorskip("selenium.webdriver")

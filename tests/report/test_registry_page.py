@@ -12,8 +12,7 @@ from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import UsageError
-from onnxmem.report import registry_page as page_room
-from onnxmem.report.registry_page import render_registry_page
+from onnxmem.report.page.registry_page import render_registry_page
 
 DEVICES = catalogue(None)
 
@@ -122,8 +121,8 @@ def test_all_failed_is_a_page_too() -> None:
 def test_of_very_many_models_the_heaviest_are_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page_room, "_MOST_ROWS", 3)
-    monkeypatch.setattr(page_room, "_MOST_BUBBLES", 2)
+    monkeypatch.setattr("onnxmem.report.page.registry_page._MOST_ROWS", 3)
+    monkeypatch.setattr("onnxmem.report.page.registry_page._MOST_BUBBLES", 2)
     row = rows_of(tmp_path)[0]
     rows = [{**row, "path": f"m{n}.onnx", "total_bytes": 1000 + n} for n in range(7)]
     text = page(rows)

@@ -9,7 +9,7 @@ from onnxmem.analysis.fitting.verdicts import BASES, basis_for
 from onnxmem.errors import shortened
 from onnxmem.report.page import markup
 from onnxmem.report.page.markup import Cell, section
-from onnxmem.report.page.stops import BUDGET, Stops, places_shown
+from onnxmem.report.page.stops import BUDGET, Stops, devices_shown
 from onnxmem.report.page.tables import lines_table, number, verdict, words
 from onnxmem.report.sections.listing import assumptions, model_facts, partial_texts
 from onnxmem.report.sections.section import Line, Section
@@ -49,7 +49,7 @@ def _slider(stops: Stops) -> str:
     """The control of the batch; hidden without a script, which could not move a figure."""
     if not stops.can_move:
         return ""
-    batch, last = stops.asked.batch, stops.last
+    batch, last = stops.requested.batch, stops.last
     buttons = "".join(
         f'<button type="button" data-batch="{each}">{each:,}</button>' for each in stops.batches
     )
@@ -74,9 +74,9 @@ def fits_section(analysis: Analysis, stops: Stops) -> str:
         (
             Cell(escape(place.name)),
             Cell(markup.size(place.limit_bytes), place.limit_bytes, is_number=True),
-            Cell(verdict(place.name, stops.asked.figures)),
+            Cell(verdict(place.name, stops.requested.figures)),
         )
-        for place in places_shown(None)
+        for place in devices_shown(None)
     ]
     asked = analysis.settings
     runtime = analysis.request.runtime_name
@@ -91,7 +91,7 @@ def _budget_section(analysis: Analysis, stops: Stops, asked: Section) -> str:
     batch = analysis.settings.batch
     this = "this model" if batch is None else f"batch <span data-batch-number>{batch:,}</span>"
     size = markup.size(analysis.settings.budget_bytes)
-    head = f"<p>{size}: {this} {verdict(BUDGET, stops.asked.figures)}</p>"
+    head = f"<p>{size}: {this} {verdict(BUDGET, stops.requested.figures)}</p>"
     at = "" if batch is None else f"Below: batch {batch:,}."
     return section("fits", asked.title, head + lines_table(asked.lines, asked.title), at)
 

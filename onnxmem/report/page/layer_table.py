@@ -7,9 +7,8 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.report.page import markup
-from onnxmem.report.page.laws import line_through
 from onnxmem.report.page.markup import Cell, section
-from onnxmem.report.page.stops import Stops
+from onnxmem.report.page.stops import Stops, line_through
 from onnxmem.units import format_bytes, format_count, plural
 
 _MOST: Final = 1000
@@ -66,7 +65,7 @@ def _alike(
     """The same nodes at each batch."""
     found = []
     for stop in stops.all:
-        other = rows if stop is stops.asked else _rows(stop.analysis)
+        other = rows if stop is stops.requested else _rows(stop.analysis)
         if len(other) == len(rows):
             found.append((stop.batch, [other[place] for place in places]))
     return found

@@ -20,8 +20,8 @@ def live_sections(analysis: Analysis, stops: Stops) -> str:
     """The bars of the run's peak, and of the training step's where one is asked for."""
     parts = []
     if analysis.training is not None:
-        parts.append("<h3>A training step</h3>" + _table("live-train", _train(stops.asked)))
-    parts.append("<h3>A run, activations alone</h3>" + _table("live-run", _run(stops.asked)))
+        parts.append("<h3>A training step</h3>" + _table("live-train", _train(stops.requested)))
+    parts.append("<h3>A run, activations alone</h3>" + _table("live-run", _run(stops.requested)))
     remark = "What is alive at once at the peak; each bar begins where the one above ends."
     return section("live", "Live at the peak", "".join(parts), remark)
 

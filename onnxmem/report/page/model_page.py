@@ -7,15 +7,14 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.report.page.envelope import peak_laws
-from onnxmem.report.page.figures import ELEMENTS
 from onnxmem.report.page.headline import fits_section, head_section, title_of
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.live import live_data, live_sections
+from onnxmem.report.page.markup import document
 from onnxmem.report.page.moving import moving_of
 from onnxmem.report.page.reserved import reserved_sections
-from onnxmem.report.page.shell import document
 from onnxmem.report.page.spans import course_of
-from onnxmem.report.page.stops import VERDICT, Stops, evaluated, moves
+from onnxmem.report.page.stops import ELEMENTS, VERDICT, Stops, evaluated, figure_data
 from onnxmem.report.page.strips import arena_section
 from onnxmem.report.page.tables import section_html
 from onnxmem.report.page.timeline import timeline_data, timeline_section
@@ -44,7 +43,7 @@ def render_page(analysis: Analysis) -> str:
     stops = evaluated(analysis)
     course = course_of(analysis)
     moving = moving_of(course, stops)
-    known = peak_laws(course, moving, stops.asked.batch)
+    known = peak_laws(course, moving, stops.requested.batch)
     stops = replace(stops, proven={k: laws for k, laws in known.items() if stops.agrees(k, laws)})
     told = sections_of(analysis)
     tables = {each.key: section_html(each, _at(analysis, each)) for each in told}
@@ -61,10 +60,10 @@ def render_page(analysis: Analysis) -> str:
         *(tables[key] for key in tables if key in _AFTER_CHARTS),
     ]
     data = {
-        "batch": stops.asked.batch if stops.can_move else None,
+        "batch": stops.requested.batch if stops.can_move else None,
         "stops": stops.batches,
         "last": stops.last,
-        "figures": dict(moves(stops, _keys(sections))),
+        "figures": dict(figure_data(stops, _keys(sections))),
         "texts": _texts(stops, sections),
         "live": live_data(analysis, stops),
         "timeline": timeline_data(course, stops, moving),
@@ -89,7 +88,7 @@ def _texts(stops: Stops, sections: Sequence[str]) -> Mapping[str, object]:
     return {
         key: {
             "at": stops.texts(key),
-            "told": stops.told(key),
+            "told": stops.known_texts(key),
             "of": next((peak for start, peak in _TEXT_OF.items() if key.startswith(start)), ""),
         }
         for key in found

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from onnxmem.report.page.laws import line_through
 from onnxmem.report.page.spans import Course, Moving, course_of
-from onnxmem.report.page.stops import Stops
+from onnxmem.report.page.stops import Stops, line_through
 
 _MOST_MOVED: Final = 200_000
 """Spans and steps up to which the timeline is followed over batches."""

@@ -1,7 +1,19 @@
-"""The batches at which a page's figures are worked out, so that a slider can show them.
+"""The batches at which a page's figures are computed, and what is proven of the batches between.
 
-At a stop every figure is what the command line prints there; between stops those are shown that
-are proven (``laws``).
+At a stop of the slider every figure is what the command line prints there. Figures are looked up by
+a key, the path in the JSON report (``activations.peak_bytes``), and come from the sections, so that
+no figure of a page has a second source.
+
+Between stops a figure is shown where it is proven to be linear in the batch:
+
+(1) A peak is the largest of several sums of buffers, and a sum is the largest of one. Each buffer's
+    bytes being affine in the batch (``onnxmem.analysis.scaling``), both are convex; and a convex
+    function that meets a line at three points is that line everywhere between them.
+(2) Of a peak's parts (live bytes by category) each is affine as long as the peak is at the same
+    node. Where the peak is a line from one batch to a third, what is alive at the middle one makes
+    the peak everywhere between; so a part that is a line there is one between the stops too.
+
+Nothing is claimed of other figures, and nothing beyond the outermost stops.
 """
 
 import time
@@ -17,22 +29,71 @@ from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
 from onnxmem.program import Affine
-from onnxmem.report.page.figures import Figures, figures_of
-from onnxmem.report.page.laws import is_convex, laws, parent_of
+from onnxmem.report.sections.listing import batch_sections
+from onnxmem.report.sections.section import Line, Note
 from onnxmem.report.verdict import verdict_text
 
 VERDICT: Final = "verdict"
 """Verdicts, by the name of what is compared with."""
 BUDGET: Final = "budget"
 _MOST: Final = 9
-"""Stops, the batch asked for among them."""
+"""Stops, the requested batch among them."""
 _SECONDS: Final = 5.0
+"""No further stop is begun after these."""
 _LARGEST: Final = 256
-"""The last power of two, where neither the batch asked for nor the largest that fits is larger."""
+"""The last power of two, where neither the requested batch nor the largest that fits is larger."""
 _MOST_NODES: Final = 20_000
-"""A model of more takes longer than anyone waits for, at each batch anew."""
+"""A model of more takes too long to be analyzed at several batches."""
 _FARTHEST: Final = 100_000
-"""A largest batch beyond this is no stop: a slider to there could not be set to small batches."""
+"""A largest batch beyond this is not a stop: such a slider could not be set to small batches."""
+ELEMENTS: Final = ("elements.activations", "elements.inputs", "weights.parameters")
+"""A script computes from these the rules of thumb that round up the elements of a sample."""
+_PARTS: Final[Mapping[str, tuple[str, str]]] = {
+    "training.live_by_kind.": ("training.peak_bytes", "training.peak_node"),
+}
+"""By the start of a key: the peak that such a figure is a part of, and the key of its node."""
+
+_CONVEX: Final = (
+    *("weights.", "inputs_bytes", "outputs_bytes", "total_bytes", "compute.", "kv_cache."),
+    *("activations.naive", "activations.peak_bytes", "activations.in_place_peak_bytes"),
+    *("activations.arena_lower_bound_bytes", "elements.", "file_bytes"),
+    *("training.weight_", "training.buffer_", "training.gradient_", "training.optimizer_"),
+    *("training.saved_", "training.input_", "training.forward_", "training.backward_"),
+    *("training.peak_bytes", "training.cuda.context_bytes"),
+    *("rules_of_thumb.twice_", "rules_of_thumb.three_weights", "rules_of_thumb.four_"),
+    "rules_of_thumb.inputs_",
+)
+"""How the keys of sums and peaks of buffers start. A packed block is neither, nor is what an
+allocator reserves; nor is a rule of thumb that rounds up the elements of a sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures and texts at one batch, by their keys; ``None`` is unknown."""
+
+    numbers: Mapping[str, int | None]
+    texts: Mapping[str, str]
+
+
+def figures_of(analysis: Analysis) -> Figures:
+    """Every number, and every text that may change with the batch."""
+    sections = batch_sections(analysis)
+    lines = [line for section in sections for line in section.all_lines()]
+    worded: list[Line | Note] = [*lines, *(note for each in sections for note in each.notes)]
+    numbers = {line.key: line.number for line in lines if line.key}
+    texts = {each.words_key: each.words for each in worded if each.words_key}
+    return Figures({**numbers, **_elements(analysis)}, texts)
+
+
+def _elements(analysis: Analysis) -> Mapping[str, int | None]:
+    counts = [analysis.graph.tensors[name].num_elements for name in analysis.graph.inputs]
+    known = [count for count in counts if count is not None]
+    values = (
+        analysis.activations.naive_in_place_elements,
+        sum(known) if known or not counts else None,
+        analysis.num_parameters,
+    )
+    return dict(zip(ELEMENTS, values, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +107,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Stops:
-    """All of them, in order; the one that was asked for alone where the batch cannot be moved."""
+    """All stops, in order; the requested batch alone where the batch is fixed."""
 
-    asked: Stop
+    requested: Stop
     all: tuple[Stop, ...]
     proven: Mapping[str, tuple[Affine, ...]] = field(default_factory=dict)
-    """Laws that are known otherwise than from the stops."""
+    """Lines that are known otherwise than from the stops."""
     is_free: bool = True
-    """False: the model has no batch that can be moved."""
+    """False: the batch size is fixed in this model."""
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -62,13 +123,13 @@ class Stops:
 
     @property
     def last(self) -> int:
-        """The largest batch of which anything is known."""
+        """The largest batch at which anything is known."""
         found = (self._given(key) for key in ("total_bytes", "training.peak_bytes"))
-        return max(*self.batches, *(law.last for laws in found for law in laws), 1)
+        return max(*self.batches, *(line.last for lines in found for line in lines), 1)
 
     @property
     def can_move(self) -> bool:
-        """Whether there is another batch than the one asked for."""
+        """Whether there is another batch than the requested one."""
         return self.is_free and self.last > 1
 
     def values(self, key: str) -> list[int | None]:
@@ -79,53 +140,53 @@ class Stops:
         """A text at each stop."""
         return [stop.figures.texts.get(key, "") for stop in self.all]
 
-    def told(self, key: str) -> tuple[tuple[int, int, str], ...]:
-        """What holds of a text from one batch to another, whether worked out there or not."""
-        answer = self.asked.analysis.fit
+    def known_texts(self, key: str) -> tuple[tuple[int, int, str], ...]:
+        """First batch, last batch and the text that holds between them."""
+        answer = self.requested.analysis.fit
         if key != f"{VERDICT}.{BUDGET}" or answer is None or answer.doubts or not self.is_free:
             return ()
         return tuple(_verdicts_known(answer.reach)) if answer.reach is not None else ()
 
-    def laws(self, key: str) -> tuple[Affine, ...]:
-        """How a figure moves between stops, where that is proven."""
-        parent = parent_of(key)
+    def lines(self, key: str) -> tuple[Affine, ...]:
+        """The lines on which a figure is proven to lie, each between two stops."""
+        parent = _parent_of(key)
         if parent is None:
-            found = laws(self.batches, self.values(key)) if is_convex(key) else ()
+            found = convex_lines(self.batches, self.values(key)) if _is_convex(key) else ()
             return found + self._given(key) + tuple(self.proven.get(key, ()))
         return tuple(
-            law
-            for stretch in self.laws(parent[0])
-            for law in self._part_laws(key, parent[1], stretch)
+            line
+            for stretch in self.lines(parent[0])
+            for line in self._part_lines(key, parent[1], stretch)
         )
 
     def agrees(self, key: str, known: Sequence[Affine]) -> bool:
-        """Whether laws give what was worked out at every stop that they speak of."""
+        """Whether lines give what was computed at every stop within them."""
         return all(
-            law.at(batch) == value
+            line.at(batch) == value
             for batch, value in zip(self.batches, self.values(key), strict=True)
-            for law in known
-            if law.first <= batch <= law.last
+            for line in known
+            if line.first <= batch <= line.last
         )
 
     def _given(self, key: str) -> tuple[Affine, ...]:
-        """The law that the analysis has proven itself, of the two figures that it has one of."""
-        analysis = self.asked.analysis
+        """The line that the analysis has proven itself, of the two figures that have one."""
+        analysis = self.requested.analysis
         given = {"total_bytes": analysis.batch_law, "training.peak_bytes": analysis.training_law}
-        law = given.get(key)
-        return (law,) if law is not None and self.is_free else ()
+        line = given.get(key)
+        return (line,) if line is not None and self.is_free else ()
 
-    def _part_laws(self, key: str, place: str, stretch: Affine) -> tuple[Affine, ...]:
-        """Those of a part of a peak, where that is a line and stays at one place."""
-        rows = zip(self.batches, self.values(key), self.texts(place), strict=True)
+    def _part_lines(self, key: str, node_key: str, stretch: Affine) -> tuple[Affine, ...]:
+        """Those of a part of a peak between stops at which the peak is a line and at one node."""
+        rows = zip(self.batches, self.values(key), self.texts(node_key), strict=True)
         inside = [row for row in rows if stretch.first <= row[0] <= stretch.last]
         if len({text for _, _, text in inside}) != 1:
             return ()
         batches, values, _ = zip(*inside, strict=True)
-        return laws(batches, values)
+        return convex_lines(batches, values)
 
 
 def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:
-    """The words for the batches between two stops: by how much is known at a stop alone."""
+    """The verdict from one batch to another; the margin is known at a stop alone."""
     largest = reach.number
     if largest is None or reach.method == "replays":
         return
@@ -139,17 +200,17 @@ def _verdicts_known(reach: MaxBatch) -> Iterator[tuple[int, int, str]]:
 
 
 def evaluated(analysis: Analysis) -> Stops:
-    """Ask the same at other batches, as long as there is time.
+    """Analyze the model at other batches, as long as there is time.
 
     The model is not run again, and a budget's largest batch does not change.
     """
     batch = analysis.settings.batch
-    asked = Stop(batch or 0, analysis, _figures(analysis, analysis.settings.budget_bytes))
+    requested = Stop(batch or 0, analysis, _figures(analysis, analysis.settings.budget_bytes))
     if batch is None or not analysis.follows_batch:
-        return Stops(asked, (asked,), is_free=False)
+        return Stops(requested, (requested,), is_free=False)
     if len(analysis.graph.nodes) > _MOST_NODES:
-        return Stops(asked, (asked,))
-    found = {batch: asked}
+        return Stops(requested, (requested,))
+    found = {batch: requested}
     end = time.monotonic() + _SECONDS
     for other in _batches(analysis, batch):
         if time.monotonic() > end:
@@ -157,31 +218,31 @@ def evaluated(analysis: Analysis) -> Stops:
         stop = _stop(analysis, other)
         if stop is not None:
             found[other] = stop
-    return Stops(asked, tuple(found[each] for each in sorted(found)))
+    return Stops(requested, tuple(found[each] for each in sorted(found)))
 
 
-def _batches(analysis: Analysis, asked: int) -> Sequence[int]:
-    """Other batches, the most telling first: the ends, then those around the one asked for."""
+def _batches(analysis: Analysis, requested: int) -> Sequence[int]:
+    """Other batches, the most useful first: the ends, then those around the requested one."""
     powers = [2**power for power in range(_LARGEST.bit_length())]
     limit = analysis.max_batch
     fits = limit.number if limit is not None and limit.number else 1
-    largest = max(asked, _LARGEST, fits if fits <= _FARTHEST else 1)
-    first = dict.fromkeys((1, largest, max(1, asked // 2), max(1, largest // 2)))
-    by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - asked.bit_length()))
+    largest = max(requested, _LARGEST, fits if fits <= _FARTHEST else 1)
+    first = dict.fromkeys((1, largest, max(1, requested // 2), max(1, largest // 2)))
+    by_distance = sorted(powers, key=lambda each: abs(each.bit_length() - requested.bit_length()))
     ends = [fits] if 1 < fits <= largest else []
     others = [*ends, *first, *by_distance]
-    return [each for each in dict.fromkeys(others) if each != asked][: _MOST - 1]
+    return [each for each in dict.fromkeys(others) if each != requested][: _MOST - 1]
 
 
 def _stop(analysis: Analysis, batch: int) -> Stop | None:
     """The figures at a batch; ``None`` where the model cannot have it."""
-    question = analysis.request.at(batch)
-    settings = replace(question.settings, measure=None, budget_bytes=None)
+    request = analysis.request.at(batch)
+    settings = replace(request.settings, measure=None, budget_bytes=None)
     if analysis.measurement is not None:
-        # What was fed to the run decides what a runtime is taken to do: elsewhere it is not known.
+        # A session is predicted for the inputs that were measured: at other batches there are none.
         settings = replace(settings, runtimes=())
     try:
-        found = analysis_of(replace(question, settings=settings))
+        found = analysis_of(replace(request, settings=settings))
     except OnnxmemError:
         return None
     if not found.follows_batch or found.settings.batch != batch:
@@ -196,25 +257,25 @@ def _figures(analysis: Analysis, budget_bytes: int | None) -> Figures:
         f"{VERDICT}.{placed.target.name}": verdict_text(
             placed.verdict, placed.num_bytes, placed.target.limit_bytes
         )
-        for placed in verdicts_on(analysis.request, places_shown(budget_bytes))
+        for placed in verdicts_on(analysis.request, devices_shown(budget_bytes))
     }
     return replace(found, texts={**found.texts, **words})
 
 
-def places_shown(budget_bytes: int | None) -> tuple[Target, ...]:
+def devices_shown(budget_bytes: int | None) -> tuple[Target, ...]:
     """What a page compares a model with: a budget, or else the sizes of GPUs."""
     if budget_bytes is not None:
         return (Target(BUDGET, budget_bytes),)
     return common_sizes(catalogue(None))
 
 
-def moves(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """What a page's script needs to know of each figure."""
+def figure_data(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """A figure at the stops and its lines, as the page's script reads them."""
     for key in keys:
         known = [_safe(value) for value in stops.values(key)]
         proven = [
-            [law.first, law.last, _safe(law.fixed_bytes), _safe(law.slope_bytes)]
-            for law in stops.laws(key)
+            [line.first, line.last, _safe(line.fixed_bytes), _safe(line.slope_bytes)]
+            for line in stops.lines(key)
         ]
         yield key, {"at": known, "laws": proven}
 
@@ -222,3 +283,37 @@ def moves(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str,
 def _safe(value: int | None) -> int | str | None:
     """An integer that a script reads exactly: beyond 2^53 as text."""
     return value if value is None or abs(value) < 2**53 else str(value)
+
+
+def line_through(batches: Sequence[int], values: Sequence[int | None]) -> Affine | None:
+    """The line through all points, three at least; ``None`` where there is none."""
+    known = [
+        (batch, value) for batch, value in zip(batches, values, strict=True) if value is not None
+    ]
+    # Two points prove nothing: any two are on a line.
+    return Affine.through(known) if len(known) == len(batches) > 2 else None  # noqa: PLR2004
+
+
+def convex_lines(batches: Sequence[int], values: Sequence[int | None]) -> tuple[Affine, ...]:
+    """The lines of a convex figure: one for every three neighbors that are on one, joined."""
+    found: list[Affine] = []
+    for start in range(len(batches) - 2):
+        three = slice(start, start + 3)
+        line = line_through(batches[three], values[three])
+        if line is None:
+            continue
+        if found and replace(line, first=found[-1].first) == replace(found[-1], last=line.last):
+            found[-1] = replace(found[-1], last=line.last)
+        else:
+            found.append(line)
+    return tuple(found)
+
+
+def _is_convex(key: str) -> bool:
+    """Whether a figure is a sum or a peak of buffers."""
+    return key.startswith(_CONVEX)
+
+
+def _parent_of(key: str) -> tuple[str, str] | None:
+    """The peak that a figure is a part of, and the key of that peak's node."""
+    return next((parent for start, parent in _PARTS.items() if key.startswith(start)), None)

@@ -8,8 +8,8 @@ from html import escape
 
 from onnxmem.analysis.json_rows import error_percent
 from onnxmem.report.page import markup
-from onnxmem.report.page.figures import Figures
 from onnxmem.report.page.markup import Cell
+from onnxmem.report.page.stops import Figures
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.text import percent
 from onnxmem.units import format_count

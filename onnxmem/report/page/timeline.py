@@ -41,7 +41,7 @@ def timeline_section(course: Course, stops: Stops) -> str:
         labels=[shortened(name) for name in course.nodes] if course.num_steps <= 200 else None,  # noqa: PLR2004
         marks=[Mark(name=name, start=step) for step, name in course.marks],
     )
-    batch = "" if not stops.can_move else f" at batch {stops.asked.batch:,}"
+    batch = "" if not stops.can_move else f" at batch {stops.requested.batch:,}"
     body = (
         f'<figure><div class="wide" id="onnxmem-timeline" tabindex="0" role="group"'
         f' aria-label="memory timeline">{svg}</div>'
@@ -78,7 +78,7 @@ def timeline_data(
         "node": [node_of[course.nodes[step]] for step in steps],
         "tensors": [_tensor(course.spans[number], number, moving) for number in named],
         "live": [[place_of[number] for number in each] for each in spans],
-        "batch": stops.asked.batch,
+        "batch": stops.requested.batch,
         "moves": None if moving is None else [moving.first, moving.last],
     }
 

@@ -12,8 +12,17 @@ from onnxmem.analysis.json_rows import Row, bytes_at
 from onnxmem.collection.summary import Accuracies, Summary, Target
 from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
-from onnxmem.report.page.markup import Cell, exact, filter_box, name, prose, section, size, table
-from onnxmem.report.page.shell import document
+from onnxmem.report.page.markup import (
+    Cell,
+    document,
+    exact,
+    filter_box,
+    name,
+    prose,
+    section,
+    size,
+    table,
+)
 from onnxmem.report.registry import LABELS
 from onnxmem.units import format_bytes, format_count, plural
 

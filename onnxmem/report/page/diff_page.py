@@ -12,8 +12,7 @@ from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import bars_svg
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.diff import budget_lines, figure_label, notes
-from onnxmem.report.page.markup import Cell, filter_box, name, prose, section, size, table
-from onnxmem.report.page.shell import document
+from onnxmem.report.page.markup import Cell, document, filter_box, name, prose, section, size, table
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
 from onnxmem.units import format_bytes, plural
 
