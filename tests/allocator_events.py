@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from onnxmem.allocators.caching.allocator import CachingAllocator
+from onnxmem.allocators.caching import CachingAllocator
 from onnxmem.program import Category, Program, ProgramBuilder, Sizes
 from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings, torch_memory
 

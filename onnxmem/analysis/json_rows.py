@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onnxmem.program import Affine
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
-    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms

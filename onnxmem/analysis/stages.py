@@ -21,7 +21,7 @@ from onnxmem.runtimes.ideal.activation_memory import (
 from onnxmem.units import sum_known
 
 if TYPE_CHECKING:
-    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
     from onnxmem.settings import Recipe, Settings
 
@@ -68,7 +68,7 @@ class StageResults:
         """The order asked for; ``None``: the file's."""
         if self.order == "file":
             return None
-        from onnxmem.runtimes.ideal.schedule.choosing import schedule_of
+        from onnxmem.runtimes.ideal.scheduling import schedule_of
 
         return schedule_of(self.bound.graph, self.order)
 
@@ -77,7 +77,7 @@ class StageResults:
         """The graph in the order asked for; a runtime has an order of its own."""
         if self.schedule is None:
             return self.bound.graph
-        from onnxmem.runtimes.ideal.schedule.choosing import in_order
+        from onnxmem.runtimes.ideal.scheduling import in_order
 
         return in_order(self.bound.graph, self.schedule)
 

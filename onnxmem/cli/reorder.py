@@ -18,10 +18,8 @@ from onnxmem.model.files import FileWindow, ModelFile, load
 from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.report.terminal import render_gain
-from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
-from onnxmem.runtimes.ideal.schedule.problem import problem_of
-from onnxmem.runtimes.ideal.schedule.schedule import Schedule
-from onnxmem.runtimes.ideal.schedule.scheduling import best_schedule
+from onnxmem.runtimes.ideal.schedules import Schedule, problem_of
+from onnxmem.runtimes.ideal.scheduling import best_schedule, in_order, onnxruntime_schedule
 
 _OWN_ORDER: Final = (
     "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "

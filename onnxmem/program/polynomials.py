@@ -1,21 +1,27 @@
-"""Bytes as polynomials in the dims of a model, and the largest of many of them.
+"""Dims and bytes as polynomials in the symbols of a model, and the largest of many of them.
 
 ``4 x batch x sequence^2 + 32`` is the terms ``((0, 0), 32)`` and ``((1, 2), 4)`` over the symbols
-``(batch, sequence)``: exact whole numbers, sorted, none zero.
+``(batch, sequence)``: exact whole numbers, sorted, none zero. ``Growth`` reads them off a graph
+that is bound at two points, which ``prime_above`` and ``prime_up_to`` choose; ``upper`` keeps those
+of which one is the largest somewhere.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from itertools import combinations, product
+from itertools import chain, combinations, count, product
 from math import comb, prod
 from operator import mul
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from onnxmem.model.graph import DType, Graph
+from onnxmem.ops.spec import Dims
 
 Exponents = tuple[int, ...]
 """One of each symbol."""
@@ -216,3 +222,138 @@ def _at(line: Line, number: int) -> int:
 def _line(of: Polynomial) -> Line:
     terms = dict(of.terms)
     return terms.get((1,), 0), terms.get((0,), 0)
+
+
+_MOST_TIMES: Final = 4
+"""Of each symbol in a sum of several: none is seen more often than once or twice, and the more are
+tried, the likelier a number is such a sum by chance.
+"""
+_BITS_OF_A_BYTE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """How a dim grows from a point of ones to the far one.
+
+    At the first point every symbol is 1, at the far one each is a prime of its own that divides no
+    dim of the first. So a dim at the far point is a multiple of a prime only if its symbol is in
+    it, and:
+
+    (a) a dim that is the same at both is that number;
+    (b) ``n`` at the first and ``n x p x q^2`` at the far one is ``n`` times those symbols;
+    (c) what is left besides such a product may be a sum, as of tokens past and new or of a padding:
+        ``n`` more than symbols, each up to four times. One symbol alone may be there any number of
+        times.
+
+    A number that is neither is refused, as most dims that are rounded or capped before the far
+    point are. But two points prove no polynomial: what is one at these may be none between, which
+    other points alone can show.
+    """
+
+    primes: tuple[int, ...]
+
+    def dim(self, one: int, far: int) -> Polynomial | None:
+        """The polynomial of a dim; ``None``: it is none that is known."""
+        num_symbols = len(self.primes)
+        if one == far:
+            return constant(one, num_symbols)
+        exponents, rest = self._stripped(far)
+        powers = polynomial([(exponents, 1)])
+        if rest == one:
+            return powers.times(one)
+        added = next(self._sums(rest - one), None)
+        if added is None:
+            return None
+        fixed = one - sum(number for _, number in added)
+        return powers * (polynomial(added) + constant(fixed, num_symbols))
+
+    def size_bytes(self, one: Dims, far: Dims, dtype: DType) -> Polynomial | None:
+        """The polynomial of a tensor's bytes.
+
+        Bytes of elements that are packed are none, for they are rounded up, but where they stay.
+        """
+        num_symbols = len(self.primes)
+        if len(one) != len(far) or dtype.bits is None:
+            return None
+        dims = [self.dim(*pair) for pair in zip(one, far, strict=True)]
+        known = [dim for dim in dims if dim is not None]
+        if len(known) != len(dims):
+            return None
+        elements = multiplied(known, num_symbols)
+        if one == far:
+            bits = elements.at(self.primes) * dtype.bits
+            return constant(-(-bits // _BITS_OF_A_BYTE), num_symbols)
+        return (
+            None if dtype.bits % _BITS_OF_A_BYTE else elements.times(dtype.bits // _BITS_OF_A_BYTE)
+        )
+
+    def _stripped(self, far: int) -> tuple[tuple[int, ...], int]:
+        """How often each prime divides a number, and what is left of it."""
+        powers = []
+        for prime in self.primes:
+            power = 0
+            while far and far % prime == 0:
+                far, power = far // prime, power + 1
+            powers.append(power)
+        return tuple(powers), far
+
+    def _sums(self, rise: int) -> Iterator[list[tuple[tuple[int, ...], int]]]:
+        """Terms of symbols that rise so much from ones to the primes: the simplest first."""
+        rises = [prime - 1 for prime in self.primes]
+        for place, each in enumerate(rises):
+            if rise % each == 0:
+                yield [(_unit(place, len(rises)), rise // each)]
+        for num in range(2, len(rises) + 1):
+            for places in combinations(range(len(rises)), num):
+                for times in product(range(1, _MOST_TIMES + 1), repeat=num):
+                    if sum(n * rises[at] for n, at in zip(times, places, strict=True)) == rise:
+                        yield [
+                            (_unit(at, len(rises)), n) for n, at in zip(times, places, strict=True)
+                        ]
+
+
+def _unit(place: int, length: int) -> tuple[int, ...]:
+    return tuple(int(each == place) for each in range(length))
+
+
+_PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)
+
+
+def dims_of(graph: Graph) -> set[int]:
+    """The numbers above 1 that are dims of tensors."""
+    shapes = {tensor.shape for tensor in graph.tensors.values()}
+    return {dim for shape in shapes for dim in shape or () if dim is not None and dim > 1}
+
+
+def prime_above(number: int, dims: AbstractSet[int]) -> int:
+    """The first prime above a number that divides no dim."""
+    return _first(count(number + 1), dims)
+
+
+def prime_up_to(number: int, dims: AbstractSet[int]) -> int:
+    """The last prime up to a number that divides no dim; the first above it where there is none."""
+    return _first(chain(range(number, 1, -1), count(number + 1)), dims)
+
+
+def _first(numbers: Iterable[int], dims: AbstractSet[int]) -> int:
+    return next(
+        number
+        for number in numbers
+        if is_prime(number) and not any(dim % number == 0 for dim in dims)
+    )
+
+
+def is_prime(number: int) -> bool:
+    """Miller and Rabin's test: dims of 2^62 leave no time to try divisors.
+
+    With these bases it errs on no number below 3.3e24 (Sorenson and Webster, 2015, table 1).
+    """
+    if number in _PRIMES or number < 2 or not all(number % prime for prime in _PRIMES):  # noqa: PLR2004
+        return number in _PRIMES
+    twos = ((number - 1) & (1 - number)).bit_length() - 1
+    odd = (number - 1) >> twos
+    return all(
+        pow(base, odd, number) == 1
+        or any(pow(base, odd << n, number) == number - 1 for n in range(twos))
+        for base in _PRIMES
+    )

@@ -21,7 +21,7 @@ a range of batches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple, Self
@@ -126,23 +126,6 @@ class Program:
         )
 
     __hash__ = None  # type: ignore[assignment]  # columns are compared, not looked up
-
-    def with_setup(self, labels: Sequence[str], categories: Sequence[Category]) -> "Program":
-        """The same behind allocations that are made once and held, numbered after the others."""
-        first, num_more = len(self.labels), len(labels)
-        more = np.arange(first, first + num_more)
-        return replace(
-            self,
-            labels=(*self.labels, *labels),
-            categories=(*self.categories, *categories),
-            events=_read_only(np.concatenate((more, self.events))),
-            event_steps=_read_only(np.concatenate((np.zeros_like(more), self.event_steps))),
-            phase_starts={
-                phase: start + num_more if index else 0
-                for index, (phase, start) in enumerate(self.phase_starts.items())
-            },
-            num_setup_events=num_more + self.num_setup_events,
-        )
 
     @property
     def num_allocations(self) -> int:

@@ -179,11 +179,6 @@ class Replay:
         """Bytes alive after so many events."""
         return int(self.live_bytes[num_events - 1]) if num_events else 0
 
-    @property
-    def end_bytes(self) -> int:
-        """Bytes that are still alive at the end."""
-        return self.bytes_after(len(self.live_bytes))
-
     def live_set(self, peak: Peak) -> tuple[Allocation, ...]:
         """What is alive at a peak, largest first; of equal ones the first allocated."""
         if peak.num_events not in self._live_sets:

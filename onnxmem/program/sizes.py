@@ -117,13 +117,6 @@ class Sizes:
         """Whether the sizes were shown to hold at a number of the dim."""
         return self.first <= number and (self.last is None or number <= self.last)
 
-    def followed_by(self, sizes_bytes: Iterable[int | None]) -> "Sizes":
-        """The sizes at one number with those of further allocations behind them."""
-        own = self.fixed_bytes.tolist()
-        if self.known is not None:
-            own = [size if known else None for size, known in zip(own, self.known, strict=True)]
-        return Sizes.of((*own, *sizes_bytes))
-
     @property
     def is_complete(self) -> bool:
         """Whether every size is known; else figures of them are lower bounds."""

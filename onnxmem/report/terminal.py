@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.analysis.compute import Layer
     from onnxmem.model.graph import Graph
-    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.torch.memory import TrainingMemory
 
 

@@ -2,8 +2,8 @@
 
 A runtime of your own implements ``Runtime`` and is given to ``analyze`` as an object: the report,
 the page, the JSON report, ``diff`` of two analyses and the verdict on a budget read the ``Replay``
-of its program. Inference (``ideal``), PyTorch's training step (``torch``) and a session of
-onnxruntime (``onnxruntime.session``) implement it too.
+of its program. PyTorch's training step (``torch``) and a session of onnxruntime
+(``onnxruntime.session``) implement it too.
 """
 
 from collections.abc import Callable, Sequence

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.allocators.packed.ejecting import Spans, lowered
-from onnxmem.allocators.packed.placements import Ints
+from onnxmem.allocators.packed import Ints, Spans, lowered
 
 BLOCKS = st.lists(
     st.tuples(st.integers(1, 13), st.integers(0, 7), st.integers(1, 5)), min_size=1, max_size=11

@@ -1,4 +1,4 @@
-"""Definition 5: offsets without overlap, the bound, the gap and the proof; and ``Packed``."""
+"""Definition 5: offsets without overlap, the bound, the gap and the proof."""
 
 import time
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from oracle import Block, overlaps
 
 from onnxmem import analyze
-from onnxmem.allocators.packed import packing, tiers
-from onnxmem.allocators.packed.packing import Packed, Packing, pack
-from onnxmem.program import Category, OutOfMemoryError, Program, ProgramBuilder, Sizes, replay
+from onnxmem.allocators import packed
+from onnxmem.allocators.packed import Packing, pack
+from onnxmem.program import Category, Program, ProgramBuilder, Sizes
 
 Blocks = Sequence[tuple[int | None, int, int]]
 """Bytes, and the steps ``[start, stop)``, counted from 0."""
@@ -31,7 +31,7 @@ def program_of(blocks: Blocks) -> tuple[Program, Sizes]:
     return program, Sizes.of([size for size, _, _ in blocks])
 
 
-def packed(blocks: Blocks) -> Packing:
+def packing_of(blocks: Blocks) -> Packing:
     return pack(*program_of(blocks))
 
 
@@ -66,57 +66,55 @@ def check(found: Packing, blocks: Blocks) -> None:
 def test_no_two_buffers_overlap_in_time_and_address(blocks: Blocks) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Where no order meets the bound, the search would take all its steps on most examples.
-        patch.setattr(packing, "_MAX_STEPS", 500)
-        check(packed(blocks), blocks)
+        patch.setattr(packed, "_MAX_STEPS", 500)
+        check(packing_of(blocks), blocks)
 
 
 @given(lifetimes())
 def test_nor_where_buffers_are_too_many_for_pairs(blocks: Blocks) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_MAX_STEPS", 100)
-        patch.setattr(packing, "_MAX_CONFLICTS", 0)
-        patch.setattr(tiers, "_MAX_STEPS", 20)
-        check(packed(blocks), blocks)
+        patch.setattr(packed, "_MAX_STEPS", 100)
+        patch.setattr(packed, "_MAX_CONFLICTS", 0)
+        check(packing_of(blocks), blocks)
 
 
 @given(lifetimes())
 def test_nor_where_there_is_no_work_but_for_one_order(blocks: Blocks) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_MAX_STEPS", 100)
-        patch.setattr(packing, "_MAX_WORK", 0)
-        check(packed(blocks), blocks)
-        patch.setattr(packing, "_MAX_CONFLICTS", 0)
-        patch.setattr(packing, "_MOST_FLAT", 0)
-        check(packed(blocks), blocks)
+        patch.setattr(packed, "_MAX_STEPS", 100)
+        patch.setattr(packed, "_MAX_WORK", 0)
+        check(packing_of(blocks), blocks)
+        patch.setattr(packed, "_MAX_CONFLICTS", 0)
+        patch.setattr(packed, "_MOST_FLAT", 0)
+        check(packing_of(blocks), blocks)
 
 
 @given(lifetimes())
 def test_no_search_makes_it_larger_than_the_order_by_time(blocks: Blocks) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_MAX_CONFLICTS", 0)
-        patch.setattr(packing, "_MAX_STEPS", 0)
-        patch.setattr(packing, "_MOST_FLAT", 0)
-        in_time = packed(blocks)
-        patch.setattr(packing, "_MOST_FLAT", 1_000)
-        patch.setattr(tiers, "_MAX_STEPS", 20)
-        in_tiers = packed(blocks)
-    assert in_tiers.size_bytes <= in_time.size_bytes
-    assert packed(blocks).size_bytes <= in_time.size_bytes
+        patch.setattr(packed, "_MAX_CONFLICTS", 0)
+        patch.setattr(packed, "_MAX_STEPS", 0)
+        patch.setattr(packed, "_MOST_FLAT", 0)
+        in_time = packing_of(blocks)
+        patch.setattr(packed, "_MOST_FLAT", 1_000)
+        flat = packing_of(blocks)
+    assert flat.size_bytes <= in_time.size_bytes
+    assert packing_of(blocks).size_bytes <= in_time.size_bytes
 
 
 def test_nothing_takes_nothing() -> None:
-    assert packed([]) == Packing(0, 0)
-    assert packed([]).is_proven
+    assert packing_of([]) == Packing(0, 0)
+    assert packing_of([]).is_proven
 
 
 def test_buffers_of_no_or_unknown_size_have_no_offset() -> None:
     blocks = [(7, 0, 1), (None, 0, 1), (0, 0, 1)]
-    assert packed(blocks) == Packing(7, 7, {0: 0})
+    assert packing_of(blocks) == Packing(7, 7, {0: 0})
 
 
 def test_dead_bytes_are_used_again() -> None:
     blocks = [(7, 0, 2), (5, 1, 3), (7, 2, 4)]
-    found = packed(blocks)
+    found = packing_of(blocks)
     assert (found.size_bytes, found.gap_bytes, found.is_proven) == (12, 0, True)
 
 
@@ -124,12 +122,12 @@ def test_a_block_placed_as_it_comes_is_placed_anew_by_size() -> None:
     # In time order b lies above the hole that a leaves, and c does not fit into that hole.
     blocks = [(2, 0, 1), (3, 0, 3), (5, 1, 3)]
     blocks.append((3, 0, 1))
-    assert packed(blocks).is_proven
+    assert packing_of(blocks).is_proven
 
 
 def test_offsets_are_not_padded() -> None:
     blocks = [(3, 0, 1), (5, 0, 1), (7, 0, 1)]
-    assert sorted(packed(blocks).offsets.values()) == [0, 7, 12]
+    assert sorted(packing_of(blocks).offsets.values()) == [0, 7, 12]
 
 
 def test_a_gap_is_told_and_proves_nothing() -> None:
@@ -141,7 +139,7 @@ def test_a_gap_is_told_and_proves_nothing() -> None:
 def test_a_hundred_thousand_buffers_take_seconds(num_live: int) -> None:
     blocks = [(1 + step % 97, step, step + 1 + step % num_live) for step in range(100_000)]
     start = time.perf_counter()
-    found = packed(blocks)
+    found = packing_of(blocks)
     assert time.perf_counter() - start < 8  # 1 s on an idle machine
     assert found.size_bytes < 1.3 * found.lower_bound_bytes
 
@@ -172,19 +170,12 @@ def test_a_block_is_lowered_where_no_order_is_good() -> None:
         else:
             boxes += [(start, stop, low, in_space), (start, stop, in_space, high)]
     blocks = [(box[3] - box[2], *box[:2]) for box in boxes]
-    found = packed(blocks)
+    found = packing_of(blocks)
     check(found, blocks)
-    assert packed(blocks) == found
+    assert packing_of(blocks) == found
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "_MAX_STEPS", 0)
-        assert packed(blocks).size_bytes > found.size_bytes
-
-
-def test_no_tier_is_made_where_an_order_meets_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "_MAX_CONFLICTS", 0)
-    monkeypatch.setattr(packing, "place_in_tiers", None)
-    blocks = [(2, 0, 1), (3, 0, 3), (5, 1, 3)]
-    assert packed([*blocks, (3, 0, 1)]).is_proven
+        patch.setattr(packed, "_MAX_STEPS", 0)
+        assert packing_of(blocks).size_bytes > found.size_bytes
 
 
 def test_very_many_pairs_are_packed_well() -> None:
@@ -197,7 +188,7 @@ def test_very_many_pairs_are_packed_well() -> None:
         back = num_steps - 1 - step
         blocks.append((64 << step * 3 % 5, back, min(num_steps, back + 2 + step % 7)))
     start = time.perf_counter()
-    found = packed(blocks)
+    found = packing_of(blocks)
     assert time.perf_counter() - start < 8  # 0.5 s on an idle machine
     assert found.size_bytes <= 1.035 * found.lower_bound_bytes
 
@@ -228,38 +219,3 @@ def test_what_is_released_within_a_step_is_used_again_in_it() -> None:
     for label in ("a", "b"):
         builder.free(builder.malloc(label, Category.TEMPORARY))
     assert pack(builder.program(), Sizes.of([7, 5])) == Packing(7, 7, {0: 0, 1: 0})
-
-
-# The allocator
-
-
-def test_a_packed_block_is_reserved_as_a_whole() -> None:
-    program, sizes = program_of([(7, 0, 2), (5, 1, 3), (7, 2, 4)])
-    allocator = Packed(program, sizes)
-    assert allocator.reserved_bytes == allocator.reserved_peak_bytes == 12
-    found = replay(program, sizes, allocator, iterations=3)
-    assert found.reserved is not None
-    assert found.reserved.peak_bytes == 12
-    assert set(found.reserved.by_iteration_bytes) == {12}
-    assert (found.out_of_memory_at, found.reserved.num_retries) == (None, 0)
-
-
-def test_a_packed_block_serves_nothing_but_its_program() -> None:
-    allocator = Packed(*program_of([(7, 0, 1)]))
-    with pytest.raises(OutOfMemoryError, match="allocation -1 has no offset"):
-        allocator.malloc(-1, 3)
-
-
-@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_packed_block_serves_no_bytes_that_are_alive(order: tuple[int, int]) -> None:
-    program, sizes = program_of([(7, 0, 1), (5, 1, 2)])
-    allocator = Packed(program, sizes)
-    first, second = order
-    allocator.malloc(first, sizes.bytes_of(first))
-    with pytest.raises(OutOfMemoryError, match="of the block are not free"):
-        allocator.malloc(second, sizes.bytes_of(second))
-    allocator.rename(first, 19)
-    allocator.free(19)
-    assert allocator.layout() == ()
-    allocator.malloc(second, sizes.bytes_of(second))
-    assert allocator.layout() == ((0, sizes.bytes_of(second)),)

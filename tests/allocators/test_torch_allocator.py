@@ -5,8 +5,12 @@ from dataclasses import replace
 import pytest
 from allocator_events import Event, run
 
-from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
-from onnxmem.allocators.caching.rounding import rounded_bytes, segment_bytes
+from onnxmem.allocators.caching import (
+    CachingAllocator,
+    CachingConfig,
+    rounded_bytes,
+    segment_bytes,
+)
 from onnxmem.runtimes.torch.cuda import TorchSettings
 
 KIB = 2**10

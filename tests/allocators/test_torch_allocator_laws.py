@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 
 KIB = 2**10
 MIB = 2**20

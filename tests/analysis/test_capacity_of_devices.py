@@ -12,7 +12,7 @@ from models_on_disk import CONVNET
 
 from onnxmem import program
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
-from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
 from onnxmem.analysis.fitting.holding import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting

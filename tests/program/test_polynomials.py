@@ -6,9 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxmem.model.binding import Request
-from onnxmem.program.growth import Growth
-from onnxmem.program.polynomials import Polynomial, as_rows, constant, largest, polynomial, upper
-from onnxmem.program.primes import dims_of, prime_above, prime_up_to
+from onnxmem.program.polynomials import (
+    Growth,
+    Polynomial,
+    as_rows,
+    constant,
+    dims_of,
+    largest,
+    polynomial,
+    prime_above,
+    prime_up_to,
+    upper,
+)
 
 lines_of_two = st.lists(st.tuples(*(st.integers(-50, 50),) * 5), min_size=1, max_size=8)
 

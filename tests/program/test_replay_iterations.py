@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.program import (
     Category,
     ProgramBuilder,

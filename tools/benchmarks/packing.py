@@ -24,8 +24,7 @@ from random import Random
 import onnx
 
 from onnxmem import analyze
-from onnxmem.allocators.packed.packing import pack_blocks
-from onnxmem.allocators.packed.placements import Blocks
+from onnxmem.allocators.packed import Blocks, pack_blocks
 
 ROOT = Path(__file__).parents[2]
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -12,12 +12,15 @@ from onnxmem.errors import ShapeError
 from onnxmem.model.binding import Binding, input_dims, names_in
 from onnxmem.model.building import Prepared
 from onnxmem.model.graph import Graph, Node
-from onnxmem.program.growth import Growth
-from onnxmem.program.polynomials import constant
-from onnxmem.program.primes import dims_of, prime_above, prime_up_to
-from onnxmem.runtimes.ideal.computed_dims import computes_dims
-from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError, weight_polynomial
-from onnxmem.runtimes.ideal.symbolic import symbolic_peaks, verify_at
+from onnxmem.program.polynomials import Growth, constant, dims_of, prime_above, prime_up_to
+from onnxmem.runtimes.ideal.symbolic import (
+    Ends,
+    UnprovenError,
+    computes_dims,
+    symbolic_peaks,
+    verify_at,
+    weight_polynomial,
+)
 
 Walk = Callable[[int | None, Mapping[str, int]], StageResults]
 """Walks the stages at a batch and at dims; training left out."""

@@ -16,7 +16,7 @@ from fractions import Fraction
 from math import ceil, floor, prod
 from typing import Final
 
-from onnxmem.allocators.caching.rounding import (
+from onnxmem.allocators.caching import (
     LARGE_SEGMENT_BYTES,
     LARGE_STEP_BYTES,
     MIN_BLOCK_BYTES,

@@ -24,7 +24,7 @@ from onnxmem.units import format_bytes, format_count, plural
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.program.polynomials import Polynomial
-    from onnxmem.runtimes.ideal.schedule.schedule import Schedule
+    from onnxmem.runtimes.ideal.schedules import Schedule
 
 _LONGEST: Final = 2000
 """Characters of a finding, which may name a few long names."""

@@ -9,12 +9,16 @@ and graph inputs are others' bytes.
 from dataclasses import dataclass
 from functools import cached_property
 
-from onnxmem.allocators.packed.packing import Packing, pack
+from onnxmem.allocators.packed import Packing, pack
 from onnxmem.model.graph import Graph
 from onnxmem.program import Allocation, Replay
-from onnxmem.runtimes.ideal.lifetimes import Buffers, tensor_buffers
-from onnxmem.runtimes.ideal.scopes import Scope, read_scope
-from onnxmem.runtimes.ideal.sharing import shared_buffers
+from onnxmem.runtimes.ideal.lifetimes import (
+    Buffers,
+    Scope,
+    read_scope,
+    shared_buffers,
+    tensor_buffers,
+)
 
 
 @dataclass(frozen=True)

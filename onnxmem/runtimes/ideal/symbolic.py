@@ -4,41 +4,97 @@
 live bytes are a sum of sizes, each size is a polynomial in the dims that are free, and the peak is
 the largest of the steps'. Only rows that may be largest somewhere are kept.
 
-Sizes are read off the graph at two points (``growth``), which prove no polynomial where dims are
-computed: who asks holds them against more then. Where sizes are as read, the rows hold because:
+Sizes are read off the graph at two points (``Growth``), which prove no polynomial where dims are
+computed (``computes_dims``): a caller compares them at more points then. Where sizes are as read,
+the rows hold because:
 
 (a) which tensor is live when depends on the nodes alone, which are the same at every point;
 (b) which tensors share a buffer depends on the nodes, and on shapes that are equal (definition 4,
     c 5): two dims are equal as polynomials, or nowhere, or at a few points, which are listed and
-    of which no row speaks.
+    which no row covers.
+
+Begin reading with ``symbolic_peaks``.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from onnxmem.model.graph import Graph, Role
-from onnxmem.ops.spec import Dims
-from onnxmem.program import Program
-from onnxmem.program.growth import Growth
-from onnxmem.program.polynomials import Polynomial
-from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
-from onnxmem.runtimes.ideal.lifetimes import tensor_buffers
-from onnxmem.runtimes.ideal.sharing import candidates, shared_buffers
-from onnxmem.runtimes.ideal.sizes import (
-    Ends,
-    SizePolynomials,
-    UnprovenError,
-    size_polynomials,
-    verify,
-)
+import numpy as np
 
-# An enum's member takes twice as long to look up as a name of the module.
-_ACTIVATION: Final = Role.ACTIVATION
+from onnxmem.model.graph import Graph, Role, Tensor
+from onnxmem.ops.spec import Dims, known_dims
+from onnxmem.program import Program
+from onnxmem.program.polynomials import Growth, Polynomial, as_rows, constant, upper
+from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
+from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, candidates, shared_buffers, tensor_buffers
+
+_HAS_BYTES: Final = frozenset({Role.INPUT, Role.ACTIVATION})
+
 
 Meeting = Mapping[int, int]
 """Symbols by their place, and the numbers at which two dims are equal that are not elsewhere."""
+
+
+_READ_SHAPES: Final = frozenset({"Shape", "Size"})
+
+
+Growing = frozenset[tuple[int, int]]
+"""Both numbers of dims that are not the same at both ends."""
+
+
+_NONE: Final[Growing] = frozenset()
+
+
+class UnprovenError(ValueError):
+    """No rows can be shown to be the peak; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """A graph where every symbol is 1, and where each is a prime that divides no dim of it."""
+
+    one: Graph
+    far: Graph
+    growth: Growth
+
+    def shapes_of(self, name: str) -> tuple[Dims, Dims]:
+        """The two shapes of a tensor of known shape."""
+        one, far = (known_dims(each.tensors[name].shape) for each in (self.one, self.far))
+        return one or (), far or ()
+
+
+@dataclass(frozen=True)
+class SizePolynomials:
+    """The bytes of a graph's tensors as polynomials, of which there are few."""
+
+    polynomials: tuple[Polynomial, ...]
+    places: Mapping[str, int]
+    """Graph input or activation to its polynomial's place."""
+
+    def total(self, tensors: Iterable[str], num_symbols: int) -> Polynomial:
+        """The sum of tensors' bytes."""
+        counts = Counter(map(self.places.__getitem__, tensors))
+        scaled = (self.polynomials[place].times(n) for place, n in counts.items())
+        return sum(scaled, constant(0, num_symbols))
+
+    def rows(self, program: Program) -> tuple[Polynomial, ...]:
+        """The polynomials of which the largest is the peak of a program.
+
+        A difference array of rows: each allocation adds its size where it is made and takes it away
+        where it is released, and a running sum turns changes into what is live.
+        """
+        columns, sizes = as_rows(self.polynomials, program.num_allocations)
+        num_steps = len(program.steps)
+        changes = np.zeros((num_steps + 1, len(columns)), dtype=sizes.dtype)
+        starts, stops = program.lifetimes
+        of_labels = sizes[[self.places[label] for label in program.labels]]
+        np.add.at(changes, starts, of_labels)
+        np.subtract.at(changes, stops, of_labels)
+        # No node runs in the first step: nothing is live there.
+        return upper(columns, changes[1:num_steps].cumsum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -114,6 +170,88 @@ def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> Non
     verify(peaks.sizes, graph, numbers)
 
 
+def weight_polynomial(ends: Ends) -> Polynomial:
+    """The bytes of the weights: a constant that the batch is written into grows with it.
+
+    :raises UnprovenError: one is no polynomial.
+    """
+    fixed, grown = 0, []
+    for weight in ends.one.weights:
+        later = ends.far.tensors[weight.name]
+        if weight.shape == later.shape and weight.dtype is later.dtype:
+            fixed += weight.size_bytes or 0
+        else:
+            grown.append(_size(ends, weight, later))
+    return sum(grown, constant(fixed, len(ends.growth.primes)))
+
+
+def computes_dims(ends: Ends) -> bool:
+    """Whether a dim may be anything but a number or a symbol that nodes hand on.
+
+    What is no polynomial may look like one at two ends: at two odd numbers ``n % 2`` is 1, and a
+    maximum is the symbol that is larger at both.
+
+    It may where a node reads a shape as numbers, to compute with; where a node makes a dim that
+    grows and that none of its inputs has, as a sum, a product or a stride does; where an input
+    declares such a dim; and where a weight has another shape at the far end.
+    """
+    far = ends.far.tensors
+    if any(node.onnx_op in _READ_SHAPES for node in ends.one.nodes):
+        return True
+    if any(weight.shape != far[weight.name].shape for weight in ends.one.weights):
+        return True
+    symbols = {(1, prime) for prime in ends.growth.primes}
+    return not all(_growing(ends, name) <= symbols for name in ends.one.inputs) or _makes_dims(ends)
+
+
+def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None:
+    """Hold sizes against those of the graph at a point.
+
+    :raises UnprovenError: one differs.
+    """
+    seen = {
+        (place, tensor.shape, tensor.dtype): name
+        for name, place in sizes.places.items()
+        for tensor in (graph.tensors[name],)
+    }
+    for (place, *_), name in seen.items():
+        if sizes.polynomials[place].at(numbers) != graph.tensors[name].size_bytes:
+            raise _no_polynomial(name)
+
+
+def size_polynomials(ends: Ends) -> SizePolynomials:
+    """The bytes of graph inputs and activations; a large graph has few shapes.
+
+    :raises UnprovenError: one is unknown, or no polynomial.
+    """
+    polynomials: dict[Polynomial, int] = {}
+    known: dict[tuple[object, ...], int] = {}
+    places = {}
+    for name, one in ends.one.tensors.items():
+        if one.role in _HAS_BYTES:
+            far = ends.far.tensors[name]
+            key = (one.shape, far.shape, one.dtype, far.dtype)
+            if key not in known:
+                known[key] = polynomials.setdefault(_size(ends, one, far), len(polynomials))
+            places[name] = known[key]
+    return SizePolynomials(tuple(polynomials), places)
+
+
+def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:
+    dims, later = known_dims(one.shape), known_dims(far.shape)
+    if dims is None or later is None or one.dtype is None or one.dtype is not far.dtype:
+        message = f"the size of {one.name} is unknown"
+        raise UnprovenError(message)
+    size = ends.growth.size_bytes(dims, later, one.dtype)
+    if size is None:
+        raise _no_polynomial(one.name)
+    return size
+
+
+def _no_polynomial(name: str) -> UnprovenError:
+    return UnprovenError(f"the size of {name} is no polynomial of the dims")
+
+
 def _other_nodes() -> UnprovenError:
     return UnprovenError("the nodes depend on the dims")
 
@@ -137,7 +275,7 @@ def _meetings(ends: Ends) -> Iterator[Meeting]:
         (tensors[source].shape, far[source].shape, tensors[output].shape, far[output].shape): pair
         for pair in candidates(ends.one)
         for source, output in (pair,)
-        if tensors[source].role is _ACTIVATION
+        if tensors[source].role is ACTIVATION
     }
     shapes = {(ends.shapes_of(source), ends.shapes_of(output)) for source, output in pairs.values()}
     for (one, one_far), (other, other_far) in shapes:
@@ -185,3 +323,34 @@ def _root(apart: Polynomial) -> tuple[int, int] | None:
     fixed = apart.terms[0][1] if len(apart.terms) > 1 else 0
     number, rest = divmod(-fixed, slope)
     return (place, number) if rest == 0 and number > 0 else None
+
+
+def _makes_dims(ends: Ends) -> bool:
+    """Whether a node makes a dim that grows and that none of its inputs has."""
+    far = ends.far.tensors
+    known: dict[tuple[object, object], Growing] = {}
+    growing: dict[str, Growing] = {}
+    for name, tensor in ends.one.tensors.items():
+        # A large graph has few shapes.
+        shapes = tensor.shape, far[name].shape
+        if shapes not in known:
+            known[shapes] = _growing(ends, name)
+        if known[shapes]:
+            growing[name] = known[shapes]
+    for node in ends.one.nodes:
+        for name in node.outputs:
+            made = growing.get(name)
+            if made and not made <= _of_all(growing, node.reads):
+                return True
+    return False
+
+
+def _of_all(growing: Mapping[str, Growing], names: Iterable[str]) -> Growing:
+    """The dims of several tensors that grow."""
+    found = [growing[name] for name in names if name in growing]
+    return found[0] if len(found) == 1 else _NONE.union(*found)
+
+
+def _growing(ends: Ends, name: str) -> Growing:
+    one, far = ends.shapes_of(name)
+    return frozenset(dims for dims in zip(one, far, strict=True) if dims[0] != dims[1])

@@ -8,7 +8,7 @@ beside them.
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from onnxmem.allocators.caching.allocator import CachingAllocator, CachingConfig
+from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
 from onnxmem.program import MAX_ITERATIONS, Program, Reserved, Sizes, serve
 from onnxmem.runtimes.assumed import Assumed

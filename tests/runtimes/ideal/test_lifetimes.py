@@ -7,9 +7,7 @@ knows: it is neither a view nor in place, and its outputs have the shapes that t
 from graphs import graph_of
 
 from onnxmem.model.graph import Graph
-from onnxmem.runtimes.ideal.lifetimes import tensor_buffers
-from onnxmem.runtimes.ideal.scopes import read_scope
-from onnxmem.runtimes.ideal.sharing import shared_buffers
+from onnxmem.runtimes.ideal.lifetimes import read_scope, shared_buffers, tensor_buffers
 
 
 def graph(text: str, opset: int = 21) -> Graph:

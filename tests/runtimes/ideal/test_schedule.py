@@ -12,11 +12,10 @@ from paths import MODELS
 
 from onnxmem import analyze
 from onnxmem.model.graph import Graph
+from onnxmem.runtimes.ideal import scheduling
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
-from onnxmem.runtimes.ideal.schedule import scheduling
-from onnxmem.runtimes.ideal.schedule.choosing import in_order, onnxruntime_schedule
-from onnxmem.runtimes.ideal.schedule.problem import Problem, Step, problem_of
-from onnxmem.runtimes.ideal.schedule.scheduling import best_schedule
+from onnxmem.runtimes.ideal.schedules import Problem, Schedule, Step, problem_of
+from onnxmem.runtimes.ideal.scheduling import best_schedule, in_order, onnxruntime_schedule
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 SIZES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
@@ -150,18 +149,15 @@ def test_proven_is_what_no_order_beats() -> None:
     assert num_better > 25
 
 
-@pytest.mark.parametrize("is_shared", [False, True])
-def test_the_peak_is_that_of_the_activations_in_that_order(is_shared: bool) -> None:  # noqa: FBT001
+def test_the_peak_is_that_of_the_activations_in_that_order() -> None:
     draws = Random(4)  # noqa: S311 - the same graphs each time
     for _ in range(40):
         graph = random_graph(draws)
-        problem = problem_of(graph, is_shared=is_shared)
+        problem = problem_of(graph)
         for order in list(orders(problem))[:40]:
-            from onnxmem.runtimes.ideal.schedule.schedule import Schedule
-
             found = Schedule(tuple(order), 0, 0, 0)
             memory = activation_memory(in_order(graph, found))
-            expected = memory.in_place_peak_bytes if is_shared else memory.peak_bytes
+            expected = memory.in_place_peak_bytes
             assert problem.peak_bytes(order) == peak(problem, order) == expected
 
 
@@ -254,19 +250,18 @@ def test_a_subgraphs_peak_belongs_to_its_node() -> None:
 )
 def test_real_models_are_proven(path: Path, ratio: float) -> None:
     graph = analyze(str(path)).graph
-    for is_shared in (False, True):
-        problem = problem_of(graph, is_shared=is_shared)
-        found = best_schedule(problem)
-        assert found.is_proven
-        memory = activation_memory(in_order(graph, found))
-        peak_bytes = memory.in_place_peak_bytes if is_shared else memory.peak_bytes
-        assert peak_bytes == found.peak_bytes
-        assert found.peak_bytes / found.file_peak_bytes == pytest.approx(ratio, abs=5e-4)
+    found = best_schedule(problem_of(graph))
+    assert found.is_proven
+    assert activation_memory(in_order(graph, found)).in_place_peak_bytes == found.peak_bytes
+    assert found.peak_bytes / found.file_peak_bytes == pytest.approx(ratio, abs=5e-4)
 
 
 def test_onnxruntimes_order_may_take_more_than_the_files() -> None:
-    graph = analyze(str(LIGHT / "light_inception_v1.onnx")).graph
-    problem = problem_of(graph, is_shared=False)
-    found = onnxruntime_schedule(problem)
-    assert found.peak_bytes / found.file_peak_bytes == pytest.approx(1.638, abs=5e-4)
-    assert activation_memory(in_order(graph, found)).peak_bytes == found.peak_bytes
+    draws = Random(6)  # noqa: S311 - the same graphs each time
+    num_more = 0
+    for _ in range(40):
+        graph = random_graph(draws)
+        found = onnxruntime_schedule(problem_of(graph))
+        assert activation_memory(in_order(graph, found)).in_place_peak_bytes == found.peak_bytes
+        num_more += found.peak_bytes > found.file_peak_bytes
+    assert num_more > 0

@@ -17,11 +17,9 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph
-from onnxmem.program.growth import Growth
-from onnxmem.program.polynomials import Polynomial, polynomial
+from onnxmem.program.polynomials import Growth, Polynomial, polynomial
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
-from onnxmem.runtimes.ideal.sizes import Ends, UnprovenError
-from onnxmem.runtimes.ideal.symbolic import symbolic_peaks
+from onnxmem.runtimes.ideal.symbolic import Ends, UnprovenError, symbolic_peaks
 
 MEETING = """agraph (float[batch, 3] x, float[13, 1] k) => (float[batch, 3] y) {
     a = Neg(x)

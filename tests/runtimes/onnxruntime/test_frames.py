@@ -542,7 +542,7 @@ def test_each_run_of_a_body_is_written_down() -> None:
     labels = run.program.labels
     assert labels[1:3] == (f"iteration number of {loop}", f"condition of {loop}")
     assert sum(label.endswith("body/o") for label in labels) == 3
-    assert session.arena.requested_bytes == run.replay.end_bytes == 0
+    assert session.arena.requested_bytes == run.replay.live_bytes[-1] == 0
 
 
 def test_a_value_that_a_body_hands_on_twice_is_released_once() -> None:
@@ -551,7 +551,7 @@ def test_a_value_that_a_body_hands_on_twice_is_released_once() -> None:
     )
     session = opened(text)
     requested(session)
-    assert session.arena.requested_bytes == session.runs[0].replay.end_bytes == 0
+    assert session.arena.requested_bytes == session.runs[0].replay.live_bytes[-1] == 0
 
 
 # In onnxruntime

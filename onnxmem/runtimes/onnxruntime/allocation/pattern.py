@@ -8,7 +8,7 @@ behind the last. The block never moves what it has placed, so it may be larger t
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.allocators.free_list import FreeList
+from onnxmem.allocators.packed import FreeList
 
 ALIGNMENT_BYTES: Final = 256
 """``kAllocAlignment`` of ``core/framework/allocator.h``."""

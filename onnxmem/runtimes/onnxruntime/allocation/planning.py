@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from onnxmem.model.graph import DType, Graph, Node, Role
-from onnxmem.runtimes.ideal.schedule.walks import reverse_dfs
+from onnxmem.runtimes.ideal.schedules import reverse_dfs
 from onnxmem.runtimes.onnxruntime.providers import CPU, ExecutionProvider
 
 LoadShape = tuple[int | str | None, ...]

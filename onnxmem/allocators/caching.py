@@ -1,20 +1,156 @@
-"""A pool takes blocks from its segments, and asks the device for more where none fits."""
+"""PyTorch's caching allocator of one CUDA device and one stream, replayed without either.
+
+Requests go in (``CachingAllocator``); where their blocks lie and what ``torch.cuda.memory_stats``
+would count come out. A request is rounded, served from its pool's free blocks, then from a new
+segment, then after releasing what is cached.
+
+Source of every rule: DeviceCachingAllocator of c10/cuda/CUDACachingAllocator.cpp, PyTorch 2; the
+function is named at each. The constants are those of c10/core/AllocatorConfig.h.
+"""
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from onnxmem.allocators.caching.blocks import Block, FreeBlocks
-from onnxmem.allocators.caching.rounding import (
-    LARGE_SEGMENT_BYTES,
-    MIN_BLOCK_BYTES,
-    SMALL_BYTES,
-    SMALL_SEGMENT_BYTES,
-    round_up,
-    segment_bytes,
-)
+from onnxmem.program import OutOfMemoryError
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """A range of a segment, between the blocks beside it (struct Block)."""
+
+    address: int
+    size_bytes: int
+    before: "Block | None" = None
+    after: "Block | None" = None
+    is_free: bool = True
+    is_mapped: bool = True
+    """False: addresses of an expandable segment that no memory stands behind."""
+    asked_bytes: int = 0
+    """What the tensor in it asked for, before it was rounded."""
+
+    @property
+    def is_split(self) -> bool:
+        """Whether other blocks share its segment (Block::is_split)."""
+        return self.before is not None or self.after is not None
+
+    def cut(self, size_bytes: int) -> "Block":
+        """Shorten to a size; return the block that is left above (alloc_found_block)."""
+        rest = Block(
+            self.address + size_bytes,
+            self.size_bytes - size_bytes,
+            self,
+            self.after,
+            is_mapped=self.is_mapped,
+        )
+        if self.after is not None:
+            self.after.before = rest
+        self.size_bytes, self.after = size_bytes, rest
+        return rest
+
+    def absorb_after(self) -> None:
+        """Become one with the block above (try_merge_blocks)."""
+        gone = self.after
+        if gone is None:
+            return
+        self.size_bytes += gone.size_bytes
+        self.after = gone.after
+        if self.after is not None:
+            self.after.before = self
+
+
+@dataclass(slots=True)
+class FreeBlocks:
+    """A pool's free blocks by size, then address (BlockPool::blocks, BlockComparatorSize).
+
+    The comparator puts the stream first: a replay has one.
+    """
+
+    _order: list[tuple[int, int, Block]] = field(default_factory=list)
+    """By size and address, which no two share: blocks themselves are never compared."""
+
+    def __iter__(self) -> Iterator[Block]:
+        """The blocks in order, those of the time of asking: they may be removed meanwhile."""
+        return iter([block for *_, block in self._order])
+
+    def add(self, block: Block) -> None:
+        """Put a block in its place."""
+        block.is_free = True
+        insort(self._order, (block.size_bytes, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take a block out, to be used, merged or given back to the device."""
+        block.is_free = False
+        # A shorter tuple comes before all that begin with it.
+        index = bisect_left(self._order, (block.size_bytes, block.address))
+        del self._order[index]
+
+    def from_size(self, size_bytes: int) -> Block | None:
+        """The smallest block of at least a size: the lowest of equal ones (get_free_block)."""
+        order = self._order
+        index = bisect_left(order, (size_bytes,))
+        return order[index][2] if index < len(order) else None
+
+    def after(self, block: Block) -> Block | None:
+        """The next block in order."""
+        index = bisect_left(self._order, (block.size_bytes, block.address)) + 1
+        return self._order[index][2] if index < len(self._order) else None
+
+    def largest_first(self) -> Iterator[Block]:
+        """The blocks in reverse order, those of the time of asking."""
+        return iter([block for *_, block in reversed(self._order)])
+
+    def split_bytes(self) -> int:
+        """Bytes of the free blocks that share a segment with others."""
+        return sum(block.size_bytes for *_, block in self._order if block.is_split)
+
+
+MIN_BLOCK_BYTES = 512
+"""kMinBlockSize: every block is a multiple of it."""
+SMALL_BYTES = 2**20
+"""kSmallSize: the largest request that the small pool serves."""
+SMALL_SEGMENT_BYTES = 2 * 2**20
+"""kSmallBuffer: a segment, or a page, of the small pool."""
+MIN_LARGE_BYTES = 10 * 2**20
+"""kMinLargeAlloc: requests from here on get a segment of their own size."""
+LARGE_SEGMENT_BYTES = 20 * 2**20
+"""large_segment_size, before it kLargeBuffer: what smaller requests of the large pool share."""
+LARGE_STEP_BYTES = 2 * 2**20
+"""kRoundLarge: a segment of a request's own size is a multiple of it."""
+
+
+def rounded_bytes(size_bytes: int, power2_divisions: int = 0) -> int:
+    """Bytes of the block that a request needs (DeviceCachingAllocator::round_size)."""
+    if power2_divisions > 1 and size_bytes > MIN_BLOCK_BYTES * power2_divisions:
+        return _up_to_division(size_bytes, power2_divisions)
+    return max(round_up(size_bytes, MIN_BLOCK_BYTES), MIN_BLOCK_BYTES)
+
+
+def segment_bytes(block_bytes: int) -> int:
+    """Bytes asked of the device where no block is free (get_allocation_size)."""
+    if block_bytes <= SMALL_BYTES:
+        return SMALL_SEGMENT_BYTES
+    if block_bytes < MIN_LARGE_BYTES:
+        return LARGE_SEGMENT_BYTES
+    return round_up(block_bytes, LARGE_STEP_BYTES)
+
+
+def round_up(size_bytes: int, step_bytes: int) -> int:
+    """The first multiple of a step from a size on."""
+    return -(-size_bytes // step_bytes) * step_bytes
+
+
+def _up_to_division(size_bytes: int, divisions: int) -> int:
+    """The first of the equal parts between two powers of 2 (roundup_power2_next_division)."""
+    floor = 1 << (size_bytes.bit_length() - 1)
+    if floor == size_bytes:
+        return size_bytes
+    # The source shifts by the whole bits of `divisions`: 5, 6 and 7 count as 4.
+    part = floor >> (divisions.bit_length() - 1)
+    return round_up(size_bytes, part) if part else floor * 2
+
 
 _ADDRESSES: Final = 1 << 60
 """Of an expandable segment: more than any device has memory for."""
@@ -340,3 +476,156 @@ def _sizes(block: Block | None) -> Iterator[int]:
     while block is not None:
         yield -block.size_bytes if block.is_free else block.size_bytes
         block = block.after
+
+
+@dataclass(frozen=True, slots=True)
+class CachingConfig:
+    """What is set of the allocator: PYTORCH_CUDA_ALLOC_CONF."""
+
+    expandable_segments: bool = False
+    """``expandable_segments``: one segment per pool that grows page by page."""
+    max_split_bytes: int | None = None
+    """``max_split_size_mb``: larger blocks are never split; ``None`` sets no limit."""
+    power2_divisions: int = 0
+    """``roundup_power2_divisions``, one number for all sizes; below 2 it is off."""
+
+    def __post_init__(self) -> None:
+        """Refuse what PyTorch refuses (parseMaxSplitSize).
+
+        :raises ValueError: a limit that would keep the shared segments of 20 MiB from being split.
+        """
+        if self.max_split_bytes is not None and self.max_split_bytes <= LARGE_SEGMENT_BYTES:
+            msg = f"max_split_bytes is above {LARGE_SEGMENT_BYTES}, not {self.max_split_bytes}"
+            raise ValueError(msg)
+
+
+class Placed(NamedTuple):
+    """Where a block lies."""
+
+    is_small: bool
+    """In the pool of small blocks."""
+    address: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class CachingAllocator:
+    """Serves allocations and frees, and counts as `torch.cuda.memory_stats` does.
+
+    Where the device has no more memory, cached segments are given back and the request is tried
+    again before it fails (DeviceCachingAllocator::malloc).
+    """
+
+    config: CachingConfig = field(default_factory=CachingConfig)
+    capacity_bytes: int | None = None
+    """What the device has for the allocator; ``None``: as much as is asked for."""
+    asked_bytes: int = 0
+    """requested_bytes.all.current: what tensors asked for."""
+    asked_peak_bytes: int = 0
+    allocated_bytes: int = 0
+    """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
+    allocated_peak_bytes: int = 0
+    num_retries: int = 0
+    """num_alloc_retries: requests that were served only after caches were released, or failed."""
+    _device: DeviceMemory = field(init=False)
+    _small: Pool = field(init=False)
+    _large: Pool = field(init=False)
+    _blocks: dict[int, Block] = field(default_factory=dict)
+    _rounded: dict[int, tuple[int, Pool]] = field(default_factory=dict)
+    """Rounded bytes and pool by the bytes asked for: a step asks for few sizes."""
+
+    def __post_init__(self) -> None:
+        kind = ExpandablePool if self.config.expandable_segments else SegmentPool
+        limit = self.config.max_split_bytes
+        self._device = DeviceMemory(self.capacity_bytes)
+        self._small = kind(is_small=True, device=self._device, max_split_bytes=limit)
+        self._large = kind(is_small=False, device=self._device, max_split_bytes=limit)
+
+    @property
+    def reserved_bytes(self) -> int:
+        """reserved_bytes.all.current: bytes taken from the device."""
+        return self._device.reserved_bytes
+
+    @property
+    def reserved_peak_bytes(self) -> int:
+        """reserved_bytes.all.peak."""
+        return self._device.reserved_peak_bytes
+
+    @property
+    def num_segments(self) -> int:
+        """Ranges taken from the device; an expandable one counts once."""
+        return self._small.num_segments + self._large.num_segments
+
+    @property
+    def inactive_split_bytes(self) -> int:
+        """Free bytes of segments that are in use in part: empty_cache gives none of them back."""
+        return self._small.split_bytes() + self._large.split_bytes()
+
+    def layout(self) -> tuple[tuple[int, ...], ...]:
+        """Sizes of all blocks, by segment; from equal layouts the same requests go the same way."""
+        return (*self._small.layout(), (), *self._large.layout())
+
+    def malloc(self, number: int, size_bytes: int) -> None:
+        """Find a block for `size_bytes`, at least 1, and call it by `number` (malloc).
+
+        :raises ValueError: a number that is in use.
+        :raises OutOfMemoryError: the device has too little memory.
+        """
+        if number in self._blocks:
+            msg = f"block {number} is allocated twice"
+            raise ValueError(msg)
+        if size_bytes not in self._rounded:
+            rounded = rounded_bytes(size_bytes, self.config.power2_divisions)
+            self._rounded[size_bytes] = rounded, self._pool(rounded)
+        rounded, pool = self._rounded[size_bytes]
+        block = pool.cached(rounded) or pool.reserved(rounded) or self._retried(pool, rounded)
+        self._blocks[number] = block
+        block.asked_bytes = size_bytes
+        self.asked_bytes = asked_bytes = self.asked_bytes + size_bytes
+        self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
+        self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
+        self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
+
+    def free(self, number: int) -> None:
+        """Give the block called `number` back to its pool (free).
+
+        :raises ValueError: a number that is not in use.
+        """
+        block = self._blocks.pop(number, None)
+        if block is None:
+            msg = f"block {number} is freed and was not allocated"
+            raise ValueError(msg)
+        self.asked_bytes -= block.asked_bytes
+        self.allocated_bytes -= block.size_bytes
+        # What stays with a block unsplit changes no pool: the small one leaves nothing over, and
+        # the large one's blocks are above its bound anyway.
+        self._pool(block.size_bytes).give(block)
+
+    def placed(self, number: int) -> Placed:
+        """Where the block called `number` lies; the addresses of each pool begin at 0."""
+        block = self._blocks[number]
+        is_small = self._pool(block.size_bytes) is self._small
+        return Placed(is_small, block.address, block.size_bytes)
+
+    def rename(self, number: int, new_number: int) -> None:
+        """Call the block called `number` by another number that is not in use."""
+        self._blocks[new_number] = self._blocks.pop(number)
+
+    def _retried(self, pool: Pool, rounded: int) -> Block:
+        """Release what is cached and try again: first what may be enough, then all of it (malloc).
+
+        :raises OutOfMemoryError: the device has too little memory all the same.
+        """
+        if pool.release_oversize(rounded) and (block := pool.reserved(rounded)) is not None:
+            return block
+        self._large.release()
+        self._small.release()
+        self.num_retries += 1
+        found = pool.reserved(rounded)
+        if found is None:
+            raise OutOfMemoryError
+        return found
+
+    def _pool(self, size_bytes: int) -> Pool:
+        """The pool of a rounded size (get_pool)."""
+        return self._small if size_bytes <= SMALL_BYTES else self._large
