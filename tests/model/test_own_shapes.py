@@ -5,7 +5,8 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.model.graph import DType
-from onnxmem.model.shapes.control_flow import body_inputs, own_types
+from onnxmem.model.shapes.control_flow import body_inputs, control_flow_types
+from onnxmem.model.shapes.onnx_rules import onnx_rule_types
 from onnxmem.model.value_types import dense_type
 from onnxmem.ops.spec import Shape
 
@@ -40,22 +41,24 @@ def test_the_mask_of_a_dropout_is_shaped_like_its_data(opset: int, dtype: DType)
 
 def test_a_dropout_of_nothing_known_makes_nothing_known() -> None:
     node = onnx.helper.make_node("Dropout", ["x"], ["y", "mask"])
-    assert own_types(node, {}, {}, {"": 7}) == {}
-    made = own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 7})
+    assert onnx_rule_types(node, {}, {}, 7) == {}
+    made = onnx_rule_types(node, {"x": dense_type(FLOAT, (2,))}, {}, 7)
     assert set(made) == {"y", "mask"}
-    assert own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 13}) == {}
+    assert onnx_rule_types(node, {"x": dense_type(FLOAT, (2,))}, {}, 13) == {}
 
 
 @pytest.mark.parametrize("op_type", ["Dropout", "If", "Loop"])
 def test_an_operator_of_another_domain_is_another_operator(op_type: str) -> None:
     node = onnx.helper.make_node(op_type, ["x"], ["y"], domain="own")
-    assert own_types(node, {"x": dense_type(FLOAT, (2,))}, {}, {"": 7}) == {}
+    types = {"x": dense_type(FLOAT, (2,))}
+    assert control_flow_types(node, types, {}) == {}
+    assert onnx_rule_types(node, types, {}, 7) == {}
 
 
 def test_without_a_body_nothing_is_known() -> None:
     types = {"x": dense_type(FLOAT, (2,))}
     for op_type in ("If", "Loop"):
-        assert own_types(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {}, {"": 21}) == {}
+        assert control_flow_types(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {}) == {}
     for op_type in ("Loop", "Scan"):
         assert body_inputs(onnx.helper.make_node(op_type, ["x"], ["y"]), types, {"": 21}) == {}
 

@@ -12,10 +12,11 @@ from onnxmem.model.shapes.microsoft import (
     as_onnx,
     blocked_types,
     channel_block,
-    contrib_types,
+    microsoft_types,
     with_channel_block,
 )
 from onnxmem.model.shapes.node_context import InferenceContext, broadcast
+from onnxmem.model.shapes.onnx_rules import onnx_rule_types
 from onnxmem.model.value_types import dense_type, shape_of
 from onnxmem.ops.spec import Dims, Shape
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -381,7 +382,8 @@ def test_onnx_may_not_have_the_twin_yet() -> None:
 def types_of(node: str, **shapes: Dims) -> dict[str, Shape | None]:
     """What is found of a node's outputs; one operand of each letter, floats."""
     types = {name: dense_type(FLOAT, dims) for name, dims in shapes.items()}
-    found = contrib_types(onnx.parser.parse_node(node), types)
+    parsed = onnx.parser.parse_node(node)
+    found = microsoft_types(parsed, types) | onnx_rule_types(parsed, types)
     return {name: shape_of(proto) for name, proto in found.items()}
 
 
@@ -490,3 +492,36 @@ def test_attributes_and_operands_have_defaults() -> None:
 )
 def test_common_shapes(one: Dims | None, other: Dims | None, common: Dims | None) -> None:
     assert broadcast(one, other) == common
+
+
+def symbolic(*dims: int | str | None) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(FLOAT, dims)
+
+
+def dims_as_written(proto: onnx.TypeProto) -> list[int | str | None]:
+    dims = proto.tensor_type.shape.dim
+    return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ("Gelu(x)", ["n", 5, None]),
+        ("FusedMatMul(x, w)", ["n", 5, 7]),
+        ("FusedMatMul <transA = 1> (w, x)", ["n", 7, None]),
+        ("QLinearAdd(x, s, z, b, s, z, s, z)", ["n", 5, 3]),
+        ("QGemm(m, s, z, w, s, z)", ["n", 7]),
+        ("DequantizeLinear(x, m)", ["n", 5, None]),
+    ],
+)
+def test_a_session_keeps_symbolic_and_unknown_dims(
+    node: str, expected: list[int | str | None]
+) -> None:
+    types = {
+        "x": symbolic("n", 5, None),
+        "w": symbolic(3, 7),
+        "b": symbolic(1, 3),
+        "m": symbolic("n", 3),
+    }
+    found = microsoft_types(onnx.parser.parse_node(f"y = {MS}.{node}"), types)
+    assert dims_as_written(found["y"]) == expected

@@ -1,701 +1,85 @@
-"""Shape rules for operators that neither onnx nor onnx-shape-inference knows, as onnxruntime's.
+"""Shapes of onnxruntime's own operators: domains com.microsoft and com.microsoft.nchwc.
 
-The rules are those of onnxruntime's ``contrib_defs.cc``, ``bert_defs.cc``,
-``quantization_defs.cc``, ``nchwc_schema_defs.cc`` and ``range_schema_defs.cc``, and of ONNX's
-``nn/old.cc`` and ``traditionalml/defs.cc``. Most operators that onnxruntime puts in place of
-ONNX's own shape their
-output as that one does, which is inferred instead (``as_onnx``). The blocked image operators of
-``com.microsoft.nchwc`` see channels rounded up to the block of the CPU (8 or 16 of them): the
-session's, or that which the nodes of a file imply.
+The rules are those of onnxruntime's ``core/graph/contrib_ops``: ``contrib_defs.cc``,
+``bert_defs.cc``, ``quantization_defs.cc``, ``nchwc_schema_defs.cc`` and ``range_schema_defs.cc``.
+Those of operators that a session writes (``SYMBOLIC``) keep symbolic and unknown dims, as
+onnxruntime does while it optimizes a graph; the others need every dim.
+
+Most operators that onnxruntime puts in place of ONNX's own shape their output as that one does,
+which is inferred instead (``as_onnx``). The blocked image operators see channels rounded up to the
+block of the CPU (8 or 16 of them): the session's, or that which the nodes of a file imply.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from math import ceil, prod
+from math import ceil
 from types import MappingProxyType
 from typing import Final
 
 import onnx
+import onnx.defs
 import onnx.helper
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.node_context import Found, InferenceContext, Types, broadcast, product
+from onnxmem.model.shapes.node_context import (
+    Found,
+    InferenceContext,
+    SymbolicShape,
+    Types,
+    broadcast,
+    product,
+)
 from onnxmem.model.traversal import graphs_in
 from onnxmem.ops.spec import Dims
 
-_LENGTH: Final = 8
-"""The place of MultiHeadAttention's ``past_sequence_length``."""
-_TOTAL: Final = 6
-"""The place of GroupQueryAttention's ``total_sequence_length``."""
-_ROWS, _HEADS = 3, 4
-"""Ranks of [B, S, N * H] and of [B, N, S, H]."""
+Rule = Callable[[InferenceContext], Found]
 
+MICROSOFT: Final = "com.microsoft"
+NCHWC: Final = "com.microsoft.nchwc"
 
-def _multi_head(context: InferenceContext) -> Found:
-    """Q: [B, S, N * H], K: [B, T, N * H], V: [B, T, N * E] -> [B, S, N * E], caches by head."""
-    heads, query = context.integer("num_heads"), context.dims(0)
-    keys, values = (_split(context.dims(place), heads) for place in (1, 2))
-    if query is None or len(query) != _ROWS or keys is None or values is None:
-        return {}
-    found = context.outputs((*query[:2], heads * values[-1]), elem_type=context.elem_type(0))
-    if len(context.dims(1) or ()) != _ROWS:
-        return found
-    present = (_cached(context, 6, keys), _cached(context, 7, values))
-    return found | context.outputs(None, *present, elem_type=context.elem_type(0))
-
-
-def _split(dims: Dims | None, heads: int) -> Dims | None:
-    """[B, T, N * H] or [B, N, T, H] -> [B, N, T, H]."""
-    if dims is None or heads < 1 or len(dims) not in {_ROWS, _HEADS}:
-        return None
-    if len(dims) == _HEADS:
-        return dims
-    return (dims[0], heads, dims[1], dims[2] // heads) if dims[2] % heads == 0 else None
-
-
-def _cached(context: InferenceContext, place: int, new: Dims) -> Dims | None:
-    if not context.has(place):
-        return new
-    past = context.dims(place)
-    if past is None or len(past) != _HEADS:
-        return None
-    return past if context.has(_LENGTH) else (*past[:2], past[2] + new[2], past[3])
-
-
-def _grouped(context: InferenceContext) -> Found:
-    """Caches: [B, G, P, H] -> [B, G, the longer of P and all tokens, H], where those are known."""
-    total = context.whole_numbers(_TOTAL)
-    if total is None or len(total) != 1:
-        return {}
-    lengths = [
-        (*past[:2], max(past[2], *total), past[3]) if past and len(past) == _HEADS else None
-        for past in (context.dims(3), context.dims(4))
-    ]
-    return context.outputs(None, *lengths, elem_type=context.elem_type(3))
-
-
-ATTENTION_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "GroupQueryAttention": _grouped,
-    "MultiHeadAttention": _multi_head,
-}
-
-
-_SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
+_FLOAT, _INT32, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32, onnx.TensorProto.UINT8
+_INT64: Final = onnx.TensorProto.INT64
 _NUM_NOT_SPATIAL: Final = 2
 """Batch and channels."""
-
-
-def _pooled(context: InferenceContext, *, is_last: bool | None = None) -> Found:
-    """X: [N, C, *S] or [N, *S, C] -> [N, C, *windows] or [N, *windows, C]."""
-    last = bool(context.integer("channels_last")) if is_last is None else is_last
-    dims = context.dims(0)
-    spatial = _spatial(dims, last=last)
-    windows = _windows(context, spatial, context.integers("kernel_shape")) if spatial else None
-    return _image(context, dims, windows, last=last)
-
-
-def _pooled_to_one(context: InferenceContext) -> Found:
-    """X: [N, C, *S] or [N, *S, C] -> the same with 1 for each of S."""
-    last, dims = bool(context.integer("channels_last")), context.dims(0)
-    spatial = _spatial(dims, last=last)
-    return _image(context, dims, (1,) * len(spatial) if spatial else None, last=last)
-
-
-def _pooled_last(context: InferenceContext) -> Found:
-    return _pooled(context, is_last=True)
-
-
-def _convolved_last(context: InferenceContext) -> Found:
-    """X: [N, *S, C], W: [M, C / g, *K] -> [N, *windows, M]."""
-    dims, filters = context.dims(0), context.dims(1)
-    spatial = _spatial(dims, last=True)
-    if dims is None or not spatial or filters is None:
-        return {}
-    windows = _windows(context, spatial, filters[_NUM_NOT_SPATIAL:])
-    return _image(context, (*dims[:-1], *filters[:1]), windows, last=True)
-
-
-def _spatial(dims: Dims | None, *, last: bool) -> Dims | None:
-    if dims is None or len(dims) <= _NUM_NOT_SPATIAL:
-        return None
-    return dims[1:-1] if last else dims[2:]
-
-
-def _image(
-    context: InferenceContext, dims: Dims | None, spatial: Dims | None, *, last: bool
-) -> Found:
-    """The dims of an image with others in the place of its spatial ones."""
-    if dims is None or spatial is None:
-        return {}
-    made = (dims[0], *spatial, dims[-1]) if last else (*dims[:2], *spatial)
-    return context.outputs(made, elem_type=context.elem_type(0))
-
-
-def _windows(context: InferenceContext, spatial: Dims, kernel: Dims) -> Dims | None:
-    """How many windows there are along each axis; ``None`` where they do not fit."""
-    rank = len(spatial)
-    strides = context.integers("strides") or (1,) * rank
-    dilations = context.integers("dilations") or (1,) * rank
-    pads = _pads(context, rank)
-    if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
-        return None
-    if min(*strides, *dilations, *kernel) < 1 or min(pads) < 0:
-        return None
-    axes = zip(spatial, kernel, dilations, strides, pads[:rank], pads[rank:], strict=True)
-    counts = tuple(chain.from_iterable(_counts(context, axis) for axis in axes))
-    return counts if min(counts) >= 0 else None
-
-
-def _pads(context: InferenceContext, rank: int) -> Dims:
-    """Before and behind the image; none where the image alone counts."""
-    explicit = context.text("auto_pad") in {"", "NOTSET"}
-    return (context.integers("pads") if explicit else ()) or (0,) * (2 * rank)
-
-
-def _counts(context: InferenceContext, axis: tuple[int, ...]) -> Iterator[int]:
-    size, kernel, dilation, stride, before, behind = axis
-    if context.text("auto_pad") in _SAME:
-        yield -(-size // stride)
-        return
-    room = size + before + behind - (kernel - 1) * dilation - 1
-    if not context.integer("ceil_mode"):
-        yield room // stride + 1
-        return
-    count = -(-room // stride) + 1
-    yield count - 1 if (count - 1) * stride >= size + before else count
-
-
-IMAGE_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "MaxpoolWithMask": _pooled,
-    "NhwcFusedConv": _convolved_last,
-    "NhwcMaxPool": _pooled_last,
-    "QLinearAveragePool": _pooled,
-    "QLinearGlobalAveragePool": _pooled_to_one,
-}
-
-
-_FLOAT, _INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
-_GEMM_SCALE, _GEMM_ZERO_POINT = 7, 8
-"""Places of what QGemm quantizes its output by; without them it puts out floats."""
-
-
-def _like_first(context: InferenceContext) -> Found:
-    return context.outputs(context.dims(0), elem_type=context.elem_type(0))
-
-
-def _quantized(context: InferenceContext) -> Found:
-    """x, scale, zero point -> x in the zero point's type."""
-    return context.outputs(context.dims(0), elem_type=context.elem_type(2))
-
-
-def _dequantized(context: InferenceContext) -> Found:
-    """x, scale, zero point -> x in the scale's type."""
-    return context.outputs(context.dims(0), elem_type=context.elem_type(1))
-
-
-def _broadcast(context: InferenceContext) -> Found:
-    """QLinearAdd and QLinearMul: operands stand first and fourth."""
-    return context.outputs(
-        broadcast(context.dims(0), context.dims(3)), elem_type=context.elem_type(0)
-    )
-
-
-def _integer_product(context: InferenceContext) -> Found:
-    return context.outputs(product(context.dims(0), context.dims(1)), elem_type=_INT32)
-
-
-def _float_product(context: InferenceContext) -> Found:
-    """A product of quantized matrices, put out as floats."""
-    return context.outputs(product(context.dims(0), context.dims(1)), elem_type=_FLOAT)
-
-
-def _gemm(context: InferenceContext) -> Found:
-    """A: [M, K] or transposed, B: [K, N] or transposed, at places 0 and 3 -> Y: [M, N]."""
-    left, right = context.dims(0), context.dims(3)
-    if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004
-        return {}
-    is_quantized = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
-    elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantized else _FLOAT
-    rows = left[1] if context.integer("transA") else left[0]
-    columns = right[0] if context.integer("transB") else right[1]
-    return context.outputs((rows, columns), elem_type=elem_type)
-
-
-def _lstm(context: InferenceContext) -> Found:
-    """X: [S, B, I], R: [D, H, 4H] -> Y: [S, D, B, H], Y_h and Y_c: [D, B, H]."""
-    data, recurrence = context.dims(0), context.dims(2)
-    if data is None or recurrence is None or len(data) != 3 or len(recurrence) != 3:  # noqa: PLR2004
-        return {}
-    steps, batch = data[:2]
-    directions, hidden = recurrence[:2]
-    last = (directions, batch, hidden)
-    return context.outputs(
-        (steps, directions, batch, hidden), last, last, elem_type=context.elem_type(0)
-    )
-
-
-def _embedding(context: InferenceContext) -> Found:
-    """Ids: [B, S], words: [V, H] at place 2 -> [B, S, H], floats; the mask's sums: [B]."""
-    ids, words = context.dims(0), context.dims(2)
-    if ids is None or words is None or len(words) != 2:  # noqa: PLR2004
-        return {}
-    found = context.outputs(None, ids[:1], elem_type=_INT32)
-    return found | context.outputs((*ids, words[1]), elem_type=_FLOAT)
-
-
-QUANTIZED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "DequantizeLinear": _dequantized,
-    "DynamicQuantizeLSTM": _lstm,
-    "DynamicQuantizeMatMul": _float_product,
-    "MatMulInteger16": _integer_product,
-    "MatMulIntegerToFloat": _float_product,
-    "QEmbedLayerNormalization": _embedding,
-    "QGemm": _gemm,
-    "QLinearAdd": _broadcast,
-    "QLinearLeakyRelu": _like_first,
-    "QLinearMul": _broadcast,
-    "QLinearSigmoid": _like_first,
-    "QuantizeLinear": _quantized,
-}
-
-
 _IMAGE_RANK: Final = 4
-
-
-def _with_axis(context: InferenceContext) -> Found:
-    """ExpandDims: an axis of length 1, counted from the end where it is negative."""
-    dims, axis = context.dims(0), context.whole_numbers(1)
-    if dims is None or axis is None or len(axis) != 1 or not -len(dims) <= axis[0] + 1:
-        return {}
-    place = axis[0] if axis[0] >= 0 else len(dims) + axis[0] + 1
-    if place > len(dims):
-        return {}
-    return context.outputs((*dims[:place], 1, *dims[place:]), elem_type=context.elem_type(0))
-
-
-def _padded(context: InferenceContext) -> Found:
-    """Pad: as many elements before each axis as the first half says, behind it as the second."""
-    dims, pads = context.dims(0), context.whole_numbers(1)
-    if dims is None or pads is None or len(pads) != 2 * len(dims):
-        return {}
-    sides = zip(dims, pads[: len(dims)], pads[len(dims) :], strict=True)
-    return context.outputs(tuple(map(sum, sides)), elem_type=context.elem_type(0))
-
-
-def _counted(context: InferenceContext) -> Found:
-    """Range: from start to limit by delta, 1 where that is left out."""
-    names = (*context.node.input, "", "", "")[:3]
-    given = [context.values.get(name) for name in names if name]
-    if any(value is None or value.size != 1 for value in given):
-        return {}
-    start, limit, delta = (*(value.item() for value in given if value is not None), 1)[:3]
-    if not delta or not all(abs(end) < float("inf") for end in (start, limit, delta)):
-        return {}
-    count = max(ceil((limit - start) / delta), 0)
-    return context.outputs((count,), elem_type=context.elem_type(0))
-
-
-def _cropped(context: InferenceContext) -> Found:
-    """CropAndResize: X: [N, C, H, W], boxes: [R, 4], size: two elements -> [R, C, *size]."""
-    image, boxes, size = context.dims(0), context.dims(1), context.whole_numbers(3)
-    if image is None or len(image) != _IMAGE_RANK or not boxes or size is None:
-        return {}
-    return context.outputs((boxes[0], image[1], *size), elem_type=context.elem_type(0))
-
-
-def _product_of_packed(context: InferenceContext) -> Found:
-    """MatMulFpQ4: A: [*B, K], the dims of what is packed: K and N -> [*B, N]."""
-    made = product(context.dims(0), context.whole_numbers(2))
-    return context.outputs(made, elem_type=context.elem_type(0))
-
-
-def _transposed(context: InferenceContext) -> Found:
-    """ConvTransposeWithDynamicPads: X: [N, C, *S], W: [C, M / g, *K] -> [N, M, *sizes].
-
-    A size is stride x (S - 1) + output padding + reach of the filter - both pads.
-    """
-    dims, filters = context.dims(0), context.dims(1)
-    if dims is None or filters is None or len(dims) != len(filters):
-        return {}
-    rank = len(dims) - _NUM_NOT_SPATIAL
-    pads = context.whole_numbers(2) if context.has(2) else (0,) * (2 * rank)
-    strides, dilations = (context.integers(name) for name in ("strides", "dilations"))
-    extra = context.integers("output_padding") or (0,) * rank
-    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
-    lists: tuple[Dims, ...] = (strides, dilations, extra)
-    if rank < 1 or pads is None or len(pads) != 2 * rank or {*map(len, lists)} != {rank}:
-        return {}
-    sizes = tuple(
-        strides[axis] * (dims[axis + 2] - 1)
-        + extra[axis]
-        + (filters[axis + 2] - 1) * dilations[axis]
-        + 1
-        - pads[axis]
-        - pads[axis + rank]
-        for axis in range(rank)
-    )
-    channels = filters[1] * context.integer("group", 1)
-    return context.outputs((dims[0], channels, *sizes), elem_type=context.elem_type(0))
-
-
-VALUE_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "ConvTransposeWithDynamicPads": _transposed,
-    "CropAndResize": _cropped,
-    "ExpandDims": _with_axis,
-    "MatMulFpQ4": _product_of_packed,
-    "Pad": _padded,
-    "Range": _counted,
-}
-
-
-def _normalized(context: InferenceContext) -> Found:
-    """All that comes out behind the data is as long as the scale: one element a channel."""
-    channels = context.dims(1)
-    statistics = (channels,) * (len(context.node.output) - 1)
-    found = context.outputs(None, *statistics, elem_type=context.elem_type(1))
-    return found | _like_first(context)
-
-
-def _cropped_dropped_shapes(context: InferenceContext) -> Found:
-    """X: [N, C, H, W] without a border (left, top, right, bottom), or its corner of a size."""
-    dims, border, scale = context.dims(0), context.integers("border"), context.integers("scale")
-    if dims is None or len(dims) != _IMAGE_RANK or len(border) != _IMAGE_RANK:
-        return {}
-    left, top, right, bottom = border
-    image = scale or (dims[2] - top - bottom, dims[3] - left - right)
-    return context.outputs((*dims[:2], *image), elem_type=context.elem_type(0))
-
-
-def _sliced(context: InferenceContext) -> Found:
-    """From starts to ends, by axes or from the first axis on."""
-    dims, starts, ends = context.dims(0), context.whole_numbers(1), context.whole_numbers(2)
-    if dims is None or starts is None or ends is None:
-        return {}
-    axes = context.whole_numbers(3) if context.has(3) else tuple(range(len(starts)))
-    if axes is None or not len(starts) == len(ends) == len(axes):
-        return {}
-    if not all(-len(dims) <= axis < len(dims) for axis in axes):
-        return {}
-    made = list(dims)
-    for axis, start, end in zip(axes, starts, ends, strict=True):
-        made[axis] = len(range(*slice(start, end).indices(dims[axis])))
-    return context.outputs(tuple(made), elem_type=context.elem_type(0))
-
-
-def _filled(context: InferenceContext) -> Found:
-    """By an attribute, by the elements of the input, or as the input is with more axes behind."""
-    shape: Dims | None = context.integers("shape")
-    if not shape and context.integer("input_as_shape"):
-        shape = context.whole_numbers(0)
-    elif not shape:
-        shape = context.dims(0)
-        shape = None if shape is None else (*shape, *context.integers("extra_shape"))
-    return context.outputs(shape, elem_type=context.elem_type(0))
-
-
-_LIKE_FIRST: Final = (
-    *("Affine", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh", "ThresholdedRelu"),
-)
-DROPPED_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    **dict.fromkeys(_LIKE_FIRST, _like_first),
-    "BatchNormalization": _normalized,
-    "Crop": _cropped_dropped_shapes,
-    "DynamicSlice": _sliced,
-    "GivenTensorFill": _filled,
-}
-
-
-_FLOAT_ml_shapes: Final = onnx.TensorProto.FLOAT
-_TWO: Final = 2
-
-
-def _floats(context: InferenceContext) -> Found:
-    """Scaler and Normalizer: numbers of any type in, floats out."""
-    return context.outputs(context.dims(0), elem_type=_FLOAT_ml_shapes)
-
-
-def _regression(context: InferenceContext) -> Found:
-    """X: [N, C] or [C] -> [N, targets] or [1, targets]."""
-    rows = _num_rows(context.dims(0))
-    return context.outputs(
-        None if rows is None else (rows, context.integer("targets", 1)), elem_type=_FLOAT_ml_shapes
-    )
-
-
-def _support_vectors(context: InferenceContext) -> Found:
-    """X: [N, C] or [C] -> [N, 1] or [1, 1]."""
-    rows = _num_rows(context.dims(0))
-    return context.outputs(None if rows is None else (rows, 1), elem_type=_FLOAT_ml_shapes)
-
-
-def _columns(context: InferenceContext) -> Found:
-    """X: [*N, C] or [C] and the places of k columns -> [*N, k] or [1, k]."""
-    dims, places = context.dims(0), context.dims(1)
-    if not dims or places is None:
-        return {}
-    return context.outputs((*(dims[:-1] or (1,)), prod(places)), elem_type=context.elem_type(0))
-
-
-def _joined(context: InferenceContext) -> Found:
-    """FeatureVectorizer: columns side by side, [N, C], [N, D] -> [N, C + D]."""
-    rows, widths = _num_rows(context.dims(0)), context.integers("inputdimensions")
-    if rows is None or not widths:
-        return {}
-    return context.outputs((rows, sum(widths)), elem_type=_FLOAT_ml_shapes)
-
-
-def _num_rows(dims: Dims | None) -> int | None:
-    if not dims:
-        return None
-    return dims[0] if len(dims) > 1 else 1
-
-
-def _trees(context: InferenceContext) -> Found:
-    """X: [N, C] -> a label and the scores of all classes for each row."""
-    return _labelled(context, len(_labels(context)))
-
-
-def _tree_regression(context: InferenceContext) -> Found:
-    """X: [N, C] -> [N, targets]."""
-    rows = _num_rows(context.dims(0))
-    made = None if rows is None or "n_targets" not in context.attributes else rows
-    shape = None if made is None else (made, context.integer("n_targets"))
-    return context.outputs(shape, elem_type=_FLOAT_ml_shapes)
-
-
-def _support_vector_classes(context: InferenceContext) -> Found:
-    """X: [N, C] -> a label for each row, and scores: of each class, or of each pair of classes.
-
-    By pairs where there are vectors, no probabilities and more classes than two
-    (``svmclassifier.cc``). Without vectors the coefficients tell, which nothing here reads.
-    """
-    classes = len(_labels(context))
-    if not context.integers("vectors_per_class"):
-        return _labelled(context, None)
-    probabilities = context.attributes.get("prob_a")
-    has_pairs = classes > _TWO and not (probabilities and probabilities.floats)
-    return _labelled(context, classes * (classes - 1) // 2 if has_pairs else classes)
-
-
-def _labels(context: InferenceContext) -> Sequence[bytes | int]:
-    for name in ("classlabels_strings", "classlabels_ints", "classlabels_int64s"):
-        attribute = context.attributes.get(name)
-        if attribute is not None and (attribute.strings or attribute.ints):
-            return attribute.strings or attribute.ints
-    return ()
-
-
-def _labelled(context: InferenceContext, scores: int | None) -> Found:
-    """A label and some scores for each row."""
-    rows, labels = _num_rows(context.dims(0)), _labels(context)
-    if rows is None or not labels:
-        return {}
-    elem_type = onnx.TensorProto.INT64 if isinstance(labels[0], int) else onnx.TensorProto.STRING
-    found = context.outputs((rows,), elem_type=elem_type)
-    made = None if scores is None else (rows, scores)
-    return found | context.outputs(None, made, elem_type=_FLOAT_ml_shapes)
-
-
-ML_RULES: Final[Mapping[str, Callable[[InferenceContext], Found]]] = {
-    "ArrayFeatureExtractor": _columns,
-    "FeatureVectorizer": _joined,
-    "Imputer": _like_first,
-    "LinearRegressor": _regression,
-    "Normalizer": _floats,
-    "Scaler": _floats,
-    "SVMClassifier": _support_vector_classes,
-    "SVMRegressor": _support_vectors,
-    "TreeEnsembleClassifier": _trees,
-    "TreeEnsembleRegressor": _tree_regression,
-}
-
-
-_SUM_PLACE: Final = 3
-_BITS_PER_BYTE: Final = 8
-_FLOAT_contrib_shapes, _UINT8 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8
-
-
-def contrib_types(
-    node: onnx.NodeProto, types: Types, values: Mapping[str, Array] = MappingProxyType({})
-) -> Found:
-    """The types of a node's outputs; empty for an operator that has no rule here."""
-    rule = _RULES.get((node.domain, node.op_type))
-    return rule(InferenceContext(node, types, values)) if rule else {}
-
-
-def _like_first_contrib_shapes(context: InferenceContext) -> Found:
-    """The first output is shaped like the first input, and so is a sum that is put out fourth."""
-    dims, outputs = context.dims(0), context.node.output
-    shapes = [dims if place in {0, _SUM_PLACE} else None for place in range(len(outputs))]
-    return context.outputs(*shapes, elem_type=context.elem_type(0))
-
-
-def _layer_normalization(context: InferenceContext) -> Found:
-    """X: [*B, *N] -> Y: [*B, *N], mean and 1 / deviation: [*B, 1, ...], floats."""
-    dims, axis = context.dims(0), context.integer("axis", -1)
-    if dims is None or not -len(dims) <= axis < len(dims):
-        return {}
-    axis %= len(dims)
-    statistics = dims[:axis] + (1,) * (len(dims) - axis)
-    found = context.outputs(None, statistics, statistics, elem_type=_FLOAT_contrib_shapes)
-    return found | context.outputs(dims, elem_type=context.elem_type(0))
-
-
-def _fused_matmul(context: InferenceContext) -> Found:
-    left, right = (_as_read(context, place, side) for place, side in enumerate("AB"))
-    return context.outputs(product(left, right), elem_type=context.elem_type(0))
-
-
-def _as_read(context: InferenceContext, place: int, side: str) -> Dims | None:
-    """The dims as the product reads them: ``transBatch`` moves the first dim before the last."""
-    dims = context.dims(place)
-    if dims is None or len(dims) < 2:  # noqa: PLR2004 - a vector has nothing to transpose
-        return dims
-    if context.integer(f"transBatch{side}"):
-        dims = (*dims[1:-1], dims[0], dims[-1])
-    if context.integer(f"trans{side}"):
-        dims = (*dims[:-2], dims[-1], dims[-2])
-    return dims
-
-
-def _packed_product(context: InferenceContext) -> Found:
-    """A: [*B, K], weights packed -> Y: [*B, N]."""
-    dims = context.dims(0)
-    made = (*dims[:-1], context.integer("N")) if dims and "N" in context.attributes else None
-    return context.outputs(made, elem_type=context.elem_type(0))
-
-
-def _gathered_blocks(context: InferenceContext) -> Found:
-    """Rows of a packed table, unpacked: [A, C] and indices [*I] -> [*I, C], of the scales' type.
-
-    Eight bits of ``uint8`` hold two elements of 4 bits along the last axis.
-    """
-    data, indices, axis = context.dims(0), context.dims(1), context.integer("gather_axis")
-    if data is None or indices is None or not -len(data) <= axis < len(data):
-        return {}
-    axis %= len(data)
-    if context.elem_type(0) == _UINT8:
-        per_byte = _BITS_PER_BYTE // max(context.integer("bits", 4), 1)
-        data = (*data[:-1], data[-1] * per_byte)
-    dims = (*data[:axis], *indices, *data[axis + 1 :])
-    return context.outputs(dims, elem_type=context.elem_type(2))
-
-
-def _hashes(context: InferenceContext) -> Found:
-    """One hash for each element, unsigned unless the operator is told otherwise."""
-    is_unsigned = context.integer("positive", 1)
-    elem_type = onnx.TensorProto.UINT32 if is_unsigned else onnx.TensorProto.INT32
-    return context.outputs(context.dims(0), elem_type=elem_type)
-
-
-def _unfolded(context: InferenceContext) -> Found:
-    """Windows along one axis: its place holds their number, a new last axis their elements."""
-    dims, axis, size = context.dims(0), context.integer("dim", -1), context.integer("size")
-    step = context.integer("step", 1)
-    if not dims or not -len(dims) <= axis < len(dims) or step < 1:
-        return {}
-    axis %= len(dims)
-    if not 0 < size <= dims[axis]:
-        return {}
-    windows = (dims[axis] - size) // step + 1
-    made = (*dims[:axis], windows, *dims[axis + 1 :], size)
-    return context.outputs(made, elem_type=context.elem_type(0))
-
-
-def _words(context: InferenceContext) -> Found:
-    """Characters of words: [*S, C], filters: [M, 1, K, E] -> [*S, M]."""
-    words, filters = context.dims(0), context.dims(1)
-    made = (*words[:-1], filters[0]) if words and filters else None
-    return context.outputs(made, elem_type=context.elem_type(1))
-
-
-def _found_once(context: InferenceContext) -> Found:
-    """Unique: which elements come out depends on them; each of the input has a place there."""
-    return context.outputs(None, context.dims(0), elem_type=onnx.TensorProto.INT64)
-
-
-def _ids_matched(context: InferenceContext) -> Found:
-    return context.outputs(None, (), elem_type=onnx.TensorProto.INT64)
-
-
-def _like_second(context: InferenceContext) -> Found:
-    return context.outputs(context.dims(1), elem_type=context.elem_type(1))
-
-
-def _gathered(context: InferenceContext) -> Found:
-    """GatherND of indices of either width: [*I, k] and [*D] -> [*I, *D after the first k]."""
-    data, indices = context.dims(0), context.dims(1)
-    if data is None or not indices or indices[-1] > len(data):
-        return {}
-    return context.outputs((*indices[:-1], *data[indices[-1] :]), elem_type=context.elem_type(0))
-
-
-def _gradients(context: InferenceContext) -> Found:
-    """One of each tensor that is derived by, of its dims; those come first among the inputs."""
-    asked = len(context.attributes["xs"].strings) if "xs" in context.attributes else 0
-    dims = (context.dims(place) for place in range(asked))
-    return context.outputs(*dims, elem_type=context.elem_type(0))
-
-
-def _distances(context: InferenceContext) -> Found:
-    """A: [M, K], B: [N, K] -> [M, N]."""
-    left, right = context.dims(0), context.dims(1)
-    dims = None if not left or not right else (left[0], right[0])
-    return context.outputs(dims, elem_type=context.elem_type(0))
-
-
-_MICROSOFT: Final = "com.microsoft"
-_ONNX: Final = ""
-_LIKE_FIRST_contrib_shapes: Final = (
-    *("BiasDropout", "BiasGelu", "BiasSoftmax", "FastGelu", "Gelu", "Inverse", "QuickGelu"),
-    *("SampleOp", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "Trilu"),
-)
-_RULES: Final[Mapping[tuple[str, str], Callable[[InferenceContext], Found]]] = {
-    **{(_MICROSOFT, op_type): _like_first_contrib_shapes for op_type in _LIKE_FIRST_contrib_shapes},
-    (_MICROSOFT, "BifurcationDetector"): _ids_matched,
-    (_MICROSOFT, "CDist"): _distances,
-    (_MICROSOFT, "FusedMatMul"): _fused_matmul,
-    (_MICROSOFT, "GatherBlockQuantized"): _gathered_blocks,
-    (_MICROSOFT, "GatherND"): _gathered,
-    (_MICROSOFT, "MatMulBnb4"): _packed_product,
-    (_MICROSOFT, "MurmurHash3"): _hashes,
-    (_MICROSOFT, "NGramRepeatBlock"): _like_second,
-    (_MICROSOFT, "UnfoldTensor"): _unfolded,
-    (_MICROSOFT, "Unique"): _found_once,
-    (_MICROSOFT, "WordConvEmbedding"): _words,
-    ("ai.onnx.preview.training", "Gradient"): _gradients,
-    (_ONNX, "Range"): VALUE_RULES["Range"],
-    (_ONNX, "LayerNormalization"): _layer_normalization,
-    (_ONNX, "SimplifiedLayerNormalization"): _layer_normalization,
-    **{(_MICROSOFT, op_type): rule for op_type, rule in QUANTIZED_RULES.items()},
-    **{(_MICROSOFT, op_type): rule for op_type, rule in IMAGE_RULES.items()},
-    **{(_MICROSOFT, op_type): rule for op_type, rule in ATTENTION_RULES.items()},
-    **{(_MICROSOFT, op_type): rule for op_type, rule in VALUE_RULES.items()},
-    **{(_ONNX, op_type): rule for op_type, rule in DROPPED_RULES.items()},
-    **{("ai.onnx.ml", op_type): rule for op_type, rule in ML_RULES.items()},
-}
-
-
-NCHWC: Final = "com.microsoft.nchwc"
-_POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
-_BLOCK: Final = "onnxmem.channel_block"
-"""Of a model's ``metadata_props``."""
-_LARGE: Final = 16
-_SMALL: Final = 8
-
+_SUM: Final = 3
+"""The output of a skip normalization that is the sum it normalizes."""
 _TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     (NCHWC, "Conv"): ("Conv", 3),
     (NCHWC, "MaxPool"): ("MaxPool", 1),
     (NCHWC, "AveragePool"): ("AveragePool", 1),
     (NCHWC, "GlobalMaxPool"): ("GlobalMaxPool", 1),
     (NCHWC, "GlobalAveragePool"): ("GlobalAveragePool", 1),
-    (_MICROSOFT, "FusedConv"): ("Conv", 3),
-    (_MICROSOFT, "FusedGemm"): ("Gemm", 3),
-    (_MICROSOFT, "GatherND"): ("GatherND", 2),
-    (_MICROSOFT, "GridSample"): ("GridSample", 2),
-    (_MICROSOFT, "Pad"): ("Pad", 3),
+    (MICROSOFT, "FusedConv"): ("Conv", 3),
+    (MICROSOFT, "FusedGemm"): ("Gemm", 3),
+    (MICROSOFT, "GatherND"): ("GatherND", 2),
+    (MICROSOFT, "GridSample"): ("GridSample", 2),
+    (MICROSOFT, "Pad"): ("Pad", 3),
 }
 """The ONNX operator of the same shapes, and how many inputs it has."""
+_POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
+_BLOCK: Final = "onnxmem.channel_block"
+"""Of a model's ``metadata_props``."""
+_LARGE: Final = 16
+_SMALL: Final = 8
+_LENGTH: Final = 8
+"""The place of MultiHeadAttention's ``past_sequence_length``."""
+_TOTAL: Final = 6
+"""The place of GroupQueryAttention's ``total_sequence_length``."""
+_ROWS, _HEADS = 3, 4
+"""Ranks of [B, S, N * H] and of [B, N, S, H]."""
+_SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
+_GEMM_SCALE, _GEMM_ZERO_POINT = 7, 8
+"""Places of what QGemm quantizes its output by; without them it puts out floats."""
+_BITS_PER_BYTE: Final = 8
+
+
+def microsoft_types(
+    node: onnx.NodeProto, types: Types, values: Mapping[str, Array] = MappingProxyType({})
+) -> Found:
+    """The types of a node's outputs; empty for an operator that has no rule here."""
+    rule = _RULES.get(node.op_type) if node.domain == MICROSOFT else None
+    return rule(InferenceContext(node, types, values)) if rule else {}
 
 
 def as_onnx(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
@@ -801,4 +185,439 @@ _BLOCKED: Final[Mapping[str, Callable[[InferenceContext, Dims, int], Dims | None
     "ReorderInput": _reordered_input,
     "ReorderOutput": _reordered_output,
     "Upsample": _upsampled,
+}
+
+
+def _like_first(context: InferenceContext) -> Found:
+    return context.outputs(context.shape(0), elem_type=context.elem_type(0))
+
+
+def _like_second(context: InferenceContext) -> Found:
+    return context.outputs(context.dims(1), elem_type=context.elem_type(1))
+
+
+def _with_sum(context: InferenceContext) -> Found:
+    """X, skip -> Y and, fourth, X + skip, both shaped as X is."""
+    shape, outputs = context.shape(0), context.node.output
+    shapes = [shape if index in {0, _SUM} else None for index in range(len(outputs))]
+    return context.outputs(*shapes, elem_type=context.elem_type(0))
+
+
+def layer_normalization(context: InferenceContext) -> Found:
+    """X: [*B, *N] -> Y: [*B, *N], mean and 1 / deviation: [*B, 1, ...], floats."""
+    shape, axis = context.shape(0), context.integer("axis", -1)
+    if shape is None or not -len(shape) <= axis < len(shape):
+        return {}
+    axis %= len(shape)
+    statistics = shape[:axis] + (1,) * (len(shape) - axis)
+    found = context.outputs(None, statistics, statistics, elem_type=_FLOAT)
+    return found | context.outputs(shape, elem_type=context.elem_type(0))
+
+
+def _fused_matmul(context: InferenceContext) -> Found:
+    left, right = (_as_read(context, index, side) for index, side in enumerate("AB"))
+    return context.outputs(product(left, right), elem_type=context.elem_type(0))
+
+
+def _as_read(context: InferenceContext, index: int, side: str) -> SymbolicShape | None:
+    """The dims as the product reads them: ``transBatch`` moves the first dim before the last."""
+    shape = context.shape(index)
+    if shape is None or len(shape) < 2:  # noqa: PLR2004 - a vector has nothing to transpose
+        return shape
+    if context.integer(f"transBatch{side}"):
+        shape = (*shape[1:-1], shape[0], shape[-1])
+    if context.integer(f"trans{side}"):
+        shape = (*shape[:-2], shape[-1], shape[-2])
+    return shape
+
+
+def _packed_product(context: InferenceContext) -> Found:
+    """A: [*B, K], weights packed -> Y: [*B, N]."""
+    dims = context.dims(0)
+    made = (*dims[:-1], context.integer("N")) if dims and "N" in context.attributes else None
+    return context.outputs(made, elem_type=context.elem_type(0))
+
+
+def _gathered_blocks(context: InferenceContext) -> Found:
+    """Rows of a packed table, unpacked: [A, C] and indices [*I] -> [*I, C], of the scales' type.
+
+    Eight bits of ``uint8`` hold two elements of 4 bits along the last axis.
+    """
+    data, indices, axis = context.dims(0), context.dims(1), context.integer("gather_axis")
+    if data is None or indices is None or not -len(data) <= axis < len(data):
+        return {}
+    axis %= len(data)
+    if context.elem_type(0) == _UINT8:
+        per_byte = _BITS_PER_BYTE // max(context.integer("bits", 4), 1)
+        data = (*data[:-1], data[-1] * per_byte)
+    dims = (*data[:axis], *indices, *data[axis + 1 :])
+    return context.outputs(dims, elem_type=context.elem_type(2))
+
+
+def _hashes(context: InferenceContext) -> Found:
+    """One hash for each element, unsigned unless the operator is told otherwise."""
+    is_unsigned = context.integer("positive", 1)
+    elem_type = onnx.TensorProto.UINT32 if is_unsigned else onnx.TensorProto.INT32
+    return context.outputs(context.dims(0), elem_type=elem_type)
+
+
+def _unfolded(context: InferenceContext) -> Found:
+    """Windows along one axis: its place holds their number, a new last axis their elements."""
+    dims, axis, size = context.dims(0), context.integer("dim", -1), context.integer("size")
+    step = context.integer("step", 1)
+    if not dims or not -len(dims) <= axis < len(dims) or step < 1:
+        return {}
+    axis %= len(dims)
+    if not 0 < size <= dims[axis]:
+        return {}
+    windows = (dims[axis] - size) // step + 1
+    made = (*dims[:axis], windows, *dims[axis + 1 :], size)
+    return context.outputs(made, elem_type=context.elem_type(0))
+
+
+def _words(context: InferenceContext) -> Found:
+    """Characters of words: [*S, C], filters: [M, 1, K, E] -> [*S, M]."""
+    words, filters = context.dims(0), context.dims(1)
+    made = (*words[:-1], filters[0]) if words and filters else None
+    return context.outputs(made, elem_type=context.elem_type(1))
+
+
+def _found_once(context: InferenceContext) -> Found:
+    """Unique: which elements come out depends on them; each of the input has a place there."""
+    return context.outputs(None, context.dims(0), elem_type=_INT64)
+
+
+def _ids_matched(context: InferenceContext) -> Found:
+    return context.outputs(None, (), elem_type=_INT64)
+
+
+def _gathered(context: InferenceContext) -> Found:
+    """GatherND of indices of either width: [*I, k] and [*D] -> [*I, *D after the first k]."""
+    data, indices = context.dims(0), context.dims(1)
+    if data is None or not indices or indices[-1] > len(data):
+        return {}
+    return context.outputs((*indices[:-1], *data[indices[-1] :]), elem_type=context.elem_type(0))
+
+
+def _distances(context: InferenceContext) -> Found:
+    """A: [M, K], B: [N, K] -> [M, N]."""
+    left, right = context.dims(0), context.dims(1)
+    dims = None if not left or not right else (left[0], right[0])
+    return context.outputs(dims, elem_type=context.elem_type(0))
+
+
+def _quantized(context: InferenceContext) -> Found:
+    """x, scale, zero point -> x in the zero point's type, uint8 where that is left out."""
+    elem_type = context.elem_type(2) if context.has(2) else _UINT8
+    return context.outputs(context.shape(0), elem_type=elem_type)
+
+
+def _dequantized(context: InferenceContext) -> Found:
+    """x, scale, zero point -> x in the scale's type."""
+    return context.outputs(context.shape(0), elem_type=context.elem_type(1))
+
+
+def _broadcast(context: InferenceContext) -> Found:
+    """QLinearAdd and QLinearMul: operands stand first and fourth."""
+    shape = broadcast(context.shape(0), context.shape(3))
+    return context.outputs(shape, elem_type=context.elem_type(0))
+
+
+def _integer_product(context: InferenceContext) -> Found:
+    return context.outputs(product(context.shape(0), context.shape(1)), elem_type=_INT32)
+
+
+def _float_product(context: InferenceContext) -> Found:
+    """A product of quantized matrices, put out as floats."""
+    return context.outputs(product(context.shape(0), context.shape(1)), elem_type=_FLOAT)
+
+
+def _scaled_product(context: InferenceContext) -> Found:
+    """The same in the type of the first scale."""
+    return context.outputs(
+        product(context.shape(0), context.shape(1)), elem_type=context.elem_type(2)
+    )
+
+
+def _gemm(context: InferenceContext) -> Found:
+    """A: [M, K] or transposed, B: [K, N] or transposed, first and fourth input -> Y: [M, N]."""
+    left, right = context.shape(0), context.shape(3)
+    if left is None or right is None or len(left) != 2 or len(right) != 2:  # noqa: PLR2004
+        return {}
+    is_quantized = context.has(_GEMM_SCALE) and context.has(_GEMM_ZERO_POINT)
+    elem_type = context.elem_type(_GEMM_ZERO_POINT) if is_quantized else _FLOAT
+    rows = left[1] if context.integer("transA") else left[0]
+    columns = right[0] if context.integer("transB") else right[1]
+    return context.outputs((rows, columns), elem_type=elem_type)
+
+
+def _lstm(context: InferenceContext) -> Found:
+    """X: [S, B, I], R: [D, H, 4H] -> Y: [S, D, B, H], Y_h and Y_c: [D, B, H]."""
+    data, recurrence = context.dims(0), context.dims(2)
+    if data is None or recurrence is None or len(data) != 3 or len(recurrence) != 3:  # noqa: PLR2004
+        return {}
+    steps, batch = data[:2]
+    directions, hidden = recurrence[:2]
+    last = (directions, batch, hidden)
+    return context.outputs(
+        (steps, directions, batch, hidden), last, last, elem_type=context.elem_type(0)
+    )
+
+
+def _embedding(context: InferenceContext) -> Found:
+    """Ids: [B, S], words: [V, H] at place 2 -> [B, S, H], floats; the mask's sums: [B]."""
+    ids, words = context.dims(0), context.dims(2)
+    if ids is None or words is None or len(words) != 2:  # noqa: PLR2004
+        return {}
+    found = context.outputs(None, ids[:1], elem_type=_INT32)
+    return found | context.outputs((*ids, words[1]), elem_type=_FLOAT)
+
+
+def _multi_head(context: InferenceContext) -> Found:
+    """Q: [B, S, N * H], K: [B, T, N * H], V: [B, T, N * E] -> [B, S, N * E], caches by head."""
+    heads, query = context.integer("num_heads"), context.dims(0)
+    keys, values = (_split(context.dims(place), heads) for place in (1, 2))
+    if query is None or len(query) != _ROWS or keys is None or values is None:
+        return {}
+    found = context.outputs((*query[:2], heads * values[-1]), elem_type=context.elem_type(0))
+    if len(context.dims(1) or ()) != _ROWS:
+        return found
+    present = (_cached(context, 6, keys), _cached(context, 7, values))
+    return found | context.outputs(None, *present, elem_type=context.elem_type(0))
+
+
+def _split(dims: Dims | None, heads: int) -> Dims | None:
+    """[B, T, N * H] or [B, N, T, H] -> [B, N, T, H]."""
+    if dims is None or heads < 1 or len(dims) not in {_ROWS, _HEADS}:
+        return None
+    if len(dims) == _HEADS:
+        return dims
+    return (dims[0], heads, dims[1], dims[2] // heads) if dims[2] % heads == 0 else None
+
+
+def _cached(context: InferenceContext, place: int, new: Dims) -> Dims | None:
+    if not context.has(place):
+        return new
+    past = context.dims(place)
+    if past is None or len(past) != _HEADS:
+        return None
+    return past if context.has(_LENGTH) else (*past[:2], past[2] + new[2], past[3])
+
+
+def _grouped(context: InferenceContext) -> Found:
+    """Caches: [B, G, P, H] -> [B, G, the longer of P and all tokens, H], where those are known."""
+    total = context.whole_numbers(_TOTAL)
+    if total is None or len(total) != 1:
+        return {}
+    lengths = [
+        (*past[:2], max(past[2], *total), past[3]) if past and len(past) == _HEADS else None
+        for past in (context.dims(3), context.dims(4))
+    ]
+    return context.outputs(None, *lengths, elem_type=context.elem_type(3))
+
+
+def _pooled(context: InferenceContext, *, is_last: bool | None = None) -> Found:
+    """X: [N, C, *S] or [N, *S, C] -> [N, C, *windows] or [N, *windows, C]."""
+    last = bool(context.integer("channels_last")) if is_last is None else is_last
+    dims = context.dims(0)
+    spatial = _spatial(dims, last=last)
+    windows = _windows(context, spatial, context.integers("kernel_shape")) if spatial else None
+    return _image(context, dims, windows, last=last)
+
+
+def _pooled_to_one(context: InferenceContext) -> Found:
+    """X: [N, C, *S] or [N, *S, C] -> the same with 1 for each of S."""
+    last, dims = bool(context.integer("channels_last")), context.dims(0)
+    spatial = _spatial(dims, last=last)
+    return _image(context, dims, (1,) * len(spatial) if spatial else None, last=last)
+
+
+def _pooled_last(context: InferenceContext) -> Found:
+    return _pooled(context, is_last=True)
+
+
+def _convolved_last(context: InferenceContext) -> Found:
+    """X: [N, *S, C], W: [M, C / g, *K] -> [N, *windows, M]."""
+    dims, filters = context.dims(0), context.dims(1)
+    spatial = _spatial(dims, last=True)
+    if dims is None or not spatial or filters is None:
+        return {}
+    windows = _windows(context, spatial, filters[_NUM_NOT_SPATIAL:])
+    return _image(context, (*dims[:-1], *filters[:1]), windows, last=True)
+
+
+def _spatial(dims: Dims | None, *, last: bool) -> Dims | None:
+    if dims is None or len(dims) <= _NUM_NOT_SPATIAL:
+        return None
+    return dims[1:-1] if last else dims[2:]
+
+
+def _image(
+    context: InferenceContext, dims: Dims | None, spatial: Dims | None, *, last: bool
+) -> Found:
+    """The dims of an image with others in the place of its spatial ones."""
+    if dims is None or spatial is None:
+        return {}
+    made = (dims[0], *spatial, dims[-1]) if last else (*dims[:2], *spatial)
+    return context.outputs(made, elem_type=context.elem_type(0))
+
+
+def _windows(context: InferenceContext, spatial: Dims, kernel: Dims) -> Dims | None:
+    """How many windows there are along each axis; ``None`` where they do not fit."""
+    rank = len(spatial)
+    strides = context.integers("strides") or (1,) * rank
+    dilations = context.integers("dilations") or (1,) * rank
+    pads = _pads(context, rank)
+    if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
+        return None
+    if min(*strides, *dilations, *kernel) < 1 or min(pads) < 0:
+        return None
+    axes = zip(spatial, kernel, dilations, strides, pads[:rank], pads[rank:], strict=True)
+    counts = tuple(chain.from_iterable(_counts(context, axis) for axis in axes))
+    return counts if min(counts) >= 0 else None
+
+
+def _pads(context: InferenceContext, rank: int) -> Dims:
+    """Before and behind the image; none where the image alone counts."""
+    explicit = context.text("auto_pad") in {"", "NOTSET"}
+    return (context.integers("pads") if explicit else ()) or (0,) * (2 * rank)
+
+
+def _counts(context: InferenceContext, axis: tuple[int, ...]) -> Iterator[int]:
+    size, kernel, dilation, stride, before, behind = axis
+    if context.text("auto_pad") in _SAME:
+        yield -(-size // stride)
+        return
+    room = size + before + behind - (kernel - 1) * dilation - 1
+    if not context.integer("ceil_mode"):
+        yield room // stride + 1
+        return
+    count = -(-room // stride) + 1
+    yield count - 1 if (count - 1) * stride >= size + before else count
+
+
+def _with_axis(context: InferenceContext) -> Found:
+    """ExpandDims: an axis of length 1, counted from the end where it is negative."""
+    dims, axis = context.dims(0), context.whole_numbers(1)
+    if dims is None or axis is None or len(axis) != 1 or not -len(dims) <= axis[0] + 1:
+        return {}
+    place = axis[0] if axis[0] >= 0 else len(dims) + axis[0] + 1
+    if place > len(dims):
+        return {}
+    return context.outputs((*dims[:place], 1, *dims[place:]), elem_type=context.elem_type(0))
+
+
+def _padded(context: InferenceContext) -> Found:
+    """Pad: as many elements before each axis as the first half says, behind it as the second."""
+    dims, pads = context.dims(0), context.whole_numbers(1)
+    if dims is None or pads is None or len(pads) != 2 * len(dims):
+        return {}
+    sides = zip(dims, pads[: len(dims)], pads[len(dims) :], strict=True)
+    return context.outputs(tuple(map(sum, sides)), elem_type=context.elem_type(0))
+
+
+def counted(context: InferenceContext) -> Found:
+    """Range: from start to limit by delta, 1 where that is left out."""
+    names = (*context.node.input, "", "", "")[:3]
+    given = [context.values.get(name) for name in names if name]
+    if any(value is None or value.size != 1 for value in given):
+        return {}
+    start, limit, delta = (*(value.item() for value in given if value is not None), 1)[:3]
+    if not delta or not all(abs(end) < float("inf") for end in (start, limit, delta)):
+        return {}
+    count = max(ceil((limit - start) / delta), 0)
+    return context.outputs((count,), elem_type=context.elem_type(0))
+
+
+def _cropped(context: InferenceContext) -> Found:
+    """CropAndResize: X: [N, C, H, W], boxes: [R, 4], size: two elements -> [R, C, *size]."""
+    image, boxes, size = context.dims(0), context.dims(1), context.whole_numbers(3)
+    if image is None or len(image) != _IMAGE_RANK or not boxes or size is None:
+        return {}
+    return context.outputs((boxes[0], image[1], *size), elem_type=context.elem_type(0))
+
+
+def _product_of_packed(context: InferenceContext) -> Found:
+    """MatMulFpQ4: A: [*B, K], the dims of what is packed: K and N -> [*B, N]."""
+    made = product(context.dims(0), context.whole_numbers(2))
+    return context.outputs(made, elem_type=context.elem_type(0))
+
+
+def _transposed(context: InferenceContext) -> Found:
+    """ConvTransposeWithDynamicPads: X: [N, C, *S], W: [C, M / g, *K] -> [N, M, *sizes].
+
+    A size is stride x (S - 1) + output padding + reach of the filter - both pads.
+    """
+    dims, filters = context.dims(0), context.dims(1)
+    if dims is None or filters is None or len(dims) != len(filters):
+        return {}
+    rank = len(dims) - _NUM_NOT_SPATIAL
+    pads = context.whole_numbers(2) if context.has(2) else (0,) * (2 * rank)
+    strides, dilations = (context.integers(name) for name in ("strides", "dilations"))
+    extra = context.integers("output_padding") or (0,) * rank
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    lists: tuple[Dims, ...] = (strides, dilations, extra)
+    if rank < 1 or pads is None or len(pads) != 2 * rank or {*map(len, lists)} != {rank}:
+        return {}
+    sizes = tuple(
+        strides[axis] * (dims[axis + 2] - 1)
+        + extra[axis]
+        + (filters[axis + 2] - 1) * dilations[axis]
+        + 1
+        - pads[axis]
+        - pads[axis + rank]
+        for axis in range(rank)
+    )
+    channels = filters[1] * context.integer("group", 1)
+    return context.outputs((dims[0], channels, *sizes), elem_type=context.elem_type(0))
+
+
+SYMBOLIC: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(
+        "BiasDropout BiasGelu BiasSoftmax FastGelu Gelu Inverse QLinearLeakyRelu QLinearSigmoid "
+        "QuickGelu Trilu".split(),
+        _like_first,
+    ),
+    "DequantizeLinear": _dequantized,
+    "DynamicQuantizeMatMul": _float_product,
+    "FusedMatMul": _fused_matmul,
+    "MatMulInteger16": _integer_product,
+    "MatMulIntegerToFloat": _scaled_product,
+    "QGemm": _gemm,
+    "QLinearAdd": _broadcast,
+    "QLinearMul": _broadcast,
+    "QuantizeLinear": _quantized,
+    "SkipLayerNormalization": _with_sum,
+    "SkipSimplifiedLayerNormalization": _with_sum,
+}
+"""Operators that a session writes: dims may be symbolic or unknown."""
+
+_RULES: Final[Mapping[str, Rule]] = {
+    **SYMBOLIC,
+    "BifurcationDetector": _ids_matched,
+    "CDist": _distances,
+    "ConvTransposeWithDynamicPads": _transposed,
+    "CropAndResize": _cropped,
+    "DynamicQuantizeLSTM": _lstm,
+    "ExpandDims": _with_axis,
+    "GatherBlockQuantized": _gathered_blocks,
+    "GatherND": _gathered,
+    "GroupQueryAttention": _grouped,
+    "MatMulBnb4": _packed_product,
+    "MatMulFpQ4": _product_of_packed,
+    "MaxpoolWithMask": _pooled,
+    "MultiHeadAttention": _multi_head,
+    "MurmurHash3": _hashes,
+    "NGramRepeatBlock": _like_second,
+    "NhwcFusedConv": _convolved_last,
+    "NhwcMaxPool": _pooled_last,
+    "Pad": _padded,
+    "QEmbedLayerNormalization": _embedding,
+    "QLinearAveragePool": _pooled,
+    "QLinearGlobalAveragePool": _pooled_to_one,
+    "Range": counted,
+    "SampleOp": _like_first,
+    "UnfoldTensor": _unfolded,
+    "Unique": _found_once,
+    "WordConvEmbedding": _words,
 }

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import onnx
 
 from onnxmem.model.constants import Array
-from onnxmem.model.value_types import dense_type, dims_of
+from onnxmem.model.value_types import dense_type, dims_of, shape_of
 from onnxmem.ops.spec import Dims
 
 _MAX_DIM: Final = 2**63 - 1
@@ -15,6 +15,9 @@ _MAX_DIM: Final = 2**63 - 1
 Types = Mapping[str, onnx.TypeProto]
 Found = dict[str, onnx.TypeProto]
 """Types of outputs by their names."""
+Dim = int | str | None
+"""A number, a symbol, or unknown."""
+SymbolicShape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +34,38 @@ class InferenceContext:
         attributes = {attribute.name: attribute for attribute in self.node.attribute}
         object.__setattr__(self, "attributes", attributes)
 
-    def dims(self, place: int) -> Dims | None:
+    def dims(self, index: int) -> Dims | None:
         """The dims of an input, where every one is known."""
-        return dims_of(self.input_type(place))
+        return dims_of(self.input_type(index))
 
-    def elem_type(self, place: int) -> int:
+    def shape(self, index: int) -> SymbolicShape | None:
+        """The dims of an input as far as they are known; ``None`` where its rank is not."""
+        proto = self.input_type(index)
+        if proto is None or shape_of(proto) is None:
+            return None
+        return tuple(
+            dim.dim_value
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else dim.dim_param or None
+            for dim in proto.tensor_type.shape.dim
+        )
+
+    def elem_type(self, index: int) -> int:
         """The element type of an input; 0 where that is unknown."""
-        proto = self.input_type(place)
+        proto = self.input_type(index)
         return 0 if proto is None else proto.tensor_type.elem_type
 
-    def has(self, place: int) -> bool:
+    def has(self, index: int) -> bool:
         """Whether an optional input is given."""
-        return place < len(self.node.input) and self.node.input[place] != ""
+        return index < len(self.node.input) and self.node.input[index] != ""
 
-    def input_type(self, place: int) -> onnx.TypeProto | None:
+    def input_type(self, index: int) -> onnx.TypeProto | None:
         """The type of an input; ``None`` where it is left out or unknown."""
-        return self.types.get(self.node.input[place]) if self.has(place) else None
+        return self.types.get(self.node.input[index]) if self.has(index) else None
 
-    def whole_numbers(self, place: int) -> Dims | None:
+    def whole_numbers(self, index: int) -> Dims | None:
         """The elements of an input, where they are known and whole numbers."""
-        value = self.values.get(self.node.input[place]) if self.has(place) else None
+        value = self.values.get(self.node.input[index]) if self.has(index) else None
         if value is None or value.dtype.kind not in "iu":
             return None
         return tuple(int(element) for element in value.ravel().tolist())
@@ -68,28 +83,31 @@ class InferenceContext:
         raw = self.attributes[name].s if name in self.attributes else b""
         return raw.decode(errors="replace")
 
-    def outputs(self, *shapes: Dims | None, elem_type: int) -> Found:
+    def outputs(self, *shapes: SymbolicShape | None, elem_type: int) -> Found:
         """Types of the first outputs, of one element type; those of unknown shape are left out."""
-        known = zip(self.node.output, shapes, strict=False)
         return {
-            name: dense_type(elem_type, dims)
-            for name, dims in known
-            if name and elem_type and dims is not None and all(0 <= dim <= _MAX_DIM for dim in dims)
+            name: _tensor_type(elem_type, shape)
+            for name, shape in zip(self.node.output, shapes, strict=False)
+            if name and elem_type and shape is not None and all(map(_is_dim, shape))
         }
 
 
-def broadcast(one: Dims | None, other: Dims | None) -> Dims | None:
-    """The common shape of two; ``None`` where one is unknown or they do not fit."""
+def broadcast(one: SymbolicShape | None, other: SymbolicShape | None) -> SymbolicShape | None:
+    """The common shape of two; ``None`` where one is unknown or they do not fit.
+
+    onnx/defs/shape_inference.h, ``bidirectionalBroadcastShapeInference``.
+    """
     if one is None or other is None:
         return None
     rank = max(len(one), len(other))
-    pairs = zip((1,) * (rank - len(one)) + one, (1,) * (rank - len(other)) + other, strict=True)
-    dims = [b if a == 1 else a if b in {1, a} else None for a, b in pairs]
-    known = tuple(dim for dim in dims if dim is not None)
-    return known if len(known) == rank else None
+    padded = ((1,) * (rank - len(shape)) + shape for shape in (one, other))
+    pairs = list(zip(*padded, strict=True))
+    if any(1 not in pair and _differ(*pair) for pair in pairs):
+        return None
+    return tuple(_common_dim(*pair) for pair in pairs)
 
 
-def product(one: Dims | None, other: Dims | None) -> Dims | None:
+def product(one: SymbolicShape | None, other: SymbolicShape | None) -> SymbolicShape | None:
     """What ``MatMul`` makes of two, batch dims broadcast; ``None`` where they do not fit."""
     if not one or not other:
         return None
@@ -98,8 +116,39 @@ def product(one: Dims | None, other: Dims | None) -> Dims | None:
     return None if batch is None else (*batch, *one[-2:-1], *columns)
 
 
+def _differ(one: Dim, other: Dim) -> bool:
+    return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def _common_dim(one: Dim, other: Dim) -> Dim:
+    """A number above 1 is the result whatever the other dim is: that is the same, or 1."""
+    if one == 1:
+        return other
+    if other in {1, one}:
+        return one
+    return next((dim for dim in (one, other) if isinstance(dim, int)), None)
+
+
+def _is_dim(dim: Dim) -> bool:
+    return not isinstance(dim, int) or 0 <= dim <= _MAX_DIM
+
+
+def _tensor_type(elem_type: int, shape: SymbolicShape) -> onnx.TypeProto:
+    if all(isinstance(dim, int) for dim in shape):
+        return dense_type(elem_type, cast("Dims", shape))
+    proto = onnx.TypeProto()
+    proto.tensor_type.elem_type = elem_type
+    for dim in shape:
+        made = proto.tensor_type.shape.dim.add()
+        if isinstance(dim, int):
+            made.dim_value = dim
+        elif dim is not None:
+            made.dim_param = dim
+    return proto
+
+
 _MAX_ELEMENTS = 256
-"""Of a value that nodes are told by: one that reads a larger one is like no other."""
+"""Of a value in a signature: a node that reads a larger one has none."""
 
 NodeSignature = tuple[object, ...]
 
@@ -107,9 +156,9 @@ NodeSignature = tuple[object, ...]
 def node_signature(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], values: Mapping[str, Array]
 ) -> NodeSignature | None:
-    """All that a node's outputs follow from but names; ``None`` where it is like no other.
+    """All that a node's outputs follow from but names; ``None`` where that is too much.
 
-    The graphs inside a node read names of their own, so that such a node is none's like.
+    The graphs inside a node read names of their own, so that such a node has no signature.
     """
     attributes = node.attribute[:]
     if any(attribute.HasField("g") or attribute.graphs for attribute in attributes):

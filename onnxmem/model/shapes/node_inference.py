@@ -9,16 +9,17 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.control_flow import own_types
+from onnxmem.model.shapes.control_flow import control_flow_types
 from onnxmem.model.shapes.microsoft import (
     NCHWC,
     as_onnx,
     blocked_types,
     channel_block,
-    contrib_types,
+    microsoft_types,
 )
 from onnxmem.model.shapes.native_faults import ends_the_process
 from onnxmem.model.shapes.node_context import NodeSignature, node_signature
+from onnxmem.model.shapes.onnx_rules import onnx_rule_types
 from onnxmem.model.traversal import outer_reads, subgraphs
 from onnxmem.model.value_types import is_complete, merged
 
@@ -66,9 +67,10 @@ class NodeInference:
         if node.domain == NCHWC and not self.block:
             self.block = channel_block(self.model)
         for own in (
-            own_types(node, types, values, self.opsets),
+            control_flow_types(node, types, values),
             blocked_types(node, types, self.block),
-            contrib_types(node, types, values),
+            onnx_rule_types(node, types, values, self.opsets.get("", 1)),
+            microsoft_types(node, types, values),
         ):
             for name, derived in own.items():
                 found[name] = merged(found.get(name), derived)

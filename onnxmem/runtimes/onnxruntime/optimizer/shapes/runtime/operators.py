@@ -7,7 +7,7 @@ schema. Of an operator without a rule here the static shapes count, as far as th
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from onnxmem.model.shapes.microsoft import contrib_types
+from onnxmem.model.shapes.microsoft import microsoft_types
 from onnxmem.runtimes.onnxruntime.optimizer.attributes import integer
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
@@ -177,7 +177,7 @@ def _static(graph: Graph, node: Node) -> dict[str, ValueType]:
     """What follows from inputs of which every dim is known."""
     types = {name: known for name in node.inputs if (known := graph.type_of(name)) is not None}
     protos = {name: write_type(known) for name, known in types.items()}
-    found = contrib_types(write_node(node), protos)
+    found = microsoft_types(write_node(node), protos)
     read = {name: read_type(proto) for name, proto in found.items()}
     return {name: known for name, known in read.items() if known is not None}
 
