@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from onnxmem.allocators.caching import CachingAllocator
-from onnxmem.program import Category, Program, ProgramBuilder, Sizes
+from onnxmem.program.program import Category, Program, ProgramBuilder
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings, torch_memory
 
 Event = tuple[int, int]

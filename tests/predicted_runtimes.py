@@ -10,7 +10,9 @@ from typing import Any
 
 from graphs import graph_of
 
-from onnxmem.program import Category, Peak, ProgramBuilder, Replay, Sizes
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import Peak, Replay
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.allocation.recording import Sample
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory

@@ -5,7 +5,7 @@ from typing import Any
 from graphs import graph_of
 
 from onnxmem.model.graph import Graph
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of

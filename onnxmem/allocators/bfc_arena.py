@@ -22,7 +22,7 @@ from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.program import OutOfMemoryError
+from onnxmem.program.replay import OutOfMemoryError
 
 MINIMUM_BYTES: Final = 256
 """``kMinAllocationSize``."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from onnxmem.program import OutOfMemoryError
+from onnxmem.program.replay import OutOfMemoryError
 
 
 @dataclass(slots=True, eq=False)

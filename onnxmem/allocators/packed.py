@@ -29,8 +29,8 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from onnxmem.program import Program, Sizes
-from onnxmem.program.program import IntColumn
+from onnxmem.program.program import IntColumn, Program
+from onnxmem.program.sizes import Sizes
 
 Ints = npt.NDArray[np.int64]
 

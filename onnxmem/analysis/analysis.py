@@ -27,7 +27,7 @@ from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
 from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
 from onnxmem.errors import Finding, printable
 from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.program import Affine
+from onnxmem.program.sizes import Affine
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory

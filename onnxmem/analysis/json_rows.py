@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.answering import FitResult
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.program import Affine
+    from onnxmem.program.sizes import Affine
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
     from onnxmem.runtimes.ideal.schedules import Schedule

@@ -14,7 +14,7 @@ from onnxmem.analysis.compute import layers as node_layers
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
 from onnxmem.analysis.json_rows import Saved, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, Recipe, listed_shape
 
 MOST_SAVED: Final = 50

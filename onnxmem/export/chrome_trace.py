@@ -12,7 +12,8 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
 from onnxmem.export.figures import live_bytes
-from onnxmem.program import Category, Replay
+from onnxmem.program.program import Category
+from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.heap import Phase
 
 _PID: Final = 1

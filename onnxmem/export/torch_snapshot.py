@@ -17,7 +17,8 @@ from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
 from onnxmem.model.graph import Role
-from onnxmem.program import Category, Program, replay
+from onnxmem.program.program import Category, Program
+from onnxmem.program.replay import replay
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 
 Frames = list[dict[str, str | int]]

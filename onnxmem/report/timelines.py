@@ -8,7 +8,8 @@ step of its own, in which nothing happens yet.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.program import Category, Replay
+from onnxmem.program.program import Category
+from onnxmem.program.replay import Replay
 from onnxmem.report.charts.steps import Mark, Series
 from onnxmem.runtimes.torch.heap import Phase
 

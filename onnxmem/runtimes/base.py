@@ -12,16 +12,9 @@ from typing import ClassVar, Final, Protocol, Self
 
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.graph import Graph
-from onnxmem.program import (
-    Affine,
-    Allocator,
-    OutOfMemoryError,
-    Program,
-    Replay,
-    Sizes,
-    replay,
-    reserved_by_step,
-)
+from onnxmem.program.program import Program
+from onnxmem.program.replay import Allocator, OutOfMemoryError, Replay, replay, reserved_by_step
+from onnxmem.program.sizes import Affine, Sizes
 from onnxmem.runtimes.assumed import NO_TERM, Assumed, workspace_of
 
 

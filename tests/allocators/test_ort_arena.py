@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena, Chunk, TouchedRanges
-from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes
-from onnxmem.program import replay as replayed
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import OutOfMemoryError
+from onnxmem.program.replay import replay as replayed
+from onnxmem.program.sizes import Sizes
 
 KIB, MIB = 1 << 10, 1 << 20
 SAME_AS_REQUESTED = ArenaOptions(doubles=False)

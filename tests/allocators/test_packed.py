@@ -15,7 +15,8 @@ from oracle import Block, overlaps
 from onnxmem import analyze
 from onnxmem.allocators import packed
 from onnxmem.allocators.packed import Packing, pack
-from onnxmem.program import Category, Program, ProgramBuilder, Sizes
+from onnxmem.program.program import Category, Program, ProgramBuilder
+from onnxmem.program.sizes import Sizes
 
 Blocks = Sequence[tuple[int | None, int, int]]
 """Bytes, and the steps ``[start, stop)``, counted from 0."""

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.analysis.scaling.capacity import batch_law
-from onnxmem.program import Affine
+from onnxmem.program.sizes import Affine
 
 
 def affine(fixed_bytes: int, bytes_per_sample: int) -> Callable[[int], int]:

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from models_on_disk import CONVNET
 
-from onnxmem import program
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
 from onnxmem.analysis.fitting.holding import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
-from onnxmem.program import OutOfMemoryError
+from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes import assumed
 from onnxmem.runtimes.torch.cuda import TorchSettings
 from onnxmem.settings import Settings
@@ -143,9 +142,9 @@ def test_regions_of_an_arena_are_made_smaller_by_a_tenth_again_and_again() -> No
     # 64 MiB times 0.9 as a float of 32 bits, three times, each rounded up to 256 bytes.
     assert arena.regions[0] == 48_922_624
     assert arena.num_retries == 1
-    with pytest.raises(program.OutOfMemoryError):
+    with pytest.raises(OutOfMemoryError):
         arena.malloc(1, 40 * MIB)
-    with pytest.raises(program.OutOfMemoryError):
+    with pytest.raises(OutOfMemoryError):
         BfcArena(ArenaOptions(capacity_bytes=7)).reserve(8)
 
 

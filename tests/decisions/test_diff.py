@@ -18,7 +18,7 @@ from models_on_disk import CONVNET, MYSTERY, write_hostile_model, write_model
 import onnxmem
 from onnxmem.cli import main
 from onnxmem.decisions.diff import LayerSize, PeakContents, Snapshot, diff, snapshot
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 
 Capture = pytest.CaptureFixture[str]
 SCHEMA = Draft202012Validator(

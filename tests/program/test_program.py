@@ -14,17 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxmem.allocators.packed import pack
-from onnxmem.program import (
-    Affine,
-    Allocation,
-    Category,
-    OutOfMemoryError,
-    Peak,
-    Program,
-    ProgramBuilder,
-    Sizes,
-)
-from onnxmem.program import replay as replayed
+from onnxmem.program.program import Allocation, Category, Program, ProgramBuilder
+from onnxmem.program.replay import OutOfMemoryError, Peak
+from onnxmem.program.replay import replay as replayed
+from onnxmem.program.sizes import Affine, Sizes
 
 CATEGORIES = (Category.WEIGHT, Category.ACTIVATION, Category.TEMPORARY)
 SIZES_BYTES = st.integers(0, 97)

@@ -10,15 +10,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.program import (
-    Category,
-    ProgramBuilder,
-    Reserved,
-    Sizes,
-    replay,
-    reserved_by_step,
-    serve,
-)
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import Reserved, replay, reserved_by_step, serve
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
 
 MIB = 2**20

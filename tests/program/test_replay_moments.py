@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.program import Category, Moment, ProgramBuilder, Replay, Sizes
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import Moment, Replay
+from onnxmem.program.sizes import Sizes
 
 WEIGHT, ACTIVATION = Category.WEIGHT, Category.ACTIVATION
 

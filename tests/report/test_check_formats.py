@@ -20,7 +20,7 @@ from onnxmem.cli import main
 from onnxmem.cli.check_options import FORMATS as OFFERED
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 from onnxmem.report.check import FORMATS, MARKER, MOST_BYTES, as_github, code
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.cli import main
-from onnxmem.program import Affine
+from onnxmem.program.sizes import Affine
 from onnxmem.report.page.envelope import envelope, peak_laws
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size

@@ -6,7 +6,9 @@ from graphs import model_of
 
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.model.graph import Graph
-from onnxmem.program import MAX_ITERATIONS, Category, ProgramBuilder, Sizes
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import MAX_ITERATIONS
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.assumed import TORCH_CONTEXT, Assumed
 from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeProgram, RuntimeRun
 from onnxmem.runtimes.torch.cuda import TorchRuntime, TorchSettings

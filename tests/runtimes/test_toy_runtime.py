@@ -22,7 +22,9 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.diff import diff, snapshot
 from onnxmem.errors import Finding, UsageError
 from onnxmem.model.graph import Graph
-from onnxmem.program import Category, OutOfMemoryError, ProgramBuilder, Sizes, replay
+from onnxmem.program.program import Category, ProgramBuilder
+from onnxmem.program.replay import OutOfMemoryError, replay
+from onnxmem.program.sizes import Sizes
 from onnxmem.report.diff import as_json
 from onnxmem.report.diff import render as render_diff
 from onnxmem.report.page.model_page import render_page

@@ -11,7 +11,7 @@ from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import GivenValueError
-from onnxmem.program import Allocation
+from onnxmem.program.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 from onnxmem.runtimes.onnxruntime.process.loading import MEASURED

@@ -7,7 +7,7 @@ affine in the batch; a peak is the largest of several sums of buffers, hence con
 from collections.abc import Callable
 from typing import Final
 
-from onnxmem.program import Affine
+from onnxmem.program.sizes import Affine
 
 BytesAt = Callable[[int], int | None]
 """Bytes at a batch; ``None`` where they are unknown."""

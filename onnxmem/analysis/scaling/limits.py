@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from onnxmem.analysis.scaling.capacity import LAW_BATCH, batch_law
 from onnxmem.analysis.scaling.row_finding import symbolic_terms
 from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
-from onnxmem.program import Affine, Program, Sizes, affine_sizes, replay
+from onnxmem.program.program import Program
+from onnxmem.program.replay import affine_sizes, replay
+from onnxmem.program.sizes import Affine, Sizes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.stages import StageResults

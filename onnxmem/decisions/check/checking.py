@@ -29,7 +29,7 @@ from onnxmem.analysis.fitting.verdicts import (
 from onnxmem.analysis.json_rows import Failure, Saved, read_saved, recipe_row
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.errors import Finding, listed, printable, shortened
-from onnxmem.program import Allocation
+from onnxmem.program.program import Allocation
 
 Analyze = Callable[[str, Budget], Analysis | Failure]
 """Analyze a model at a budget's setting; a failure is told elsewhere."""

@@ -8,8 +8,8 @@ lines of its steps: their upper envelope.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from onnxmem.program import Affine
 from onnxmem.program.polynomials import Line, upper_lines
+from onnxmem.program.sizes import Affine
 from onnxmem.report.page.spans import Course, Moving, moved
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
-from onnxmem.program import Replay
+from onnxmem.program.replay import Replay
 from onnxmem.report.charts.steps import Mark, Series, area_svg
 from onnxmem.report.page.markup import section
 from onnxmem.runtimes.base import RuntimeRun

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.report.charts.steps import Series
 from onnxmem.report.timelines import LAYER_OF, LAYERS, SAVED
 from onnxmem.runtimes.torch.heap import Phase

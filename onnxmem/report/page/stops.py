@@ -28,7 +28,7 @@ from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalogue
 from onnxmem.errors import OnnxmemError
-from onnxmem.program import Affine
+from onnxmem.program.sizes import Affine
 from onnxmem.report.sections.listing import batch_sections
 from onnxmem.report.sections.section import Line, Note
 from onnxmem.report.verdict import verdict_text

@@ -17,7 +17,7 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
     from onnxmem.measure.measurement import Measurement
-    from onnxmem.program import Peak, Replay
+    from onnxmem.program.replay import Peak, Replay
     from onnxmem.runtimes.base import RuntimeReplay
     from onnxmem.runtimes.onnxruntime.advice import Choice
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory

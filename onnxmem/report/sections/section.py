@@ -10,7 +10,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal
 
 if TYPE_CHECKING:
-    from onnxmem.program import Affine
+    from onnxmem.program.sizes import Affine
 
 
 RUN: Final = "RUN"

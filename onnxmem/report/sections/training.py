@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import shortened
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.report.sections.section import TRAIN, Line, Section, formula_lines
 from onnxmem.units import format_bytes
 

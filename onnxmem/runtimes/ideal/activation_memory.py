@@ -11,7 +11,8 @@ from functools import cached_property
 
 from onnxmem.allocators.packed import Packing, pack
 from onnxmem.model.graph import Graph
-from onnxmem.program import Allocation, Replay
+from onnxmem.program.program import Allocation
+from onnxmem.program.replay import Replay
 from onnxmem.runtimes.ideal.lifetimes import (
     Buffers,
     Scope,

@@ -52,7 +52,9 @@ import numpy as np
 
 from onnxmem.model.graph import Graph, Node, Role, Tensor
 from onnxmem.ops.spec import OpSpec
-from onnxmem.program import Category, Program, Replay, Sizes, replay
+from onnxmem.program.program import Category, Program
+from onnxmem.program.replay import Replay, replay
+from onnxmem.program.sizes import Sizes
 
 # An enum's member takes twice as long to look up as a name of the module.
 ACTIVATION: Final = Role.ACTIVATION

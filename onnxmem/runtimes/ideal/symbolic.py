@@ -26,8 +26,8 @@ import numpy as np
 
 from onnxmem.model.graph import Graph, Role, Tensor
 from onnxmem.ops.spec import Dims, known_dims
-from onnxmem.program import Program
 from onnxmem.program.polynomials import Growth, Polynomial, as_rows, constant, upper
+from onnxmem.program.program import Program
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
 from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, candidates, shared_buffers, tensor_buffers
 

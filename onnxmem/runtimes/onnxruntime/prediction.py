@@ -15,7 +15,7 @@ from typing import ClassVar, Final, Self
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.errors import Finding, OnnxmemError, listed
 from onnxmem.model.graph import Graph, Node, Tensor
-from onnxmem.program import OutOfMemoryError, Peak, Replay, replay
+from onnxmem.program.replay import OutOfMemoryError, Peak, Replay, replay
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Planning, plan

@@ -21,8 +21,9 @@ import numpy as np
 from onnxmem.allocators.bfc_arena import BfcArena
 from onnxmem.errors import Finding
 from onnxmem.model.graph import Graph
-from onnxmem.program import Affine, Category, Replay, Sizes
-from onnxmem.program.sizes import ByteColumn
+from onnxmem.program.program import Category
+from onnxmem.program.replay import Replay
+from onnxmem.program.sizes import Affine, ByteColumn, Sizes
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, Runtime, RuntimeProgram, Served
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace

@@ -10,7 +10,9 @@ from typing import ClassVar
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
-from onnxmem.program import MAX_ITERATIONS, Program, Reserved, Sizes, serve
+from onnxmem.program.program import Program
+from onnxmem.program.replay import MAX_ITERATIONS, Reserved, serve
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.assumed import Assumed
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from onnxmem.model.graph import Node
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.constants import data_reads
 from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.tape import Kept, Tape

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from onnxmem.program import Allocation, Category, ProgramBuilder, Replay, Sizes
+from onnxmem.program.program import Allocation, Category, ProgramBuilder
+from onnxmem.program.replay import Replay
+from onnxmem.program.sizes import Sizes
 
 
 class Phase(StrEnum):

@@ -14,7 +14,7 @@ from math import prod
 from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.spec import known_dims
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, held, precision_named
 from onnxmem.settings import Recipe

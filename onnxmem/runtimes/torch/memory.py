@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from onnxmem.errors import Finding
-from onnxmem.program import Allocation, Category, Peak, Replay
+from onnxmem.program.program import Allocation, Category
+from onnxmem.program.replay import Peak, Replay
 from onnxmem.runtimes.torch.folded import BatchNorms
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.settings import Recipe

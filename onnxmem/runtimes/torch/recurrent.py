@@ -7,7 +7,7 @@ for the products with the input.
 from dataclasses import dataclass, field
 
 from onnxmem.model.graph import Node
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.recurrent_layer import Layer
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.runtimes.torch.tensors import GradientHeap, GradientTensor

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from onnxmem.model.graph import Graph
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.checkpointing import Schedule, schedules, units
 from onnxmem.runtimes.torch.heap import Heap, Phase

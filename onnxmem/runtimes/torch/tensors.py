@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import prod
 
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.strides import Dims, Strides, contiguous, is_dense, like, reshaped
 

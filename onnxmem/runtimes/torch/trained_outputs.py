@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph
 from onnxmem.ops.spec import Operand, known_dims
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.backward import Backward
 from onnxmem.runtimes.torch.heap import Heap
 from onnxmem.runtimes.torch.losses import Loss

@@ -10,7 +10,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
-from onnxmem.program import Allocation, Category
+from onnxmem.program.program import Allocation, Category
 from onnxmem.runtimes.ideal.activation_memory import ActivationMemory, activation_memory
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

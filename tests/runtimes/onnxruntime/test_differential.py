@@ -11,7 +11,8 @@ from onnx import checker
 from static_graphs import static_graph
 
 from onnxmem import Analysis, analyze
-from onnxmem.program import Sizes, replay
+from onnxmem.program.replay import replay
+from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.ideal.lifetimes import last_uses, tensor_buffers
 
 NUM_GRAPHS = 160

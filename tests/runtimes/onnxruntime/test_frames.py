@@ -12,7 +12,8 @@ from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model.graph import Graph, Node
-from onnxmem.program import Category, replay
+from onnxmem.program.program import Category
+from onnxmem.program.replay import replay
 from onnxmem.runtimes.onnxruntime.allocation.course import Branch, Course
 from onnxmem.runtimes.onnxruntime.allocation.frames import ScratchRule, Session, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, Plan, Planning, plan

@@ -3,7 +3,7 @@
 import pytest
 from training_steps import categories, happenings, sizes, step
 
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.heap import Phase
 
 FORK = """

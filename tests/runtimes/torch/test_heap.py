@@ -3,7 +3,8 @@
 import pytest
 from training_steps import happenings, sizes, step
 
-from onnxmem.program import Allocation, Category, Replay
+from onnxmem.program.program import Allocation, Category
+from onnxmem.program.replay import Replay
 from onnxmem.runtimes.torch.heap import Heap, Phase
 
 CHAIN = """

@@ -8,7 +8,8 @@ from graphs import model_of
 import onnxmem
 from onnxmem.analysis.scaling.capacity import batch_law
 from onnxmem.model.graph import Graph
-from onnxmem.program import Category, Replay, affine_sizes, replay
+from onnxmem.program.program import Category
+from onnxmem.program.replay import Replay, affine_sizes, replay
 from onnxmem.runtimes.torch.heap import Heap, Phase
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe

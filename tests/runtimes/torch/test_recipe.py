@@ -7,7 +7,7 @@ from training_steps import are_equal, categories, happenings, recipe_of, sizes, 
 import onnxmem
 from onnxmem import settings as recipes
 from onnxmem.errors import UsageError
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.losses import LOSSES, loss_named
 from onnxmem.runtimes.torch.optimizers import OPTIMIZERS

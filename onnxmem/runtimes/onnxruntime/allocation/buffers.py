@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from onnxmem.model.graph import DType, Graph
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan
 from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder

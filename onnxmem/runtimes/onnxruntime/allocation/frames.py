@@ -27,7 +27,7 @@ from typing import Final, cast
 
 from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import Graph, Node, Tensor
-from onnxmem.program import Category
+from onnxmem.program.program import Category
 from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from onnxmem.model.graph import Node
-from onnxmem.program import Category, Peak, Program, ProgramBuilder, Replay, Sizes
-from onnxmem.program.program import IntColumn, int_column
-from onnxmem.program.sizes import ByteColumn
+from onnxmem.program.program import Category, IntColumn, Program, ProgramBuilder, int_column
+from onnxmem.program.replay import Peak, Replay
+from onnxmem.program.sizes import ByteColumn, Sizes
 
 
 class Sample(NamedTuple):
