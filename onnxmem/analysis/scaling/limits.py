@@ -1,6 +1,6 @@
 """Laws over batches, for one question."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ class _Figures:
 
     total_bytes: int | None
     training_peak_bytes: int | None
-    peak_phase: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +91,9 @@ class BatchScaling:
             self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
             return _Growth(rows)
         walked[rows.asked[0]] = self._terms
-        self._note(rows, walked)
-        return _Growth(rows, _affine_step(walked))
+        tried = {batch: walked[batch] for batch in _three(sorted(walked), rows.asked[0])}
+        self._note(rows, tried)
+        return _Growth(rows, _affine_step(tried))
 
     def _note(self, rows: SymbolicTerms, walked: dict[int, "StageResults"]) -> None:
         """Take the figures of batches that were walked, where the rows hold."""
@@ -101,8 +101,7 @@ class BatchScaling:
             step = terms.training
             is_whole = terms.bound.follows_batch and step is not None and not step.unknown
             if is_whole and step is not None and rows.speaks_of((batch,)):
-                total_bytes = rows.total_bytes((batch,))
-                figures = _Figures(total_bytes, step.peak_bytes, step.peak_phase)
+                figures = _Figures(rows.total_bytes((batch,)), step.peak_bytes)
                 self._tried.setdefault(batch, figures)
 
     def _affine_training_peak_bytes(self, batch: int) -> int | None:
@@ -128,6 +127,15 @@ class BatchScaling:
         if batch not in self._tried:
             self._tried[batch] = _figures(self._at(batch))
         return self._tried[batch]
+
+
+def _three(batches: Sequence[int], asked: int) -> tuple[int, ...]:
+    """The batches at which a step is walked: both ends of the range, and one that proves the line.
+
+    That is the one asked for, whose step is walked already, or the second where it is an end.
+    """
+    between = asked if asked in batches[1:-1] else batches[1]
+    return tuple(dict.fromkeys((batches[0], between, batches[-1])))
 
 
 def _may_be_affine(rows: SymbolicTerms, step: "TrainingMemory") -> bool:
@@ -161,6 +169,5 @@ def _affine_step(walked: "Mapping[int, StageResults]") -> tuple[Program, Sizes] 
 
 def _figures(terms: "StageResults") -> _Figures:
     if not terms.is_whole:
-        return _Figures(None, None, None)
-    phase = terms.training.peak_phase if terms.training else None
-    return _Figures(terms.total_bytes, terms.training_peak_bytes, phase)
+        return _Figures(None, None)
+    return _Figures(terms.total_bytes, terms.training_peak_bytes)
