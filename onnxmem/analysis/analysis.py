@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
 from onnxmem.analysis.compute import layers as layers_of
-from onnxmem.analysis.coverage import Coverage, coverage, dims_line, guess_told
+from onnxmem.analysis.coverage import Coverage, coverage, guess_told
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
@@ -224,7 +224,7 @@ class Analysis:
 
     @cached_property
     def kv_cache(self) -> "CacheMemory | None":
-        """``None``: the model has no cache that is recognised."""
+        """``None``: the model has no cache that is recognized."""
         request = self.request
         if request.cache is None:
             return None
@@ -278,10 +278,6 @@ class Analysis:
         )
         return tuple(clause for clause, holds in clauses if holds)
 
-    def dims_to_give(self) -> tuple[tuple[str, ...], str]:
-        """The dims that count as 1, and the flags to type; no verdict may hang on such a figure."""
-        return self.guessed_dims, dims_line(self.guessed_dims)
-
     @property
     def measurement(self) -> "Measurement | None":
         """What a run took, where one came to something."""
@@ -289,7 +285,7 @@ class Analysis:
 
     @property
     def num_parameters(self) -> int:
-        """Elements of trained parameters and of quantised weights."""
+        """Elements of trained parameters and of quantized weights."""
         return self.parameters.num_parameters
 
     def at(self, *, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Analysis":

@@ -45,7 +45,7 @@ class Compute:
     forward_flops: int | None
     backward_flops: int | None
     """2 x forward for nodes that read a weight as a parameter (one product for each of the two
-    gradients), 1 x for the rest, 0 where no gradient passes: a rule, labelled so."""
+    gradients), 1 x for the rest, 0 where no gradient passes: a rule, labeled so."""
     by_node: Mapping[str, NodeCompute]
     unknown_nodes: tuple[str, ...]
 

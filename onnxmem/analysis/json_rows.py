@@ -76,7 +76,7 @@ _HINT: Final = "write one with onnxmem MODEL --json -o FILE"
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A model that could not be analysed."""
+    """A model that could not be analyzed."""
 
     path: str
     code: str

@@ -38,7 +38,7 @@ class AnalysisRequest:
     prepared: Prepared
     settings: "Settings"
     source: ModelFile
-    """The file, where ``model`` is what a runtime's optimiser made of it."""
+    """The file, where ``model`` is what a runtime's graph optimizer made of it."""
     remarks: tuple[Finding, ...] = ()
     cache: "KvCache | None" = None
     context: int | None = None
@@ -250,7 +250,7 @@ class AnalysisRequest:
         return {}
 
     def guessed_dims(self) -> tuple[str, ...]:
-        """Of the file itself: a graph that is optimised for its dims has numbers in their place."""
+        """Of the file itself: a graph that is optimized for its dims has numbers in their place."""
         asked = self.settings
         request = Request(asked.batch, asked.dims, asked.shapes)
         return guessed_dims(given_inputs(self.source.proto.graph), request)

@@ -13,7 +13,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.training_options import recipe_from
 from onnxmem.cli.unused import refuse_untrained
-from onnxmem.decisions.devices import Device, catalogue
+from onnxmem.decisions.devices import Device, catalog
 from onnxmem.decisions.roofline import bound, work_of
 from onnxmem.errors import EXIT_OK, printable
 from onnxmem.report.devices import (
@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, models, force=arguments.force)
     settle_json(arguments)
     refuse_untrained(arguments, trains=arguments.train)
-    known = catalogue(arguments.devices_file)
+    known = catalog(arguments.devices_file)
     devices = tuple(known.find(name) for name in arguments.names) or known.devices
     if arguments.model is None:
         text, row = _listed(devices, is_named=bool(arguments.names))

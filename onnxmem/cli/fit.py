@@ -18,7 +18,7 @@ from onnxmem.cli.output import (
 )
 from onnxmem.cli.questions import devices_asked, step_questions, verdict_questions
 from onnxmem.cli.unused import refuse_unused_of_fit
-from onnxmem.decisions.devices import Catalogue, Device
+from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.decisions.fit import at_context, fit_at, rank
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
@@ -100,7 +100,7 @@ def _answered(
 
 
 def _ranked(
-    questions: list[AnalysisRequest], devices: Catalogue, arguments: Namespace
+    questions: list[AnalysisRequest], devices: Catalog, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
     setup = FitRequest(
         memory_bytes=0,

@@ -7,7 +7,7 @@ from onnxmem.cli.training_options import recipe_from
 from onnxmem.settings import NATIVE
 
 if TYPE_CHECKING:
-    from onnxmem.decisions.devices import Catalogue
+    from onnxmem.decisions.devices import Catalog
 
 
 def step_questions(arguments: Namespace) -> dict[str, Any]:
@@ -26,14 +26,14 @@ def step_questions(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def devices_asked(arguments: Namespace) -> "Catalogue":
+def devices_asked(arguments: Namespace) -> "Catalog":
     """Read the devices; a CPU that is given takes the place of their own.
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.
     """
-    from onnxmem.decisions.devices import catalogue
+    from onnxmem.decisions.devices import catalog
 
-    known = catalogue(arguments.devices_file)
+    known = catalog(arguments.devices_file)
     return known if arguments.cpu is None else known.without_cpus()
 
 

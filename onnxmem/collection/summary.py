@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for, basis_named
 from onnxmem.analysis.json_rows import Row, bytes_at
-from onnxmem.decisions.devices import Catalogue, Device
+from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.settings import Settings
 
@@ -97,7 +97,7 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
         yield TargetVerdict(target, basis, verdict, standing.held.total_bytes)
 
 
-def targets_of(names: Iterable[str], devices: Catalogue) -> tuple[Target, ...]:
+def targets_of(names: Iterable[str], devices: Catalog) -> tuple[Target, ...]:
     """The devices and sizes that are named, each once; none named: the common sizes of GPUs.
 
     :raises DeviceError: a name that is neither.
@@ -106,7 +106,7 @@ def targets_of(names: Iterable[str], devices: Catalogue) -> tuple[Target, ...]:
     return tuple(_target(name, devices) for name in named) if named else common_sizes(devices)
 
 
-def common_sizes(devices: Catalogue) -> tuple[Target, ...]:
+def common_sizes(devices: Catalog) -> tuple[Target, ...]:
     """The memory sizes that most NVIDIA GPUs of a catalogue have, the smallest first.
 
     A size is what a program may have, as everywhere; a card may offer less of what it is sold with.
@@ -288,7 +288,7 @@ def _memory_bytes(device: Device) -> int:
     return device.memory_bytes
 
 
-def _target(name: str, devices: Catalogue) -> Target:
+def _target(name: str, devices: Catalog) -> Target:
     found = devices.device_or_size(name)
     if isinstance(found, Device):
         return Target(found.name, found.limit_bytes, found.kind, found.flash_bytes, found.cpu)

@@ -87,7 +87,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalog:
     """Devices in order, and the names that they go by."""
 
     devices: tuple[Device, ...]
@@ -127,7 +127,7 @@ class Catalogue:
             message = f"{unknown}; or give a size, as in 24GiB"
             raise DeviceError(message) from unknown
 
-    def with_own(self, path: str) -> "Catalogue":
+    def with_own(self, path: str) -> "Catalog":
         """Add a user's devices, which come first and take the place of others of their name.
 
         :raises DeviceError: the file cannot be read, or makes no sense.
@@ -140,11 +140,11 @@ class Catalogue:
         own = read_devices(text, shortened(path))
         taken = {_key(device.name) for device in own}
         others = (device for device in self.devices if _key(device.name) not in taken)
-        return Catalogue((*own, *others))
+        return Catalog((*own, *others))
 
-    def without_cpus(self) -> "Catalogue":
+    def without_cpus(self) -> "Catalog":
         """The same devices without their CPUs: the CPU is given, or no figure depends on it."""
-        return Catalogue(tuple(replace(device, cpu=None) for device in self.devices))
+        return Catalog(tuple(replace(device, cpu=None) for device in self.devices))
 
     def _by_key(self) -> dict[str, Device]:
         """Names before aliases, earlier devices before later ones."""
@@ -155,13 +155,13 @@ class Catalogue:
         return {**aliases, **named}
 
 
-def catalogue(own: str | None = None) -> Catalogue:
+def catalog(own: str | None = None) -> Catalog:
     """Read the devices that are shipped, and a user's own file of them.
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.
     """
     text = (files("onnxmem.decisions") / "devices.toml").read_text(encoding="utf-8")
-    shipped = Catalogue(read_devices(text, "devices.toml"))
+    shipped = Catalog(read_devices(text, "devices.toml"))
     return shipped if own is None else shipped.with_own(own)
 
 

@@ -1,6 +1,6 @@
 """How far models go on devices: a ranking of devices, and the contexts of a language model.
 
-``rank`` compares models with every device of a catalogue; ``fit_at`` has the largest batch at each
+``rank`` compares models with every device of a catalog; ``fit_at`` has the largest batch at each
 context: each figure is that of ``fit`` at the dims of a decode step or of a prefill, found by the
 same search, and evaluated at the number and at the next one. A prefill's bytes are a square of its
 context, which the search solves like any other polynomial.

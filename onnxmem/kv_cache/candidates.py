@@ -40,7 +40,7 @@ class Holds(StrEnum):
     VALUES = "values"
     BOTH = "keys and values"
     SCALES = "scales"
-    """Of quantised keys or values."""
+    """Of quantized keys or values."""
     STATE = "states"
     """Of a convolution or a recurrence: it does not grow."""
     UNKNOWN = "unnamed"
@@ -125,7 +125,7 @@ def candidates(prepared: Prepared) -> Iterator[Candidate]:
     """Inputs that an operator takes as a cache, or that are named as one."""
     graph, columns = prepared.proto.graph, prepared.columns
     by_input: dict[str, Flow] = {}
-    found = tuple(flows(graph, columns))
+    found = tuple(_flows(graph, columns))
     is_read = any(flow.op_type == "Concat" for flow in found)
     read = columns.all_inputs() if is_read else set()
     for flow in found:
@@ -216,7 +216,7 @@ _PASSING: Final = frozenset({"Identity", "Cast", "QuantizeLinear", "DequantizeLi
 """They hand a cache on with its axes as they are."""
 
 
-def flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
+def _flows(graph: onnx.GraphProto, columns: Columns) -> Iterator[Flow]:
     """Every cache operand that is a graph input, the operators of subgraphs included.
 
     ``columns`` are those of the graph.

@@ -47,7 +47,7 @@ class Tokens:
         return self.sequence + self.past
 
 
-def tokens_of(symbols: Symbols, step: Step, context: int) -> Tokens:
+def _tokens_of(symbols: Symbols, step: Step, context: int) -> Tokens:
     """New and past tokens of a step that ends at a context.
 
     :raises NoContextError: the file fixes the number of new tokens otherwise.
@@ -72,7 +72,7 @@ def numbers_at(cache: KvCache, step: Step, context: int) -> tuple[Tokens, Mappin
     :raises NoContextError: the model has no such step, or a buffer is shorter than the context.
     """
     symbols = cache.symbols
-    tokens = tokens_of(symbols, step, context)
+    tokens = _tokens_of(symbols, step, context)
     _check_buffers(cache, context)
     roles = (
         (symbols.total, tokens.total),

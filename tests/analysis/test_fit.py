@@ -29,7 +29,7 @@ from onnxmem.analysis.fitting.verdicts import (
     verdict_on_bytes,
 )
 from onnxmem.cli import main
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
 from onnxmem.settings import Settings
@@ -421,7 +421,7 @@ def test_the_smallest_devices_that_will_do(net: str, capsys: Capture) -> None:
     assert sizes
     assert main(["fit", net, "--which-device", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert len(document["devices"]) == len(catalogue().devices)
+    assert len(document["devices"]) == len(catalog().devices)
     fitting = [each["limit_bytes"] for each in document["devices"] if each["fits"]]
     assert fitting == sorted(fitting)
     assert main(["fit", net, "--which-device", "--reserve", "4TiB"]) == 1
@@ -513,7 +513,7 @@ def test_the_largest_batch_of_every_model(
     train: bool,  # noqa: FBT001 - parametrised
 ) -> None:
     """Full replays at the limit and all over, by no line and no search, agree with the answer."""
-    place = catalogue().find(device)
+    place = catalog().find(device)
     runtime = {"cuda": "ort-cuda", "cpu": "ort-cpu"}.get(place.kind)
     basis = basis_for(place.kind, train=train, runtime=runtime)
     question = request_of(path, Settings(train=train, asks_onnxruntime=False))

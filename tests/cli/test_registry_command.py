@@ -317,14 +317,14 @@ def test_the_flags_that_a_partial_figure_asks_for_make_it_whole(tmp_path: Path) 
     text = "agraph (float[N,sequence] x) => (float[N,sequence] y) { y = Exp(x) }"
     path = write_model(tmp_path / "free.onnx", text)
     free = onnxmem.analyze(path)
-    assert free.dims_to_give() == (("sequence",), "--dim sequence=512")
+    assert free.guessed_dims == ("sequence",)
     assert (free.status, free.doubts) == (
         "partial",
         ("'sequence' counts as 1, give --dim sequence=512",),
     )
     for asked in ({"dims": {"sequence": 512}}, {"shapes": {"x": (1, 512)}}):
         whole = onnxmem.analyze(path, **asked)
-        assert (whole.status, whole.dims_to_give()) == ("ok", ((), ""))
+        assert (whole.status, whole.guessed_dims) == ("ok", ())
     assert free.at(dims={"sequence": 5}).status == "ok"
     optimized = onnxmem.analyze(path, graph="ort-all", fixed_dims=True, asks_onnxruntime=False)
     assert optimized.guessed_dims == ("sequence",)

@@ -22,7 +22,7 @@ from onnxmem.collection.summary import (
     targets_of,
     verdicts_on,
 )
-from onnxmem.decisions.devices import DeviceError, catalogue
+from onnxmem.decisions.devices import DeviceError, catalog
 from onnxmem.report.registry import (
     COLUMNS,
     csv_head,
@@ -169,7 +169,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
 
 
 def test_places_by_name_by_size_and_none() -> None:
-    devices = catalogue()
+    devices = catalog()
     named = targets_of(["RTX 4090", "24GiB", "24GiB"], devices)
     assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
     with pytest.raises(DeviceError, match="or give a size, as in 24GiB"):

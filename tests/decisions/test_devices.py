@@ -9,7 +9,7 @@ from models_on_disk import write_model
 from paths import ROOT
 
 from onnxmem.cli import main
-from onnxmem.decisions.devices import KINDS, DeviceError, catalogue, read_devices
+from onnxmem.decisions.devices import KINDS, DeviceError, catalog, read_devices
 from onnxmem.units import format_bytes
 
 Capture = pytest.CaptureFixture[str]
@@ -28,15 +28,15 @@ price_usd = 200
 
 
 def test_there_are_enough_of_each_kind() -> None:
-    devices = catalogue().devices
+    devices = catalog().devices
     assert len(devices) >= 60
     assert {device.kind for device in devices} == set(KINDS)
     for name in ("K80", "GTX 1080 Ti", "GTX Titan X", "B300", "Jetson Nano", "M4 Max", "ESP32"):
-        catalogue().find(name)
+        catalog().find(name)
 
 
 def test_every_figure_has_a_source_and_none_is_absurd() -> None:
-    for device in catalogue().devices:
+    for device in catalog().devices:
         assert "memory_bytes" in device.sources
         assert all(source.strip() for source in device.sources.values())
         for name in device.sources:
@@ -62,7 +62,7 @@ def test_every_figure_has_a_source_and_none_is_absurd() -> None:
 def test_a_card_offers_what_cuda_reports(
     name: str, usable_bytes: int, tmp_path: Path, capsys: Capture
 ) -> None:
-    device = catalogue().find(name)
+    device = catalog().find(name)
     assert device.limit_bytes == device.usable_bytes == usable_bytes < device.memory_bytes
     net = str(tmp_path / write_model(tmp_path / "net.onnx"))
     assert main(["fit", net, "--device", name, "--json"]) == 0
@@ -70,7 +70,7 @@ def test_a_card_offers_what_cuda_reports(
 
 
 def test_what_a_card_offers_has_a_source_and_is_most_of_it() -> None:
-    cards = [each for each in catalogue().devices if each.kind == "cuda" and each.usable_bytes]
+    cards = [each for each in catalog().devices if each.kind == "cuda" and each.usable_bytes]
     assert len(cards) >= 40
     for card in cards:
         assert "from memory" not in card.sources["usable_bytes"]
@@ -82,34 +82,34 @@ def test_the_page_lists_what_offers_less_than_it_is_sold_with() -> None:
     told = [line for line in page.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
     assert told[1:] == [
         f"| {x.name} | {format_bytes(x.memory_bytes)} | {format_bytes(x.usable_bytes)} |"
-        for x in catalogue().devices
+        for x in catalog().devices
         if x.usable_bytes is not None
     ]
 
 
 def test_every_source_is_a_key_of_the_table() -> None:
-    for device in catalogue().devices:
+    for device in catalog().devices:
         assert all(" " in text or "/" in text for text in device.sources.values()), device.name
 
 
 def test_no_two_devices_go_by_one_name() -> None:
-    named = [name for each in catalogue().devices for name in (each.name, *each.aliases)]
-    for each in catalogue().devices:
+    named = [name for each in catalog().devices for name in (each.name, *each.aliases)]
+    for each in catalog().devices:
         for name in (each.name, *each.aliases):
-            assert catalogue().find(name) == each
+            assert catalog().find(name) == each
     assert len(named) == len(set(named))
 
 
 @pytest.mark.parametrize("name", ["rtx4090", "NVIDIA GeForce RTX 4090", "Rtx-4090", " rtx 4090 "])
 def test_case_marks_and_the_maker_are_no_matter(name: str) -> None:
-    assert catalogue().find(name).name == "RTX 4090"
+    assert catalog().find(name).name == "RTX 4090"
 
 
 def test_an_unknown_name_is_told_with_those_near_it() -> None:
     with pytest.raises(DeviceError, match="'RTX 4099' is not known; near it: RTX 4090"):
-        catalogue().find("RTX 4099")
+        catalog().find("RTX 4099")
     with pytest.raises(DeviceError, match="onnxmem devices lists them"):
-        catalogue().find("abacus of wood")
+        catalog().find("abacus of wood")
 
 
 def test_a_price_tells_what_the_money_buys() -> None:
@@ -118,18 +118,18 @@ def test_a_price_tells_what_the_money_buys() -> None:
     assert mine.bytes_per_usd == 7 * 2**30 // 200
     assert (mine.bandwidth_bytes, mine.fp32_flops) == (70 * 10**9, 13 * 10**11)
     assert mine.sources["year"] == "the user's own file"
-    h100 = catalogue().find("H100")
+    h100 = catalog().find("H100")
     assert (h100.price_usd, h100.gflops_per_usd, h100.bytes_per_usd) == (None, None, None)
 
 
 def test_own_devices_come_first_and_take_the_place_of_others(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(OWN + OWN.replace("Mine", "rtx 4090").replace('["bench"]', "[]"))
-    known = catalogue(str(file))
+    known = catalog(str(file))
     assert (known.find("bench").name, known.find("bench").cpu) == ("Mine", "avx2")
     assert known.without_cpus().find("bench").cpu is None
     assert known.find("RTX 4090").limit_bytes == 7 * 2**30
-    assert len(known.devices) == len(catalogue().devices) + 1
+    assert len(known.devices) == len(catalog().devices) + 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there_is_a_fault_of_usage(capsys: Capture) -> None:
 
 def test_boards_phones_and_apple_chips_are_arm64_and_a_card_names_no_cpu() -> None:
     arm = ("Raspberry Pi", "Jetson", "Apple", "iPhone", "Android")
-    for device in catalogue().devices:
+    for device in catalog().devices:
         assert device.cpu == ("arm64" if device.name.startswith(arm) else None)
 
 

@@ -10,11 +10,11 @@ from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 import onnxmem
 from onnxmem.analysis.json_rows import Failure, Row
 from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
 from onnxmem.report.page.registry_page import render_registry_page
 
-DEVICES = catalogue(None)
+DEVICES = catalog(None)
 
 
 def rows_of(folder: Path, **asked: object) -> list[Row]:

@@ -15,7 +15,7 @@ from onnxmem.analysis.fitting.answering import FitRequest, fit
 from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, basis_for
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices import catalog
 from onnxmem.settings import Settings
 
 MODELS = ("resnet50.train", "vgg16", "alexnet", "unet", "convnext_tiny", "efficientnet_b0")
@@ -37,7 +37,7 @@ def main(names: list[str]) -> int:
 
 def compared(model: Path, name: str, *, train: bool) -> int:
     """Batches at which the answer and a full replay disagree."""
-    device = catalogue().find(name)
+    device = catalog().find(name)
     runtime = "ort-cuda" if device.kind == "cuda" else "ort-cpu"
     basis = basis_for(device.kind, train=train, runtime=runtime)
     settings = Settings(train=train, asks_onnxruntime=False)

@@ -11,7 +11,7 @@ Which figure is compared: ``process`` is what the program takes, and what counts
 ``--runtime``:
 
 1. Training on a GPU: what PyTorch's caching allocator reserves, and the CUDA context. Training
-   elsewhere: the peak of the step, for no allocator of a CPU is modelled.
+   elsewhere: the peak of the step, for no allocator of a CPU is modeled.
 2. Running: what onnxruntime takes on the CPU (its whole process) or on CUDA (its arena after three
    runs, cuDNN's workspace and the context).
 

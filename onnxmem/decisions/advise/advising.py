@@ -54,7 +54,7 @@ class BudgetPlan:
     figure: Figure
     before_bytes: int | None
     after_bytes: int | None
-    """With all that is chosen, analysed together; ``None`` where the figure is unknown."""
+    """With all that is chosen, analyzed together; ``None`` where the figure is unknown."""
     chosen: tuple[Proposal, ...]
     """None where the budget is met already, or cannot be: then the best that was found."""
     singles: tuple[Proposal, ...]

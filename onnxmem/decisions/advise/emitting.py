@@ -34,7 +34,7 @@ _PROVIDERS = {
     "ort-cuda": 'providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]',
 }
 _LEVELS: Final = {"basic": -1, "extended": 1, "off": 2}
-"""Of ``optimization.graph.level``; all optimisations are the default, which has no number."""
+"""Of ``optimization.graph.level``; all optimizations are the default, which has no number."""
 _KINDS: Final = {"ort-cpu": "KIND_CPU", "ort-cuda": "KIND_GPU"}
 _DEVICES: Final = {"ort-cpu": "cpu:0", "ort-cuda": "gpu:0"}
 

@@ -133,7 +133,7 @@ class Proposal:
     before_bytes: int
     after_bytes: int
     is_exact: bool
-    """Whether the changed model was analysed; else a formula on its weights estimates."""
+    """Whether the changed model was analyzed; else a formula on its weights estimates."""
 
     @property
     def saved_bytes(self) -> int:
@@ -258,7 +258,7 @@ def _device(subject: Subject) -> int | None:
 
 
 def _session(subject: Subject, runtime: str) -> int | None:
-    """What a session takes, opened with the subject's options; its optimiser is emulated."""
+    """What a session takes, opened with the subject's options; its graph optimizer is emulated."""
     request, options = subject.request, subject.options
     asked, terms = request.settings, stage_results(request.prepared, request.settings)
     model = ModelAt(request.source, request.prepared, terms.bound)

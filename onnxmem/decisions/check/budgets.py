@@ -147,7 +147,7 @@ def read_configuration(file: str) -> Configuration:
     return _configuration(path, found)
 
 
-def read_size(text: str, likely: str = "GiB") -> int:
+def _read_size(text: str, likely: str = "GiB") -> int:
     """Read a size in bytes; ``likely`` is the unit that a small number without one lacks.
 
     :raises UsageError: it is not a size.
@@ -177,7 +177,7 @@ def read_growth(text: str) -> Growth:
     """
     if text.rstrip().endswith("%"):
         return Growth(percent=read_percent(text))
-    return Growth(size_bytes=read_size(text, "%"))
+    return Growth(size_bytes=_read_size(text, "%"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class Table:
 
     def size_bytes(self, key: str) -> int | None:
         """A size as a text with its unit, or as a number of bytes; ``None`` where there is none."""
-        return self._read(key, read_size)
+        return self._read(key, _read_size)
 
     def growth(self, key: str) -> Growth | None:
         """What may be added: a share or a size; ``None`` where there is none."""

@@ -84,7 +84,7 @@ class Check:
     accuracy: Accuracy | None = None
     """Of what was compared."""
     batch: int | None = None
-    """In effect; ``None`` where the model has none, or could not be analysed."""
+    """In effect; ``None`` where the model has none, or could not be analyzed."""
     size_bytes: int | None = None
     limit_bytes: int | None = None
     baseline_bytes: int | None = None
@@ -225,7 +225,7 @@ class Gate:
     """By the path that a budget names."""
 
     def check(self, paths: Iterable[str]) -> Iterator[CheckedModel]:
-        """Check models one at a time: a catalogue of them need not be in memory together."""
+        """Check models one at a time: a catalog of them need not be in memory together."""
         for path in paths:
             relative = relative_path(path, self.folder)
             budgets = [budget for budget in self.budgets if budget.covers(relative)]
@@ -341,7 +341,7 @@ def _growth_check(
 
 
 def _unknown(budget: Budget, figure: Figure, reason: str) -> Check:
-    """A limit of a model that could not be analysed."""
+    """A limit of a model that could not be analyzed."""
     return Check(
         budget=budget.name,
         figure=figure,

@@ -26,7 +26,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
-from onnxmem.decisions.devices import catalogue
+from onnxmem.decisions.devices import catalog
 from onnxmem.errors import OnnxmemError
 from onnxmem.program.sizes import Affine
 from onnxmem.report.sections.listing import batch_sections
@@ -266,7 +266,7 @@ def devices_shown(budget_bytes: int | None) -> tuple[Target, ...]:
     """What a page compares a model with: a budget, or else the sizes of GPUs."""
     if budget_bytes is not None:
         return (Target(BUDGET, budget_bytes),)
-    return common_sizes(catalogue(None))
+    return common_sizes(catalog(None))
 
 
 def figure_data(stops: Stops, keys: Sequence[str]) -> Iterator[tuple[str, Mapping[str, object]]]:
