@@ -14,8 +14,8 @@ from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.traversal import graphs_in
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, TensorType, read_type
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import Dims, TensorType, read_type
 
 Known = Mapping[str, Dims | None]
 

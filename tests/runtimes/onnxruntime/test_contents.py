@@ -18,7 +18,7 @@ from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts, prepacked
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.optimizer.contents import content_of, forget_content
+from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of, forget_content
 from onnxmem.runtimes.onnxruntime.providers import CPU
 from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions

@@ -7,12 +7,11 @@ import pytest
 from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512
-from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import Pass, bound_dims, optimised, run_level
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.final_cleanup import drop_pairs
+from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import drop_pairs
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, read_node, write_graph
-from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import infer_node, resolve
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import TensorType
+from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node, resolve
 
 
 def graph_of(text: str) -> Graph:

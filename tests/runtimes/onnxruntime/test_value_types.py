@@ -10,20 +10,11 @@ from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX2
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL
-from onnxmem.runtimes.onnxruntime.optimizer.evaluating import MAX_ELEMENTS, evaluated
-from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimizer.kernels import has_kernel
-from onnxmem.runtimes.onnxruntime.optimizer.operators import is_deterministic
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import planner_shapes
-from onnxmem.runtimes.onnxruntime.optimizer.reading import (
-    read_model,
-    read_node,
-    since_version,
-    write_model,
-)
-from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import infer_node
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import (
+from onnxmem.runtimes.onnxruntime.optimizer.constants import MAX_ELEMENTS, evaluated
+from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Dims,
+    Graph,
+    Node,
     TensorType,
     ValueType,
     common_dims,
@@ -32,6 +23,15 @@ from onnxmem.runtimes.onnxruntime.optimizer.value_types import (
     read_type,
     write_type,
 )
+from onnxmem.runtimes.onnxruntime.optimizer.matching import has_kernel, is_deterministic
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.reading import (
+    read_model,
+    read_node,
+    since_version,
+    write_model,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node
 
 FLOAT, INT64 = 1, 7
 

@@ -1,19 +1,163 @@
 """A graph that passes change: nodes by index, who writes and who reads each value, what is known.
 
 A node's index is its place in the file, or the next free number for a node that a pass adds; it is
-never given twice. The order of execution follows from the indices (``order.py``), so a pass that
-adds nodes in another sequence than onnxruntime's gives another order.
+never given twice. The order of execution follows from the indices, so a pass that adds nodes in
+another sequence than onnxruntime's gives another order.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import onnx
 
 from onnxmem.model.constants import Array, constant_value
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
-from onnxmem.runtimes.onnxruntime.optimizer.shape_value import ShapeValue
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import TensorType, ValueType
+
+# --------------------------------------------------------------------------------------------------
+# What follows from shapes about the elements of small integer tensors.
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeValue:
+    """Elements of a small integer tensor that follow from shapes."""
+
+    elements: tuple[int | None, ...]
+    """Row-major; ``None`` where an element is unknown."""
+    is_scalar: bool = False
+    """Rank 0 rather than rank 1."""
+
+
+# --------------------------------------------------------------------------------------------------
+# What onnxruntime knows of a value at load: its element type and the dims that it could infer.
+#
+# A dim is a number, a symbol, or ``None`` where neither is known. onnxruntime keeps what it knows
+# and fills gaps: a symbol that a file stores for a value outlives an override of the symbol at the
+# input.
+
+
+Dim = int | str | None
+Dims = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A dense tensor's type."""
+
+    elem_type: int
+    """``TensorProto.DataType``; 0 where it is unknown."""
+    dims: Dims | None
+    """``None`` where not even the rank is known."""
+
+
+ValueType = TensorType | onnx.TypeProto
+"""A dense tensor's type, or that of a sequence, a map or an optional as the file writes it."""
+
+
+def read_type(proto: onnx.TypeProto) -> ValueType | None:
+    """The type that a file or an inference states; ``None`` where it states nothing."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind != "tensor_type":
+        return proto
+    dense = proto.tensor_type
+    if not dense.HasField("shape"):
+        return TensorType(dense.elem_type, None)
+    return TensorType(dense.elem_type, tuple(_read_dim(dim) for dim in dense.shape.dim))
+
+
+def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    """A negative number counts as unknown, as ``utils::HasDimValue`` sees it after loading."""
+    if dim.HasField("dim_value"):
+        return dim.dim_value if dim.dim_value >= 0 else None
+    return dim.dim_param or None
+
+
+def write_type(known: ValueType) -> onnx.TypeProto:
+    """Write a type as ONNX does."""
+    if isinstance(known, onnx.TypeProto):
+        return known
+    proto = onnx.TypeProto()
+    proto.tensor_type.elem_type = known.elem_type
+    if known.dims is None:
+        return proto
+    shape = proto.tensor_type.shape
+    shape.SetInParent()
+    for dim in known.dims:
+        if dim is None:
+            shape.dim.add()
+        elif isinstance(dim, str):
+            shape.dim.add(dim_param=dim)
+        else:
+            shape.dim.add(dim_value=dim)
+    return proto
+
+
+def merged_dims(inferred: Dims, known: Dims) -> Dims | None:
+    """Fill what is known with what is inferred; ``None`` where two numbers or the ranks differ.
+
+    A number beats a symbol, and a known symbol beats an inferred one (onnx's
+    ``mergeInDimensionInfo``).
+    """
+    if len(inferred) != len(known):
+        return None
+    dims: list[Dim] = []
+    for new, old in zip(inferred, known, strict=True):
+        if isinstance(new, int) and isinstance(old, int) and new != old:
+            return None
+        if isinstance(new, int):
+            dims.append(new)
+        else:
+            dims.append(new if old is None else old)
+    return tuple(dims)
+
+
+def common_dims(inferred: Dims, known: Dims) -> Dims | None:
+    """What two shapes of one value agree on (onnx's ``UnionShapeInfo``); no rank, no shape."""
+    if len(inferred) != len(known):
+        return None
+    return tuple(
+        old if new == old and new is not None else None
+        for new, old in zip(inferred, known, strict=True)
+    )
+
+
+def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueType | None:
+    """What is known of a value after one more inference.
+
+    Source: onnxruntime/core/graph/graph.cc, ``Graph::InferAndVerifyTypeMatch`` and
+    ``MergeShapeInfo``: a clash is a warning, and what both agree on stays.
+    """
+    if inferred is None or known is None:
+        return _as_inferred(inferred) if known is None else known
+    if not isinstance(inferred, TensorType) or not isinstance(known, TensorType):
+        return known
+    elem_type = inferred.elem_type or known.elem_type
+    if inferred.dims is None or known.dims is None:
+        return TensorType(elem_type, known.dims if inferred.dims is None else inferred.dims)
+    dims = merged_dims(inferred.dims, known.dims)
+    if dims is None:
+        dims = common_dims(inferred.dims, known.dims)
+    return TensorType(elem_type, dims)
+
+
+def _as_inferred(inferred: ValueType | None) -> ValueType | None:
+    """Of sequences, maps and optionals onnxruntime keeps the inferred type without its shapes."""
+    if not isinstance(inferred, onnx.TypeProto):
+        return inferred
+    bare = onnx.TypeProto()
+    bare.CopyFrom(inferred)
+    inner = bare
+    while (kind := inner.WhichOneof("value")) in _NESTED:
+        held = getattr(inner, kind)
+        inner = held.value_type if kind == "map_type" else held.elem_type
+    if kind == "tensor_type":
+        inner.tensor_type.ClearField("shape")
+    return bare
+
+
+_NESTED = frozenset({"sequence_type", "optional_type", "map_type"})
+
 
 Attributes = dict[str, onnx.AttributeProto]
 
@@ -297,3 +441,48 @@ class Graph:
 
 INPUTS_MAY_OVERRIDE = 4
 """IR version from which an initializer may be left out of the graph inputs."""
+
+
+# --------------------------------------------------------------------------------------------------
+# The order in which onnxruntime runs a graph's nodes, and in which its passes walk them.
+#
+# onnxruntime/core/graph/graph_viewer.cc, constructor, and ``Graph::ReverseDFSFrom`` in graph.cc: a
+# depth-first walk from the nodes that nobody reads, the last of them first; at each node the
+# parent with the highest index is visited first, and a node comes after its parents.
+
+
+def execution_order(graph: Graph) -> list[Node]:
+    """All nodes of one graph in the order of execution."""
+    stack = [(node, False) for node in graph.nodes.values() if not _is_read(graph, node)]
+    visited: set[int] = set()
+    order: list[Node] = []
+    while stack:
+        node, is_done = stack.pop()
+        if is_done:
+            order.append(node)
+            continue
+        if node.index in visited:
+            continue
+        visited.add(node.index)
+        stack.append((node, True))
+        stack.extend((maker, False) for maker in graph.parents(node) if maker.index not in visited)
+    return order
+
+
+def _is_read(graph: Graph, node: Node) -> bool:
+    return any(name and graph.readers(name) for name in node.outputs)
+
+
+def walk(graph: Graph, apply: Callable[[Graph], bool], changed: list[bool]) -> Iterator[Node]:
+    """The nodes in order, those aside that a pass removed meanwhile; subgraphs are passed first.
+
+    ``apply`` is the pass itself, and what it says of a subgraph goes into ``changed``. Source:
+    ``GraphTransformer::Recurse``.
+    """
+    for node in execution_order(graph):
+        if graph.nodes.get(node.index) is not node:
+            continue
+        for body in node.bodies.values():
+            changed.append(apply(body))
+        if graph.nodes.get(node.index) is node:
+            yield node

@@ -1,16 +1,24 @@
-"""Questions that many passes ask of a node and of the values around it.
+"""Questions that many passes ask of a node and of the values around it."""
 
-Source: onnxruntime/core/graph/graph_utils.cc and onnxruntime/core/optimizer/utils.cc.
-"""
-
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+import onnx
+import onnx.defs
+import onnx.helper
 
 from onnxmem.model.constants import Array
-from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import Dims, TensorType
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
+from onnxmem.runtimes.onnxruntime.kernels.kernel import Kernel
+from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL, kernel_of
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, Node, TensorType
+
+# --------------------------------------------------------------------------------------------------
+# Questions that many passes ask of a node and of the values around it.
+#
+# onnxruntime/core/graph/graph_utils.cc and onnxruntime/core/optimizer/utils.cc.
+
 
 MICROSOFT = "com.microsoft"
 NCHWC = "com.microsoft.nchwc"
@@ -154,3 +162,104 @@ def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
 
 _CLIP_READS_BOUNDS = 11
 """Version from which Clip's bounds are inputs."""
+
+
+# --------------------------------------------------------------------------------------------------
+# Attributes of a node as plain values, with the schema's defaults.
+
+
+def stated(node: Node, name: str) -> onnx.AttributeProto | None:
+    """An attribute as it stands, or the schema's default.
+
+    onnxruntime writes defaults into its nodes when it resolves a graph
+    (``Graph::VerifyNodeAndOpMatch``), so a rule that asks for an attribute sees them.
+    """
+    if name in node.attributes or not node.since_version:
+        return node.attributes.get(name)
+    try:
+        schema = onnx.defs.get_schema(node.op_type, node.since_version, node.domain)
+    except onnx.defs.SchemaError:
+        return None
+    attribute = schema.attributes.get(name)
+    if attribute is None or not attribute.default_value.name:
+        return None
+    return attribute.default_value
+
+
+def integer(node: Node, name: str, default: int = 0) -> int:
+    """An integer attribute."""
+    attribute = stated(node, name)
+    return default if attribute is None else attribute.i
+
+
+def number(node: Node, name: str, default: float = 0.0) -> float:
+    """A float attribute."""
+    attribute = stated(node, name)
+    return default if attribute is None else attribute.f
+
+
+def text(node: Node, name: str, default: str = "") -> str:
+    """A string attribute."""
+    attribute = stated(node, name)
+    return default if attribute is None else attribute.s.decode(errors="replace")
+
+
+def integers(node: Node, name: str) -> list[int] | None:
+    """A list of integers; ``None`` where the attribute is absent."""
+    attribute = stated(node, name)
+    return None if attribute is None else list(attribute.ints)
+
+
+def put(node: Node, name: str, value: float | str | Sequence[int] | Sequence[float]) -> None:
+    """Set an attribute."""
+    node.attributes[name] = onnx.helper.make_attribute(name, value)
+
+
+def axes_of(graph: Graph, node: Node, place: int = 1) -> list[int] | None:
+    """Axes from an attribute or, in later versions, from a constant input; else ``None``."""
+    if "axes" in node.attributes:
+        return list(node.attributes["axes"].ints)
+    values = graph.array(node.input_at(place)) if node.input_at(place) else None
+    return None if values is None else [int(axis) for axis in values.ravel()]
+
+
+# --------------------------------------------------------------------------------------------------
+# Facts about operators that several passes ask for.
+#
+# onnxruntime/core/optimizer/utils.cc, ``IsOperationDeterministic``.
+
+
+_RANDOM = frozenset(
+    "RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Dropout".split()
+)
+_DETERMINISTIC_OF_MICROSOFT = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+def is_deterministic(domain: str, op_type: str) -> bool:
+    """Whether an operator computes the same of the same inputs, as far as onnxruntime says."""
+    if domain == "com.microsoft":
+        return op_type in _DETERMINISTIC_OF_MICROSOFT
+    return not domain and op_type not in _RANDOM
+
+
+# --------------------------------------------------------------------------------------------------
+# Which nodes onnxruntime's CPU provider runs as they stand: the records of the kernels say it.
+#
+# A node without a kernel is replaced by the nodes of its ONNX function body; one without a kernel
+# of its type runs in float32 between casts.
+
+
+def has_kernel(graph: Graph, node: Node) -> bool:
+    """Whether a CPU kernel runs a node as it stands."""
+    if node.is_unassigned or (not node.domain and node.op_type in WITHOUT_KERNEL):
+        return False
+    halves = {graph.elem_type_of(name) for name in (*node.inputs, *node.outputs) if name}
+    kernel = kernel_of(node.op_type, node.domain)
+    halves &= {FLOAT16, BFLOAT16}
+    return all(_runs(kernel, node.since_version, half, graph.cpu) for half in halves)
+
+
+def _runs(kernel: Kernel, version: int, half: int, cpu: Cpu) -> bool:
+    if half == BFLOAT16:
+        return version in kernel.bfloat16
+    return version in kernel.float16 or (cpu.is_arm and version in kernel.float16_on_arm)

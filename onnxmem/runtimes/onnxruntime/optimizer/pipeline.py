@@ -12,62 +12,69 @@ from typing import Final, Literal
 import onnx
 
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
-from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph
-from onnxmem.runtimes.onnxruntime.optimizer.nchwc.transforming import block_channels
-from onnxmem.runtimes.onnxruntime.optimizer.passes.bias_gelu import fuse_bias_gelu
-from onnxmem.runtimes.onnxruntime.optimizer.passes.cast_insertion import insert_casts
-from onnxmem.runtimes.onnxruntime.optimizer.passes.common_subexpressions import merge_equal_nodes
-from onnxmem.runtimes.onnxruntime.optimizer.passes.constant_folding import fold_constants
-from onnxmem.runtimes.onnxruntime.optimizer.passes.constant_sharing import share_constants
-from onnxmem.runtimes.onnxruntime.optimizer.passes.conv_activation import fuse_conv_activation
-from onnxmem.runtimes.onnxruntime.optimizer.passes.conv_add_activation import fuse_conv_add
-from onnxmem.runtimes.onnxruntime.optimizer.passes.fast_gelu import fuse_fast_gelu
-from onnxmem.runtimes.onnxruntime.optimizer.passes.function_inlining import (
+from onnxmem.runtimes.onnxruntime.optimizer.casts import insert_casts, widen_constants
+from onnxmem.runtimes.onnxruntime.optimizer.constants import (
+    fold_constants,
+    merge_equal_nodes,
+    share_constants,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.functions import (
     Functions,
     inline_ahead,
     inline_functions,
 )
-from onnxmem.runtimes.onnxruntime.optimizer.passes.fused_casts import widen_constants
-from onnxmem.runtimes.onnxruntime.optimizer.passes.gather_split import slice_ranges, split_gathers
-from onnxmem.runtimes.onnxruntime.optimizer.passes.gelu import fuse_gelu
-from onnxmem.runtimes.onnxruntime.optimizer.passes.gemm_activation import fuse_gemm_activation
-from onnxmem.runtimes.onnxruntime.optimizer.passes.layer_norm import fuse_layer_norm
-from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_add import (
-    fuse_left_matmul_add,
-    fuse_matmul_add,
+from onnxmem.runtimes.onnxruntime.optimizer.fusions.activations import (
+    fuse_bias_gelu,
+    fuse_fast_gelu,
+    fuse_gelu,
+    fuse_quick_gelu,
 )
-from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_nbits_bias import (
-    fuse_matmul_nbits_bias,
+from onnxmem.runtimes.onnxruntime.optimizer.fusions.convolutions import (
+    fuse_conv_activation,
+    fuse_conv_add,
+    fuse_gemm_activation,
 )
-from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_scale import fuse_matmul_scale
-from onnxmem.runtimes.onnxruntime.optimizer.passes.matmul_transpose import fuse_matmul_transpose
-from onnxmem.runtimes.onnxruntime.optimizer.passes.quick_gelu import fuse_quick_gelu
-from onnxmem.runtimes.onnxruntime.optimizer.passes.reshapes import fuse_reshapes
-from onnxmem.runtimes.onnxruntime.optimizer.passes.simplified_layer_norm import (
-    fuse_simplified_layer_norm,
-)
-from onnxmem.runtimes.onnxruntime.optimizer.passes.skip_layer_norm import (
+from onnxmem.runtimes.onnxruntime.optimizer.fusions.layer_norm import (
     fuse_bias_skip_layer_norm,
+    fuse_layer_norm,
+    fuse_simplified_layer_norm,
     fuse_skip_layer_norm,
 )
-from onnxmem.runtimes.onnxruntime.optimizer.passes.unique_dequantise import separate_units
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.channels_last import put_channels_last
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.double_pairs import remove_double_pairs
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.final_cleanup import drop_pairs
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.float_constants import quantise_constants
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.integer_products import (
+from onnxmem.runtimes.onnxruntime.optimizer.fusions.matmul import (
+    fuse_left_matmul_add,
+    fuse_matmul_add,
+    fuse_matmul_nbits_bias,
+    fuse_matmul_scale,
+    fuse_matmul_transpose,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, TensorType
+from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels, put_channels_last
+from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
+    dequantise_numbers,
+    drop_pairs,
+    make_unsigned,
+    propagate_pairs,
+    quantise_constants,
+    remove_double_pairs,
+    separate_units,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.qdq_units import (
     fuse_dynamic_products,
     fuse_scaled_products,
+    select_units,
 )
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.propagation import propagate_pairs
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.selecting import select_units
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.signed_pairs import make_unsigned
-from onnxmem.runtimes.onnxruntime.optimizer.qdq.where_constants import dequantise_numbers
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
-from onnxmem.runtimes.onnxruntime.optimizer.rules import apply_basic_rules, apply_extended_rules
-from onnxmem.runtimes.onnxruntime.optimizer.shapes.inference import resolve
-from onnxmem.runtimes.onnxruntime.optimizer.transposes.pushing import push_transposes
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import Dims, TensorType
+from onnxmem.runtimes.onnxruntime.optimizer.reshapes import (
+    fuse_reshapes,
+    slice_ranges,
+    split_gathers,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewrite_rules import (
+    apply_basic_rules,
+    apply_extended_rules,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
+from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import push_transposes
 
 _MAX_STEPS = 10
 """A level is repeated until nothing changes, but no more often."""

@@ -12,9 +12,14 @@ import onnx.defs
 
 from onnxmem.model.constants import constant_tensor
 from onnxmem.model.traversal import outer_reads
-from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node
-from onnxmem.runtimes.onnxruntime.optimizer.order import execution_order
-from onnxmem.runtimes.onnxruntime.optimizer.value_types import TensorType, read_type, write_type
+from onnxmem.runtimes.onnxruntime.optimizer.graph import (
+    Graph,
+    Node,
+    TensorType,
+    execution_order,
+    read_type,
+    write_type,
+)
 
 
 def read_model(model: onnx.ModelProto) -> Graph:

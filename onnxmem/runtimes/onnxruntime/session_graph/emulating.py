@@ -7,7 +7,7 @@ import onnx
 from onnxmem.model.building import Prepared
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
-from onnxmem.runtimes.onnxruntime.optimizer.contents import content_of
+from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
 from onnxmem.runtimes.onnxruntime.optimizer.reading import INDEX
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (

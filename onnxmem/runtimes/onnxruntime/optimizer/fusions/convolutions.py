@@ -1,0 +1,174 @@
+"""Convolutions and Gemm take in what follows them: a sum, an activation."""
+
+from collections.abc import Sequence
+
+import onnx
+
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, walk
+from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    FLOAT,
+    MICROSOFT,
+    clip_bounds,
+    has_kernel,
+    has_single_reader,
+    is_op,
+    number,
+    put,
+    stated,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewriting import NewNode, add_node, replace_chain
+
+# --------------------------------------------------------------------------------------------------
+# A convolution takes in the activation after it: FusedConv.
+#
+# onnxruntime/core/optimizer/conv_activation_fusion.cc, ``ConvActivationSelector`` and
+# ``FuseConvActivationAction``.
+
+
+_PLAIN = frozenset({"Relu", "Sigmoid", "Tanh"})
+_PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
+
+
+def fuse_conv_activation(graph: Graph) -> bool:
+    """Fuse every Conv whose only reader is an activation that the kernel applies itself."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_conv_activation, changed):
+        if is_op(node, "Conv", {1, 11, 22}) and has_kernel(graph, node):
+            changed.append(_fuse_conv_activation(graph, node))
+    return any(changed)
+
+
+def _fuse_conv_activation(graph: Graph, conv: Node) -> bool:
+    if not has_single_reader(graph, conv):
+        return False
+    activation = graph.children(conv)[0]
+    parameters = activation_parameters(graph, activation)
+    if parameters is None or not has_kernel(graph, activation):
+        return False
+    made = add_node(
+        graph,
+        NewNode("FusedConv", list(conv.inputs), (), MICROSOFT, conv.name, dict(conv.attributes)),
+    )
+    put_activation(made, activation, parameters)
+    replace_chain(graph, [conv, activation], made)
+    return True
+
+
+def put_activation(conv: Node, activation: Node, parameters: Sequence[float]) -> None:
+    """Tell a FusedConv what it applies to its result."""
+    put(conv, "activation", activation.op_type)
+    if parameters:
+        put(conv, "activation_params", parameters)
+
+
+def activation_parameters(graph: Graph, node: Node) -> Sequence[float] | None:
+    """The numbers that an activation needs; ``None`` where no convolution applies it."""
+    if node.domain:
+        return None
+    if node.op_type in _PLAIN:
+        return ()
+    if node.op_type in _PARAMETERS:
+        return [number(node, name) for name in _PARAMETERS[node.op_type]]
+    return clip_bounds(graph, node) if node.op_type == "Clip" else None
+
+
+# --------------------------------------------------------------------------------------------------
+# A convolution takes in the Add after it, and an activation after that: FusedConv.
+#
+# onnxruntime/core/optimizer/conv_add_act_fusion.cc. It comes after the layouts, so that it finds
+# only convolutions that stay in the plain one.
+
+
+_IMAGE_RANK = 4
+_INPUTS_WITH_BIAS = 3
+
+
+def fuse_conv_add(graph: Graph) -> bool:
+    """Fuse each Conv with a bias whose only reader adds a value of the very same dims."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_conv_add, changed):
+        if is_op(node, "Conv", {1, 11, 22}) and has_kernel(graph, node):
+            changed.append(_fuse_conv_add_activation(graph, node))
+    return any(changed)
+
+
+def _fuse_conv_add_activation(graph: Graph, node: Node) -> bool:
+    add = graph.children(node)[0] if has_single_reader(graph, node) else None
+    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _adds_alike(graph, add):
+        return False
+    conv = _first_conv(graph, add)
+    if conv is None:
+        return False
+    added = [name for name in add.inputs if name not in conv.outputs]
+    made = add_node(
+        graph,
+        NewNode(
+            "FusedConv", [*conv.inputs, *added], (), MICROSOFT, conv.name, dict(conv.attributes)
+        ),
+    )
+    activation = graph.children(add)[0] if has_single_reader(graph, add) else None
+    parameters = None if activation is None else activation_parameters(graph, activation)
+    if activation is None or parameters is None:
+        replace_chain(graph, [conv, add], made)
+    else:
+        put_activation(made, activation, parameters)
+        replace_chain(graph, [conv, add, activation], made)
+    return True
+
+
+def _adds_alike(graph: Graph, add: Node) -> bool:
+    one, other = (graph.dims_of(name) for name in add.inputs)
+    if one is None or one != other or len(one) != _IMAGE_RANK:
+        return False
+    return None not in one and 0 not in one
+
+
+def _first_conv(graph: Graph, add: Node) -> Node | None:
+    """The first Conv with a bias, by index, of those that make the operands for the Add alone."""
+    for maker in graph.parents(add):
+        is_conv = maker.op_type == "Conv" and not maker.domain and has_single_reader(graph, maker)
+        if is_conv and len(maker.inputs) == _INPUTS_WITH_BIAS:
+            return maker
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+# A Gemm takes in the activation after it: FusedGemm.
+#
+# onnxruntime/core/optimizer/gemm_activation_fusion.cc.
+
+
+_ACTIVATIONS = frozenset(
+    "Elu HardSigmoid LeakyRelu Relu Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu "
+    "ScaledTanh ParametricSoftplus".split()
+)
+_GEMM_PARAMETERS = ("alpha", "beta", "gamma")
+
+
+def fuse_gemm_activation(graph: Graph) -> bool:
+    """Fuse every Gemm of floats whose only reader is an activation."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_gemm_activation, changed):
+        if is_op(node, "Gemm", {7, 9, 11, 13}) and graph.elem_type_of(node.inputs[0]) == FLOAT:
+            changed.append(_fuse_gemm_activation(graph, node))
+    return any(changed)
+
+
+def _fuse_gemm_activation(graph: Graph, gemm: Node) -> bool:
+    if not has_single_reader(graph, gemm):
+        return False
+    activation = graph.children(gemm)[0]
+    is_known = activation.op_type in _ACTIVATIONS and not activation.domain
+    if not is_known or not has_kernel(graph, activation):
+        return False
+    made = add_node(
+        graph,
+        NewNode("FusedGemm", list(gemm.inputs), (), MICROSOFT, gemm.name, dict(gemm.attributes)),
+    )
+    put(made, "activation", activation.op_type)
+    for name in _GEMM_PARAMETERS:
+        attribute = stated(activation, name)
+        if attribute is not None and attribute.type == onnx.AttributeProto.FLOAT:
+            put(made, f"activation_{name}", attribute.f)
+    replace_chain(graph, [gemm, activation], made)
+    return True

@@ -1,0 +1,419 @@
+"""Products of matrices take in what is around them: a sum, a bias, a factor, a Transpose."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Dim, Dims, Graph, Node, TensorType, walk
+from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    BFLOAT16,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    MICROSOFT,
+    has_kernel,
+    has_single_reader,
+    integer,
+    integers,
+    is_gemm_bias,
+    is_op,
+    number,
+    put,
+    rank_of,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
+    NewNode,
+    add_array,
+    add_node,
+    replace_chain,
+)
+
+# --------------------------------------------------------------------------------------------------
+# A product of matrices and the sum after it become a Gemm.
+#
+# onnxruntime/core/optimizer/matmul_add_fusion.cc. A left side of more or fewer than two dims is
+# reshaped before and after, if its shape is known; around attention that waits for the extended
+# level, where AttentionFusion comes first.
+
+
+_MATRIX = 2
+_GEMM_TYPES = (FLOAT, FLOAT16, BFLOAT16)
+
+
+def fuse_matmul_add(graph: Graph) -> bool:
+    """The basic level: products of attention blocks are left for AttentionFusion."""
+    return _fuse_all(graph, _AttentionBlocks())
+
+
+def fuse_left_matmul_add(graph: Graph) -> bool:
+    """The extended level: what AttentionFusion left."""
+    return _fuse_all(graph, None)
+
+
+def _fuse_all(graph: Graph, blocks: "_AttentionBlocks | None") -> bool:
+    changed: list[bool] = []
+    apply = fuse_left_matmul_add if blocks is None else fuse_matmul_add
+    for node in walk(graph, apply, changed):
+        if not is_op(node, "MatMul", {1, 9, 13}) or not has_single_reader(graph, node):
+            continue
+        add = graph.children(node)[0]
+        if is_op(add, "Add", {7, 13, 14}):
+            changed.append(_fuse_matmul_add(graph, node, add, blocks))
+    return any(changed)
+
+
+@dataclass(slots=True)
+class _AttentionBlocks:
+    """Normalisations with three products and a residual, and the sums that close such blocks."""
+
+    norms: set[int] = field(default_factory=set)
+    sums: set[int] = field(default_factory=set)
+
+    def holds(self, graph: Graph, matmul: Node, add: Node) -> bool:
+        parent = graph.parent(matmul, 0)
+        if add.index in self.sums or (parent is not None and parent.index in self.norms):
+            return True
+        if parent is None or parent.op_type != "LayerNormalization":
+            return False
+        readers = graph.children(parent)
+        kinds = [reader.op_type for reader in readers]
+        if kinds.count("Add") != 1 or kinds.count("MatMul") != 3:  # noqa: PLR2004 - q, k, v
+            return False
+        if kinds.count("Shape") != len(kinds) - 4:
+            return False
+        residual = next(reader for reader in readers if reader.op_type == "Add")
+        place = 1 if residual.inputs[0] == parent.outputs[0] else 0
+        closing = graph.parent(residual, place)
+        if closing is None or closing.op_type != "Add":
+            return False
+        self.norms.add(parent.index)
+        self.sums.add(closing.index)
+        return True
+
+
+def _fuse_matmul_add(
+    graph: Graph, matmul: Node, add: Node, blocks: _AttentionBlocks | None
+) -> bool:
+    left, right = (graph.dims_of(name) for name in matmul.inputs)
+    elem_type = graph.elem_type_of(matmul.inputs[0])
+    if elem_type != graph.elem_type_of(add.inputs[0]) or elem_type not in _GEMM_TYPES:
+        return False
+    if left is None or right is None or len(right) != _MATRIX:
+        return False
+    is_flat = len(left) == _MATRIX
+    if not is_flat and blocks is not None and blocks.holds(graph, matmul, add):
+        return False
+    rows = _rows(left, right)
+    if not is_flat and rows is None:
+        return False
+    bias = add.inputs[1 if matmul.outputs[0] == add.inputs[0] else 0]
+    if not _is_valid_bias(graph.dims_of(bias), left, right[1]):
+        return False
+    if is_flat or rows is None:
+        _replace(graph, [matmul, add], [*matmul.inputs, bias], add.outputs)
+    else:
+        _reshape_around(graph, [matmul, add], bias, rows)
+    return True
+
+
+def _rows(left: Dims, right: Dims) -> int | None:
+    """Rows of the flattened left side, where every dim that a Reshape must name is known."""
+    known = [dim for dim in left if isinstance(dim, int)]
+    if len(known) != len(left) or not all(isinstance(dim, int) for dim in right):
+        return None
+    return prod(known[:-1])
+
+
+def _is_valid_bias(bias: Dims | None, left: Dims, columns: Dim) -> bool:
+    """What a Gemm adds, but of a flattened left side (N) alone."""
+    if bias is None or (len(left) != _MATRIX and len(bias) != 1):
+        return False
+    return is_gemm_bias(bias, (left[0] if left else None, columns))
+
+
+def _replace(
+    graph: Graph, old: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
+) -> None:
+    made = list(outputs)
+    name = f"{old[0].name}/MatMulAddFusion"
+    gemm = add_node(graph, NewNode("Gemm", list(inputs), (), "", name))
+    for node in old:
+        graph.remove(node)
+    graph.set_outputs(gemm, made)
+
+
+def _reshape_around(graph: Graph, old: Sequence[Node], bias: str, rows: int) -> None:
+    matmul, add = old
+    elem_type = graph.elem_type_of(matmul.inputs[0])
+    shape = [dim for dim in graph.dims_of(matmul.inputs[0]) or () if isinstance(dim, int)]
+    inner, columns = (dim for dim in graph.dims_of(matmul.inputs[1]) or () if isinstance(dim, int))
+    outputs = list(add.outputs)
+    flat = _named(graph, "gemm_input", (rows, inner), elem_type)
+    target = add_array(graph, graph.fresh_name("gemm_input_shape"), np.array([rows, inner]))
+    add_node(
+        graph, NewNode("Reshape", [matmul.inputs[0], target], [flat], "", "gemm_input_reshape")
+    )
+    product = _named(graph, "gemm_output", (rows, columns), elem_type)
+    target = add_array(
+        graph, graph.fresh_name("gemm_output_shape"), np.array([*shape[:-1], columns])
+    )
+    last = add_node(graph, NewNode("Reshape", [product, target], (), "", "gemm_output_reshape"))
+    _replace(graph, old, [flat, matmul.inputs[1], bias], [product])
+    graph.set_outputs(last, outputs)
+
+
+def _named(graph: Graph, base: str, dims: Dims, elem_type: int) -> str:
+    name = graph.fresh_name(f"{base}_reshape_arg")
+    graph.types[name] = TensorType(elem_type, dims)
+    return name
+
+
+# --------------------------------------------------------------------------------------------------
+# A row that is added to a product with a matrix of few bits becomes its bias.
+#
+# onnxruntime/core/optimizer/matmul_nbits_fusion.cc (``BiasFusion``).
+
+
+_BIAS: Final = 5
+
+
+def fuse_matmul_nbits_bias(graph: Graph) -> bool:
+    """Take an Add into the MatMulNBits before it."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_matmul_nbits_bias, changed):
+        if is_op(node, "MatMulNBits", {1}, MICROSOFT) and has_kernel(graph, node):
+            changed.append(_fuse_matmul_nbits_bias(graph, node))
+    return any(changed)
+
+
+def _fuse_matmul_nbits_bias(graph: Graph, product: Node) -> bool:
+    is_taken = product.input_at(_BIAS) or integer(product, "weight_prepacked")
+    if is_taken or not has_single_reader(graph, product):
+        return False
+    (edge,) = graph.edges_of(product)
+    add = edge.reader
+    if not is_op(add, "Add", {7, 13, 14}) or not has_kernel(graph, add):
+        return False
+    bias = add.inputs[1 - edge.input]
+    if graph.dims_of(bias) != (integer(product, "N"),):
+        return False
+    outputs = list(add.outputs)
+    graph.remove(add)
+    graph.set_input(product, _BIAS, bias)
+    graph.set_outputs(product, outputs)
+    return True
+
+
+# --------------------------------------------------------------------------------------------------
+# Constant factors before and after a product of matrices become its ``alpha``.
+#
+# onnxruntime/core/optimizer/matmul_scale_fusion.cc.
+
+
+_ARITHMETIC = frozenset({7, 13, 14})
+_TYPES = (FLOAT, FLOAT16, DOUBLE, BFLOAT16)
+
+
+def fuse_matmul_scale(graph: Graph) -> bool:
+    """Replace each MatMul beside a constant factor by FusedMatMul."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_matmul_scale, changed):
+        if is_matmul(node) and has_kernel(graph, node):
+            changed.append(_fuse_matmul_scale(graph, node))
+    return any(changed)
+
+
+def is_matmul(node: Node) -> bool:
+    """Whether a node is MatMul or what it becomes by fusion."""
+    return is_op(node, "MatMul", {9, 13}) or is_op(node, "FusedMatMul", {1}, MICROSOFT)
+
+
+def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
+    if graph.elem_type_of(matmul.inputs[0]) not in _TYPES:
+        return False
+    scaled = [_scaled_input(graph, matmul, place) for place in range(2)]
+    after = _scale_after(graph, matmul)
+    if not any(scaled) and after is None:
+        return False
+    inputs = [
+        matmul.inputs[place] if found is None else found[1] for place, found in enumerate(scaled)
+    ]
+    factors = [found[2] for found in (*scaled, after) if found is not None]
+    made = add_node(
+        graph,
+        NewNode(
+            "FusedMatMul",
+            inputs,
+            (),
+            MICROSOFT,
+            f"{matmul.name}_FusedMatMulAndScale",
+            dict(matmul.attributes),
+        ),
+    )
+    put(made, "alpha", number(matmul, "alpha", 1.0) * math.prod(factors))
+    replace_chain(graph, [matmul] if after is None else [matmul, after[0]], made)
+    _drop_unread(graph, [found[0] for found in scaled if found is not None])
+    return True
+
+
+def _drop_unread(graph: Graph, nodes: Sequence[Node]) -> None:
+    for node in dict.fromkeys(nodes):
+        if has_single_reader(graph, node, 0):
+            graph.remove(node)
+
+
+_Scaled = tuple[Node, str, float]
+"""The node that scales, what it scales, and by how much."""
+
+
+def _scaled_input(graph: Graph, matmul: Node, place: int) -> _Scaled | None:
+    maker = graph.parent(matmul, place)
+    found = None if maker is None else _scale_of(graph, maker)
+    return None if found is None or rank_of(graph, found[1]) is None else found
+
+
+def _scale_after(graph: Graph, matmul: Node) -> _Scaled | None:
+    if not has_single_reader(graph, matmul):
+        return None
+    found = _scale_of(graph, graph.children(matmul)[0])
+    return found if found is not None and found[1] == matmul.outputs[0] else None
+
+
+def _scale_of(graph: Graph, node: Node) -> _Scaled | None:
+    if is_op(node, "Div", _ARITHMETIC):
+        divisor = _factor(graph, node, 1)
+        if divisor is None:
+            return None
+        return node, node.inputs[0], 1.0 / divisor if divisor else math.copysign(math.inf, divisor)
+    if is_op(node, "Mul", _ARITHMETIC):
+        for place in (0, 1):
+            factor = _factor(graph, node, place)
+            if factor is not None:
+                return node, node.inputs[1 - place], factor
+    return None
+
+
+def _factor(graph: Graph, node: Node, place: int) -> float | None:
+    """The only element of a constant operand that adds no dims to the other."""
+    tensor, value = graph.constant(node.inputs[place]), graph.array(node.inputs[place])
+    if tensor is None or value is None or value.size != 1 or value.dtype.kind not in "fi":
+        return None
+    rank = rank_of(graph, node.inputs[1 - place])
+    if tensor.dims and (rank is None or rank < len(tensor.dims)):
+        return None
+    return float(value.ravel()[0])
+
+
+# --------------------------------------------------------------------------------------------------
+# Transposes before a product of matrices become its flags.
+#
+# onnxruntime/core/optimizer/matmul_transpose_fusion.cc. A Cast between the two is moved before the
+# Transpose (``ReorderCastAndTranspose``).
+
+
+_MIN_BATCHED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Transposed:
+    """A transposed operand: the node, and which flags stand for it."""
+
+    node: Node
+    is_swapped: bool
+    """The last two dims change places."""
+    is_batched: bool
+    """The first dim goes behind the batch dims."""
+
+
+def fuse_matmul_transpose(graph: Graph) -> bool:
+    """Replace each product of a transposed operand by FusedMatMul."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_matmul_transpose, changed):
+        if is_matmul(node) and has_kernel(graph, node):
+            changed.append(_fuse_matmul_transpose(graph, node))
+    return any(changed)
+
+
+def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
+    if any(graph.elem_type_of(name) not in _TYPES for name in matmul.inputs):
+        return False
+    operands = [
+        _transposed(graph, graph.parent(matmul, place)) or _recast(graph, matmul, place)
+        for place in range(2)
+    ]
+    if not _have_equal_ranks(graph, matmul, operands):
+        operands = [None if found and found.is_batched else found for found in operands]
+    if not any(operands):
+        return False
+    inputs = [
+        matmul.inputs[place] if found is None else found.node.inputs[0]
+        for place, found in enumerate(operands)
+    ]
+    name = f"{matmul.name}/MatmulTransposeFusion/"
+    made = add_node(graph, NewNode("FusedMatMul", inputs, (), MICROSOFT, name))
+    for side, found in zip("AB", operands, strict=True):
+        flipped = found is not None and found.is_swapped
+        batched = found is not None and found.is_batched
+        put(made, f"trans{side}", integer(matmul, f"trans{side}") ^ int(flipped))
+        put(made, f"transBatch{side}", integer(matmul, f"transBatch{side}") ^ int(batched))
+    put(made, "alpha", number(matmul, "alpha", 1.0))
+    replace_chain(graph, [matmul], made)
+    for node in dict.fromkeys(found.node for found in operands if found is not None):
+        if has_single_reader(graph, node, 0):
+            graph.remove(node)
+    return True
+
+
+def _have_equal_ranks(graph: Graph, matmul: Node, operands: Sequence[_Transposed | None]) -> bool:
+    """Whether both sides, before any Transpose, are known to have as many dims."""
+    pairs = zip(matmul.inputs, operands, strict=True)
+    ranks = {rank_of(graph, found.node.inputs[0] if found else name) for name, found in pairs}
+    return len(ranks) == 1 and None not in ranks
+
+
+def _recast(graph: Graph, matmul: Node, place: int) -> _Transposed | None:
+    """Swap the Transpose and the Cast behind it that make an operand."""
+    cast = graph.parent(matmul, place)
+    if cast is None or cast.op_type != "Cast" or cast.domain:
+        return None
+    old = graph.parent(cast, 0)
+    found = _transposed(graph, old)
+    if old is None or found is None:
+        return None
+    target, source = cast.outputs[0], old.inputs[0]
+    name = graph.fresh_name(f"{target}_transformed")
+    graph.types[name] = TensorType(graph.elem_type_of(target), graph.dims_of(source))
+    graph.remove(cast)
+    add_node(graph, NewNode("Cast", [source], [name], "", cast.name, dict(cast.attributes)))
+    made = add_node(
+        graph, NewNode("Transpose", [name], [target], "", old.name, dict(old.attributes))
+    )
+    if has_single_reader(graph, old, 0):
+        graph.remove(old)
+    return replace(found, node=made)
+
+
+def _transposed(graph: Graph, node: Node | None) -> _Transposed | None:
+    """What a Transpose of the last two dims, or of the first and the last ones, does."""
+    is_used = node is not None and node.op_type == "Transpose" and not node.domain
+    if node is None or not is_used or graph.is_output(node):
+        return None
+    order = _order(graph, node)
+    rank = len(order)
+    if rank <= 1:
+        return None
+    if order == [*range(rank - 2), rank - 1, rank - 2]:
+        return _Transposed(node, is_swapped=True, is_batched=False)
+    if rank < _MIN_BATCHED or order[: rank - 2] != list(range(1, rank - 1)):
+        return None
+    return _Transposed(node, is_swapped=order[-1] == 0, is_batched=True)
+
+
+def _order(graph: Graph, node: Node) -> list[int]:
+    """The dims in their new order: the other way round where it isn't said."""
+    order = integers(node, "perm")
+    return list(range(rank_of(graph, node.inputs[0]) or 0))[::-1] if order is None else order

@@ -1,1 +1,0 @@
-"""Convolution networks in blocks of channels: the layout NCHWc of onnxruntime's CPU kernels."""

@@ -1,1 +1,0 @@
-"""Graph transformers: one file per pass, each a function that says whether it changed the graph."""

@@ -1,1 +1,0 @@
-"""Quantised networks written as float operators between DequantizeLinear and QuantizeLinear."""

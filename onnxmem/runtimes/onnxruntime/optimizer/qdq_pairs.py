@@ -1,0 +1,592 @@
+"""Pairs of QuantizeLinear and DequantizeLinear: added, moved, changed and taken out.
+
+What happens to the operators between them is in ``qdq_units``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx.helper
+
+from onnxmem.runtimes.onnxruntime.optimizer.graph import (
+    Attributes,
+    Edge,
+    Graph,
+    Node,
+    TensorType,
+    execution_order,
+    walk,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    BYTES,
+    FLOAT,
+    INT8,
+    INT32,
+    UINT8,
+    has_single_reader,
+    integer,
+    is_constant,
+    is_scalar,
+    put,
+    rank_of,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.qdq_units import (
+    RANGES,
+    SCALE,
+    ZERO_POINT,
+    elem_type,
+    is_dequantise,
+    is_quantise,
+    same_quantisation,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
+    NewNode,
+    add_absent,
+    add_array,
+    add_node,
+    redirect,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Two pairs of QuantizeLinear and DequantizeLinear in a row become one.
+#
+# onnxruntime/core/optimizer/double_qdq_pairs_remover.cc.
+
+
+_SAME_SCALE = 1e-20
+
+
+def remove_double_pairs(graph: Graph) -> bool:
+    """Remove the inner two of four nodes; the outer get a range that both pairs hold.
+
+    The last may be several.
+    """
+    changed = False
+    for node in execution_order(graph):
+        if graph.nodes.get(node.index) is node and is_dequantise(node):
+            changed |= _remove(graph, node)
+    return changed
+
+
+def _remove(graph: Graph, first: Node) -> bool:
+    start = graph.parent(first, 0)
+    if start is None or not is_quantise(start):
+        return False
+    if not has_single_reader(graph, start) or not has_single_reader(graph, first):
+        return False
+    second = graph.children(first)[0]
+    ends = graph.children(second)
+    if not is_quantise(second) or graph.is_output(second) or not ends:
+        return False
+    if not all(is_dequantise(end) for end in ends):
+        return False
+    pairs = [(start, first), *((second, end) for end in ends)]
+    if not all(same_quantisation(graph, *pair) for pair in pairs):
+        return False
+    if not _unite_ranges(graph, (first, second), (*ends, start)):
+        return False
+    for end in ends:
+        graph.set_input(end, 0, start.outputs[0])
+    graph.remove(second)
+    graph.remove(first)
+    return True
+
+
+def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) -> bool:
+    """Give the outer nodes one quantisation for what both inner ones hold.
+
+    False where the two are of different or of other types than bytes and float32.
+    """
+    kinds = {graph.elem_type_of(node.inputs[ZERO_POINT]) for node in inner}
+    scales = {graph.elem_type_of(node.inputs[SCALE]) for node in inner}
+    if len(kinds) != 1 or not kinds <= BYTES or scales != {FLOAT}:
+        return False
+    lowest, highest = RANGES[kinds.pop()]
+    (step, origin), (other_step, other_origin) = (_parameters(graph, node) for node in inner)
+    if origin == other_origin and abs(step - other_step) < _SAME_SCALE:
+        return True
+    low = max((lowest - origin) * step, (lowest - other_origin) * other_step)
+    high = min((highest - origin) * step, (highest - other_origin) * other_step)
+    scale = (high - low) / (highest - lowest)
+    zero = min(max(round(lowest - low / scale), lowest), highest) if scale else lowest
+    for place, value in ((SCALE, scale), (ZERO_POINT, zero)):
+        for node in outer:
+            _state(graph, node, place, value)
+    return True
+
+
+def _parameters(graph: Graph, node: Node) -> tuple[float, int]:
+    """Scale and zero point of a node that ``same_quantisation`` let pass."""
+    scale, zero = (graph.array(node.inputs[place]) for place in (SCALE, ZERO_POINT))
+    return (0.0, 0) if scale is None or zero is None else (float(scale.item()), int(zero.item()))
+
+
+def _state(graph: Graph, node: Node, place: int, value: float) -> None:
+    old = graph.array(node.inputs[place])
+    if old is not None:
+        name = graph.fresh_name(f"DoubleQDQRemoved_{node.inputs[place]}")
+        graph.set_input(node, place, add_array(graph, name, np.full_like(old, value)))
+
+
+# --------------------------------------------------------------------------------------------------
+# A DequantizeLinear and the QuantizeLinear that undoes it go.
+#
+# onnxruntime/core/optimizer/qdq_transformer/qdq_final_cleanup.cc. Pairs the other way round stay,
+# unless the session asks for more. That one node alone may read what comes out, and that a value
+# with more uses is handed to a graph output by an Identity, is measured on onnxruntime 1.31.1.
+
+
+def drop_pairs(graph: Graph) -> bool:
+    """Remove every such pair; true if there was one."""
+    changed: list[bool] = []
+    for node in walk(graph, drop_pairs, changed):
+        if is_dequantise(node) and has_single_reader(graph, node):
+            changed.append(_drop(graph, node, graph.children(node)[0]))
+    return any(changed)
+
+
+def _drop(graph: Graph, first: Node, second: Node) -> bool:
+    if not is_quantise(second) or not same_quantisation(graph, second, first):
+        return False
+    source, target = first.inputs[0], second.outputs[0]
+    is_output = target in graph.outputs
+    if len(graph.readers(target)) != (0 if is_output else 1):
+        return False
+    graph.remove(first)
+    graph.remove(second)
+    if is_output:
+        _hand_out(graph, source, target)
+    else:
+        redirect(graph, target, source)
+    return True
+
+
+def _hand_out(graph: Graph, source: str, target: str) -> None:
+    """Make a value a graph output, under the output's name if it has no other use."""
+    maker = graph.makers.get(source)
+    if maker is None or source in graph.outputs or graph.readers(source):
+        name = graph.fresh_node_name("QDQFinalCleanupTransformer")
+        add_node(graph, NewNode("Identity", [source], [target], "", name))
+    else:
+        outputs = [target if name == source else name for name in maker.outputs]
+        graph.set_outputs(maker, outputs)
+
+
+# --------------------------------------------------------------------------------------------------
+# Pairs of QuantizeLinear and DequantizeLinear put around operators that only move elements.
+#
+# onnxruntime/core/optimizer/qdq_transformer/qdq_propagation.cc.
+
+
+_MOVING = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
+_FIRST_MAX_POOL = 12
+_FIRST_RESHAPE = 5
+_NAMES_ITS_TYPE = 21
+"""Version from which QuantizeLinear has an attribute for the type that it writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One use of a value: by an input of a node, or as a graph output."""
+
+    reader: Node | None
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """What the nodes that are put in have of the one that is propagated."""
+
+    domain: str
+    parameters: Sequence[str]
+    """Scale, and zero point where there is one."""
+    quantised: Attributes
+    """Attributes of a QuantizeLinear."""
+    dequantised: Attributes
+
+
+def propagate_pairs(graph: Graph) -> bool:
+    """Quantise before, and dequantise after operators that can work on integers."""
+    nodes = execution_order(graph)
+    changed = False
+    for node in nodes:
+        for body in node.bodies.values():
+            changed |= propagate_pairs(body)
+    for node in nodes:
+        if is_quantise(node) and _has_constant_scale(graph, node):
+            changed |= _backward(graph, node)
+    for node in nodes:
+        if is_dequantise(node) and _has_constant_scale(graph, node):
+            changed |= _forward(graph, node)
+    return changed
+
+
+def _has_constant_scale(graph: Graph, node: Node) -> bool:
+    names = [node.inputs[SCALE], node.input_at(ZERO_POINT)]
+    return all(is_constant(graph, name) and is_scalar(graph, name) for name in names if name)
+
+
+def _can_propagate(node: Node) -> bool:
+    first = {"MaxPool": _FIRST_MAX_POOL, "Reshape": _FIRST_RESHAPE}.get(node.op_type, 1)
+    return node.op_type in _MOVING and not node.domain and node.since_version >= first
+
+
+def _backward(graph: Graph, quantise: Node) -> bool:
+    """Before each operator on the way up, as far as each value has one use."""
+    pattern = _pattern(quantise)
+    changed = False
+    node = _only_maker(graph, quantise)
+    while node is not None and _can_propagate(node):
+        maker = _only_maker(graph, node)
+        if is_dequantise(maker) or (maker is None and not _is_given(graph, node.inputs[0])):
+            break
+        _insert(graph, pattern, node.inputs[0], [_Use(node, 0)])
+        changed = True
+        node = maker
+    return changed
+
+
+def _only_maker(graph: Graph, node: Node) -> Node | None:
+    """The maker of a node's first input, where nothing else reads that."""
+    maker, name = graph.parent(node, 0), node.inputs[0]
+    if maker is None or name in graph.outputs or len(_uses(graph, maker, name)) != 1:
+        return None
+    return maker
+
+
+def _is_given(graph: Graph, name: str) -> bool:
+    return name in graph.inputs or name in graph.initializers
+
+
+def _uses(graph: Graph, maker: Node, name: str) -> list[_Use]:
+    place = maker.outputs.index(name)
+    found = [_Use(e.reader, e.input) for e in graph.edges_of(maker) if e.output == place]
+    return [*found, _Use(None, 0)] if name in graph.outputs else found
+
+
+def _forward(graph: Graph, dequantise: Node) -> bool:
+    """After each operator on the way down, of several branches the last first."""
+    if not has_single_reader(graph, dequantise):
+        return False
+    pattern = _pattern(dequantise)
+    if dequantise.since_version >= _NAMES_ITS_TYPE:
+        written = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantise))
+        pattern.quantised["output_dtype"] = written
+    changed = False
+    stack = [graph.children(dequantise)[0]]
+    while stack:
+        node = stack.pop()
+        uses = _uses(graph, node, node.outputs[0]) if _can_propagate(node) else []
+        if not uses or any(is_quantise(use.reader) for use in uses):
+            continue
+        _insert(graph, pattern, node.outputs[0], uses)
+        changed = True
+        stack.extend(use.reader for use in uses if use.reader is not None)
+    return changed
+
+
+def _pattern(node: Node) -> _Pattern:
+    parameters = [name for name in node.inputs[SCALE:] if name]
+    shared = {n: a for n, a in node.attributes.items() if n in ("axis", "block_size")}
+    stated = {n: a for n, a in node.attributes.items() if n == "output_dtype" and is_quantise(node)}
+    return _Pattern(node.domain, parameters, {**shared, **stated}, shared)
+
+
+def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) -> None:
+    """Put a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
+    maker = graph.makers.get(name)
+    source = name if maker is None else graph.fresh_name(f"{name}_pre_q")
+    middle = graph.fresh_name(f"{name}_q_to_dq")
+    quantise = NewNode(
+        "QuantizeLinear",
+        [source, *pattern.parameters],
+        [middle],
+        pattern.domain,
+        graph.fresh_node_name(f"{name}_q"),
+        pattern.quantised,
+    )
+    if maker is not None:
+        outputs = [source if written == name else written for written in maker.outputs]
+        graph.set_outputs(maker, outputs)
+    add_node(graph, quantise)
+    for number, use in enumerate(uses):
+        suffix = str(number) if number else ""
+        target = name if use.reader is None else graph.fresh_name(f"{name}_post_dq{suffix}")
+        node_name = graph.fresh_node_name(f"{name}_dq{suffix}")
+        inputs = [middle, *pattern.parameters]
+        attributes = pattern.dequantised
+        new = NewNode("DequantizeLinear", inputs, [target], pattern.domain, node_name, attributes)
+        add_node(graph, new)
+        if use.reader is not None:
+            graph.set_input(use.reader, use.place, target)
+
+
+# --------------------------------------------------------------------------------------------------
+# Float weights and biases between quantised inputs and outputs are quantised too.
+#
+# onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.cc. The nodes that it adds
+# are constant but for the last, and go when constants are folded.
+
+
+_OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm"})
+_WEIGHT, _BIAS = 1, 2
+
+
+def quantise_constants(graph: Graph) -> bool:
+    """Quantise the float constants of Conv, ConvTranspose and Gemm with a dequantised input."""
+    changed: list[bool] = []
+    for node in walk(graph, quantise_constants, changed):
+        if node.op_type in _OPERATORS:
+            changed.append(_quantise(graph, node))
+    return any(changed)
+
+
+def _quantise(graph: Graph, node: Node) -> bool:
+    data, weight = graph.parent(node, 0), graph.parent(node, _WEIGHT)
+    if data is None or not is_dequantise(data) or not is_scalar(graph, data.inputs[SCALE]):
+        return False
+    dequantised = weight if is_dequantise(weight) else None
+    if dequantised is None and not _is_float_constant(graph, node.inputs[_WEIGHT]):
+        return False
+    bias = node.input_at(_BIAS)
+    if bias and (not is_constant(graph, bias) or len(graph.dims_of(bias) or ()) != 1):
+        return False
+    if dequantised is not None and not (bias and _fits(graph, node, dequantised)):
+        return False
+    if not _leads_to_quantise(graph, node):
+        return False
+    scale = dequantised.inputs[SCALE] if dequantised is not None else _add_weight(graph, node)
+    if bias:
+        _add_bias(graph, node, data.inputs[SCALE], scale)
+    return True
+
+
+def _is_float_constant(graph: Graph, name: str) -> bool:
+    """Whether a value is a constant of this very graph, not of one around it."""
+    tensor = graph.constant(name) if name in graph.initializers else None
+    return tensor is not None and tensor.data_type == FLOAT
+
+
+def _leads_to_quantise(graph: Graph, node: Node) -> bool:
+    """Whether one node alone reads the output, at the end of Relus and Clips a QuantizeLinear."""
+    while len(readers := graph.readers(node.outputs[0])) == 1:
+        node = readers[0]
+        if node.op_type not in {"Relu", "Clip"}:
+            return node.op_type == "QuantizeLinear"
+    return False
+
+
+def _fits(graph: Graph, node: Node, weight: Node) -> bool:
+    """Whether the weight has one scale, or one for each element of the bias."""
+    scale = weight.inputs[SCALE]
+    if is_scalar(graph, scale):
+        return True
+    if graph.dims_of(scale) != graph.dims_of(node.inputs[_BIAS]) or integer(weight, "block_size"):
+        return False
+    axis, rank = integer(weight, "axis", 1), rank_of(graph, weight.inputs[0])
+    if axis < 0 and rank is None:
+        return False
+    return axis % (rank or axis + 1) == _axis_of_outputs(node)
+
+
+def _axis_of_outputs(node: Node) -> int:
+    """The axis of a weight along which outputs or output channels lie."""
+    if node.op_type == "Gemm":
+        return 1 - integer(node, "transB")
+    return int(node.op_type == "ConvTranspose")
+
+
+def _add_weight(graph: Graph, node: Node) -> str:
+    """Quantise a weight to int8 with one scale: the scale's name."""
+    source = node.inputs[_WEIGHT]
+    value = graph.array(source)
+    largest = 1.0 if value is None or not value.size else float(np.abs(value).max())
+    step = np.array(largest / np.iinfo(np.int8).max, np.float32)
+    scale = add_array(graph, graph.fresh_name(f"{node.name}_weight_scale"), step)
+    zero = add_array(graph, graph.fresh_name(f"{node.name}_weight_zp"), np.zeros((), np.int8))
+    middle = graph.fresh_name(f"{node.name}_weight_q")
+    name = graph.fresh_name(f"{node.name}_weight_q")
+    add_node(graph, NewNode("QuantizeLinear", [source, scale, zero], [middle], node.domain, name))
+    target = graph.fresh_name(f"{node.name}_weight_dq")
+    name = graph.fresh_name(f"{node.name}_weight_dq")
+    inputs = [middle, scale, zero]
+    add_node(graph, NewNode("DequantizeLinear", inputs, [target], node.domain, name))
+    dims = graph.dims_of(source)
+    graph.types[middle], graph.types[target] = TensorType(INT8, dims), TensorType(FLOAT, dims)
+    graph.set_input(node, _WEIGHT, target)
+    return scale
+
+
+def _add_bias(graph: Graph, node: Node, data_scale: str, weight_scale: str) -> None:
+    """Quantise a bias to int32 with the product of the scales."""
+    scale = _add(graph, node, "Mul", [data_scale, weight_scale], ("_bias_scale", "_scale"))
+    quotient = _add(graph, node, "Div", [node.inputs[_BIAS], scale], ("_bias_div", "_bias_div"))
+    suffix = "_bias_div_round"
+    rounded = _add(graph, node, "Round", [quotient], (suffix, suffix))
+    whole = _add(graph, node, "Cast", [rounded], ("_bias_int32", "_bias_int32"))
+    put(graph.makers[whole], "to", INT32)
+    target = _add(graph, node, "DequantizeLinear", [whole, scale], ("_bias_dq", "_bias_dq"))
+    if not is_scalar(graph, weight_scale):
+        put(graph.makers[target], "axis", 0)
+    graph.set_input(node, _BIAS, target)
+
+
+def _add(
+    graph: Graph, node: Node, op_type: str, inputs: list[str], suffixes: tuple[str, str]
+) -> str:
+    """Add a node; suffixes of its output's and of its own name."""
+    target = graph.fresh_name(node.name + suffixes[0])
+    name = graph.fresh_node_name(node.name + suffixes[1])
+    add_node(graph, NewNode(op_type, inputs, [target], node.domain, name))
+    return target
+
+
+# --------------------------------------------------------------------------------------------------
+# A number that Where takes beside a dequantised branch is written as a quantised one.
+#
+# onnxruntime/core/optimizer/qdq_transformer/where_dummy_dq.cc.
+
+
+_BRANCHES = (1, 2)
+
+
+def dequantise_numbers(graph: Graph) -> bool:
+    """Put a DequantizeLinear before such a number; true if there was one."""
+    changed: list[bool] = []
+    for node in walk(graph, dequantise_numbers, changed):
+        if node.op_type == "Where":
+            changed.extend(_dequantise(graph, node, place) for place in _BRANCHES)
+    return any(changed)
+
+
+def _dequantise(graph: Graph, node: Node, place: int) -> bool:
+    number = graph.constant(node.inputs[place])
+    other = graph.parent(node, sum(_BRANCHES) - place)
+    if number is None or number.dims or number.data_type != FLOAT:
+        return False
+    readers = graph.readers(node.outputs[0])
+    if other is None or not is_dequantise(other) or len(readers) != 1:
+        return False
+    if not is_quantise(readers[0]) or not _is_equal_when_quantized(graph, other, readers[0]):
+        return False
+    _add_dequantized(graph, node, place, other)
+    return True
+
+
+def _is_equal_when_quantized(graph: Graph, other: Node, end: Node) -> bool:
+    """Whether the other branch has constant parameters, and the type of the result."""
+    names = [other.input_at(at) for at in (SCALE, ZERO_POINT)]
+    if any(graph.constant(name) is None for name in names):
+        return False
+    is_float = graph.elem_type_of(names[0]) == FLOAT
+    return is_float and elem_type(graph, other) == elem_type(graph, end)
+
+
+def _add_dequantized(graph: Graph, node: Node, place: int, other: Node) -> None:
+    kind = elem_type(graph, other)
+    base = f"{node.name}_dummy"
+    value = add_absent(graph, graph.fresh_name(f"{base}_xq"), kind, ())
+    scale = add_array(graph, graph.fresh_name(f"{base}_scale"), np.ones((), np.float32))
+    zero = add_absent(graph, graph.fresh_name(f"{base}_zp"), kind, ())
+    target, name = (graph.fresh_name(f"{base}_dq") for _ in range(2))
+    new = NewNode("DequantizeLinear", [value, scale, zero], [target], other.domain, name)
+    add_node(graph, new)
+    graph.types[target] = TensorType(FLOAT, ())
+    graph.set_input(node, place, target)
+
+
+# --------------------------------------------------------------------------------------------------
+# Pairs of QuantizeLinear and DequantizeLinear of int8 become pairs of uint8.
+#
+# onnxruntime/core/optimizer/qdq_transformer/qdq_s8_to_u8.cc. It runs on processors whose 8-bit
+# products saturate less with an unsigned side: all of x86 (``QDQIsInt8Allowed``).
+
+
+_OFFSET = 128
+"""From int8 to uint8."""
+
+
+def make_unsigned(graph: Graph) -> bool:
+    """Convert each pair with equal constant zero points; ARM multiplies int8 as it is."""
+    if graph.cpu.is_arm:
+        return False
+    changed: list[bool] = []
+    for node in walk(graph, make_unsigned, changed):
+        if is_quantise(node) and has_single_reader(graph, node):
+            changed.append(_convert(graph, node, graph.children(node)[0]))
+    return any(changed)
+
+
+def _convert(graph: Graph, quantise: Node, dequantise: Node) -> bool:
+    if not is_dequantise(dequantise) or not quantise.input_at(ZERO_POINT):
+        return False
+    zero = graph.array(quantise.inputs[ZERO_POINT])
+    if zero is None or zero.size != 1 or zero.dtype != np.int8:
+        return False
+    other = 0
+    if dequantise.input_at(ZERO_POINT):
+        stated = graph.array(dequantise.inputs[ZERO_POINT])
+        if stated is None or stated.size != 1 or stated.dtype != np.int8:
+            return False
+        other = int(stated.ravel()[0])
+    value = int(zero.ravel()[0])
+    if value != other:
+        return False
+    name = graph.fresh_name("qdq_s8_to_u8_zp_conversion")
+    moved = add_array(graph, name, np.array(value + _OFFSET, np.uint8))
+    middle = graph.fresh_name("qdq_s8_to_u8_quant")
+    dims = graph.dims_of(quantise.outputs[0])
+    graph.set_outputs(quantise, [middle])
+    graph.types[middle] = TensorType(UINT8, dims)
+    graph.set_input(dequantise, 0, middle)
+    graph.set_input(quantise, ZERO_POINT, moved)
+    graph.set_input(dequantise, ZERO_POINT, moved)
+    return True
+
+
+# --------------------------------------------------------------------------------------------------
+# Each reader of a DequantizeLinear gets one of its own, so that QDQ units do not overlap.
+#
+# onnxruntime/core/optimizer/qdq_transformer/ensure_unique_dq_for_node_unit.cc. It runs at every
+# optimisation level, before all others.
+
+
+_DOMAINS = ("", "com.microsoft")
+
+
+def separate_units(graph: Graph) -> bool:
+    """Duplicate shared DequantizeLinear nodes; true if there were any."""
+    changed: list[bool] = []
+    for node in walk(graph, separate_units, changed):
+        if node.op_type == "DequantizeLinear" and node.domain in _DOMAINS:
+            changed.extend(_duplicated(graph, node, edge) for edge in _extra_edges(graph, node))
+    return any(changed)
+
+
+def _extra_edges(graph: Graph, node: Node) -> list[Edge]:
+    """The uses that want a duplicate: all but one, or all where the original must stay apart."""
+    edges = graph.edges_of(node)
+    is_output = graph.is_output(node)
+    if not edges or (len(edges) == 1 and not is_output):
+        return []
+    explicit = [edge for edge in edges if edge.input < len(edge.reader.inputs)]
+    stays_apart = is_output or len(explicit) < len(edges)
+    return explicit if stays_apart else explicit[1:]
+
+
+def _duplicated(graph: Graph, node: Node, edge: Edge) -> bool:
+    name = graph.fresh_name(f"{node.outputs[0]}/duplicated")
+    add_node(
+        graph,
+        NewNode(
+            node.op_type,
+            list(node.inputs),
+            [name],
+            node.domain,
+            graph.fresh_node_name(f"{node.name}/duplicated"),
+            dict(node.attributes),
+        ),
+    )
+    graph.set_input(edge.reader, edge.input, name)
+    return True

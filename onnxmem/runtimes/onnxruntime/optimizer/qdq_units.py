@@ -1,0 +1,760 @@
+"""Units of a QDQ network become integer operators.
+
+A unit is an operator, the DequantizeLinear nodes that make its inputs and the QuantizeLinear nodes
+behind its outputs. ``select_units`` replaces units by the operator that computes with integers;
+``fuse_scaled_products`` and ``fuse_dynamic_products`` do the like for integer products in a file.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from onnxmem.runtimes.onnxruntime.cpu import Cpu
+from onnxmem.runtimes.onnxruntime.optimizer.graph import (
+    Graph,
+    Node,
+    walk,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    BYTES,
+    FLOAT,
+    FLOAT16,
+    INT4,
+    INT8,
+    INT16,
+    INT32,
+    MICROSOFT,
+    UINT4,
+    UINT8,
+    UINT16,
+    child_of,
+    clip_bounds,
+    has_kernel,
+    has_single_reader,
+    integer,
+    is_constant,
+    is_op,
+    is_scalar,
+    number,
+    parent_of,
+    put,
+    text,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
+    NewNode,
+    add_absent,
+    add_array,
+    add_node,
+    replace_chain,
+)
+
+# --------------------------------------------------------------------------------------------------
+# Units of a QDQ network: an operator, what dequantises its inputs and quantises its output.
+#
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
+# (``NodeGroupSelector``), shared/shared_utils.cc and qdq_util.cc.
+
+
+_DOMAINS = ("", "com.microsoft")
+SCALE, ZERO_POINT = 1, 2
+_CUTTING = frozenset({"Relu", "Clip"})
+_INT32 = np.iinfo(np.int32)
+RANGES = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}
+"""Least and largest number of the element types of 8 and 16 bits."""
+
+
+def is_dequantise(node: Node | None) -> bool:
+    """Whether a node is DequantizeLinear."""
+    return _is_scaled(node, "DequantizeLinear")
+
+
+def is_quantise(node: Node | None) -> bool:
+    """Whether a node is QuantizeLinear."""
+    return _is_scaled(node, "QuantizeLinear")
+
+
+def _is_scaled(node: Node | None, op_type: str) -> bool:
+    return node is not None and node.op_type == op_type and node.domain in _DOMAINS
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """An operator with the nodes around it."""
+
+    node: Node
+    dequantisers: tuple[Node, ...]
+    """Those that write its inputs, by place; inputs without one are left out."""
+    quantisers: tuple[Node, ...]
+    """Those that read its outputs, or what ``cut`` makes of its output."""
+    cut: Node | None
+    """A Relu or Clip in between, which cuts off no more than the quantisation behind it."""
+
+
+def unit_of(graph: Graph, node: Node) -> Unit | None:
+    """The unit around a node; ``None`` where a Relu or Clip behind it has an effect of its own."""
+    makers = [graph.makers.get(name) for name in node.inputs if name]
+    dequantisers = tuple(maker for maker in makers if maker is not None and is_dequantise(maker))
+    cut = _cut_behind(graph, node)
+    readers = graph.children(node if cut is None else cut)
+    quantisers = tuple(reader for reader in readers if is_quantise(reader))
+    if cut is not None and not (quantisers and _cuts_nothing(graph, cut, quantisers[0])):
+        return None
+    return Unit(node, dequantisers, quantisers, cut)
+
+
+def _cut_behind(graph: Graph, node: Node) -> Node | None:
+    """A Relu or Clip that alone reads a node, and is itself read once."""
+    readers = graph.children(node)
+    if len(readers) != 1 or readers[0].op_type not in _CUTTING:
+        return None
+    is_inner = graph.num_edges(readers[0]) == 1 and not graph.is_output(readers[0])
+    return readers[0] if is_inner else None
+
+
+def is_closed(
+    graph: Graph, unit: Unit, num_dequantised: int | None = None, *, may_be_float: bool = False
+) -> bool:
+    """Whether the nodes of a unit serve it alone (``CheckQDQNodes``).
+
+    That each DequantizeLinear has one reader is seen to before (``unique_dequantise``).
+
+    :param num_dequantised: how many of the inputs are to be dequantised; all, if it is ``None``.
+    :param may_be_float: whether the output may go on unquantised.
+    """
+    node = unit.node
+    wanted = sum(map(bool, node.inputs)) if num_dequantised is None else num_dequantised
+    if len(unit.dequantisers) != wanted:
+        return False
+    if not unit.quantisers:
+        return may_be_float
+    num_outputs = sum(map(bool, node.outputs))
+    is_whole = num_outputs == len(unit.quantisers) == graph.num_edges(node)
+    return is_whole and not graph.is_output(node)
+
+
+def _cuts_nothing(graph: Graph, cut: Node, quantise: Node) -> bool:
+    """Whether quantisation cuts off as much as a Relu or Clip (``IsClipMadeRedundantByQ``)."""
+    scale, zero = graph.array(quantise.inputs[SCALE]), _constant_zero(graph, quantise)
+    if scale is None or scale.ndim or scale.dtype != np.float32 or zero is None:
+        return False
+    origin, lowest, highest = zero
+    if cut.op_type == "Relu":
+        return origin == lowest
+    bounds = clip_bounds(graph, cut)
+    if bounds is None or not scale.item():
+        return False
+    low, high = (_whole(bound / scale.item(), graph.cpu) + origin for bound in bounds)
+    return low <= lowest and high >= highest
+
+
+def _constant_zero(graph: Graph, quantise: Node) -> tuple[int, int, int] | None:
+    """The zero point of a QuantizeLinear, with the least and the largest number of its type."""
+    name = quantise.input_at(ZERO_POINT)
+    if not name:
+        held = RANGES.get(integer(quantise, "output_dtype") or UINT8)
+        return None if held is None else (0, *held)
+    zero, held = graph.array(name), RANGES.get(graph.elem_type_of(name))
+    if zero is None or zero.ndim or held is None:
+        return None
+    return (int(zero.item()), *held)
+
+
+def _whole(number: float, cpu: Cpu) -> int:
+    """C++'s conversion to int32: what does not fit becomes the least number on x86, the nearest
+    on ARM.
+    """
+    if _INT32.min <= number <= _INT32.max:
+        return round(number)
+    return int(_INT32.max if cpu.is_arm and number > 0 else _INT32.min)
+
+
+def same_quantisation(graph: Graph, one: Node, other: Node) -> bool:
+    """Whether two nodes have equal constant scales and zero points (``IsQDQPairSupported``).
+
+    A pair without a zero point counts as different, though 0 would be meant on both sides.
+    """
+    pairs = [(one.input_at(place), other.input_at(place)) for place in (SCALE, ZERO_POINT)]
+    return all(_same_scalar(graph, *pair) for pair in pairs)
+
+
+def _same_scalar(graph: Graph, name: str, other: str) -> bool:
+    if not is_scalar(graph, name) or not is_scalar(graph, other):
+        return False
+    if graph.elem_type_of(name) != graph.elem_type_of(other):
+        return False
+    value, second = graph.array(name), graph.array(other)
+    return value is not None and second is not None and bool(value.item() == second.item())
+
+
+def elem_type(graph: Graph, node: Node) -> int:
+    """The quantised type that a DequantizeLinear reads or a QuantizeLinear writes."""
+    return graph.elem_type_of(node.inputs[0] if is_dequantise(node) else node.outputs[0])
+
+
+def has_positive_scale(graph: Graph, node: Node) -> bool:
+    """Whether a scale is a constant scalar above 0 (``IsQOrDQScalePositiveConstantScalar``)."""
+    name = node.inputs[SCALE]
+    value = graph.array(name) if is_scalar(graph, name) else None
+    return value is not None and value.item() > 0
+
+
+# --------------------------------------------------------------------------------------------------
+# A product with a matrix that is dequantised becomes MatMulNBits, which keeps it packed.
+#
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
+# (``DQMatMulNodeGroupSelector``, ``ValidateDQForMatMulNBits``, ``ValidateGemmForDQMatMulNBits``)
+# and qdq_actions.cc (``DQMatMulToMatMulNBitsAction``). Weights and scales that several nodes read
+# stay: measured on onnxruntime 1.31.1.
+
+
+_MATRIX = 2
+_MIN_BLOCK, _DEFAULT_BLOCK = 16, 32
+_BITS: Final = {INT4: 4, UINT4: 4, INT8: 8, UINT8: 8, 25: 2, 26: 2}
+"""By element type; 25 and 26 are of 2 bits."""
+_UNSIGNED: Final = frozenset({UINT4, UINT8, 25})
+_ACCURACY_LEVEL = 4
+"""Products of int8, the session's default."""
+_BIAS, _BIAS_OF_MADE = 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Packing:
+    """What tells the sizes of packed weights."""
+
+    rows: int
+    columns: int
+    block: int
+    """Elements of a column with a scale of their own."""
+    bits: int
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks of a column; the last is filled up."""
+        return -(-self.rows // self.block)
+
+
+def fuse_blocked_matmul(graph: Graph, unit: Unit) -> bool:
+    """Replace a MatMul or Gemm whose right side is a constant matrix of few bits."""
+    node = unit.node
+    weight = graph.parent(node, 1)
+    if unit.cut is not None or unit.quantisers or weight not in unit.dequantisers:
+        return False
+    allowed = {weight, graph.parent(node, _BIAS)} if node.op_type == "Gemm" else {weight}
+    if weight is None or not allowed.issuperset(unit.dequantisers):
+        return False
+    packing = _packing(graph, weight) if has_single_reader(graph, weight) else None
+    if packing is None or (node.op_type == "Gemm" and not _is_plain(graph, node, packing)):
+        return False
+    _replace_by_packed(graph, node, weight, packing)
+    return True
+
+
+def _is_plain(graph: Graph, gemm: Node, packing: _Packing) -> bool:
+    """Whether a Gemm is a product plus, at most, a row as long as the result's."""
+    if number(gemm, "alpha", 1.0) != 1.0 or integer(gemm, "transA") or integer(gemm, "transB"):
+        return False
+    bias = gemm.input_at(_BIAS)
+    if not bias:
+        return True
+    return number(gemm, "beta", 1.0) == 1.0 and graph.dims_of(bias) == (packing.columns,)
+
+
+def _packing(graph: Graph, node: Node) -> _Packing | None:
+    """How a matrix is packed that has one scale, one for each column, or for each block of one."""
+    names = [name for name in node.inputs if name]
+    constants = [tensor for name in names if (tensor := graph.constant(name)) is not None]
+    if len(constants) < len(names) or len(constants[0].dims) != _MATRIX:
+        return None
+    weight, *parameters = constants
+    if weight.data_type not in _BITS or parameters[0].data_type not in (FLOAT, FLOAT16):
+        return None
+    if any(len(graph.readers(name)) != 1 for name in names[:ZERO_POINT]):
+        return None
+    rows, columns = weight.dims
+    block = integer(node, "block_size") or _DEFAULT_BLOCK
+    packing = _Packing(rows, columns, block, _BITS[weight.data_type])
+    wanted = _scale_dims(node, packing)
+    dims = {tuple(tensor.dims) for tensor in parameters}
+    return packing if len(dims) == 1 and dims <= wanted else None
+
+
+def _scale_dims(node: Node, packing: _Packing) -> set[tuple[int, ...]]:
+    """The dims that scales may have."""
+    axis, block = integer(node, "axis", 1), packing.block
+    if not integer(node, "block_size"):
+        return {(), (packing.columns,)} if axis == 1 else {()}
+    if axis or block < _MIN_BLOCK or block & (block - 1):
+        return set()
+    return {(packing.num_blocks, packing.columns)}
+
+
+def _replace_by_packed(graph: Graph, node: Node, weight: Node, packing: _Packing) -> None:
+    inputs = [node.inputs[0], *_packed(graph, weight, packing)]
+    if bias := node.input_at(_BIAS):
+        inputs += [""] * (_BIAS_OF_MADE - len(inputs)) + [bias]
+    made = add_node(graph, NewNode("MatMulNBits", inputs, (), MICROSOFT, node.name))
+    values = {
+        "K": packing.rows,
+        "N": packing.columns,
+        "bits": packing.bits,
+        "block_size": packing.block,
+        "accuracy_level": _ACCURACY_LEVEL,
+    }
+    for name, value in values.items():
+        put(made, name, value)
+    made.is_unassigned = not has_kernel(graph, node)
+    replace_chain(graph, [weight, node], made)
+
+
+def _packed(graph: Graph, node: Node, packing: _Packing) -> list[str]:
+    """Weights, scales and zero points by column, the blocks of a column one after the other.
+
+    Unsigned weights without zero points get some, for MatMulNBits takes another middle for them.
+    """
+    kind, scale = (graph.elem_type_of(name) for name in node.inputs[:ZERO_POINT])
+    num_bytes = packing.block * packing.bits // 8
+    columns, num_blocks = packing.columns, packing.num_blocks
+    made = [
+        _add(graph, node.inputs[0], UINT8, [columns, num_blocks, num_bytes]),
+        _add(graph, node.inputs[SCALE], scale, [columns * num_blocks]),
+    ]
+    zero = node.input_at(ZERO_POINT)
+    if zero or kind in _UNSIGNED:
+        size = columns * -(-num_blocks * packing.bits // 8)
+        made.append(_add(graph, zero or "fused_DQ_MatMul_zero_point", UINT8, [size]))
+    return made
+
+
+def _add(graph: Graph, base: str, elem_type: int, dims: list[int]) -> str:
+    return add_absent(graph, graph.fresh_name(f"{base}_T"), elem_type, dims)
+
+
+# --------------------------------------------------------------------------------------------------
+# Operators that only move or pick elements work on integers as they do on floats.
+#
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
+# (``DropQDQNodeGroupSelector``, ``SplitNodeGroupSelector``, ``DropDQNodeGroupSelector``) and
+# qdq_actions.cc (``SplitReplacer``).
+
+
+_WIDE = frozenset({INT16, UINT16})
+_NARROW = frozenset({INT4, UINT4})
+
+
+def drop_pair(graph: Graph, unit: Unit) -> bool:
+    """Let an operator read and write integers of equal scale and zero point."""
+    if unit.cut is not None or not is_closed(graph, unit, 1):
+        return False
+    first, end = unit.dequantisers[0], unit.quantisers[0]
+    if not same_quantisation(graph, end, first):
+        return False
+    node = unit.node
+    outputs = list(end.outputs)
+    graph.remove(end)
+    graph.set_input(node, node.inputs.index(first.outputs[0]), first.inputs[0])
+    graph.set_outputs(node, outputs)
+    graph.remove(first)
+    return True
+
+
+def drop_byte_pair(graph: Graph, unit: Unit) -> bool:
+    """The same for operators whose kernels have no integers of 16 bits."""
+    return not _reads(graph, unit) & _WIDE and drop_pair(graph, unit)
+
+
+def drop_resized_pair(graph: Graph, unit: Unit) -> bool:
+    """The same for Resize, as long as it picks elements and makes none."""
+    return text(unit.node, "mode") == "nearest" and drop_byte_pair(graph, unit)
+
+
+def drop_ordered_pair(graph: Graph, unit: Unit) -> bool:
+    """The same where elements are compared: a negative scale would turn their order around."""
+    is_ordered = bool(unit.quantisers) and has_positive_scale(graph, unit.quantisers[0])
+    return is_ordered and drop_byte_pair(graph, unit)
+
+
+def drop_split(graph: Graph, unit: Unit) -> bool:
+    """Split integers, where all parts keep the scale; another node takes the Split's place."""
+    if unit.cut is not None or not is_closed(graph, unit, 1):
+        return False
+    first = unit.dequantisers[0]
+    if not all(same_quantisation(graph, end, first) for end in unit.quantisers):
+        return False
+    node = unit.node
+    ends = {end.inputs[0]: end for end in unit.quantisers}
+    outputs = [ends[name].outputs[0] if name else "" for name in node.outputs]
+    inputs = [first.inputs[0], *node.inputs[1:]]
+    made = add_node(graph, NewNode("Split", inputs, (), "", node.name, dict(node.attributes)))
+    for gone in (node, *unit.quantisers, first):
+        graph.remove(gone)
+    graph.set_outputs(made, outputs)
+    return True
+
+
+def drop_dequantiser(graph: Graph, unit: Unit) -> bool:
+    """Let an operator read integers whose result is of another kind, a place."""
+    if unit.cut is not None or len(unit.dequantisers) != 1:
+        return False
+    first = unit.dequantisers[0]
+    parameters = [first.input_at(place) for place in (SCALE, ZERO_POINT)]
+    if not all(is_scalar(graph, name) and is_constant(graph, name) for name in parameters):
+        return False
+    is_shared = graph.is_output(first) or graph.num_edges(first) != 1
+    if is_shared or _reads(graph, unit) & (_WIDE | _NARROW):
+        return False
+    graph.set_input(unit.node, 0, first.inputs[0])
+    graph.remove(first)
+    return True
+
+
+def _reads(graph: Graph, unit: Unit) -> set[int]:
+    """Integer types that come in."""
+    return {elem_type(graph, node) for node in unit.dequantisers}
+
+
+# --------------------------------------------------------------------------------------------------
+# Operators of which onnxruntime has a twin that computes with integers.
+#
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc and qdq_actions.cc.
+
+
+_ABSOLUTE, _RELATIVE = 1e-6, 1e-2
+"""By how much the scale of a bias may be off; measured on onnxruntime 1.31.1."""
+
+
+def replace_elementwise(graph: Graph, unit: Unit) -> bool:
+    """Operators of one or two inputs, all of one byte type."""
+    if not _has_one_byte_type(graph, unit, sum(map(bool, unit.node.inputs))):
+        return False
+    inputs = [*_operands(graph, unit), *_output(graph, unit)]
+    made = _replace_unit(graph, unit, f"QLinear{unit.node.op_type}", inputs, MICROSOFT)
+    if unit.node.op_type == "Softmax":
+        put(made, "opset", unit.node.since_version)
+    return True
+
+
+def replace_concat(graph: Graph, unit: Unit) -> bool:
+    """Concat, for which the result's scale stands first."""
+    if not _has_one_byte_type(graph, unit, len(unit.node.inputs)):
+        return False
+    inputs = [*_output(graph, unit), *_operands(graph, unit)]
+    _replace_unit(graph, unit, "QLinearConcat", inputs, MICROSOFT)
+    return True
+
+
+def replace_where(graph: Graph, unit: Unit) -> bool:
+    """Where, whose condition stays as it is."""
+    if not _has_one_byte_type(graph, unit, 2):
+        return False
+    inputs = [unit.node.inputs[0], *_operands(graph, unit), *_output(graph, unit)]
+    _replace_unit(graph, unit, "QLinearWhere", inputs, MICROSOFT)
+    return True
+
+
+def _has_one_byte_type(graph: Graph, unit: Unit, num_dequantised: int) -> bool:
+    kinds = {elem_type(graph, node) for node in (*unit.dequantisers, *unit.quantisers)}
+    return len(kinds) == 1 and kinds <= BYTES and is_closed(graph, unit, num_dequantised)
+
+
+def replace_conv(graph: Graph, unit: Unit) -> bool:
+    """Conv: on x86 activations are uint8, and weights of either sign; on ARM all may be int8."""
+    if not is_closed(graph, unit):
+        return False
+    data, weight, *bias = unit.dequantisers
+    kinds = {elem_type(graph, data), elem_type(graph, unit.quantisers[0])}
+    if kinds != {UINT8} and not (graph.cpu.is_arm and kinds == {INT8}):
+        return False
+    if not _fits_data(graph, data, weight):
+        return False
+    if bias and (elem_type(graph, bias[0]) != INT32 or not _bias_fits(graph, unit)):
+        return False
+    inputs = [*_operands(graph, unit, 2), *_output(graph, unit)]
+    inputs += [node.inputs[0] for node in bias]
+    _replace_unit(graph, unit, "QLinearConv", inputs, "")
+    return True
+
+
+def _fits_data(graph: Graph, data: Node, weight: Node) -> bool:
+    """Whether a kernel takes a product's sides: unsigned data on x86, on ARM also both in int8."""
+    left, right = elem_type(graph, data), elem_type(graph, weight)
+    if graph.cpu.is_arm and left == INT8:
+        return right == INT8
+    return left == UINT8 and right in BYTES
+
+
+def _bias_fits(graph: Graph, unit: Unit) -> bool:
+    """Whether a bias is scaled by a constant as the products are, around 0.
+
+    Measured on onnxruntime 1.31.1. Scales whose elements are absent are taken to fit.
+    """
+    if not all(is_constant(graph, node.inputs[SCALE]) for node in unit.dequantisers):
+        return False
+    zero = graph.array(unit.dequantisers[_BIAS].input_at(ZERO_POINT))
+    if zero is not None and zero.astype(np.int64).any():
+        return False
+    scales = [graph.array(node.inputs[SCALE]) for node in unit.dequantisers]
+    data, weight, bias = (
+        None if scale is None else scale.astype(np.float64).ravel() for scale in scales
+    )
+    if data is None or weight is None or bias is None:
+        return True
+    wanted = data * weight
+    return bool(np.all(np.abs(bias - wanted) <= _ABSOLUTE + _RELATIVE * wanted))
+
+
+def replace_matmul(graph: Graph, unit: Unit) -> bool:
+    """MatMul of two dequantised sides: QLinearMatMul, or one with a float result.
+
+    Without a QuantizeLinear behind it the DequantizeLinear nodes may have other readers. On x86
+    the left side is unsigned.
+    """
+    kinds = [elem_type(graph, node) for node in unit.dequantisers]
+    if len(kinds) != len(unit.node.inputs) or not _fits_data(graph, *unit.dequantisers):
+        return False
+    if not unit.quantisers:
+        a, b = (_triple(graph, node) for node in unit.dequantisers)
+        inputs = [name for pair in zip(a, b, strict=True) for name in pair]
+        _replace_unit(graph, unit, "MatMulIntegerToFloat", inputs, MICROSOFT)
+        return True
+    if not is_closed(graph, unit) or elem_type(graph, unit.quantisers[0]) != kinds[0]:
+        return False
+    if not _scales_fit_matmul(graph, unit):
+        return False
+    inputs = [*_operands(graph, unit), *_output(graph, unit)]
+    _replace_unit(graph, unit, "QLinearMatMul", inputs, "")
+    return True
+
+
+def _scales_fit_matmul(graph: Graph, unit: Unit) -> bool:
+    """Whether QLinearMatMul takes the scales: one for each tensor, or for each column of a matrix.
+
+    Measured on onnxruntime 1.32.0; releases before replaced the node whatever the scales were.
+    """
+    data, weight = unit.dequantisers
+    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantisers)):
+        return False
+    if is_scalar(graph, weight.inputs[SCALE]):
+        return True
+    dims, scales = (graph.dims_of(name) for name in weight.inputs[:ZERO_POINT])
+    if dims is None or len(dims) != _MATRIX or integer(weight, "axis", 1) not in {1, -1}:
+        return False
+    return isinstance(dims[1], int) and scales == (dims[1],)
+
+
+def replace_gemm(graph: Graph, unit: Unit) -> bool:
+    """Gemm, with a result of floats or of integers."""
+    if not is_closed(graph, unit, may_be_float=True):
+        return False
+    data, weight, *bias = unit.dequantisers
+    left, right = elem_type(graph, data), elem_type(graph, weight)
+    if not {left, right} <= BYTES or (left == INT8 and right != INT8):
+        return False
+    if any(elem_type(graph, end) != left for end in unit.quantisers):
+        return False
+    if bias and (elem_type(graph, bias[0]) != INT32 or not _is_plain_sum(unit.node)):
+        return False
+    if not _scales_fit_gemm(graph, unit):
+        return False
+    inputs = [*_operands(graph, unit, 2), bias[0].inputs[0] if bias else ""]
+    inputs += _output(graph, unit) if unit.quantisers else []
+    made = _replace_unit(graph, unit, "QGemm", inputs, MICROSOFT)
+    made.attributes.pop("beta", None)
+    return True
+
+
+def _is_plain_sum(gemm: Node) -> bool:
+    return number(gemm, "alpha", 1.0) == 1.0 == number(gemm, "beta", 1.0)
+
+
+def _scales_fit_gemm(graph: Graph, unit: Unit) -> bool:
+    """Whether a weight has one scale, or one for each column; measured on onnxruntime 1.31.1."""
+    data, weight = unit.dequantisers[:2]
+    if not all(node.input_at(ZERO_POINT) for node in (data, weight)):
+        return False
+    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantisers)):
+        return False
+    if is_scalar(graph, weight.inputs[SCALE]):
+        return True
+    dims = graph.dims_of(weight.inputs[0])
+    columns = 1 - integer(unit.node, "transB")
+    return dims is not None and graph.dims_of(weight.inputs[SCALE]) == (dims[columns],)
+
+
+def _operands(graph: Graph, unit: Unit, count: int | None = None) -> Iterator[str]:
+    """Quantised inputs, each with its scale and zero point."""
+    for node in unit.dequantisers[:count]:
+        yield from _triple(graph, node)
+
+
+def _output(graph: Graph, unit: Unit) -> list[str]:
+    """Scale and zero point of the result."""
+    return _triple(graph, unit.quantisers[0])[SCALE:]
+
+
+def _triple(graph: Graph, node: Node) -> list[str]:
+    """What a node reads: value, scale, and zero point, or the one that it means.
+
+    Source: qdq_actions.cc, ``SetOptionalZeroPoint``: one constant of each type for all nodes.
+    """
+    zero = node.input_at(ZERO_POINT)
+    if not zero:
+        is_signed = is_dequantise(node) and elem_type(graph, node) == INT8
+        dtype = np.dtype(np.int8 if is_signed else np.uint8)
+        zero = f"init_optional_zero_point_{dtype}"
+        if not graph.has_value(zero):
+            add_array(graph, zero, np.zeros((), dtype))
+    return [*node.inputs[:ZERO_POINT], zero]
+
+
+def _replace_unit(
+    graph: Graph, unit: Unit, op_type: str, inputs: Sequence[str], domain: str
+) -> Node:
+    node = unit.node
+    end = unit.quantisers[0] if unit.quantisers else node
+    outputs = list(end.outputs)
+    made = add_node(
+        graph, NewNode(op_type, _without_end(inputs), (), domain, node.name, dict(node.attributes))
+    )
+    for gone in (node, unit.cut, *unit.quantisers):
+        if gone is not None:
+            graph.remove(gone)
+    graph.set_outputs(made, outputs)
+    for maker in dict.fromkeys(unit.dequantisers):
+        if not graph.num_edges(maker) and not graph.is_output(maker):
+            graph.remove(maker)
+    return made
+
+
+def _without_end(inputs: Sequence[str]) -> list[str]:
+    """Inputs up to the last that there is."""
+    kept = list(inputs)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+# --------------------------------------------------------------------------------------------------
+# Operators between DequantizeLinear and QuantizeLinear become integer operators.
+#
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc:
+# which selector and which action are registered for an operator.
+
+
+_MOVING: Final = (
+    "Expand Flatten Gather GatherElements Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+)
+_ORDERED: Final = ("MaxPool", "ReduceMax", "ReduceMin")
+_ELEMENTWISE: Final = "Add AveragePool GlobalAveragePool LeakyRelu Mul Sigmoid Softmax".split()
+_FIRST_MAX_POOL: Final = 12
+
+
+def select_units(graph: Graph) -> bool:
+    """Replace every unit that has an integer operator."""
+    changed: list[bool] = []
+    for node in walk(graph, select_units, changed):
+        rules = () if node.domain else _RULES.get(node.op_type, ())
+        if node.op_type == "MaxPool" and node.since_version != _FIRST_MAX_POOL:
+            continue
+        unit = unit_of(graph, node) if rules else None
+        if unit is not None:
+            changed.append(any(rule(graph, unit) for rule in rules))
+    return any(changed)
+
+
+_RULES: Final[Mapping[str, tuple[Callable[[Graph, Unit], bool], ...]]] = {
+    **dict.fromkeys(_MOVING, (drop_pair,)),
+    **dict.fromkeys(_ORDERED, (drop_ordered_pair,)),
+    **dict.fromkeys(_ELEMENTWISE, (replace_elementwise,)),
+    "ArgMax": (drop_dequantiser,),
+    "Concat": (replace_concat,),
+    "Conv": (replace_conv,),
+    "Gemm": (replace_gemm, fuse_blocked_matmul),
+    "MatMul": (replace_matmul, fuse_blocked_matmul),
+    "DepthToSpace": (drop_byte_pair,),
+    "Resize": (drop_resized_pair,),
+    "Split": (drop_split,),
+    "Where": (replace_where,),
+}
+
+
+# --------------------------------------------------------------------------------------------------
+# Integer products that are scaled back to floats become one operator.
+#
+# onnxruntime/core/optimizer/matmul_integer_to_float.cc and dynamic_quantize_matmul_fusion.cc.
+
+
+_DYNAMIC_USES = 3
+"""Of a DynamicQuantizeLinear: its value, its scale, its zero point."""
+_B, _A_SCALE, _B_SCALE, _A_ZERO, _B_ZERO, _SCALED_BIAS = 1, 2, 3, 4, 5, 6
+"""Places of the inputs of MatMulIntegerToFloat."""
+
+
+def fuse_scaled_products(graph: Graph) -> bool:
+    """MatMulInteger, Cast, Mul by both scales, Add of a bias: MatMulIntegerToFloat."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_scaled_products, changed):
+        if is_op(node, "Mul", {7, 13, 14}) and has_kernel(graph, node):
+            changed.append(_fuse_scaled(graph, node))
+    return any(changed)
+
+
+def _fuse_scaled(graph: Graph, mul: Node) -> bool:
+    cast, scales = parent_of(graph, mul, "Cast"), parent_of(graph, mul, "Mul")
+    product = None if cast is None else parent_of(graph, cast, "MatMulInteger")
+    if cast is None or scales is None or product is None:
+        return False
+    if not all(has_single_reader(graph, node) for node in (cast, scales, product)):
+        return False
+    add = _bias_after(graph, mul)
+    inputs = [*product.inputs[:2], *scales.inputs[:2], product.input_at(2), product.input_at(3)]
+    removed = [product, cast, scales, mul]
+    if add is not None:
+        inputs.append(next(name for name in add.inputs if name not in mul.outputs))
+        removed.append(add)
+    outputs = list(removed[-1].outputs)
+    made = add_node(graph, NewNode("MatMulIntegerToFloat", inputs, (), MICROSOFT, product.name))
+    for node in removed:
+        graph.remove(node)
+    graph.set_outputs(made, outputs)
+    return True
+
+
+def _bias_after(graph: Graph, mul: Node) -> Node | None:
+    """The Add of a constant row after a product, where nothing else reads it."""
+    add = child_of(graph, mul, "Add") if has_single_reader(graph, mul) else None
+    rows = [] if add is None else [name for name in add.inputs if is_constant(graph, name)]
+    if not rows:
+        return None
+    *leading, columns = graph.dims_of(rows[-1]) or (1,)
+    is_row = all(dim == 1 for dim in leading) and isinstance(columns, int) and columns > 1
+    return add if is_row else None
+
+
+def fuse_dynamic_products(graph: Graph) -> bool:
+    """DynamicQuantizeLinear with its only MatMulIntegerToFloat: DynamicQuantizeMatMul."""
+    changed: list[bool] = []
+    for node in walk(graph, fuse_dynamic_products, changed):
+        if is_op(node, "MatMulIntegerToFloat", {1}, MICROSOFT):
+            changed.append(_fuse_dynamic(graph, node))
+    return any(changed)
+
+
+def _fuse_dynamic(graph: Graph, node: Node) -> bool:
+    quantise = graph.parent(node, 0)
+    if quantise is None or quantise.op_type != "DynamicQuantizeLinear":
+        return False
+    if any(graph.parent(node, place) is not quantise for place in (_A_SCALE, _A_ZERO)):
+        return False
+    if not has_single_reader(graph, quantise, _DYNAMIC_USES):
+        return False
+    places = (_B, _B_SCALE, _B_ZERO, _SCALED_BIAS)
+    inputs = [quantise.inputs[0], *(node.input_at(place) for place in places)]
+    outputs = list(node.outputs)
+    name = quantise.name
+    made = add_node(graph, NewNode("DynamicQuantizeMatMul", inputs, (), MICROSOFT, name))
+    graph.remove(node)
+    graph.remove(quantise)
+    graph.set_outputs(made, outputs)
+    return True

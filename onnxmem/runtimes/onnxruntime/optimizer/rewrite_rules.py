@@ -1,0 +1,753 @@
+"""Rules that look at one node and its neighbors: what level basic and extended do node by node.
+
+A rule is asked about every node of its operators, in the order of execution, and changes the graph
+or leaves it. ``apply_basic_rules`` and ``apply_extended_rules`` have the lists.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
+from typing import Final
+
+import numpy as np
+import onnx
+import onnx.helper
+
+from onnxmem.model.constants import Array
+from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, execution_order
+from onnxmem.runtimes.onnxruntime.optimizer.matching import (
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    axes_of,
+    child_of,
+    clip_bounds,
+    has_kernel,
+    has_single_reader,
+    integer,
+    integer_range,
+    integers,
+    integers_of,
+    is_constant,
+    is_gemm_bias,
+    is_op,
+    num_input_edges,
+    number,
+    put,
+    rank_of,
+    text,
+)
+from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
+    NewNode,
+    add_absent,
+    add_array,
+    add_node,
+    can_remove,
+    fuse_into_next,
+    remove_handing_through,
+    replace_by_constant,
+    replace_chain,
+)
+
+# --------------------------------------------------------------------------------------------------
+# What a rule did to the node that it was asked about.
+#
+# onnxruntime/core/optimizer/rewrite_rule.h, ``RewriteRuleEffect``.
+
+
+class Effect(Enum):
+    """Whether the walk goes on with the same node."""
+
+    NONE = auto()
+    CHANGED = auto()
+    """The graph changed, and the node is still there."""
+    REMOVED = auto()
+    """The node is gone."""
+
+
+Rule = Callable[[Graph, Node], Effect]
+
+
+def removed_if(is_gone: bool) -> Effect:  # noqa: FBT001 - the answer of the one who removes
+    """The effect of a removal that may have been refused."""
+    return Effect.REMOVED if is_gone else Effect.NONE
+
+
+# --------------------------------------------------------------------------------------------------
+# Casts that change nothing, and casts that only a Shape looks at.
+#
+# onnxruntime/core/optimizer/cast_elimination.cc and pre_shape_node_elimination.cc.
+
+
+def drop_cast(graph: Graph, node: Node) -> Effect:
+    """Remove a Cast to the type that its input has."""
+    elem_type = graph.elem_type_of(node.inputs[0])
+    if not elem_type or integer(node, "to") != elem_type:
+        return Effect.NONE
+    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+
+
+def drop_before_shape(graph: Graph, node: Node) -> Effect:
+    """Remove a Cast that only Shape nodes read: its type does not matter to them."""
+    readers = graph.readers(node.outputs[0])
+    if not readers or any(reader.op_type != "Shape" for reader in readers):
+        return Effect.NONE
+    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+
+
+# --------------------------------------------------------------------------------------------------
+# A convolution takes in the normalisation, the sum or the product after it.
+#
+# onnxruntime/core/optimizer/conv_bn_fusion.cc, conv_add_fusion.cc and conv_mul_fusion.cc. The new
+# weights have the old dims, and their elements are not worked out.
+
+
+_CONV = frozenset({1, 11, 22})
+_FLOATS = (FLOAT, FLOAT16, DOUBLE)
+_BIAS = 2
+_MIN_RANK = 3
+
+
+def fuse_batch_norm(graph: Graph, node: Node) -> Effect:
+    """Conv or ConvTranspose with constant weights, and a BatchNormalization."""
+    norm = _only_reader(graph, node)
+    is_conv = is_op(node, "Conv", _CONV) or is_op(node, "ConvTranspose", _CONV)
+    if norm is None or not is_conv or not is_op(norm, "BatchNormalization", {7, 9, 14, 15}):
+        return Effect.NONE
+    constants = [*node.inputs[1:], *norm.inputs[1:]]
+    if num_input_edges(graph, norm) != 1 or not all(is_constant(graph, n) for n in constants):
+        return Effect.NONE
+    dims = [_dims(graph, name) for name in norm.inputs[1:]]
+    elem_types = {graph.elem_type_of(name) for name in (node.inputs[1], *norm.inputs[1:])}
+    if any(norm.outputs[1:]) or len(elem_types) != 1 or not elem_types <= set(_FLOATS):
+        return Effect.NONE
+    weight = _dims(graph, node.inputs[1])
+    dims += [(_num_outputs(node, weight),), *(_dims(graph, n) for n in node.inputs[_BIAS:])]
+    if len(weight) < _MIN_RANK or len(set(dims)) != 1:
+        return Effect.NONE
+    _renew(graph, node, 1, f"ConvBnFusion_W_{node.inputs[1]}", weight)
+    _renew(graph, node, _BIAS, f"ConvBnFusion_BN_B_{norm.inputs[_BIAS]}", dims[0])
+    fuse_into_next(graph, node, norm)
+    return Effect.CHANGED
+
+
+def _num_outputs(node: Node, weight: Sequence[int]) -> int:
+    if node.op_type == "ConvTranspose":
+        return weight[1] * integer(node, "group", 1)
+    return weight[0]
+
+
+def fuse_conv_add(graph: Graph, node: Node) -> Effect:
+    """Conv with constant weights, and an Add of a constant per output channel."""
+    add = _only_reader(graph, node)
+    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _takes_operand(graph, node, add):
+        return Effect.NONE
+    weight, addend = _dims(graph, node.inputs[1]), _dims(graph, add.inputs[1])
+    if not _is_per_channel(addend, weight):
+        return Effect.NONE
+    has_bias = len(node.inputs) > _BIAS
+    base = (
+        f"ConvAddFusion_B_{node.inputs[_BIAS]}"
+        if has_bias
+        else f"ConvAddFusion_Add_B_{add.inputs[1]}"
+    )
+    _renew(graph, node, _BIAS, base, weight[:1])
+    fuse_into_next(graph, node, add)
+    return Effect.CHANGED
+
+
+def fuse_conv_mul(graph: Graph, node: Node) -> Effect:
+    """Conv with constant weights, and a Mul by a constant scalar or one per output channel."""
+    mul = _only_reader(graph, node)
+    if mul is None or not is_op(mul, "Mul", {7, 13, 14}) or not _takes_operand(graph, node, mul):
+        return Effect.NONE
+    weight, factor = _dims(graph, node.inputs[1]), _dims(graph, mul.inputs[1])
+    if factor and not _is_per_channel(factor, weight):
+        return Effect.NONE
+    _renew(graph, node, 1, f"ConvMulFusion_W_{node.inputs[1]}", weight)
+    if len(node.inputs) > _BIAS:
+        bias = _dims(graph, node.inputs[_BIAS])
+        _renew(graph, node, _BIAS, f"ConvMulFusion_Mul_B_{mul.inputs[1]}", bias)
+    fuse_into_next(graph, node, mul)
+    return Effect.CHANGED
+
+
+def _only_reader(graph: Graph, node: Node) -> Node | None:
+    return graph.children(node)[0] if has_single_reader(graph, node) else None
+
+
+def _takes_operand(graph: Graph, conv: Node, reader: Node) -> bool:
+    """Whether weights and the reader's second input are constants of one float type."""
+    constants = [*conv.inputs[1:], reader.inputs[1]]
+    if not is_op(conv, "Conv", _CONV) or num_input_edges(graph, reader) != 1:
+        return False
+    if not all(is_constant(graph, name) for name in constants):
+        return False
+    elem_types = {graph.elem_type_of(name) for name in constants}
+    return len(elem_types) == 1 and elem_types <= set(_FLOATS)
+
+
+def _is_per_channel(operand: Sequence[int], weight: Sequence[int]) -> bool:
+    """1xCx1x1 or Cx1x1 for a two-dimensional convolution."""
+    axis = 1 if len(operand) == len(weight) else 0
+    if len(operand) not in (len(weight), len(weight) - 1) or operand[axis] != weight[0]:
+        return False
+    return all(dim == 1 for place, dim in enumerate(operand) if place != axis)
+
+
+def _dims(graph: Graph, name: str) -> tuple[int, ...]:
+    tensor = graph.constant(name)
+    return () if tensor is None else tuple(tensor.dims)
+
+
+def _renew(graph: Graph, node: Node, place: int, base: str, dims: Sequence[int]) -> None:
+    elem_type = graph.elem_type_of(node.inputs[1])
+    graph.set_input(node, place, add_absent(graph, graph.fresh_name(base), elem_type, dims))
+
+
+# --------------------------------------------------------------------------------------------------
+# A reciprocal and a product become a quotient: 1/a * b = b/a.
+#
+# onnxruntime/core/optimizer/div_mul_fusion.cc.
+
+
+def fuse_div_mul(graph: Graph, node: Node) -> Effect:
+    """Let a Div with a numerator of 1 divide the other factor of the Mul that reads it."""
+    if not is_op(node, "Div", {7, 13, 14}) or not has_single_reader(graph, node):
+        return Effect.NONE
+    mul = graph.children(node)[0]
+    one = graph.array(node.inputs[0])
+    if not is_op(mul, "Mul", {7, 13, 14}) or one is None or one.size != 1:
+        return Effect.NONE
+    if float(one.ravel()[0]) != 1.0:
+        return Effect.NONE
+    factor = mul.inputs[1 if mul.inputs[0] == node.outputs[0] else 0]
+    graph.set_input(node, 0, factor)
+    fuse_into_next(graph, node, mul)
+    return Effect.CHANGED
+
+
+# --------------------------------------------------------------------------------------------------
+# An Expand to the shape that its input has.
+#
+# onnxruntime/core/optimizer/expand_elimination.cc.
+
+
+def drop_expand(graph: Graph, node: Node) -> Effect:
+    """Remove an Expand whose constant target asks for no larger dim than there is."""
+    target = integers_of(graph, node.input_at(1))
+    dims = graph.dims_of(node.inputs[0])
+    if target is None or dims is None or len(target) > len(dims) or not can_remove(graph, node):
+        return Effect.NONE
+    last = dims[len(dims) - len(target) :]
+    if any(asked > 1 and asked != dim for asked, dim in zip(target, last, strict=True)):
+        return Effect.NONE
+    return removed_if(remove_handing_through(graph, node))
+
+
+# --------------------------------------------------------------------------------------------------
+# Gemm takes in the sum and the transposes around it; Where takes in a Not.
+#
+# onnxruntime/core/optimizer/gemm_sum_fusion.cc, gemm_transpose_fusion.cc and not_where_fusion.cc.
+
+
+_GEMM = frozenset({7, 9, 11, 13})
+_ADDS_NOTHING = frozenset({11, 13})
+"""Versions that need no addend."""
+
+
+_PAIR = 2
+
+
+def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
+    """A Gemm without addend and a Sum of two become one Gemm."""
+    has_addend = bool(node.input_at(2))
+    if not is_op(node, "Gemm", _ADDS_NOTHING) or has_addend or not has_single_reader(graph, node):
+        return Effect.NONE
+    total = graph.children(node)[0]
+    if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != _PAIR:
+        return Effect.NONE
+    addend = total.inputs[1 if total.inputs[0] == node.outputs[0] else 0]
+    bias, product = graph.dims_of(addend), graph.dims_of(node.outputs[0])
+    if bias is None or product is None or not is_gemm_bias(bias, product):
+        return Effect.NONE
+    made = add_node(
+        graph,
+        NewNode("Gemm", [*node.inputs[:2], addend], (), "", "", dict(node.attributes)),
+    )
+    replace_chain(graph, [node, total], made)
+    return Effect.REMOVED
+
+
+def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
+    """A Gemm does the work of the Transposes before and behind it by its own flags."""
+    if not is_op(node, "Gemm", _GEMM) or graph.num_edges(node) > 1:
+        return Effect.NONE
+    before = [_transpose_before(graph, node, place) for place in (0, 1)]
+    behind = _transpose_behind(graph, node)
+    if not any(before) and behind is None:
+        return Effect.NONE
+    inputs = [
+        name if maker is None else maker.inputs[0]
+        for name, maker in zip(node.inputs, before, strict=False)
+    ]
+    flags = [
+        integer(node, flag) ^ (maker is not None)
+        for flag, maker in zip(("transA", "transB"), before, strict=True)
+    ]
+    if behind is not None:
+        inputs, flags = inputs[::-1], [1 - flag for flag in flags[::-1]]
+    attributes = dict(node.attributes)
+    made = add_node(
+        graph, NewNode("Gemm", [*inputs, *node.inputs[2:]], (), "", node.name, attributes)
+    )
+    put(made, "transA", flags[0])
+    put(made, "transB", flags[1])
+    replace_chain(graph, [node] if behind is None else [node, behind], made)
+    for maker in dict.fromkeys(before):
+        if maker is not None and has_single_reader(graph, maker, 0):
+            graph.remove(maker)
+    return Effect.REMOVED
+
+
+def _transpose_before(graph: Graph, gemm: Node, place: int) -> Node | None:
+    """The Transpose that makes an operand, if only Gemms read it."""
+    node = graph.parent(gemm, place)
+    if node is None or not _is_matrix_transpose(graph, node) or graph.is_output(node):
+        return None
+    return node if all(reader.op_type == "Gemm" for reader in graph.children(node)) else None
+
+
+def _transpose_behind(graph: Graph, gemm: Node) -> Node | None:
+    """The Transpose that alone reads the result of a Gemm that adds nothing: (AB)' is B'A'."""
+    adds_nothing = is_op(gemm, "Gemm", _ADDS_NOTHING) and len(gemm.inputs) == _PAIR
+    if not adds_nothing or not has_single_reader(graph, gemm):
+        return None
+    reader = graph.children(gemm)[0]
+    return reader if _is_matrix_transpose(graph, reader) else None
+
+
+def _is_matrix_transpose(graph: Graph, node: Node) -> bool:
+    if not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
+        return False
+    rank, order = rank_of(graph, node.inputs[0]), integers(node, "perm")
+    return rank == _PAIR if order is None else rank in (None, _PAIR) and order == [1, 0]
+
+
+def fuse_not_where(graph: Graph, node: Node) -> Effect:
+    """A Where on a Not chooses the other way round."""
+    if not is_op(node, "Where", {9, 16}):
+        return Effect.NONE
+    negation = graph.parent(node, 0)
+    if negation is None or not is_op(negation, "Not", {1}) or graph.is_output(negation):
+        return Effect.NONE
+    readers = graph.readers(negation.outputs[0])
+    if any(
+        reader.op_type != "Where" or reader.inputs[0] != negation.outputs[0] for reader in readers
+    ):
+        return Effect.NONE
+    for reader in readers:
+        graph.set_inputs(reader, [negation.inputs[0], reader.inputs[2], reader.inputs[1]])
+    graph.remove(negation)
+    return Effect.CHANGED
+
+
+# --------------------------------------------------------------------------------------------------
+# Identity, and Dropout outside training, hand their input through.
+#
+# onnxruntime/core/optimizer/identity_elimination.cc and dropout_elimination.cc.
+
+
+def drop_identity(graph: Graph, node: Node) -> Effect:
+    """Remove an Identity; one that writes a graph output gives its name to its parent's output."""
+    if can_remove(graph, node):
+        return removed_if(remove_handing_through(graph, node))
+    return _rename_parent(graph, node)
+
+
+def _rename_parent(graph: Graph, node: Node) -> Effect:
+    """The parent writes the graph output itself, if it writes no other."""
+    parent = graph.parent(node, 0)
+    if parent is None or not graph.is_output(node) or graph.readers(node.outputs[0]):
+        return Effect.NONE
+    if node.inputs[0] in graph.outputs or len(graph.readers(node.inputs[0])) != 1:
+        return Effect.NONE
+    old, new = node.inputs[0], node.outputs[0]
+    graph.remove(node)
+    graph.set_outputs(parent, [new if name == old else name for name in parent.outputs])
+    return Effect.REMOVED
+
+
+def drop_dropout(graph: Graph, node: Node) -> Effect:
+    """Remove a Dropout whose mask nobody reads: a session for inference never drops.
+
+    Measured on onnxruntime 1.31.1: whether ``training_mode`` is off, on or fed makes no difference.
+    """
+    if node.output_at(1) and graph.readers(node.output_at(1)):
+        return Effect.NONE
+    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+
+
+# --------------------------------------------------------------------------------------------------
+# A product with a constant matrix and a normalisation become a Gemm.
+#
+# onnxruntime/core/optimizer/matmul_bn_fusion.cc. Reshapes and Transposes in between stay where
+# they are.
+
+
+_MATRIX = 2
+
+
+def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
+    """MatMul of matrices, the second one constant, and a BatchNormalization of its columns."""
+    if not is_op(node, "MatMul", {1, 9, 13}) or rank_of(graph, node.inputs[0]) != _MATRIX:
+        return Effect.NONE
+    norm = _norm_behind(graph, node)
+    if norm is None or any(norm.outputs[1:]):
+        return Effect.NONE
+    constants = [node.inputs[1], *norm.inputs[1:]]
+    if not all(is_constant(graph, name) for name in constants):
+        return Effect.NONE
+    weight, scale = (graph.constant(name) for name in constants[:2])
+    if weight is None or scale is None or len(weight.dims) != _MATRIX:
+        return Effect.NONE
+    if list(scale.dims) != [weight.dims[1]]:
+        return Effect.NONE
+    kind = weight.data_type
+    factor = graph.fresh_name(f"MatMulBnFusion_GemmB_{node.inputs[1]}")
+    bias = graph.fresh_name("MatMulBnFusion_GemmBias")
+    inputs = [
+        node.inputs[0],
+        add_absent(graph, factor, kind, list(weight.dims)),
+        add_absent(graph, bias, kind, list(scale.dims)),
+    ]
+    made = add_node(graph, NewNode("Gemm", inputs, (), "", "MatMulBnFusion_Gemm"))
+    replace_chain(graph, [node], made)
+    last = graph.makers[norm.inputs[0]]
+    fuse_into_next(graph, last, norm)
+    return Effect.REMOVED
+
+
+def _norm_behind(graph: Graph, matmul: Node) -> Node | None:
+    """The normalisation that alone reads a product, Reshapes and Transposes aside."""
+    node = matmul
+    while has_single_reader(graph, node):
+        node = graph.children(node)[0]
+        if is_op(node, "BatchNormalization", {1, 6, 7, 9, 14, 15}):
+            return node
+        is_moved = is_op(node, "Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25})
+        if not is_moved and not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
+            return None
+    return None
+
+
+# --------------------------------------------------------------------------------------------------
+# Sums with 0 and products with 1.
+#
+# onnxruntime/core/optimizer/noop_elimination.cc.
+
+
+_NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
+
+
+def drop_noop(graph: Graph, node: Node) -> Effect:
+    """Remove x+0, 0+x, x-0, x*1, 1*x and x/1 where the constant adds no dims."""
+    if not _has_neutral_operand(graph, node) or not can_remove(graph, node):
+        return Effect.NONE
+    return removed_if(remove_handing_through(graph, node))
+
+
+def _has_neutral_operand(graph: Graph, node: Node) -> bool:
+    if len(node.inputs) != _PAIR:
+        return False
+    first, second = node.inputs
+    is_first = is_constant(graph, first)
+    if is_first == is_constant(graph, second) or (node.op_type in {"Sub", "Div"} and is_first):
+        return False
+    neutral, other = (first, second) if is_first else (second, first)
+    value, rank = graph.array(neutral), rank_of(graph, other)
+    if value is None or rank is None or value.ndim > rank:
+        return False
+    if value.size != 1 or value.dtype.kind not in "fi":
+        return False
+    return float(value.ravel()[0]) == _NEUTRAL[node.op_type]
+
+
+# --------------------------------------------------------------------------------------------------
+# A convolution or a pooling takes in the padding before it.
+#
+# onnxruntime/core/optimizer/pad_fusion.cc.
+
+
+_READS_PADS = 11
+"""Version from which Pad's amounts are inputs."""
+_VALUE, _AXES = 2, 3
+
+
+def fuse_pad(graph: Graph, node: Node) -> Effect:
+    """A constant padding of zeros along the spatial dims becomes the reader's own padding."""
+    if not is_op(node, "Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24}) or len(node.inputs) > _AXES:
+        return Effect.NONE
+    if not has_single_reader(graph, node) or text(node, "mode", "constant") != "constant":
+        return Effect.NONE
+    pads = _amounts(graph, node)
+    reader = graph.children(node)[0]
+    if pads is None or not _fits(reader):
+        return Effect.NONE
+    half = len(pads) // 2
+    if any(pads[:2]) or any(pads[half : half + 2]) or min(pads) < 0:
+        return Effect.NONE
+    own = integers(reader, "pads") or [0] * (len(pads) - 4)
+    extra = [*pads[2:half], *pads[half + 2 :]]
+    put(reader, "pads", [a + b for a, b in zip(own, extra, strict=True)])
+    if reader.op_type == "AveragePool":
+        put(reader, "count_include_pad", 1)
+    graph.set_input(reader, 0, node.inputs[0])
+    graph.remove(node)
+    return Effect.REMOVED
+
+
+def _amounts(graph: Graph, node: Node) -> list[int] | None:
+    """The padding of each side, where it is constant and pads with zero."""
+    if node.since_version < _READS_PADS:
+        return integers(node, "pads") if number(node, "value") == 0 else None
+    if node.input_at(_VALUE):
+        value = graph.array(node.inputs[_VALUE])
+        if value is None or value.any():
+            return None
+    return integers_of(graph, node.input_at(1))
+
+
+def _fits(reader: Node) -> bool:
+    """Whether the reader computes the same with padding of its own.
+
+    An AveragePool counts what it takes in from then on, so that it must have counted its own
+    padding, and not round its size up. Measured on onnxruntime 1.32.0; releases before overlooked
+    the rounding, and fused MaxPool, whose own padding is not zero.
+    """
+    if len(reader.outputs) != 1 or text(reader, "auto_pad", "NOTSET") != "NOTSET":
+        return False
+    if is_op(reader, "AveragePool", {1, 7, 10, 11, 19, 22}):
+        counts_own = integer(reader, "count_include_pad") or not any(integers(reader, "pads") or ())
+        return bool(counts_own) and not integer(reader, "ceil_mode")
+    return is_op(reader, "Conv", {1, 11, 22})
+
+
+# --------------------------------------------------------------------------------------------------
+# A Relu or Clip goes where the QuantizeLinear behind it cuts off as much.
+#
+# onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc; the
+# numbers that quantisation cuts off: qdq_util.h, ``QuantizeDomain``.
+
+
+_HALF = 0.5
+"""What rounding takes in beyond the last number."""
+
+
+def drop_relu(graph: Graph, node: Node) -> Effect:
+    """Remove a Relu whose quantised result starts at 0."""
+    quantise = _quantise_after(graph, node)
+    if quantise is None or not is_op(node, "Relu", {6, 13, 14}):
+        return Effect.NONE
+    zero, held = _zero_point(graph, quantise), integer_range(graph, quantise.input_at(2))
+    if zero is None or held is None or zero.size != 1:
+        return Effect.NONE
+    starts_at_zero = int(zero.item()) == held.start
+    is_gone = starts_at_zero and can_remove(graph, node) and remove_handing_through(graph, node)
+    return removed_if(is_gone)
+
+
+def drop_clip(graph: Graph, node: Node) -> Effect:
+    """Remove a Clip whose bounds lie outside of what the quantised type holds."""
+    quantise = _quantise_after(graph, node)
+    if quantise is None or not is_op(node, "Clip", {1, 6, 11, 12, 13}):
+        return Effect.NONE
+    bounds, limits = clip_bounds(graph, node), _limits(graph, quantise)
+    if bounds is None or limits is None:
+        return Effect.NONE
+    is_covered = bounds[0] <= limits[0] and limits[1] <= bounds[1]
+    is_gone = is_covered and can_remove(graph, node) and remove_handing_through(graph, node)
+    return removed_if(is_gone)
+
+
+def _quantise_after(graph: Graph, node: Node) -> Node | None:
+    if not has_single_reader(graph, node) or not has_kernel(graph, node):
+        return None
+    return child_of(graph, node, "QuantizeLinear")
+
+
+def _zero_point(graph: Graph, quantise: Node) -> Array | None:
+    return graph.array(quantise.inputs[2]) if quantise.input_at(2) else None
+
+
+def _limits(graph: Graph, quantise: Node) -> tuple[float, float] | None:
+    """The last number that becomes the lowest integer, and the first that becomes the highest."""
+    scale, zero = graph.array(quantise.inputs[1]), _zero_point(graph, quantise)
+    held = integer_range(graph, quantise.input_at(2))
+    if scale is None or zero is None or held is None or scale.ndim or zero.ndim:
+        return None
+    if scale.dtype != np.float32:
+        return None
+    low, high = held.start - int(zero), held.stop - 1 - int(zero)
+    return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
+
+
+def _towards(whole: int, half: float) -> float:
+    """Half a step from an integer; a little less where the tie would round away from it."""
+    edge = np.float32(whole + half)
+    rounds_away = whole % 2 != 0
+    return float(np.nextafter(edge, np.float32(whole)) if rounds_away else edge)
+
+
+# --------------------------------------------------------------------------------------------------
+# A Relu before a Clip becomes the Clip's lower bound.
+#
+# onnxruntime/core/optimizer/relu_clip_fusion.cc.
+
+
+def fuse_relu_clip(graph: Graph, node: Node) -> Effect:
+    """Remove a Relu that only a Clip with a constant lower bound reads."""
+    if not is_op(node, "Relu", {6, 13, 14}) or graph.num_edges(node) != 1:
+        return Effect.NONE
+    clip = graph.children(node)[0]
+    if not is_op(clip, "Clip", {6, 11, 12, 13}) or not can_remove(graph, node):
+        return Effect.NONE
+    if clip.since_version < _READS_BOUNDS:
+        if "min" not in clip.attributes or clip.attributes["min"].f < 0:
+            put(clip, "min", 0.0)
+        return removed_if(remove_handing_through(graph, node))
+    name = clip.input_at(1)
+    bound = graph.array(name) if name else None
+    if name and bound is None:
+        return Effect.NONE
+    if bound is None or float(bound.ravel()[0]) < 0:
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(graph.elem_type_of(clip.inputs[0]) or FLOAT)
+        zero = graph.fresh_name("FuseReluClip_" + clip.name)
+        graph.set_input(clip, 1, add_array(graph, zero, np.zeros((), dtype)))
+    return removed_if(remove_handing_through(graph, node))
+
+
+_READS_BOUNDS = 11
+"""Version from which Clip's bounds are inputs."""
+
+
+# --------------------------------------------------------------------------------------------------
+# A Slice that takes everything.
+#
+# onnxruntime/core/optimizer/slice_elimination.cc.
+
+
+_TO_THE_END = 2**63 - 1
+_SLICE_AXES, _STEPS = 3, 4
+
+
+def drop_slice(graph: Graph, node: Node) -> Effect:
+    """Remove a Slice from 0 to the largest integer in steps of 1."""
+    if not is_op(node, "Slice", {1, 10, 11, 13}) or not can_remove(graph, node):
+        return Effect.NONE
+    bounds = _bounds(graph, node)
+    if bounds is None or any(start != 0 or end < _TO_THE_END for start, end in bounds):
+        return Effect.NONE
+    return removed_if(remove_handing_through(graph, node))
+
+
+def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
+    if node.since_version == 1:
+        starts, ends = (list(node.attributes[name].ints) for name in ("starts", "ends"))
+        return list(zip(starts, ends, strict=False)) if len(starts) == len(ends) else None
+    known = [integers_of(graph, node.input_at(place)) for place in (1, 2)]
+    if not known[0] or not known[1] or len(known[0]) != len(known[1]):
+        return None
+    if node.input_at(_SLICE_AXES):
+        axes = integers_of(graph, node.input_at(_SLICE_AXES))
+        if axes is None or len(axes) != len(known[0]):
+            return None
+        # Steps are only looked at where there are axes.
+        if node.input_at(_STEPS):
+            steps = integers_of(graph, node.input_at(_STEPS))
+            if steps != [1] * len(known[0]):
+                return None
+    return list(zip(known[0], known[1], strict=True))
+
+
+# --------------------------------------------------------------------------------------------------
+# An Unsqueeze of a constant is a constant.
+#
+# onnxruntime/core/optimizer/unsqueeze_elimination.cc.
+
+
+def fold_unsqueeze(graph: Graph, node: Node) -> Effect:
+    """Replace an Unsqueeze of a constant by the same elements with more dims."""
+    tensor = graph.constant(node.inputs[0])
+    axes = axes_of(graph, node)
+    if tensor is None or axes is None or graph.is_output(node):
+        return Effect.NONE
+    rank = len(tensor.dims) + len(axes)
+    places = {axis % rank for axis in axes}
+    left = iter(tensor.dims)
+    reshaped = onnx.TensorProto()
+    reshaped.CopyFrom(tensor)
+    del reshaped.dims[:]
+    reshaped.dims.extend(1 if place in places else next(left) for place in range(rank))
+    reshaped.name = graph.fresh_name(f"UnsqueezeElimination_{node.inputs[0]}")
+    graph.add_initializer(reshaped)
+    return removed_if(replace_by_constant(graph, node, reshaped.name))
+
+
+# --------------------------------------------------------------------------------------------------
+# Rules that rewrite around one node, tried on every node of their operator in this sequence.
+#
+# onnxruntime/core/optimizer/graph_transformer_utils.cc (``GenerateRewriteRules``) and
+# rule_based_graph_transformer.cc.
+
+
+BASIC_RULES: Final[Mapping[str, Sequence[Rule]]] = {
+    "Identity": (drop_identity,),
+    "Slice": (drop_slice,),
+    "Unsqueeze": (fold_unsqueeze,),
+    "Dropout": (drop_dropout,),
+    "Expand": (drop_expand,),
+    "Cast": (drop_cast, drop_before_shape),
+    "Add": (drop_noop,),
+    "Sub": (drop_noop,),
+    "Mul": (drop_noop,),
+    "Div": (drop_noop, fuse_div_mul),
+    "Relu": (fuse_relu_clip,),
+    "Gemm": (fuse_gemm_sum, fuse_gemm_transposes),
+    "Where": (fuse_not_where,),
+    "Conv": (fuse_conv_add, fuse_conv_mul, fuse_batch_norm),
+    "ConvTranspose": (fuse_batch_norm,),
+    "Pad": (fuse_pad,),
+    "MatMul": (fuse_matmul_batch_norm,),
+}
+EXTENDED_RULES: Final[Mapping[str, Sequence[Rule]]] = {
+    "Clip": (drop_clip,),
+    "Relu": (drop_relu,),
+    "Gemm": (fuse_gemm_transposes,),
+}
+
+
+def apply_basic_rules(graph: Graph) -> bool:
+    """The rules of the basic level; true if any of them changed the graph."""
+    return _apply(graph, BASIC_RULES)
+
+
+def apply_extended_rules(graph: Graph) -> bool:
+    """The rules of the extended level."""
+    return _apply(graph, EXTENDED_RULES)
+
+
+def _apply(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> bool:
+    changed = False
+    for node in execution_order(graph):
+        if graph.nodes.get(node.index) is not node:
+            continue
+        effect = Effect.NONE
+        for rule in rules.get(node.op_type, ()) if not node.domain else ():
+            effect = rule(graph, node)
+            changed |= effect is not Effect.NONE
+            if effect is Effect.REMOVED:
+                break
+        if effect is not Effect.REMOVED:
+            for body in node.bodies.values():
+                changed |= _apply(body, rules)
+    return changed

@@ -1,1 +1,0 @@
-"""What onnxruntime infers of its values' shapes while it loads and optimises a graph."""

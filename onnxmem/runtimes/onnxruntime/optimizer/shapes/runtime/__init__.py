@@ -1,1 +1,0 @@
-"""Shapes of the operators that onnxruntime adds to ONNX's."""

@@ -1,1 +1,0 @@
-"""Transposes pushed towards each other until they meet and cancel."""
