@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import oracle
 
 import onnxmem
-from onnxmem.analysis.scaling.symbolic_terms import SymbolicTerms
+from onnxmem.analysis.scaling import ClosedForm
 from onnxmem.program.polynomials import largest
 
 TWO_ROWS = """agraph (float[batch, 3] x) => (float[batch, 5] y) <float[7, 11] w> {
@@ -36,17 +36,17 @@ ATTENTION = """agraph (float[batch, sequence, 7] x) => (float[batch, sequence, 7
 }"""
 
 
-def rows_of(source: object, **asked: object) -> SymbolicTerms:
+def rows_of(source: object, **asked: object) -> ClosedForm:
     """The rows of a model that has some."""
     found = onnxmem.analyze(source, **asked).symbolic  # type: ignore[arg-type]
-    assert isinstance(found, SymbolicTerms), found
+    assert isinstance(found, ClosedForm), found
     return found
 
 
 def assert_is_walked(analysis: onnxmem.Analysis, numbers: Iterable[int]) -> None:
     """The rows at a point are what the model asked anew says there, and what brute force says."""
     terms, point = analysis.symbolic, tuple(numbers)
-    assert isinstance(terms, SymbolicTerms)
+    assert isinstance(terms, ClosedForm)
     dims = dict(zip(terms.symbols, point, strict=True))
     batch = dims.pop("batch", None)
     again = analysis.at(batch=batch, dims=dims)

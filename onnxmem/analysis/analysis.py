@@ -21,9 +21,13 @@ from onnxmem.analysis.rules_of_thumb import (
     tensor_elements,
     usual_max_batch,
 )
-from onnxmem.analysis.scaling.limits import BatchScaling
-from onnxmem.analysis.scaling.row_finding import free_dims, symbolic_terms
-from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.scaling import (
+    BatchScaling,
+    ClosedForm,
+    NoClosedForm,
+    find_closed_form,
+    free_dims,
+)
 from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
 from onnxmem.errors import Finding, printable
 from onnxmem.model.input_values import refuse_unknown_names
@@ -201,7 +205,7 @@ class Analysis:
         return self._laws[1]
 
     @cached_property
-    def symbolic(self) -> SymbolicTerms | NoRows:
+    def symbolic(self) -> ClosedForm | NoClosedForm:
         """The peaks of inference as polynomials in the dims that are free, or why there are none.
 
         In the batch alone where whole shapes or a context are bound. A training step's report
@@ -209,10 +213,10 @@ class Analysis:
         """
         request, results = self.request, self.results
         if request.settings.train:
-            return NoRows("rows are of a run: ask without --train")
+            return NoClosedForm("rows are of a run: ask without --train")
         is_bound = request.settings.shapes or request.context is not None
         dims = free_dims(request.prepared, results.bound.binding, results.graph)
-        return symbolic_terms(
+        return find_closed_form(
             results, request.walk, dict.fromkeys(dims, False) if is_bound else dims
         )
 

@@ -1,11 +1,10 @@
-"""What inference needs at many batches of one model: rows where there are any, else one by one."""
+"""What inference needs at many batches of one model: in closed form, else batch by batch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.scaling.row_finding import symbolic_terms
-from onnxmem.analysis.scaling.symbolic_terms import SymbolicTerms
+from onnxmem.analysis.scaling import ClosedForm, find_closed_form
 from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import largest
 
@@ -27,41 +26,41 @@ class BatchFigures:
 def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...]:
     """Find the figures of every batch, in the order given, without reading the file again.
 
-    None is walked that the peak's rows speak of, whatever the number of batches: two walks find
-    rows that go far enough. Elsewhere each batch is walked. The figures are those of
+    No batch is walked at which the closed form is valid, whatever the number of batches: two walks
+    find one that goes far enough. Elsewhere each batch is walked. The figures are those of
     ``analysis.at(batch=...)``.
 
     :raises ShapeError: a batch is not positive.
     """
     asked = tuple(batches)
-    rows, question = _rows_to(analysis, max(asked, default=1)), analysis.request
+    form, request = _form_up_to(analysis, max(asked, default=1)), analysis.request
     return tuple(
-        _figures(batch, question.walk(batch, {}))
-        if rows is None or not rows.speaks_of(rows.at_batch(batch))
-        else _read_off(batch, rows)
+        _figures(batch, request.walk(batch, {}))
+        if form is None or not form.is_valid_at(form.at_batch(batch))
+        else _read_off(batch, form)
         for batch in asked
     )
 
 
-def _rows_to(analysis: Analysis, last: int) -> SymbolicTerms | None:
-    """Rows that go as far as the last batch: the analysis's own, or others in the batch alone."""
-    known, question, batch = analysis.symbolic, analysis.request, analysis.settings.batch
-    if isinstance(known, SymbolicTerms) and known.has_batch and last <= known.last[0]:
+def _form_up_to(analysis: Analysis, last: int) -> ClosedForm | None:
+    """A form that is valid up to the last batch: the analysis's own, or one in the batch alone."""
+    known, request, batch = analysis.symbolic, analysis.request, analysis.settings.batch
+    if isinstance(known, ClosedForm) and known.has_batch and last <= known.last[0]:
         return known
     if batch is None:
         return None
-    found = symbolic_terms(question.walk(batch, {}), question.walk, last_batch=last)
-    return found if isinstance(found, SymbolicTerms) else None
+    found = find_closed_form(request.walk(batch, {}), request.walk, last_batch=last)
+    return found if isinstance(found, ClosedForm) else None
 
 
-def _read_off(batch: int, rows: SymbolicTerms) -> BatchFigures:
-    numbers = rows.at_batch(batch)
+def _read_off(batch: int, form: ClosedForm) -> BatchFigures:
+    numbers = form.at_batch(batch)
     return BatchFigures(
         batch,
-        rows.inputs.at(numbers),
-        largest(rows.peaks.peak_rows, numbers),
-        largest(rows.peaks.in_place_peak_rows, numbers),
-        rows.total_bytes(numbers),
+        form.inputs.at(numbers),
+        largest(form.peaks.peak_rows, numbers),
+        largest(form.peaks.in_place_peak_rows, numbers),
+        form.total_bytes(numbers),
     )
 
 

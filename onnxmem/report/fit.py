@@ -14,7 +14,7 @@ from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import Row as JsonRow
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Contexts
 from onnxmem.errors import printable, shortened

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.fitting.verdicts import BASES, Accuracy, Verdict
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import shortened
 from onnxmem.report.sections.section import Line, Section, formula_lines
 from onnxmem.runtimes.assumed import Assumed

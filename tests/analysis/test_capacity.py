@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.analysis.scaling.capacity import batch_law
+from onnxmem.analysis.scaling import batch_law
 from onnxmem.program.sizes import Affine
 
 

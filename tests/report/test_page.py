@@ -18,7 +18,7 @@ from paths import MODELS
 from onnxmem import Analysis, analyze
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.json_rows import predicted_by
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
 from onnxmem.report.page.envelope import envelope, peak_laws

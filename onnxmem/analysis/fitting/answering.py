@@ -30,7 +30,7 @@ from onnxmem.analysis.fitting.verdicts import (
     with_doubts,
 )
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 from onnxmem.runtimes.base import RuntimeFailedError

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import Accuracy, Demand, Verdict
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH, BytesAt
+from onnxmem.analysis.scaling import LARGEST_BATCH, BytesAt
 
 DemandAt = Callable[[int], Demand | None]
 """What a run wants at a number; ``None`` where it is unknown."""

@@ -24,7 +24,7 @@ from typing import Final
 from onnxmem.analysis.analysis import Analysis, analysis_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.scaling.capacity import LARGEST_BATCH
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.collection.summary import Target, common_sizes, verdicts_on
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import OnnxmemError

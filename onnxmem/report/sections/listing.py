@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
-from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.errors import shortened
 from onnxmem.report.sections.section import RUN, TRAIN, Layout, Line, Note, Section, formula_lines
 from onnxmem.report.text import shape_text
@@ -364,7 +364,7 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
     Where there is none the section gives the reason, if a dim besides the batch is dynamic or set.
     """
     symbolic = analysis.symbolic
-    if isinstance(symbolic, NoRows):
+    if isinstance(symbolic, NoClosedForm):
         has_dims = analysis.settings.dims.keys() - analysis.request.prepared.batch_symbols
         reason = f"none: {shortened(symbolic.reason)}"
         return Section(key="peak-rows", title="PEAK ROWS", summary=reason) if has_dims else None
@@ -384,7 +384,7 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
     )
 
 
-def _pieces_summary(symbolic: SymbolicTerms) -> str:
+def _pieces_summary(symbolic: ClosedForm) -> str:
     """The numbers at which the pieces hold, and those of the dims that stay fixed below."""
     axis = _axis(symbolic)
     others = [
@@ -398,7 +398,7 @@ def _pieces_summary(symbolic: SymbolicTerms) -> str:
     return f"{text}; where each leads at {', '.join(others)}"
 
 
-def _domain(symbolic: SymbolicTerms) -> str:
+def _domain(symbolic: ClosedForm) -> str:
     names = [shortened(symbol) for symbol in symbolic.symbols]
     parts = [f"{name} 1 to {last:,}" for name, last in zip(names, symbolic.last, strict=True)]
     parts += [f"{shortened(name)} {number:,}" for name, number in symbolic.fixed.items()]
@@ -410,12 +410,12 @@ def _domain(symbolic: SymbolicTerms) -> str:
     return ", ".join(parts)
 
 
-def _axis(symbolic: SymbolicTerms) -> int:
+def _axis(symbolic: ClosedForm) -> int:
     """The symbol along which ranges are computed: the first that is not the batch, if any."""
     return min(int(symbolic.has_batch), len(symbolic.symbols) - 1)
 
 
-def _ranges(symbolic: SymbolicTerms) -> dict[int, tuple[int, str]]:
+def _ranges(symbolic: ClosedForm) -> dict[int, tuple[int, str]]:
     """The range in which each piece is the largest, the other dims as requested, and its start.
 
     Of several symbols a piece that is nowhere the largest may be so at other dims, or at none; of
@@ -450,7 +450,7 @@ def _leaders(lines: list["Polynomial"], last: int) -> Iterator[tuple[int, int, i
         yield piece, led[0], led[-1]
 
 
-def _polynomial_text(symbolic: SymbolicTerms, piece: "Polynomial") -> str:
+def _polynomial_text(symbolic: ClosedForm, piece: "Polynomial") -> str:
     """``4 B x batch x sequence^2 - 32 B``, the highest power first."""
     text = ""
     for powers, number in sorted(piece.terms, key=lambda term: (-sum(term[0]), term[0])):

@@ -11,7 +11,7 @@ from paths import MODELS
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
-from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.decisions.sweep import BatchFigures, sweep
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
@@ -108,7 +108,7 @@ def test_every_batch_is_what_a_walk_of_it_says(text: str) -> None:
 @pytest.mark.parametrize("asked", [{}, {"batch": 5}])
 def test_every_point_is_what_a_walk_of_it_says(text: str, asked: dict[str, int]) -> None:
     analysis = onnxmem.analyze(model_of(text), **asked)  # type: ignore[arg-type]
-    assert isinstance(analysis.symbolic, SymbolicTerms)
+    assert isinstance(analysis.symbolic, ClosedForm)
     num_symbols = len(analysis.symbolic.symbols)
     assert num_symbols == 2 + (text == CACHED)
     for point in product((1, 13, 131), (2, 3, 509), (1, 7)[: num_symbols - 1]):
@@ -131,7 +131,7 @@ def test_attention_is_a_square_of_the_sequence() -> None:
 def test_what_is_no_polynomial_has_rows_in_the_batch_alone(text: str) -> None:
     dims = {"high": 17, "wide": 19} if text == STRIDED else {"time": 17}
     analysis = onnxmem.analyze(model_of(text), dims=dims)
-    assert isinstance(analysis.symbolic, SymbolicTerms)
+    assert isinstance(analysis.symbolic, ClosedForm)
     assert analysis.symbolic.symbols == ("batch",)
     assert analysis.symbolic.fixed == dims
     assert_is_walked(analysis, (11,))
@@ -155,7 +155,7 @@ def test_why_there_are_no_rows(text: str, reason: str) -> None:
         for batch in (2, 3, 64, 131):
             assert_is_walked(analysis, (batch,))
         return
-    assert isinstance(analysis.symbolic, NoRows)
+    assert isinstance(analysis.symbolic, NoClosedForm)
     assert reason in analysis.symbolic.reason
     row = analysis.to_dict()["activations"]
     assert isinstance(row, dict)
@@ -170,7 +170,7 @@ def test_training_another_order_and_a_lost_batch_have_none() -> None:
         onnxmem.analyze(model, order="best"),
         onnxmem.analyze(model_of("agraph (float x) => (float y) { y = Neg(x) }")),
     ):
-        assert isinstance(analysis.symbolic, NoRows)
+        assert isinstance(analysis.symbolic, NoClosedForm)
 
 
 def test_rows_in_json_are_its_peaks() -> None:

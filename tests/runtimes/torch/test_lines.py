@@ -6,7 +6,7 @@ import pytest
 from graphs import model_of
 
 import onnxmem
-from onnxmem.analysis.scaling.capacity import batch_law
+from onnxmem.analysis.scaling import batch_law
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay, affine_sizes, replay

@@ -12,7 +12,7 @@ from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
 from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.analysis.scaling.symbolic_terms import NoRows, SymbolicTerms
+from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
 from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import polynomial
 
@@ -103,7 +103,7 @@ def test_rows_of_computed_dims_are_what_walks_say(text: str) -> None:
     analysis = onnxmem.analyze(model)
     assert_law_is_walked(analysis)
     terms = analysis.symbolic
-    if isinstance(terms, NoRows):
+    if isinstance(terms, NoClosedForm):
         assert text in {"even batch", "odd sum"}
         assert "no polynomial" in terms.reason
         return
@@ -148,7 +148,7 @@ def test_a_corner_that_no_walk_reached_is_walked() -> None:
     }"""
     analysis = onnxmem.analyze(model_of(capped), dims={"time": 512})
     # 131 x 509 is below the most, 131 x 512 above it.
-    assert isinstance(analysis.symbolic, NoRows)
+    assert isinstance(analysis.symbolic, NoClosedForm)
     attention = rows_of(model_of(ATTENTION), batch=1, dims={"sequence": 512})
     assert attention.last == (131, 512)
 
@@ -160,8 +160,8 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
     assert honest is not None
     assert honest.number == 50
     # Rows that were wrong between the points at which they are held would be found out.
-    monkeypatch.setattr(SymbolicTerms, "total_bytes", lambda _, numbers: 7 * numbers[0])
-    monkeypatch.setattr("onnxmem.analysis.scaling.row_finding._Search.hold", lambda *_: None)
+    monkeypatch.setattr(ClosedForm, "total_bytes", lambda _, numbers: 7 * numbers[0])
+    monkeypatch.setattr("onnxmem.analysis.scaling._PiecewiseFit.check", lambda *_: None)
     assert onnxmem.analyze(model, budget_bytes=budget_bytes).max_batch == honest
     for least in (0, 3):
         limit = onnxmem.analyze(model, budget_bytes=least).max_batch
@@ -172,7 +172,7 @@ def test_a_largest_batch_is_walked_and_so_is_the_next(monkeypatch: pytest.Monkey
 def test_a_total_that_the_rows_do_not_give_leaves_no_rows() -> None:
     """In this random graph the weights that tell shapes do not grow evenly with the batch."""
     analysis = onnxmem.analyze(static_graph(164))
-    assert analysis.symbolic == NoRows("the total at some dims is not what the rows say")
+    assert analysis.symbolic == NoClosedForm("the total at some dims is not what the rows say")
 
 
 def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
@@ -181,7 +181,7 @@ def test_a_target_that_is_given_holds_at_its_batch_alone() -> None:
     fixed = onnxmem.analyze(model_of(text), values={"target": [1, 3, 4]})
     assert fixed.status == "ok"
     assert fixed.batch_law is None
-    assert isinstance(fixed.symbolic, NoRows)
+    assert isinstance(fixed.symbolic, NoClosedForm)
     other = fixed.at(batch=2)
     assert other.status == "partial"
     (finding,) = (each for each in other.findings if each.code == "unused_value")
@@ -259,8 +259,8 @@ def test_random_graphs_at_random_points() -> None:
     def held(text: str, point: tuple[int, int]) -> None:
         analysis = onnxmem.analyze(model_of(text))
         terms = analysis.symbolic
-        had_rows.append(len(terms.symbols) if isinstance(terms, SymbolicTerms) else 0)
-        if isinstance(terms, SymbolicTerms) and terms.speaks_of(point[: len(terms.symbols)]):
+        had_rows.append(len(terms.symbols) if isinstance(terms, ClosedForm) else 0)
+        if isinstance(terms, ClosedForm) and terms.is_valid_at(point[: len(terms.symbols)]):
             assert_is_walked(analysis, point[: len(terms.symbols)])
         assert_law_is_walked(analysis)
 

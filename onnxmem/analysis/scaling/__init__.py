@@ -1,1 +1,0 @@
-"""How figures grow with the batch and other dims."""
