@@ -1,22 +1,26 @@
-"""What is held at each step of a run, or of a training step, by what it is.
+"""Live bytes over the steps of inference or of a training step, by what the bytes hold.
 
-Of inference a step is the run of one node. Of a training step it is what one node allocates and
-releases on one of its ways, and of it the moment at which the most is alive; each phase has a first
-step of its own, in which nothing happens yet.
+At two resolutions. A ``StackedTimeline`` has a step for each node: of a training step that is
+what one node allocates and releases in one phase, at the moment of its most bytes; each phase has
+a first step of its own, in which nothing happens yet. ``Lifetimes`` keep every allocation, and of
+a training step each allocation or release is a step of its own.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
 
-from onnxmem.program.program import Category
+import numpy as np
+
+from onnxmem.program.program import Category, IntColumn, int_column
 from onnxmem.program.replay import Replay
+from onnxmem.program.sizes import BoolColumn, ByteColumn, Sizes
 from onnxmem.report.charts.steps import Mark, Series
 from onnxmem.runtimes.torch.heap import Phase
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
 
-LAYERS: Final = (
+_LAYERS: Final = (
     ("weights", "c-weights"),
     ("optimizer state", "c-optimizer"),
     ("inputs", "c-inputs"),
@@ -26,10 +30,10 @@ LAYERS: Final = (
     ("activation gradients", "c-activation-gradients"),
     ("temporaries", "c-temporary"),
 )
-"""Name and class of each area, the lowest first: what lasts lies under what passes."""
-SAVED: Final = 3
+"""Name and class of each layer, the lowest first: what lasts lies under what is transient."""
+_SAVED: Final = 3
 """The layer of activations that live from the forward phase to the backward one."""
-LAYER_OF: Final = {
+_LAYER_OF: Final = {
     Category.WEIGHT: 0,
     Category.BUFFER: 0,
     Category.STATE: 1,
@@ -39,18 +43,18 @@ LAYER_OF: Final = {
     Category.ACTIVATION_GRADIENT: 6,
     Category.TEMPORARY: 7,
 }
-"""The index of each category's area."""
+"""The index of each category's layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackedTimeline:
-    """Bytes over steps; what is never there has no series."""
+    """Bytes over steps; a layer that never has bytes has no series."""
 
     series: tuple[Series, ...]
     labels: tuple[str, ...]
     """The node of each step; of a phase's first step the phase."""
     peak_step: int | None
-    """The first at which the sum is largest; ``None`` where there is no step."""
+    """The first at which the sum is largest; ``None`` where there are no steps."""
     marks: tuple[Mark, ...] = ()
     """The phases of a training step."""
 
@@ -61,7 +65,7 @@ class StackedTimeline:
 
 
 def run_timeline(analysis: "Analysis") -> StackedTimeline:
-    """Inference: its largest sum is ``total_bytes``; unknown sizes count nothing."""
+    """Inference: its largest sum is ``total_bytes``; unknown sizes count as 0."""
     memory = analysis.activations
     live_bytes = memory.live_bytes
     num_steps = len(live_bytes)
@@ -78,12 +82,12 @@ def step_timeline(replay: Replay) -> StackedTimeline:
     """A training step: its largest sum is ``peak_bytes``."""
     moments = list(replay.moments(begin_phases=True))
     at = [moment.num_events for moment in moments]
-    columns = replay.held_by(_layers(replay), at, len(LAYERS))
+    columns = replay.held_by(_layers(replay), at, len(_LAYERS))
     sums = [sum(sizes) for sizes in zip(*columns, strict=True)]
     starts = {moment.phase: n for n, moment in reversed(list(enumerate(moments)))}
     series = (
         Series(name, tuple(column), css_class)
-        for (name, css_class), column in zip(LAYERS, columns, strict=True)
+        for (name, css_class), column in zip(_LAYERS, columns, strict=True)
     )
     return StackedTimeline(
         series=tuple(each for each in series if any(each.values)),
@@ -96,8 +100,103 @@ def step_timeline(replay: Replay) -> StackedTimeline:
 def _layers(replay: Replay) -> list[int]:
     """The layer of each allocation."""
     program = replay.program
-    layers = [LAYER_OF[category] for category in program.categories]
+    layers = [_LAYER_OF[category] for category in program.categories]
     for allocation in program.alive_after(program.phase_starts.get(Phase.BACKWARD, 0)):
         if program.categories[allocation] is Category.ACTIVATION:
-            layers[allocation] = SAVED
+            layers[allocation] = _SAVED
     return layers
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """When each allocation is alive, as columns: it is so in the steps ``[start, stop)``."""
+
+    labels: tuple[str, ...]
+    layers: IntColumn
+    starts: IntColumn
+    stops: IntColumn
+    sizes: Sizes
+    nodes: tuple[str, ...]
+    """The node of each step: of a training step, every allocation and release is one."""
+    marks: tuple[Mark, ...]
+    """The phases of a training step."""
+
+    @property
+    def num_steps(self) -> int:
+        """The number of steps."""
+        return len(self.nodes)
+
+    def live_bytes(self, sizes_bytes: ByteColumn) -> ByteColumn:
+        """Bytes alive by layer and by step, where these are the bytes of each allocation."""
+        changes = np.zeros((len(_LAYERS), self.num_steps + 1), dtype=sizes_bytes.dtype)
+        np.add.at(changes, (self.layers, self.starts), sizes_bytes)
+        np.subtract.at(changes, (self.layers, self.stops), sizes_bytes)
+        live: ByteColumn = np.cumsum(changes, axis=1)
+        return live[:, :-1]
+
+    def series(self, sizes_bytes: ByteColumn) -> tuple[Series, ...]:
+        """The same as a series for each layer that has bytes."""
+        return tuple(
+            Series(name, tuple(live.tolist()), css_class)
+            for (name, css_class), live in zip(_LAYERS, self.live_bytes(sizes_bytes), strict=True)
+            if live.any()
+        )
+
+    def is_alike(self, other: "Lifetimes") -> bool:
+        """Whether the same allocations are alive in the same steps, whatever their sizes."""
+        columns = ((getattr(each, name) for each in (self, other)) for name in _COLUMNS)
+        return self.labels == other.labels and all(np.array_equal(*pair) for pair in columns)
+
+    def where(self, is_kept: BoolColumn) -> Self:
+        """Some of the allocations."""
+        return replace(
+            self,
+            labels=tuple(np.array(self.labels, dtype=object)[is_kept].tolist()),
+            sizes=Sizes(self.sizes.fixed_bytes[is_kept]),
+            **{name: getattr(self, name)[is_kept] for name in _COLUMNS},
+        )
+
+
+_COLUMNS: Final = ("layers", "starts", "stops")
+
+
+def lifetimes_of(analysis: "Analysis") -> Lifetimes:
+    """Those of the training step where there is one, else those of inference."""
+    if analysis.training is not None:
+        return _training_lifetimes(analysis.training.replay)
+    replay = analysis.activations.replay
+    program, nodes = replay.program, replay.program.steps[1:]
+    # Weights and inputs are not allocations of the program: they are there throughout.
+    held_bytes = (analysis.weight_bytes or 0, analysis.inputs_bytes or 0)
+    held = (_LAYER_OF[Category.WEIGHT], _LAYER_OF[Category.INPUT])
+    activations = [_LAYER_OF[Category.ACTIVATION]] * program.num_allocations
+    starts, stops = program.lifetimes
+    found = Lifetimes(
+        labels=("weights", "inputs", *program.labels),
+        layers=int_column((*held, *activations)),
+        # No node runs in the first step of a program.
+        starts=np.concatenate(([0, 0], starts - 1)),
+        stops=np.concatenate(([len(nodes)] * 2, stops - 1)),
+        sizes=Sizes.of((*held_bytes, *replay.sizes.fixed_bytes.tolist())),
+        nodes=nodes,
+        marks=(),
+    )
+    return found.where(found.sizes.fixed_bytes > 0)
+
+
+def _training_lifetimes(replay: Replay) -> Lifetimes:
+    """A step for each event, from the last one of the setup on."""
+    program = replay.program
+    first, end = max(program.num_setup_events - 1, 0), len(program.events)
+    # Alive from its own event to before the one that releases it; else to the end.
+    starts, stops = program.spans_over(np.arange(end), end + 1)
+    found = Lifetimes(
+        labels=program.labels,
+        layers=int_column(_layers(replay)),
+        starts=np.maximum(starts - first, 0),
+        stops=stops - 1 - first,
+        sizes=Sizes(replay.sizes.fixed_bytes),
+        nodes=tuple(program.steps[step] for step in program.event_steps[first:].tolist()),
+        marks=tuple(Mark(max(at - first, 0), name) for name, at in program.phase_starts.items()),
+    )
+    return found.where(found.stops > 0)

@@ -21,14 +21,12 @@ from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
-from onnxmem.report.page.envelope import envelope, peak_laws
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
 from onnxmem.report.page.model_page import render_page
-from onnxmem.report.page.moving import moving_of
-from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import Stops, convex_lines, evaluated, figures_of, line_through
-from onnxmem.report.page.timeline import timeline_data
+from onnxmem.report.page.timeline import affine_sizes, envelope, peak_lines, timeline_data
+from onnxmem.report.timelines import lifetimes_of
 from onnxmem.settings import Recipe
 
 SMALL = """
@@ -136,8 +134,8 @@ def test_laws_and_stops_say_what_is_worked_out_at_any_batch(
 def test_the_peaks_of_a_step_are_known_at_every_batch() -> None:
     """Between stops too: they are the highest of the lines of all steps."""
     analysis = small(batch=64, train=True)
-    stops, course = evaluated(analysis), course_of(analysis)
-    known = peak_laws(course, moving_of(course, stops), 64)
+    stops, lifetimes = evaluated(analysis), lifetimes_of(analysis)
+    known = peak_lines(lifetimes, affine_sizes(lifetimes, stops))
     assert all(stops.agrees(key, found) for key, found in known.items())
     assert sum(len(found) for found in known.values()) > 5
     for batch in range(1, 257, 5):
@@ -167,15 +165,18 @@ def test_three_neighbours_on_a_line_prove_it_between_them() -> None:
     assert line_through([1, 3, 5], [0, 1, 2]) is None
 
 
+def live_bytes(analysis: Analysis) -> list[int]:
+    lifetimes = lifetimes_of(analysis)
+    totals: list[int] = lifetimes.live_bytes(lifetimes.sizes.fixed_bytes).sum(axis=0).tolist()
+    return totals
+
+
 def test_a_timeline_adds_up_to_the_peak(resnet: tuple[Analysis, str]) -> None:
     analysis = resnet[0]
     assert analysis.training is not None
-    sums = [
-        sum(at) for at in zip(*(each.values for each in course_of(analysis).series()), strict=True)
-    ]
-    assert max(sums) == analysis.training.peak_bytes
+    assert max(live_bytes(analysis)) == analysis.training.peak_bytes
     run = small(batch=3)
-    sums = [sum(at) for at in zip(*(each.values for each in course_of(run).series()), strict=True)]
+    sums = live_bytes(run)
     assert max(sums) == run.total_bytes
     # x 3x7, w 7x11, v 11x13; h, in which r lies, 3x11; y 3x13
     assert sums == [4 * (21 + 77 + 143 + each) for each in (33, 33, 33 + 39)]
@@ -183,9 +184,8 @@ def test_a_timeline_adds_up_to_the_peak(resnet: tuple[Analysis, str]) -> None:
 
 def test_the_largest_that_are_alive_at_each_step_are_named() -> None:
     analysis = small(batch=3)
-    course = course_of(analysis)
-    stops = evaluated(analysis)
-    data = timeline_data(course, stops, moving_of(course, stops))
+    lifetimes, stops = lifetimes_of(analysis), evaluated(analysis)
+    data = timeline_data(lifetimes, stops, affine_sizes(lifetimes, stops))
     assert data is not None
     tensors, live = data["tensors"], data["live"]
     assert isinstance(tensors, list)

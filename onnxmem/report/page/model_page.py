@@ -6,20 +6,23 @@ from dataclasses import replace
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.report.page.envelope import peak_laws
 from onnxmem.report.page.headline import fits_section, head_section, title_of
 from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.live import live_data, live_sections
 from onnxmem.report.page.markup import document
-from onnxmem.report.page.moving import moving_of
-from onnxmem.report.page.reserved import reserved_sections
-from onnxmem.report.page.spans import course_of
 from onnxmem.report.page.stops import ELEMENTS, VERDICT, Stops, evaluated, figure_data
 from onnxmem.report.page.strips import arena_section
 from onnxmem.report.page.tables import section_html
-from onnxmem.report.page.timeline import timeline_data, timeline_section
+from onnxmem.report.page.timeline import (
+    affine_sizes,
+    peak_lines,
+    reserved_sections,
+    timeline_data,
+    timeline_section,
+)
 from onnxmem.report.sections.listing import sections as sections_of
 from onnxmem.report.sections.section import Section
+from onnxmem.report.timelines import lifetimes_of
 
 _SHOWN: Final = re.compile(r'data-(?:figure|ratio|to)="([^"]+)"')
 _TEXTS: Final = re.compile(r'data-text="([^"]+)"')
@@ -41,17 +44,18 @@ _AFTER_CHARTS: Final = frozenset({"rules", "compute", "findings", "coverage"})
 def render_page(analysis: Analysis) -> str:
     """One HTML file; works the figures out at a few other batches for the slider."""
     stops = evaluated(analysis)
-    course = course_of(analysis)
-    moving = moving_of(course, stops)
-    known = peak_laws(course, moving, stops.requested.batch)
-    stops = replace(stops, proven={k: laws for k, laws in known.items() if stops.agrees(k, laws)})
+    lifetimes = lifetimes_of(analysis)
+    affine = affine_sizes(lifetimes, stops)
+    known = peak_lines(lifetimes, affine)
+    proven = {key: lines for key, lines in known.items() if stops.agrees(key, lines)}
+    stops = replace(stops, proven=proven)
     told = sections_of(analysis)
     tables = {each.key: section_html(each, _at(analysis, each)) for each in told}
     first = [key for key in tables if key not in _DRAWN | _AFTER_CHARTS]
     sections = [
         head_section(analysis, stops, told),
         fits_section(analysis, stops),
-        timeline_section(course, stops),
+        timeline_section(lifetimes, stops),
         *reserved_sections(analysis),
         live_sections(analysis, stops),
         *(tables[key] for key in first),
@@ -66,7 +70,7 @@ def render_page(analysis: Analysis) -> str:
         "figures": dict(figure_data(stops, _keys(sections))),
         "texts": _texts(stops, sections),
         "live": live_data(analysis, stops),
-        "timeline": timeline_data(course, stops, moving),
+        "timeline": timeline_data(lifetimes, stops, affine),
     }
     return document(title_of(analysis), filter(None, sections), data, has_plot=True)
 

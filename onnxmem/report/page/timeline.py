@@ -1,35 +1,53 @@
-"""The memory timeline: a chart that Python draws, and the numbers for a script to draw it again."""
+"""Memory over the steps on a page: the charts that Python draws, and the numbers for its script.
+
+The timeline is drawn again by a script, at another batch too: where the same allocations are alive
+in the same steps at three stops at least, and each grows linearly, live bytes at a step are a line
+over the batch. A phase's peak is the highest of the lines of its steps, their upper envelope.
+Further charts show what allocators reserve.
+"""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Final
 
+from onnxmem.analysis.analysis import Analysis
 from onnxmem.errors import shortened
+from onnxmem.program.polynomials import Line, upper_lines
+from onnxmem.program.replay import Replay
+from onnxmem.program.sizes import Affine, Sizes
 from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
 from onnxmem.report.page.markup import section
-from onnxmem.report.page.spans import Course, Moving, Span, course_of, moved
 from onnxmem.report.page.stops import Stops
+from onnxmem.report.timelines import Lifetimes, lifetimes_of
+from onnxmem.runtimes.base import RuntimeRun
 from onnxmem.units import format_bytes, plural
 
 _MOST_STEPS: Final = 1000
 """Steps that a script is given: more than a screen has columns for a chart."""
 _MOST_LIVE: Final = 5
 """Tensors that are named at a step, the largest."""
+_MOST_LABELS: Final = 200
+"""Steps up to which the chart names each."""
+_MOST_FOLLOWED: Final = 200_000
+"""Allocations and steps up to which the timeline is followed over batches."""
+_MOST_EVENTS: Final = 200_000
+"""Of a program whose allocator is replayed for a chart."""
 
 
-def timeline_section(course: Course, stops: Stops) -> str:
+def timeline_section(lifetimes: Lifetimes, stops: Stops) -> str:
     """The chart and where a script draws its own."""
-    series = course.series()
-    if not course.num_steps or not series:
+    series = lifetimes.series(lifetimes.sizes.fixed_bytes)
+    if not lifetimes.num_steps or not series:
         return ""
     peak_step, peak_bytes = _peak(series)
-    is_step = bool(course.marks)
-    what = "training step" if is_step else "run"
-    unit = "allocation or release" if is_step else "node"
-    place = course.nodes[peak_step]
-    at = f" at {shortened(place)}" if place else ""
+    is_training = bool(lifetimes.marks)
+    what = "training step" if is_training else "run"
+    unit = "allocation or release" if is_training else "node"
+    node = lifetimes.nodes[peak_step]
+    at = f" at {shortened(node)}" if node else ""
     description = (
-        f"{plural(course.num_steps, 'step')}; the most alive at once is"
+        f"{plural(lifetimes.num_steps, 'step')}; the most alive at once is"
         f" {format_bytes(peak_bytes)}{at}, step {peak_step + 1:,}."
     )
     svg = area_svg(
@@ -38,8 +56,10 @@ def timeline_section(course: Course, stops: Stops) -> str:
         title=f"Live bytes over the steps of the {what}",
         description=description,
         peak_step=peak_step,
-        labels=[shortened(name) for name in course.nodes] if course.num_steps <= 200 else None,  # noqa: PLR2004
-        marks=[Mark(name=name, start=step) for step, name in course.marks],
+        labels=[shortened(name) for name in lifetimes.nodes]
+        if lifetimes.num_steps <= _MOST_LABELS
+        else None,
+        marks=lifetimes.marks,
     )
     batch = "" if not stops.can_move else f" at batch {stops.requested.batch:,}"
     body = (
@@ -48,7 +68,7 @@ def timeline_section(course: Course, stops: Stops) -> str:
         '<p class="hint" id="onnxmem-timeline-hint" hidden>Point at a step or use the arrow keys;'
         " drag to zoom, double-click or Esc to see all.</p>"
         '<div class="readout" id="onnxmem-readout" hidden></div>'
-        f"<figcaption>{plural(course.num_steps, 'step')}, each {unit} one. Peak"
+        f"<figcaption>{plural(lifetimes.num_steps, 'step')}, each {unit} one. Peak"
         f' <span data-caption="peak">{format_bytes(peak_bytes)}</span>'
         f'<span data-caption="batch">{batch}</span>.</figcaption></figure>'
     )
@@ -56,34 +76,44 @@ def timeline_section(course: Course, stops: Stops) -> str:
 
 
 def timeline_data(
-    course: Course, stops: Stops, moving: Moving | None
+    lifetimes: Lifetimes, stops: Stops, affine: Sizes | None
 ) -> Mapping[str, object] | None:
     """Steps, areas, the node of each step and the largest that are alive there."""
-    series = course.series()
-    if not course.num_steps or not series:
+    series = lifetimes.series(lifetimes.sizes.fixed_bytes)
+    if not lifetimes.num_steps or not series:
         return None
-    steps = _kept(series, course, stops if moving else None)
-    spans = _largest_at(course, steps)
-    named = sorted({number for each in spans for number in each})
-    place_of = {number: place for place, number in enumerate(named)}
-    slopes = None if moving is None else moved(course, moving)
-    nodes = list(dict.fromkeys(course.nodes[step] for step in steps))
-    node_of = {name: place for place, name in enumerate(nodes)}
-    by_name = {} if slopes is None else {each.name: each for each in slopes}
+    slopes = None if affine is None else affine.slope_bytes
+    steps = _shown_steps(series, lifetimes, None if affine is None else stops)
+    largest = _largest_at(lifetimes, steps)
+    named = sorted({number for numbers in largest for number in numbers})
+    index_of = {number: index for index, number in enumerate(named)}
+    nodes = list(dict.fromkeys(lifetimes.nodes[step] for step in steps))
+    node_of = {name: index for index, name in enumerate(nodes)}
+    growing = () if slopes is None else lifetimes.series(slopes)
+    by_name = {each.name: each for each in growing}
     return {
         "steps": _deltas(steps),
-        "marks": [[step, name] for step, name in course.marks],
-        "series": [_row(each, by_name.get(each.name), steps) for each in series],
+        "marks": [[mark.start, mark.name] for mark in lifetimes.marks],
+        "series": [_series_data(each, by_name.get(each.name), steps) for each in series],
         "nodes": [shortened(name) for name in nodes],
-        "node": [node_of[course.nodes[step]] for step in steps],
-        "tensors": [_tensor(course.spans[number], number, moving) for number in named],
-        "live": [[place_of[number] for number in each] for each in spans],
+        "node": [node_of[lifetimes.nodes[step]] for step in steps],
+        "tensors": [
+            [
+                shortened(lifetimes.labels[number]),
+                lifetimes.sizes.bytes_of(number),
+                0 if slopes is None else int(slopes[number]),
+            ]
+            for number in named
+        ],
+        "live": [[index_of[number] for number in numbers] for numbers in largest],
         "batch": stops.requested.batch,
-        "moves": None if moving is None else [moving.first, moving.last],
+        "moves": None if affine is None else [affine.first, affine.last],
     }
 
 
-def _row(series: Series, slope: Series | None, steps: Sequence[int]) -> Mapping[str, object]:
+def _series_data(
+    series: Series, slope: Series | None, steps: Sequence[int]
+) -> Mapping[str, object]:
     return {
         "name": series.name,
         "css": series.css_class,
@@ -92,24 +122,20 @@ def _row(series: Series, slope: Series | None, steps: Sequence[int]) -> Mapping[
     }
 
 
-def _tensor(span: Span, number: int, moving: Moving | None) -> list[object]:
-    slope = 0 if moving is None else moving.per_sample[number]
-    return [shortened(span.name), span.size_bytes, slope]
-
-
 def _peak(series: Sequence[Series]) -> tuple[int, int]:
     sums = [sum(values) for values in zip(*(each.values for each in series), strict=True)]
     peak_bytes = max(sums)
     return sums.index(peak_bytes), peak_bytes
 
 
-def _kept(series: Sequence[Series], course: Course, stops: Stops | None) -> list[int]:
-    """As few steps as a screen shows, the first, the last and every batch's peak among them."""
+def _shown_steps(series: Sequence[Series], lifetimes: Lifetimes, stops: Stops | None) -> list[int]:
+    """As few steps as a screen shows: the first, the last and every batch's peak among them."""
     steps, _ = decimated(series, _MOST_STEPS)
-    kept = {*steps, 0, course.num_steps - 1}
-    if stops is not None and len(steps) < course.num_steps:
-        kept |= {_peak(course_of(stop.analysis).series())[0] for stop in stops.all}
-    return sorted(step for step in kept if step < course.num_steps)
+    shown = {*steps, 0, lifetimes.num_steps - 1}
+    if stops is not None and len(steps) < lifetimes.num_steps:
+        others = (lifetimes_of(stop.analysis) for stop in stops.all)
+        shown |= {_peak(each.series(each.sizes.fixed_bytes))[0] for each in others}
+    return sorted(step for step in shown if step < lifetimes.num_steps)
 
 
 def _deltas(values: Iterable[int]) -> list[int]:
@@ -121,29 +147,122 @@ def _deltas(values: Iterable[int]) -> list[int]:
     return found
 
 
-def _largest_at(course: Course, steps: Sequence[int]) -> list[list[int]]:
-    """The largest spans alive at each kept step, largest first.
+def _largest_at(lifetimes: Lifetimes, steps: Sequence[int]) -> list[list[int]]:
+    """The largest allocations alive at each shown step, largest first.
 
-    Spans are dealt out from the largest on to the steps that have room; steps that are full are
-    skipped by a chain that only grows, so that a span costs what it adds.
+    Allocations are added from the largest on, to steps that do not have enough yet. The first such
+    step from one on is found by a chain that only grows, as in a union of disjoint sets:
+    ``next_open[n]`` is ``n`` while step ``n`` takes more, and later a step beyond it. So an
+    allocation costs no more than the steps that it is added to.
     """
     live: list[list[int]] = [[] for _ in steps]
-    room = list(range(len(steps) + 1))
+    next_open = list(range(len(steps) + 1))
 
-    def with_room(place: int) -> int:
-        while room[place] != place:
-            room[place] = room[room[place]]
-            place = room[place]
-        return place
+    def first_open(index: int) -> int:
+        while next_open[index] != index:
+            next_open[index] = next_open[next_open[index]]
+            index = next_open[index]
+        return index
 
-    order = ((-span.size_bytes, span.start, n) for n, span in enumerate(course.spans))
-    by_size = [n for _, _, n in sorted(order)]
-    for number in by_size:
-        span = course.spans[number]
-        place = with_room(bisect_left(steps, span.start))
-        while place < len(steps) and steps[place] < span.stop:
-            live[place].append(number)
-            if len(live[place]) == _MOST_LIVE:
-                room[place] = place + 1
-            place = with_room(place + 1)
+    sizes, starts = lifetimes.sizes.fixed_bytes.tolist(), lifetimes.starts.tolist()
+    stops = lifetimes.stops.tolist()
+    for number in sorted(range(len(sizes)), key=lambda each: (-sizes[each], starts[each], each)):
+        index = first_open(bisect_left(steps, starts[number]))
+        while index < len(steps) and steps[index] < stops[number]:
+            live[index].append(number)
+            if len(live[index]) == _MOST_LIVE:
+                next_open[index] = index + 1
+            index = first_open(index + 1)
     return live
+
+
+def affine_sizes(lifetimes: Lifetimes, stops: Stops) -> Sizes | None:
+    """The sizes of all allocations as linear in the batch; ``None`` where they are not known so."""
+    num_allocations = len(lifetimes.labels)
+    if not num_allocations or num_allocations + lifetimes.num_steps > _MOST_FOLLOWED:
+        return None
+    others = [(stop.batch, lifetimes_of(stop.analysis)) for stop in stops.all]
+    points = [(batch, other.sizes) for batch, other in others if lifetimes.is_alike(other)]
+    # Two points prove nothing: any two are on a line.
+    return Sizes.through(points) if len(points) > 2 else None  # noqa: PLR2004
+
+
+def peak_lines(lifetimes: Lifetimes, affine: Sizes | None) -> Mapping[str, tuple[Affine, ...]]:
+    """The peaks of all phases and of a training step, piecewise, by their keys."""
+    if affine is None or affine.slope_bytes is None or affine.last is None or not lifetimes.marks:
+        return {}
+    columns = (affine.slope_bytes, affine.fixed_bytes)
+    totals = (lifetimes.live_bytes(column).sum(axis=0).tolist() for column in columns)
+    lines: list[Line] = list(zip(*totals, strict=True))
+    starts = [mark.start for mark in lifetimes.marks]
+    # What is alive as a phase begins counts in its peak.
+    ranges = zip([max(start - 1, 0) for start in starts], [*starts[1:], len(lines)], strict=True)
+    found = {
+        f"training.{mark.name}_peak_bytes": envelope(lines[start:stop], affine.first, affine.last)
+        for mark, (start, stop) in zip(lifetimes.marks, ranges, strict=True)
+    }
+    return {**found, "training.peak_bytes": envelope(lines, affine.first, affine.last)}
+
+
+def envelope(lines: Sequence[Line], first: int, last: int) -> tuple[Affine, ...]:
+    """The highest line at each batch from one to another, piecewise; nothing without lines."""
+    highest = upper_lines(lines, first)
+    if not highest:
+        return ()
+    # A line is no lower than the one before it from this batch on, a quotient rounded up.
+    begins = [-((new[1] - old[1]) // (new[0] - old[0])) for old, new in pairwise(highest)]
+    pieces = (
+        Affine(fixed, slope, begin, min(after - 1, last))
+        for (slope, fixed), (begin, after) in zip(
+            highest, pairwise([first, *begins, last + 1]), strict=True
+        )
+    )
+    return tuple(piece for piece in pieces if piece.first <= piece.last)
+
+
+def reserved_sections(analysis: Analysis) -> Iterator[str]:
+    """PyTorch's allocator on a training step, and those of runtimes given as objects."""
+    run = analysis.request.torch_run() if analysis.torch is not None else None
+    if run is not None and analysis.training is not None:
+        yield _reserved_section("pytorch", "PyTorch's allocator", run, analysis.training.replay)
+    for number, each in enumerate(analysis.replays):
+        yield _reserved_section(
+            f"replay-{number}", f"the allocator of {each.name}", each.run, each.replay
+        )
+
+
+def _reserved_section(key: str, whose: str, run: RuntimeRun, replay: Replay) -> str:
+    """Live bytes and what is reserved beyond them, over the steps of the first iteration."""
+    program = replay.program
+    if not 0 < len(program.events) <= _MOST_EVENTS:
+        return ""
+    reserved = run.reserved_by_step()
+    if not reserved:
+        return ""
+    live = replay.step_bytes.tolist()
+    beyond = [max(most - size, 0) for most, size in zip(reserved, live, strict=True)]
+    peak_bytes = max(reserved)
+    starts = [
+        (program.event_steps[min(start, len(program.events) - 1)], phase)
+        for phase, start in program.phase_starts.items()
+    ]
+    whose = shortened(whose)
+    svg = area_svg(
+        (
+            Series("alive", tuple(live), "c-activations"),
+            Series("reserved beyond that", tuple(beyond), "c-temporary"),
+        ),
+        chart_id=f"onnxmem-reserved-{key}",
+        title=f"What {whose} reserves",
+        description=f"At most {format_bytes(peak_bytes)} in the first iteration.",
+        peak_step=reserved.index(peak_bytes),
+        labels=None,
+        marks=[Mark(name=phase, start=int(step)) for step, phase in starts],
+    )
+    body = (
+        f'<figure><div class="wide" tabindex="0" role="group" aria-label="reserved">{svg}</div>'
+        "<figcaption>The first iteration, from an empty device: what is alive, and what the"
+        " allocator has taken from the device beyond that: free blocks, rounding, workspaces. At"
+        f" most {format_bytes(peak_bytes)}.</figcaption></figure>"
+    )
+    return section(f"reserved-{key}", f"What {whose} reserves", body)
