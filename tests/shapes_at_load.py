@@ -43,7 +43,7 @@ def by_onnxruntime(text: str, level: str, dims: Mapping[str, int] | None = None)
     """The same of every value, read out of a file in onnxruntime's own format."""
     ort = pytest.importorskip("onnxruntime")
     require_verified()
-    reader = pytest.importorskip("onnxmem.runtimes.onnxruntime.session_graph.load_shapes")
+    reader = pytest.importorskip("onnxmem.runtimes.onnxruntime.session_graph.saving")
     options = _options(ort, level, dims or {})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "optimised.ort")

@@ -25,12 +25,12 @@ from onnxmem.runtimes.onnxruntime.allocation.planning import Planning, plan
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
+from onnxmem.runtimes.onnxruntime.session_graph.control_flow import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
     SessionGraph,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import GivenValue, Values, parse_values, read_values
 
@@ -360,7 +360,7 @@ def test_a_value_that_sizes_a_tensor() -> None:
     assert unknown.tensors == ("r", "f")
 
 
-def test_a_graph_without_control_flow_or_values_is_not_rehearsed() -> None:
+def test_a_graph_without_control_flow_or_values_is_not_simulated() -> None:
     found = session_of("agraph (float[7] x) => (y) { y = Exp(x) }", {}, {"x": (7,)})
     assert (found.course.kinds, found.course.branches, found.course.trips) == ({}, {}, {})
     assert found.deciding == {}

@@ -13,9 +13,12 @@ from onnxmem.runtimes.onnxruntime.advice import Choice, combined_choices
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures, Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.process.figures import process_figures
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import SessionGraph, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
+    SessionGraph,
+    session_graph,
+    varying_order,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
-from onnxmem.runtimes.onnxruntime.session_graph.varying import varying_order
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
 

@@ -20,7 +20,7 @@ from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts, prepac
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of, forget_content
 from onnxmem.runtimes.onnxruntime.providers import CPU
-from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
+from onnxmem.runtimes.onnxruntime.session_graph.opening import emulated
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 PACKED = 4 * 7 * 16

@@ -37,7 +37,7 @@ from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, Reserve, 
 from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing
-from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
+from onnxmem.runtimes.onnxruntime.session_graph import opening
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
@@ -480,7 +480,7 @@ def test_the_session_of_a_broken_model_is_replayed_or_refused(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its graph, and without an optimiser, which has its own tests."""
-    monkeypatch.setattr(emulation, "optimised", lambda proto, *_, **__: copy_of(proto))
+    monkeypatch.setattr(opening, "optimised", lambda proto, *_, **__: copy_of(proto))
     draw = random.Random(place)  # noqa: S311 - any fixed draw will do
     for _ in range(12):
         model = mutant(draw, MUTATED[place])

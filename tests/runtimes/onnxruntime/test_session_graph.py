@@ -20,15 +20,18 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
-from onnxmem.runtimes.onnxruntime.session_graph import emulating as emulation
 from onnxmem.runtimes.onnxruntime.session_graph import opening
-from onnxmem.runtimes.onnxruntime.session_graph.emulating import emulated
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     OptimisedModel,
     drop_doubled_constants,
     session_graph,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
+from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+    ModelAt,
+    Opening,
+    emulated,
+    optimised_model,
+)
 
 EMULATED = Opening(level="off", asks_onnxruntime=False)
 BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
@@ -224,7 +227,7 @@ def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.Mon
         asked.append((level, options))
         return proto
 
-    monkeypatch.setattr(emulation, "optimised", optimised)
+    monkeypatch.setattr(opening, "optimised", optimised)
     found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
     assert asked == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}

@@ -1,4 +1,6 @@
 """The graph that a session of onnxruntime runs, and what it knows of its shapes at load.
 
-With onnxruntime at hand it is asked, in a process of its own; else its optimiser is emulated.
+A model goes in and a ``SessionGraph`` comes out: nodes in running order, shapes as the planner sees
+them, and what control flow does. Begin reading at ``opening``: onnxruntime is asked where it is at
+hand, in a child process, and emulated otherwise; ``loaded`` makes the records.
 """

@@ -1,13 +1,13 @@
-"""A session's graph as typed records, whoever optimised it."""
+"""A session's graph as typed records, whoever optimized it."""
 
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import onnx
 
-from onnxmem.errors import Finding
+from onnxmem.errors import Finding, listed
 from onnxmem.model.binding import Request, bind, given_inputs, input_dims
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
@@ -20,9 +20,11 @@ from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Course
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape, LoadShapes, in_running_order
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import SessionFacts
-from onnxmem.runtimes.onnxruntime.session_graph.deciding import deciding_inputs
+from onnxmem.runtimes.onnxruntime.session_graph.control_flow import (
+    deciding_inputs,
+    simulate_control_flow,
+)
 from onnxmem.runtimes.onnxruntime.session_graph.placing import body_place, body_prefix
-from onnxmem.runtimes.onnxruntime.session_graph.rehearsal import rehearsed
 from onnxmem.settings import Values
 
 PlacedShapes = Mapping[str, Mapping[str, LoadShape | None]]
@@ -101,7 +103,7 @@ def session_graph(
         optimised.cpu,
     )
     known = given_values(graph, values)
-    course = rehearsed(shaped.proto, graph, known)
+    course = simulate_control_flow(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
     return SessionGraph(graph, shapes, optimised, course, deciding, facts)
 
@@ -209,3 +211,39 @@ def _scoped(
         for attribute, body in node.subgraphs:
             here = body_place(place, prefix, node, attribute)
             yield from _scoped(body, known, here, body_prefix(node, attribute, body))
+
+
+# --------------------------------------------------------------------------------------------------
+# Nodes that onnxruntime orders in another way in every session, as addresses fall.
+#
+# core/optimizer/nchwc_transformer.cc: ``NchwcTransformerImpl::Finalize`` adds the ReorderOutput
+# nodes in the order of a table by address, so which of them has the higher index is chance. The
+# order of execution asks for that among the parents of one node, and among the nodes that nobody
+# reads.
+
+
+_NCHWC: Final = "com.microsoft.nchwc"
+
+
+def varying_order(graph: Graph) -> Iterator[Finding]:
+    """A finding where the order of execution is one of several; ``graph`` has level ``all``."""
+    graphs = (graph, *(body for node in graph.all_nodes() for _, body in node.subgraphs))
+    names = list(dict.fromkeys(name for each in graphs for name in _varying(each)))
+    if names:
+        text = "onnxruntime runs nodes in another order in every session, as addresses fall, and"
+        yield Finding("order_varies", f"{text} the figures are of one of them: {listed(names)}")
+
+
+def _varying(graph: Graph) -> Iterator[str]:
+    """Names of the nodes that change places."""
+    makers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
+    read = {name for node in graph.nodes for name in node.reads}
+    groups = [list(dict.fromkeys(filter(makers.get, node.reads))) for node in graph.nodes]
+    groups.append([name for name in makers if name not in read])
+    for group in groups:
+        if len(group) > 1:
+            yield from (makers[name].name for name in group)
+
+
+def _is_reordering(node: Node) -> bool:
+    return (node.domain, node.op_type) == (_NCHWC, "ReorderOutput")

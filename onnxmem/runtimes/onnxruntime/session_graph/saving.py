@@ -1,27 +1,121 @@
-"""The child's side: let onnxruntime optimise a model and write down what came of it.
+"""The child's side: let onnxruntime optimize a model and write down what came of it.
 
 Two sessions save the same graph. The file in ONNX's format stands in running order and has no
-shapes; the one in onnxruntime's own format has the shapes at load. The weights of the first go to
-the null device, and the second is removed as soon as it is read.
+shapes; the one in onnxruntime's own format has the shapes of every value, exactly as the planner
+saw them, and the constants with their elements, those that were folded too. The weights of the
+first go to the null device, and the second is removed as soon as it is read.
 """
 
+import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 import onnx
 import onnxruntime as ort
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py import fbs
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.DimensionValueType import (
+    DimensionValueType,
+)
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.InferenceSession import (
+    InferenceSession,
+)
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TensorTypeAndShape import (
+    TensorTypeAndShape,
+)
+from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TypeInfoValue import TypeInfoValue
 
 from onnxmem.children.running import JSON
 from onnxmem.model.traversal import onnx_op
-from onnxmem.runtimes.onnxruntime.session_graph.load_shapes import (
-    contents_at_load,
-    indices_at_load,
-    shapes_at_load,
-)
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
+
+_Dims = list[int | str | None] | None
+
+
+_HEAD_BYTES = 4096
+"""Constants that differ do so here, but for few."""
+
+
+def shapes_at_load(saved: bytes) -> dict[str, dict[str, _Dims]]:
+    """The dims of every value by the place of its graph and its name (``PlacedShapes``)."""
+    return {
+        place: {
+            _text(value.Name()): _dims(value.Type())
+            for value in (graph.NodeArgs(index) for index in range(graph.NodeArgsLength()))
+        }
+        for place, graph in _saved_graphs(saved)
+    }
+
+
+def contents_at_load(saved: bytes) -> dict[str, dict[str, str]]:
+    """What constants of equal elements have in common, by place and name (``PlacedContents``).
+
+    Those whose elements no other constant of their type and dims has are left out.
+    """
+    alike: dict[tuple[object, ...], list[tuple[str, fbs.Tensor.Tensor]]] = {}
+    for place, graph in _saved_graphs(saved):
+        for index in range(graph.InitializersLength()):
+            tensor = graph.Initializers(index)
+            if tensor.RawDataLength():
+                dims = tuple(tensor.Dims(axis) for axis in range(tensor.DimsLength()))
+                head = tensor.RawDataAsNumpy()[:_HEAD_BYTES].tobytes()
+                alike.setdefault((tensor.DataType(), dims, head), []).append((place, tensor))
+    found: dict[str, dict[str, str]] = {}
+    for (kind, shape, _), tensors in alike.items():
+        for place, tensor in tensors if len(tensors) > 1 else ():
+            digest = hashlib.sha256(tensor.RawDataAsNumpy()).hexdigest()
+            found.setdefault(place, {})[_text(tensor.Name())] = f"{kind} {shape} {digest}"
+    return found
+
+
+def indices_at_load(saved: bytes) -> dict[str, dict[str, int]]:
+    """The numbers of the nodes, by the place of their graph and their first output."""
+    return {
+        place: {
+            next(
+                filter(None, (_text(node.Outputs(at)) for at in range(node.OutputsLength()))), ""
+            ): (node.Index())
+            for node in (graph.Nodes(index) for index in range(graph.NodesLength()))
+        }
+        for place, graph in _saved_graphs(saved)
+    }
+
+
+def _saved_graphs(saved: bytes) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
+    return _graphs(InferenceSession.GetRootAs(saved, 0).Model().Graph(), "")
+
+
+def _graphs(graph: "fbs.Graph.Graph", place: str) -> "Iterator[tuple[str, fbs.Graph.Graph]]":
+    yield place, graph
+    for node in (graph.Nodes(index) for index in range(graph.NodesLength())):
+        for attribute in (node.Attributes(index) for index in range(node.AttributesLength())):
+            if (body := attribute.G()) is not None:
+                here = f"{_text(node.Outputs(0))}/{_text(attribute.Name())}"
+                yield from _graphs(body, f"{place}/{here}" if place else here)
+
+
+def _dims(info: "fbs.TypeInfo.TypeInfo | None") -> _Dims:
+    if info is None or info.ValueType() != TypeInfoValue.tensor_type:
+        return None
+    tensor = TensorTypeAndShape()
+    tensor.Init(info.Value().Bytes, info.Value().Pos)
+    shape = tensor.Shape()
+    return None if shape is None else [_dim(shape.Dim(i)) for i in range(shape.DimLength())]
+
+
+def _dim(dim: "fbs.Dimension.Dimension") -> int | str | None:
+    value = dim.Value()
+    kind = DimensionValueType.UNKNOWN if value is None else value.DimType()
+    if kind == DimensionValueType.VALUE:
+        return int(value.DimValue())
+    return _text(value.DimParam()) or None if kind == DimensionValueType.PARAM else None
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else raw.decode()
+
 
 _LEVELS: Final = {
     "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
