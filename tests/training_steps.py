@@ -6,8 +6,7 @@ from graphs import graph_of
 
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe

@@ -296,6 +296,6 @@ def _cache_of(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]]
 def _range_findings(terms: StageResults) -> tuple[Finding, ...]:
     if terms.training is None or terms.training_range is None:
         return ()
-    from onnxmem.runtimes.torch.batchnorm_peaks import range_finding
+    from onnxmem.runtimes.torch.step import range_finding
 
     return (range_finding(terms.training, terms.training_range),)

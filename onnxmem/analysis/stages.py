@@ -59,7 +59,7 @@ class StageResults:
         """
         if self.training is None:
             return None
-        from onnxmem.runtimes.torch.batchnorm_peaks import batchnorm_range
+        from onnxmem.runtimes.torch.step import batchnorm_range
 
         return batchnorm_range(self.bound.graph, self.training)
 

@@ -14,7 +14,7 @@ from onnxmem.errors import shortened
 from onnxmem.export.figures import live_bytes
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay
-from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import Phase
 
 _PID: Final = 1
 _RUN_TID: Final = 1

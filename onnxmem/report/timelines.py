@@ -15,7 +15,7 @@ from onnxmem.program.program import Category, IntColumn, int_column
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import BoolColumn, ByteColumn, Sizes
 from onnxmem.report.charts.steps import Mark, Series
-from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import Phase
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis

@@ -12,7 +12,7 @@ from models_on_disk import MYSTERY
 
 import onnxmem
 from onnxmem.export.torch_snapshot import torch_snapshot
-from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import Phase
 
 _INTEGER = {"type": "integer", "minimum": 0}
 _COMMON: dict[str, Any] = {

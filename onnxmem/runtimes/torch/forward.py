@@ -12,8 +12,8 @@ from itertools import chain
 
 from onnxmem.model.graph import Node
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.constants import data_reads
-from onnxmem.runtimes.torch.heap import Heap
+from onnxmem.runtimes.torch.framework import data_reads
+from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.tape import Kept, Tape
 
 

@@ -1,10 +1,18 @@
-"""Strides of tensors in an eager framework: what is a view of a storage and what must be a copy.
+"""How an eager framework lays tensors out: what is a view of a storage and what must be a copy.
 
-A stride is the distance in elements between neighbours along an axis. Transposing, slicing and
-expanding only change strides; a reshape does too where it can, and otherwise copies.
+A stride is the distance in elements between neighbors along an axis. Transposing, slicing and
+expanding only change strides; a reshape does too where it can, and otherwise copies. A MatMul of
+more than two dims folds its leading dims into one and copies operands whose strides do not allow
+that (``copied_elements``).
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
+from math import prod
+
+from onnxmem.model.graph import Graph, Node
+from onnxmem.ops.spec import Attribute
+from onnxmem.runtimes.torch.framework import FRAMEWORK, LINEAR
 
 Dims = tuple[int, ...]
 Strides = tuple[int, ...]
@@ -119,3 +127,65 @@ def is_row_major(dims: Dims, strides: Strides | None) -> bool:
         return False
     wanted = zip(dims, strides, contiguous(dims), strict=True)
     return all(stride == other for dim, stride, other in wanted if dim != 1)
+
+
+def axes_order(attributes: Mapping[str, Attribute], rank: int) -> tuple[int, ...]:
+    """The order in which a Transpose takes its input's axes; the reverse where none fits."""
+    perm = attributes.get("perm")
+    axes = range(rank)
+    if isinstance(perm, tuple) and sorted(perm, key=str) == sorted(axes, key=str):
+        return tuple(int(axis) for axis in perm)
+    return tuple(reversed(axes))
+
+
+def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
+    """The axes that a reduction takes away; ``None`` where the file does not give them."""
+    given = node.attributes.get("axes")
+    if given is None and len(node.inputs) > 1:
+        given = graph.values.get(node.inputs[1])
+    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else None
+
+
+MATRIX_RANK = 2
+
+_OF_MATRICES = ("Einsum", "Gemm", "MatMul", "linear")
+PRODUCTS = (
+    *("Attention", "Conv", "ConvTranspose", "scaled_dot_product_attention"),
+    *_OF_MATRICES,
+)
+"""Operators whose arithmetic is multiply-adds of two operands, recurrent layers apart."""
+
+
+def is_product(node: Node) -> bool:
+    """Whether a node multiplies matrices, in any number of dims, or does so for a linear layer."""
+    return (node.op_type == "MatMul" and not node.domain) or node.operator is LINEAR
+
+
+def multiplies_matrices(node: Node) -> bool:
+    """Whether a node is one call of cuBLAS, or several: recurrent layers run in cuDNN."""
+    return node.op_type in _OF_MATRICES and node.domain in {"", FRAMEWORK}
+
+
+def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:
+    """Elements of the copy of an operand, by the dims of the other one; ``None``: no copy is made.
+
+    After torch.matmul: against a matrix the leading dims are folded into the rows; otherwise the
+    leading dims of both are broadcast and folded into one.
+    """
+    if len(shape) <= MATRIX_RANK:
+        return None
+    if len(other) <= MATRIX_RANK:
+        rows = (prod(shape[:-1]), shape[-1])
+        return None if reshaped(shape, strides, rows) is not None else prod(shape)
+    leading = broadcast_dims(shape[:-2], other[:-2])
+    wide = leading + shape[-2:]
+    matrices = (prod(leading), *shape[-2:])
+    is_view = reshaped(wide, expanded(shape, strides, wide), matrices) is not None
+    return None if is_view else prod(wide)
+
+
+def broadcast_dims(left: Dims, right: Dims) -> Dims:
+    """The dims that two shapes are broadcast to."""
+    rank = max(len(left), len(right))
+    left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
+    return tuple(b if a == 1 else a for a, b in zip(left, right, strict=True))

@@ -18,14 +18,12 @@ from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
 from onnxmem.ops.registry import UNKNOWN, lookup
-from onnxmem.runtimes.torch import holdings
-from onnxmem.runtimes.torch.autocast import LISTS, Policy
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch import step as step_module
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import network_of
-from onnxmem.runtimes.torch.precision import precision_named
-from onnxmem.runtimes.torch.recording import tape_of
+from onnxmem.runtimes.torch.precision import LISTS, Policy, precision_named
 from onnxmem.runtimes.torch.step import training_memory
+from onnxmem.runtimes.torch.tape import tape_of
 from onnxmem.settings import Recipe
 
 ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_text())["rows"]
@@ -45,7 +43,7 @@ def lists_of(device: str) -> Iterator[None]:
     """Have autocast go by the lists of a device inside."""
     with pytest.MonkeyPatch.context() as patch:
         known = replace(precision_named("mixed-bf16"), autocast_device=device)
-        patch.setattr(holdings, "precision_named", lambda *_: known)
+        patch.setattr(step_module, "precision_named", lambda *_: known)
         yield
 
 

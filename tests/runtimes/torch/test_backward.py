@@ -4,7 +4,7 @@ import pytest
 from training_steps import categories, happenings, sizes, step
 
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.heap import Phase
+from onnxmem.runtimes.torch.memory import Phase
 
 FORK = """
     agraph (float[2,3] x) => (float[2,5] y) <float[3,5] w> {

@@ -10,11 +10,10 @@ from training_steps import are_equal, happenings, recipe_of, step
 
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.torch.checkpointing import every, schedules, units
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.holdings import PersistentState
+from onnxmem.runtimes.torch.memory import Phase
 from onnxmem.runtimes.torch.network import network_of
-from onnxmem.runtimes.torch.recording import tape_of
-from onnxmem.runtimes.torch.tape import Tape
+from onnxmem.runtimes.torch.step import PersistentState
+from onnxmem.runtimes.torch.tape import Tape, tape_of
 
 WIDTHS = (7, 5, 3, 11, 2, 13)
 ROWS = 3

@@ -9,8 +9,8 @@ import pytest
 from graphs import graph_of
 from training_steps import network, run_as
 
-from onnxmem.runtimes.torch.composites import as_run
 from onnxmem.runtimes.torch.composites.rewriting import Sight
+from onnxmem.runtimes.torch.network import as_run
 
 SHAPE = "float[2,6]"
 NUMBERS = "float one = {1.0}, float two = {2.0}, float half = {0.5}, float three = {3.0}"

@@ -11,8 +11,8 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.ops.spec import Call, Operand
-from onnxmem.runtimes.torch.composites import as_run
-from onnxmem.runtimes.torch.composites.framework import ATTENTION
+from onnxmem.runtimes.torch.framework import ATTENTION
+from onnxmem.runtimes.torch.network import as_run
 
 TEXT = """
     agraph (float[2,3,5,7] q, float[2,3,5,7] k, float[2,3,5,7] v, float[5,5] mask,

@@ -5,9 +5,8 @@ from training_steps import are_equal, happenings, sizes, step
 
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.in_place import in_place_activations
-from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
+from onnxmem.runtimes.torch.tape import in_place_activations
 
 
 def forward(found: TrainingMemory) -> list[str]:

@@ -5,7 +5,7 @@ from graphs import graph_of
 from training_steps import happenings, sizes, step
 
 from onnxmem.model.parameters import Parameters
-from onnxmem.runtimes.torch.gradients import requiring_gradient
+from onnxmem.runtimes.torch.tape import requiring_gradient
 
 
 def test_a_broadcast_product_makes_the_full_gradient_before_it_sums() -> None:

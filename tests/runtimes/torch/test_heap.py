@@ -5,7 +5,7 @@ from training_steps import happenings, sizes, step
 
 from onnxmem.program.program import Allocation, Category
 from onnxmem.program.replay import Replay
-from onnxmem.runtimes.torch.heap import Heap, Phase
+from onnxmem.runtimes.torch.memory import Heap, Phase
 
 CHAIN = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {

@@ -10,7 +10,7 @@ from onnxmem.analysis.scaling import batch_law
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay, affine_sizes, replay
-from onnxmem.runtimes.torch.heap import Heap, Phase
+from onnxmem.runtimes.torch.memory import Heap, Phase
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.settings import Recipe
 

@@ -11,8 +11,7 @@ from paths import DATA
 
 from onnxmem import settings as recipe
 from onnxmem.errors import UsageError
-from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, optimizer_named
-from onnxmem.runtimes.torch.optimizers.scripts import each, in_turn, together
+from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, each, in_turn, optimizer_named, together
 from onnxmem.runtimes.torch.precision import precision_named
 
 PROBED: dict[str, Any] = json.loads((DATA / "optimizer_state.json").read_text(encoding="utf-8"))

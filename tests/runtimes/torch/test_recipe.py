@@ -8,10 +8,9 @@ import onnxmem
 from onnxmem import settings as recipes
 from onnxmem.errors import UsageError
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.heap import Phase
 from onnxmem.runtimes.torch.losses import LOSSES, loss_named
-from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
-from onnxmem.runtimes.torch.optimizers.optimizer import FORMS
+from onnxmem.runtimes.torch.memory import Phase
+from onnxmem.runtimes.torch.optimizers import FORMS, OPTIMIZERS
 from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
 from onnxmem.settings import Recipe
 

@@ -4,10 +4,9 @@ import pytest
 from graphs import graph_of
 from training_steps import happenings, network, sizes, step
 
-from onnxmem.runtimes.torch import recurrent_layer
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.packing import packed_weights
-from onnxmem.runtimes.torch.recurrent_layer import is_recurrent, layer_of
+from onnxmem.runtimes.torch import recurrent
+from onnxmem.runtimes.torch.memory import Phase
+from onnxmem.runtimes.torch.recurrent import is_recurrent, layer_of, packed_weights
 
 T, B, I, H = 3, 2, 5, 7  # noqa: E741 - as ONNX calls them
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -81,7 +80,7 @@ def test_the_middle_of_a_long_sequence_as_one_block_leaves_the_figures_as_they_a
     text = layer(kind, directions, num_steps=1031)
     at_once = step(text)
     assert f"1023 steps of {kind}_1" in sizes(at_once)
-    monkeypatch.setattr(recurrent_layer, "_MOST_SINGLE_STEPS", 2000)
+    monkeypatch.setattr(recurrent, "_MOST_SINGLE_STEPS", 2000)
     one_by_one = step(text)
     assert len(one_by_one.replay.program.events) > len(at_once.replay.program.events) + 2000
     for phase, peak in one_by_one.replay.phase_peaks.items():

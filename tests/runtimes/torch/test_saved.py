@@ -8,10 +8,9 @@ import pytest
 from graphs import graph_of
 
 from onnxmem.model.parameters import parameters
-from onnxmem.runtimes.torch.composites import as_run
+from onnxmem.runtimes.torch.network import as_run
 from onnxmem.runtimes.torch.precision import precision_named
-from onnxmem.runtimes.torch.recording import tape_of
-from onnxmem.runtimes.torch.tape import Tape
+from onnxmem.runtimes.torch.tape import Tape, tape_of
 
 
 def tape(text: str, precision: str = "fp32") -> Tape:

@@ -4,8 +4,7 @@ import pytest
 from training_steps import happenings, sizes, step
 
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.heap import Phase
-from onnxmem.runtimes.torch.memory import TrainingMemory
+from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.settings import SHARDINGS
 
 WORLD = 3

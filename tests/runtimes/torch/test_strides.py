@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.runtimes.torch.matmul import copied_elements
-from onnxmem.runtimes.torch.strides import Dims, contiguous, expanded, reshaped
+from onnxmem.runtimes.torch.strides import Dims, contiguous, copied_elements, expanded, reshaped
 
 DIMS = st.lists(st.sampled_from((1, 2, 3, 4)), max_size=4).map(tuple)
 

@@ -9,8 +9,8 @@ from math import pi, sqrt
 
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
-from onnxmem.runtimes.torch.composites.framework import GLU, RSQRT
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
+from onnxmem.runtimes.torch.framework import GLU, RSQRT
 
 _HALVES = 2
 

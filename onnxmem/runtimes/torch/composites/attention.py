@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onnxmem.model.graph import Graph, Node, Role
-from onnxmem.runtimes.torch.composites.framework import ATTENTION
 from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
-from onnxmem.runtimes.torch.constants import data_reads
+from onnxmem.runtimes.torch.framework import ATTENTION, data_reads
 
 _LAYOUT = ("Reshape", "Transpose")
 _HIERARCHY = "pkg.torch.onnx.class_hierarchy"

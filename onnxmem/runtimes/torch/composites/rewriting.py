@@ -7,7 +7,7 @@ from math import isclose
 
 from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.ops.spec import Attribute, OpSpec, known_dims
-from onnxmem.runtimes.torch.constants import data_reads
+from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.strides import Dims
 
 _LAYOUT = frozenset({"CastLike", "Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze"})

@@ -1,7 +1,13 @@
-"""Operators of the framework that ONNX has no name for."""
+"""What PyTorch has and a file has not: operators without an ONNX name, and constants.
+
+The records are of operators that exporters write as several nodes (``composites``). What neither an
+input's data nor a trained parameter goes into is made before a step, or never.
+"""
 
 from math import prod
 
+from onnxmem.model.graph import Graph, Node, Role
+from onnxmem.model.parameters import Parameters
 from onnxmem.ops.formulas import bytes_of_input, bytes_of_output, shape_at
 from onnxmem.ops.linear import MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
 from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved, known_dims
@@ -125,3 +131,33 @@ LINEAR = OpSpec(
     flops=MATMUL_FLOPS,
     source="torch derivatives.yaml: addmm, of the input with its leading dims folded into one",
 )
+
+
+_OF_SHAPE_OR_TYPE = frozenset({"CastLike", "Shape", "Size"})
+_RANDOM = frozenset({"RandomNormal", "RandomUniform"})
+
+
+def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
+    """Name the tensors that neither an input's data nor a trained parameter goes into.
+
+    Exporters write a mask, a table of positions or a number cast to a type as nodes on constants;
+    the framework holds a constant, or a number of the program.
+    """
+    trained = {graph.tensors[name].storage_key for name in parameters.trained}
+    found = {
+        name
+        for name, tensor in graph.tensors.items()
+        if tensor.role is Role.WEIGHT and tensor.storage_key not in trained
+    }
+    for node in graph.nodes:
+        is_fixed = found.issuperset(data_reads(node))
+        if is_fixed and node.onnx_op not in _RANDOM and not node.subgraphs:
+            found.update(node.writes)
+    return frozenset(found)
+
+
+def data_reads(node: Node) -> tuple[str, ...]:
+    """Name what a node reads the data of, not the shape or the type alone."""
+    if node.op_type not in _OF_SHAPE_OR_TYPE or node.domain:
+        return node.reads
+    return node.inputs[:1] if node.op_type == "CastLike" else ()
