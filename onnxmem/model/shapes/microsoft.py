@@ -52,9 +52,7 @@ _TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     (NCHWC, "GlobalAveragePool"): ("GlobalAveragePool", 1),
     (MICROSOFT, "FusedConv"): ("Conv", 3),
     (MICROSOFT, "FusedGemm"): ("Gemm", 3),
-    (MICROSOFT, "GatherND"): ("GatherND", 2),
     (MICROSOFT, "GridSample"): ("GridSample", 2),
-    (MICROSOFT, "Pad"): ("Pad", 3),
 }
 """The ONNX operator of the same shapes, and how many inputs it has."""
 _POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})
@@ -64,8 +62,6 @@ _LARGE: Final = 16
 _SMALL: Final = 8
 _LENGTH: Final = 8
 """The place of MultiHeadAttention's ``past_sequence_length``."""
-_TOTAL: Final = 6
-"""The place of GroupQueryAttention's ``total_sequence_length``."""
 _ROWS, _HEADS = 3, 4
 """Ranks of [B, S, N * H] and of [B, N, S, H]."""
 _SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
@@ -404,18 +400,6 @@ def _cached(context: InferenceContext, place: int, new: Dims) -> Dims | None:
     return past if context.has(_LENGTH) else (*past[:2], past[2] + new[2], past[3])
 
 
-def _grouped(context: InferenceContext) -> Found:
-    """Caches: [B, G, P, H] -> [B, G, the longer of P and all tokens, H], where those are known."""
-    total = context.whole_numbers(_TOTAL)
-    if total is None or len(total) != 1:
-        return {}
-    lengths = [
-        (*past[:2], max(past[2], *total), past[3]) if past and len(past) == _HEADS else None
-        for past in (context.dims(3), context.dims(4))
-    ]
-    return context.outputs(None, *lengths, elem_type=context.elem_type(3))
-
-
 def _pooled(context: InferenceContext, *, is_last: bool | None = None) -> Found:
     """X: [N, C, *S] or [N, *S, C] -> [N, C, *windows] or [N, *windows, C]."""
     last = bool(context.integer("channels_last")) if is_last is None else is_last
@@ -516,7 +500,7 @@ def _padded(context: InferenceContext) -> Found:
     return context.outputs(tuple(map(sum, sides)), elem_type=context.elem_type(0))
 
 
-def counted(context: InferenceContext) -> Found:
+def _counted(context: InferenceContext) -> Found:
     """Range: from start to limit by delta, 1 where that is left out."""
     names = (*context.node.input, "", "", "")[:3]
     given = [context.values.get(name) for name in names if name]
@@ -602,7 +586,6 @@ _RULES: Final[Mapping[str, Rule]] = {
     "ExpandDims": _with_axis,
     "GatherBlockQuantized": _gathered_blocks,
     "GatherND": _gathered,
-    "GroupQueryAttention": _grouped,
     "MatMulBnb4": _packed_product,
     "MatMulFpQ4": _product_of_packed,
     "MaxpoolWithMask": _pooled,
@@ -615,7 +598,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "QEmbedLayerNormalization": _embedding,
     "QLinearAveragePool": _pooled,
     "QLinearGlobalAveragePool": _pooled_to_one,
-    "Range": counted,
+    "Range": _counted,
     "SampleOp": _like_first,
     "UnfoldTensor": _unfolded,
     "Unique": _found_once,
