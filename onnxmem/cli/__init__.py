@@ -1,23 +1,42 @@
 """The command line: the only package that prints and the only one that exits.
 
-A command's module is imported when the command runs: analysing needs onnx, which takes longer to
-import than ``onnxmem --help`` should take to answer.
+The words of a command come in, a result on stdout and an exit code go out. Begin with ``main`` and
+the module of a command, which has its flags and what runs it; ``options`` and ``output`` are
+shared. A command's module imports what works on models where it runs: onnx takes longer to import
+than ``onnxmem --help`` should take to answer.
 """
 
 import atexit
 import gc
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from types import MappingProxyType
 from typing import Final
 
 from onnxmem.children.safe_path import leave_current_folder_out
-from onnxmem.cli.faults import tell
-from onnxmem.cli.parsers import DEFAULT, PARSERS
+from onnxmem.cli.output import report_fault
 from onnxmem.errors import fault_of
 
-__all__ = ["main"]
+COMMANDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "analyze": "analyze",
+        "view": "analyze",
+        "annotate": "rewrite",
+        "reorder": "rewrite",
+        **{
+            name: name
+            for name in (
+                *("advise", "check", "devices", "diff", "explain", "export", "fit", "measure"),
+                "schema",
+            )
+        },
+    }
+)
+"""Each command's module, which has its parser, ``NAME_parser``; the parser says what runs it."""
+_DEFAULT: Final = "analyze"
+"""The command where none is named: ``onnxmem model.onnx``."""
 
 _OBJECTS_PER_COLLECTION: Final = 1_000_000
 """New objects after which the garbage collector of a command runs; Python's default is 700.
@@ -39,21 +58,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         leave_current_folder_out()
         gc.set_threshold(_OBJECTS_PER_COLLECTION)
     words = list(sys.argv[1:] if argv is None else argv)
-    command = words.pop(0) if words and words[0] in PARSERS else DEFAULT
+    command = words.pop(0) if words and words[0] in COMMANDS else _DEFAULT
     try:
-        arguments = PARSERS[command]().parse_intermixed_args(words)
-        run = _imported(f"{__name__}.{command}")
+        module = import_module(f"{__name__}.{COMMANDS[command]}")
+        parser: ArgumentParser = getattr(module, f"{command}_parser")()
+        arguments = parser.parse_intermixed_args(words)
         if argv is None:
             _freeze()
+        run: Callable[[Namespace], int] = arguments.run
         return run(arguments)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every fault has a code
-        return tell(fault_of(error), error)
-
-
-def _imported(module: str) -> Callable[[Namespace], int]:
-    """What runs a command."""
-    run: Callable[[Namespace], int] = import_module(module).run
-    return run
+        return report_fault(fault_of(error), error)
 
 
 def _freeze() -> None:

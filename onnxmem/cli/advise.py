@@ -1,19 +1,27 @@
-"""``onnxmem advise MODEL...``: what would lower a model's memory, and what it saves."""
+"""``onnxmem advise MODEL...``: what would lower a model's memory, and what it saves and costs."""
 
-from argparse import Namespace
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.json_rows import Row, document, document_text
-from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, form_of, settle_json, write_result
-from onnxmem.cli.questions import step_questions, verdict_questions
-from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.decisions.advise.advising import Advised, advised
-from onnxmem.decisions.advise.emitting import EMITTERS, settled
+from onnxmem.cli.options import (
+    Parser,
+    add_json_option,
+    add_model_options,
+    add_result_options,
+    add_runtime_options,
+    add_training_options,
+    add_verdict_options,
+    refuse_contradictions,
+    refuse_unused_options,
+    size,
+    step_settings,
+    verdict_settings,
+)
+from onnxmem.cli.output import check_output, form_of, report_fault, settle_json, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYSED,
@@ -23,15 +31,50 @@ from onnxmem.errors import (
     printable,
     worst_exit_code,
 )
-from onnxmem.model.building import prepare
-from onnxmem.model.files import ModelFile, load
-from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.report.advice import advice_row, render_advice, render_proposals
-from onnxmem.report.text import finding_rows
-from onnxmem.runtimes.asking import Advice, advise
-from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.settings import Settings
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.json_rows import Row
+    from onnxmem.decisions.advise.advising import Advised
+    from onnxmem.model.files import ModelFile
+    from onnxmem.runtimes.asking import Advice
+    from onnxmem.runtimes.onnxruntime.advice import Choice
+
+
+EMITTED: Final = ("python", "json", "triton")
+
+
+def advise_parser() -> ArgumentParser:
+    """The flags of ``onnxmem advise``."""
+    parser = Parser(
+        prog="onnxmem advise",
+        usage="onnxmem advise MODEL... [options]",
+        description="Work out what would lower a model's memory, what it saves and what it costs.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    advice = parser.add_argument_group("advice")
+    advice.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="find what meets it, alone or together, as in 24GiB or 512MiB",
+    )
+    add_verdict_options(advice)
+    advice.add_argument(
+        "--emit",
+        choices=EMITTED,
+        help="write the settings that meet the budget (or the best) as onnxruntime's Python, a "
+        "settings file, or lines of Triton's config.pbtxt",
+    )
+    add_training_options(parser)
+    add_runtime_options(parser)
+    add_json_option(add_result_options(parser))
+    parser.set_defaults(run=run)
+    return parser
+
 
 SCHEMA: Final = "onnxmem.advice"
 SCHEMA_VERSION: Final = "1.1"
@@ -39,24 +82,24 @@ _DEFAULT: Final = "ort-cpu"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What there is to say of a model on a runtime."""
+class AdvisedModel:
+    """A model, and the advice on it for one runtime."""
 
     path: str
     settings: Settings
     advice: Advised
     session: Advice | None
-    """``None`` for a training step: no runtime is asked about."""
+    """``None`` for a training step, which no runtime is advised for."""
 
 
-Outcome = tuple[str, str | None, Found | Fault]
-"""Path, runtime, and what there is to say."""
+Outcome = tuple[str, str | None, "AdvisedModel | Fault"]
+"""Path, runtime, and the advice or why there is none."""
 
 
 def run(arguments: Namespace) -> int:
     """Advise on every model in order; one that fails costs no other its advice."""
     check_output(arguments.output, arguments.models, force=arguments.force)
-    refuse_two_answers(arguments)
+    refuse_contradictions(arguments)
     if arguments.emit is None:
         settle_json(arguments)
     else:
@@ -74,18 +117,18 @@ def run(arguments: Namespace) -> int:
 
 
 def _unmet(outcomes: Iterable[Outcome]) -> Iterator[int]:
-    """Tell of budgets that nothing meets, or of which that is not known."""
+    """Report budgets that nothing meets, or of which that is not known."""
     for path, _, found in outcomes:
-        plan = found.advice.plan if isinstance(found, Found) else None
+        plan = found.advice.plan if isinstance(found, AdvisedModel) else None
         if plan is None or plan.is_met:
             continue
         budget = format_bytes(plan.budget_bytes)
         if plan.is_met is None:
             message = f"whether it fits {budget} is unknown; see the notes"
-            yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=path)
+            yield report_fault(Fault("unknown", message, EXIT_UNANALYSED), path=path)
         else:
             message = f"nothing that is advised meets the budget of {budget}"
-            yield tell(Fault("over-budget", message, EXIT_GATE_FAILED), path=path)
+            yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=path)
 
 
 def _runtimes(arguments: Namespace) -> tuple[str | None, ...]:
@@ -103,20 +146,24 @@ def _check_emit(arguments: Namespace, runtimes: tuple[str | None, ...]) -> None:
 
 
 def _written(arguments: Namespace, outcomes: list[Outcome]) -> str:
+    from onnxmem.decisions.advise.emitting import EMITTERS, settled
+
     if arguments.emit is None:
         return _json(outcomes) if arguments.json else _text(outcomes)
     emit = EMITTERS[arguments.emit]
     return "".join(
         emit(settled(found.advice, found.session))
         for _, _, found in outcomes
-        if isinstance(found, Found)
+        if isinstance(found, AdvisedModel)
     )
 
 
 def _outcomes(
     arguments: Namespace, runtimes: tuple[str | None, ...], codes: list[int]
 ) -> Iterator[Outcome]:
-    """Advice for each model on each runtime asked for."""
+    """Advice for each model on each requested runtime."""
+    from onnxmem.model.files import load
+
     for path in arguments.models:
         for runtime in runtimes:
             try:
@@ -124,25 +171,33 @@ def _outcomes(
                 yield path, runtime, _found(load(path), settings, arguments, runtime)
             except Exception as error:  # noqa: BLE001 - a fault of any kind is this model's alone
                 fault = fault_of(error)
-                codes.append(tell(fault, error, path))
+                codes.append(report_fault(fault, error, path))
                 yield path, runtime, fault
 
 
-def _found(file: ModelFile, settings: Settings, arguments: Namespace, runtime: str | None) -> Found:
+def _found(
+    file: ModelFile, settings: Settings, arguments: Namespace, runtime: str | None
+) -> AdvisedModel:
+    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.decisions.advise.advising import advised
+    from onnxmem.model.building import prepare
+    from onnxmem.model.input_values import refuse_unknown_names
+    from onnxmem.runtimes.asking import advise
+
     session = None if runtime is None or settings.train else advise(file, settings)
-    asked = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
+    own = replace(settings, runtimes=(), graph=None if settings.train else settings.graph)
     if not settings.one_of_several:
         refuse_unknown_names(file.proto, settings.dims, settings.values)
-    question = AnalysisRequest(file, prepare(file), asked, file)
+    request = AnalysisRequest(file, prepare(file), own, file)
     named = runtime if arguments.runtimes else None
-    advice = advised(question, budget_bytes=arguments.budget_bytes, runtime=named, session=session)
-    return Found(file.path, settings, advice, session)
+    advice = advised(request, budget_bytes=arguments.budget_bytes, runtime=named, session=session)
+    return AdvisedModel(file.path, settings, advice, session)
 
 
 def _settings(arguments: Namespace, runtime: str | None) -> Settings:
     return Settings(
-        **step_questions(arguments),
-        **verdict_questions(arguments),
+        **step_settings(arguments),
+        **verdict_settings(arguments),
         runtimes=() if runtime is None else (runtime,),
         graph=arguments.graph,
         fixed_dims=arguments.fixed_dims,
@@ -152,15 +207,17 @@ def _settings(arguments: Namespace, runtime: str | None) -> Settings:
 
 
 def _of_step(settings: Settings) -> Settings:
-    """The same without the runtime where a training step is advised on, which asks none."""
+    """The same without the runtime where a training step is advised on, which uses none."""
     return replace(settings, runtimes=()) if settings.train else settings
 
 
 def _text(outcomes: list[Outcome]) -> str:
-    """The advice of each model one after another; failures have been told on stderr."""
+    """The advice of each model one after another; failures were reported on stderr."""
+    from onnxmem.report.advice import render_advice, render_proposals
+
     parts = []
     for path, _, found in outcomes:
-        if isinstance(found, Found):
+        if isinstance(found, AdvisedModel):
             parts.append(render_proposals(path, found.advice, _assumptions(found)))
             if found.session is not None:
                 session = found.session
@@ -168,7 +225,7 @@ def _text(outcomes: list[Outcome]) -> str:
     return "\n".join(parts)
 
 
-def _assumptions(found: Found) -> list[str]:
+def _assumptions(found: AdvisedModel) -> list[str]:
     bound = found.advice.subject.terms().bound
     recipe, symbols = found.settings.recipe, found.advice.subject.request.prepared.batch_symbols
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
@@ -181,13 +238,17 @@ def _assumptions(found: Found) -> list[str]:
 
 
 def _json(outcomes: list[Outcome]) -> str:
+    from onnxmem.analysis.json_rows import document, document_text
+
     content: Row = {
         "models": [_row(*outcome) for outcome in outcomes],
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
-def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:
+def _row(path: str, runtime: str | None, found: AdvisedModel | Fault) -> Row:
+    from onnxmem.report.advice import advice_row
+
     row: Row = {"path": printable(path), "status": "ok", "error": None, "runtime": runtime}
     empty: Row = {"combinations": [], "single_changes": [], "findings": []}
     if isinstance(found, Fault):
@@ -197,7 +258,9 @@ def _row(path: str, runtime: str | None, found: Found | Fault) -> Row:
     return row | _session_row(found, empty) | advice_row(found.advice)
 
 
-def _session_row(found: Found, empty: Row) -> Row:
+def _session_row(found: AdvisedModel, empty: Row) -> Row:
+    from onnxmem.report.text import finding_rows
+
     session, findings = found.session, found.advice.findings
     if session is None:
         return empty | {"findings": finding_rows(findings)}

@@ -1,246 +1,382 @@
-"""``onnxmem MODEL...``: what each model takes; one that fails costs no other its row."""
+"""``onnxmem MODEL...``: what each model takes; ``onnxmem view`` shows the same as a page.
+
+A model that fails costs no other model its row. What works on models is imported where it runs:
+onnx takes longer to import than ``onnxmem --help`` should take to answer.
+"""
+
+from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, cast
-
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.coverage import guess_told
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Row, bytes_at, guessed_dims
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
-from onnxmem.cli.forms import FORMS, SUMMED, WHOLE, Form, Look
-from onnxmem.cli.output import check_output, form_of, wants_colour
-from onnxmem.cli.paging import Pages, pages
-from onnxmem.cli.progress import Counter as Progress
-from onnxmem.cli.progress import counter
-from onnxmem.cli.questions import devices_asked, questions_of, verdict_questions
-from onnxmem.cli.registry_options import FORMATS
-from onnxmem.cli.streaming import writing
-from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.collection.many import outcomes
-from onnxmem.collection.sources import STDIN, model_names, staged_stdin
-from onnxmem.collection.task import FaultRow, Outcome, Render, Task
-from onnxmem.errors import (
-    EXIT_GATE_FAILED,
-    EXIT_UNANALYSED,
-    Fault,
-    UsageError,
-    shortened,
-    worst_exit_code,
+from argparse import (
+    ArgumentParser,
+    BooleanOptionalAction,
+    Namespace,
+    RawDescriptionHelpFormatter,
+    _ArgumentGroup,
 )
-from onnxmem.report.text import colored
-from onnxmem.settings import Settings
-from onnxmem.units import format_bytes, plural
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_context_option,
+    add_devices_file,
+    add_json_option,
+    add_model_options,
+    add_order_option,
+    add_report_options,
+    add_result_options,
+    add_runtime_options,
+    add_training_options,
+    add_verdict_options,
+    analyze_settings,
+    device_catalogue,
+    dim,
+    refuse_contradictions,
+    refuse_unused_options,
+    seconds,
+    size,
+    verdict_settings,
+)
+from onnxmem.cli.output import check_output, form_of, pieces_to, wants_color
+from onnxmem.errors import UsageError, shortened, worst_exit_code
+from onnxmem.settings import BACKENDS, Settings
 
 if TYPE_CHECKING:
-    from onnxmem.collection.cache import Cache
-    from onnxmem.collection.summary import Tally, Target
+    from collections.abc import Iterator, Sequence
 
-_LACKING: Final = frozenset({"unused_dim", "unused_value"})
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.cli.results import Page
+    from onnxmem.collection.summary import Target
+    from onnxmem.collection.task import Outcome, Render, Task
+
+FORMATS: Final = ("text", "json", "jsonl", "csv")
 _MAX_REPORTS: Final = 10
-"""Of more models, text is a line each and a summary."""
+"""With more models, text is a line each and a summary."""
+
+_EPILOG: Final = """\
+commands:
+  onnxmem [analyze] MODEL...   what a model takes (this help)
+  onnxmem measure MODEL...     run it in onnxruntime and say what it took
+  onnxmem view MODEL...        the same as a page in a browser
+  onnxmem advise MODEL...      what would lower its memory, and how to meet a budget
+  onnxmem check PATH...        hold models against budgets, for CI
+  onnxmem diff A [B]           what changed between two models, settings or points in time
+  onnxmem fit MODEL...         whether it fits a device, the largest batch, what limits it
+  onnxmem devices [NAME...]    devices, and how fast a model can be on them
+  onnxmem export MODEL         traces, tables, graphs and statistics for other tools
+  onnxmem annotate MODEL       a copy of it with its figures as metadata, for Netron
+  onnxmem explain WHAT [MODEL] what a figure, a code or an out-of-memory message means
+  onnxmem reorder MODEL        a copy of it whose nodes run in an order that takes less
+  onnxmem schema               print the JSON Schema of --json
+
+exit codes: 0 ok, 1 a budget or gate failed, 2 wrong usage or no such file, 3 a model could not be
+analysed (with --strict: or only in part), 70 a fault of onnxmem, 130 interrupted
+"""
 
 
-@dataclass(slots=True)
-class _Run:
-    """Mutable: what the models so far have come to."""
+def analyze_parser() -> ArgumentParser:
+    """The flags of ``onnxmem MODEL``."""
+    parser = Parser(
+        prog="onnxmem",
+        usage="onnxmem MODEL... [options]",
+        description="Say how much memory an ONNX model takes, to run and to train.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_options(parser)
+    page = parser.add_argument_group("page")
+    page.add_argument(
+        "--html",
+        metavar="FILE",
+        help="write a page too: of one model its timeline, layers and figures at other batches, of "
+        "several a chart",
+    )
+    _add_accuracy(page)
+    parser.set_defaults(run=run)
+    return parser
 
-    strict: bool
-    counter: Progress
-    tally: "Tally | None"
-    """Where there is something to be summed up."""
-    codes: list[int] = field(default_factory=list)
-    lacking: Counter[str] = field(default_factory=Counter)
-    """Models that have no dim, or no input, of a name that is given."""
 
-    def tell(self, name: str, outcome: Outcome) -> None:
-        """Count an outcome, and tell its faults on stderr."""
-        row = outcome["row"]
-        if self.tally is not None:
-            self.tally.add(row)
-        self.lacking.update(_lacking(row))
-        self.counter.count(failed=row["status"] == "error")
-        faults = [
-            *outcome["faults"],
-            *(_left_out(row) if self.strict else ()),
-            *_budget_fault(row),
-        ]
-        if faults:
-            self.counter.clear()
-        for each in faults:
-            fault = Fault(each["code"], each["message"], each["exit_code"])
-            self.codes.append(tell(fault, path=name))
-            if each["trace"]:
-                print(each["trace"], file=sys.stderr)
+def view_parser() -> ArgumentParser:
+    """The flags of ``onnxmem view``: those of ``onnxmem MODEL``, but for the page's own."""
+    parser = Parser(
+        prog="onnxmem view",
+        usage="onnxmem view MODEL... [options]",
+        description="Show what a model takes as a page in the browser: one file, which needs no "
+        "network. -o says where it stays; else it is a temporary file.",
+        allow_abbrev=False,
+    )
+    _add_options(parser)
+    page = parser.add_argument_group("page")
+    page.add_argument("--no-open", action="store_true", help="write the page, open no browser")
+    _add_accuracy(page)
+    parser.set_defaults(run=run_view)
+    return parser
 
-    def warn_of_names(self, num_models: int) -> None:
-        """Say which names some of the models lack; one model alone refuses them."""
-        for flag, count in self.lacking.items():
-            what = "dim" if flag.startswith("--dim ") else "input"
-            which = plural(num_models, "model")
-            text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
-            print(text, file=sys.stderr)
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_model_options(parser)
+    add_training_options(parser)
+    add_runtime_options(parser)
+    add_order_option(parser)
+    measurement = parser.add_argument_group("measurement")
+    measurement.add_argument(
+        "--measure", choices=BACKENDS, help="run the model in onnxruntime too, in a child process"
+    )
+    add_context_option(parser)
+    budget = parser.add_argument_group("budget")
+    budget.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="find the largest batch that fits, as in 24GiB; exit with 1 if this batch does not",
+    )
+    add_verdict_options(budget)
+    add_report_options(parser)
+    _add_collection_options(parser)
+    add_json_option(add_result_options(parser))
+
+
+def _add_collection_options(parser: ArgumentParser) -> None:
+    """Add what matters where there are several models."""
+    group = parser.add_argument_group(
+        "many models",
+        "MODEL may be a file, a folder, a pattern, @list.txt, - (stdin) or a URL of fsspec",
+    )
+    group.add_argument(
+        "--jobs", type=dim, metavar="N", help="processes at once (default: one per core)"
+    )
+    group.add_argument(
+        "--timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="give a model up that takes longer, with the process that works it out",
+    )
+    group.add_argument(
+        "--cache", metavar="DIR", help="keep rows there, and take those that are there already"
+    )
+    group.add_argument(
+        "--dask", metavar="ADDRESS", help="work on a dask.distributed cluster, as tcp://host:8786"
+    )
+    group.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="of the result (default: by the ending of -o FILE, or text); jsonl and csv: a line a "
+        "model, as they come",
+    )
+    group.add_argument(
+        "--summary",
+        action=BooleanOptionalAction,
+        help="as text: a line a model and a summary (default: of more than 10 models)",
+    )
+    group.add_argument(
+        "--device",
+        dest="targets",
+        action="append",
+        default=[],
+        metavar="NAME|SIZE",
+        help="count the models that fit it (repeatable; default: common sizes of GPUs)",
+    )
+    add_devices_file(group)
+    group.add_argument("--no-progress", action="store_true", help="no counter on a terminal")
+
+
+def _add_accuracy(page: _ArgumentGroup) -> None:
+    page.add_argument(
+        "--accuracy",
+        metavar="FILE.csv",
+        help="of several models: a table of model and accuracy, which is then across the chart",
+    )
 
 
 def run(arguments: Namespace) -> int:
-    """Analyse every model, and write what comes of them in the order of their names."""
-    refuse_two_answers(arguments)
+    """Analyze every model, and write the results in the order of their names."""
+    from onnxmem.cli.results import (
+        FORMS,
+        SUMMED,
+        Progress,
+        RenderOptions,
+        RunStatus,
+        page_of,
+        write_results,
+    )
+    from onnxmem.collection.sources import model_names
+    from onnxmem.report.text import colored
+
+    refuse_contradictions(arguments)
     names = model_names(arguments.models)
     check_output(arguments.output, names, force=arguments.force)
-    _refuse_unused(arguments)
+    settings = _settings(arguments)
+    _refuse_unused(arguments, settings)
     form = _form(arguments, len(names))
-    shown = pages(arguments, names)
+    page = page_of(arguments, names)
+    is_collection = len(names) > 1
     is_summed = form in SUMMED or arguments.html is not None
-    if arguments.places and not (is_summed and len(names) > 1):
-        message = (
-            "--device: compares a collection, in its summary, page or JSON: add --summary; "
-            "onnxmem fit MODEL --device NAME compares one model"
-        )
-        raise UsageError(message)
-    held = _places(arguments, is_needed=is_summed and len(names) > 1)
-    progress = counter(len(names), declined=arguments.no_progress or arguments.quiet)
-    tally = _tally() if len(names) > 1 or arguments.html is not None else None
-    summed = None if tally is None else partial(tally.summary, held)
-    state = _Run(arguments.strict, progress, tally)
+    targets = _targets(arguments, is_compared=is_summed and is_collection)
+    status = RunStatus(
+        Progress.for_terminal(len(names), declined=arguments.no_progress or arguments.quiet),
+        strict=arguments.strict,
+        targets=targets,
+        is_summed=is_collection or arguments.html is not None,
+    )
     with ExitStack() as stack:
-        tasks = _tasks(names, arguments, form, held, shown, stack)
-        found = _outcomes(tasks, len(names), arguments, stack)
-        look = Look(
-            paint=colored if _is_coloured(arguments) else str,
+        task = _task(arguments, settings | {"one_of_several": is_collection}, form, targets, page)
+        found = _outcomes(_tasks(task, names, stack), len(names), arguments, stack)
+        is_colored = wants_color(arguments.color, to_file=arguments.output is not None)
+        render = RenderOptions(
+            paint=colored if is_colored else str,
             train=arguments.train,
-            summed=summed if len(names) > 1 else None,
+            summary=status.summary if is_collection else None,
         )
-        with writing(arguments.output, quiet=arguments.quiet) as write:
-            _write_all(zip(names, found, strict=True), FORMS[form](look), state, shown, write)
-        progress.clear()
+        with pieces_to(arguments.output, quiet=arguments.quiet) as write:
+            pairs = zip(names, found, strict=True)
+            write_results(pairs, FORMS[form](render), status, page, write)
+        status.progress.clear()
         if not arguments.quiet:
-            state.warn_of_names(len(names))
-        if summed is not None:
-            shown.write(summed, held, quiet=arguments.quiet)
-    return worst_exit_code(state.codes)
+            status.warn_of_names(len(names))
+        if status.tally is not None:
+            page.write(status.summary, targets, quiet=arguments.quiet)
+    return worst_exit_code(status.codes)
 
 
-def _write_all(
-    found: Iterable[tuple[str, Outcome]],
-    form: Form,
-    state: _Run,
-    shown: Pages,
-    write: Callable[[str], bool],
-) -> None:
-    """Write each outcome as it comes, until the reader of stdout goes away."""
-    is_read = write(form.head())
-    for name, outcome in found if is_read else ():
-        state.tell(name, outcome)
-        shown.keep(outcome)
-        piece = form.of_model(outcome)
-        state.counter.clear()
-        if piece and not write(piece):
-            return
-    if is_read:
-        write(form.tail())
+def run_view(arguments: Namespace) -> int:
+    """Write the page as ``onnxmem MODEL --html`` does, without the text, and open it."""
+    import tempfile
+    import webbrowser
+    from pathlib import Path
+
+    if arguments.json or arguments.format:
+        message = "view shows a page; onnxmem MODEL --html FILE writes one beside another form"
+        raise UsageError(message)
+    path = arguments.output
+    if path is None:
+        # In a folder of its own, named like the model; the system removes it some day.
+        stem = Path(arguments.models[0]).stem if len(arguments.models) == 1 else ""
+        safe = "".join(char if char.isalnum() else "-" for char in stem[:60]).strip("-")
+        path = str(Path(tempfile.mkdtemp(prefix="onnxmem-")) / f"{safe or 'models'}.html")
+    arguments.html, arguments.output, arguments.format = path, None, "nothing"
+    code = run(arguments)
+    if not arguments.no_open and not webbrowser.open(Path(path).absolute().as_uri()):
+        hint = "open it yourself, or pass -o FILE for another place"
+        print(f"no browser could be opened; the page is {shortened(path)}; {hint}", file=sys.stderr)
+    return code
+
+
+def _settings(arguments: Namespace) -> dict[str, Any]:
+    own = {"order": arguments.order, "measure": arguments.measure}
+    return analyze_settings(arguments) | verdict_settings(arguments) | own
+
+
+def _refuse_unused(arguments: Namespace, settings: dict[str, Any]) -> None:
+    """Refuse once, before any model is read, what changes the figures of none."""
+    own = {name: value for name, value in settings.items() if name != "context"}
+    refuse_unused_options(arguments, Settings(**own))
 
 
 def _form(arguments: Namespace, num_models: int) -> str:
     """The form of the result; text is a table where there are many models.
 
-    :raises UsageError: two forms are asked for.
+    :raises UsageError: two forms are requested.
     """
     if arguments.json and arguments.format not in {None, "json"}:
         message = f"--json and --format {arguments.format} are two forms; choose one"
         raise UsageError(message)
-    asked: str | None = arguments.format or ("json" if arguments.json else None)
-    form = form_of(arguments.output, asked, (*FORMATS, "html"))
+    requested: str | None = arguments.format or ("json" if arguments.json else None)
+    form = form_of(arguments.output, requested, (*FORMATS, "html"))
     if form == "html":
-        _page_alone(arguments)
+        if arguments.html is not None:
+            message = f"--html and -o {shortened(arguments.output)} are two pages; choose one"
+            raise UsageError(message)
+        # The page alone, in place of a result that goes to a file of that ending.
+        arguments.html, arguments.output = arguments.output, None
         form = "nothing"
     is_many = num_models > _MAX_REPORTS and not arguments.layers
     wants_table = is_many if arguments.summary is None else arguments.summary
     return "table" if form == "text" and wants_table else form
 
 
-def _page_alone(arguments: Namespace) -> None:
-    """The page in place of a result that goes to a file of that ending.
+def _targets(arguments: Namespace, *, is_compared: bool) -> tuple[Target, ...]:
+    """The devices and sizes that a collection is compared with.
 
-    :raises UsageError: ``--html`` asks for another page.
+    :raises UsageError: some are named, and there is no collection that is summed up.
+    :raises DeviceError: a name that is neither.
     """
-    if arguments.html is not None:
-        message = f"--html and -o {shortened(arguments.output)} are two pages; choose one"
-        raise UsageError(message)
-    arguments.html, arguments.output = arguments.output, None
-
-
-def _places(arguments: Namespace, *, is_needed: bool) -> "tuple[Target, ...]":
-    """What a summary holds models against; a name that is wrong is told in any case."""
-    if not (is_needed or arguments.places):
+    if not is_compared:
+        if arguments.targets:
+            message = (
+                "--device: compares a collection, in its summary, page or JSON: add --summary; "
+                "onnxmem fit MODEL --device NAME compares one model"
+            )
+            raise UsageError(message)
         return ()
     from onnxmem.collection.summary import targets_of
 
-    return targets_of(arguments.places, devices_asked(arguments))
+    return targets_of(arguments.targets, device_catalogue(arguments))
 
 
-def _tally() -> "Tally":
-    from onnxmem.collection.summary import Tally
-
-    return Tally()
-
-
-def _cache(folder: str) -> "Cache":
-    from onnxmem.collection.cache import open_cache
-
-    return open_cache(folder)
-
-
-def _tasks(
-    names: Sequence[str],
+def _task(
     arguments: Namespace,
+    settings: dict[str, Any],
     form: str,
-    held: "tuple[Target, ...]",
-    shown: Pages,
-    stack: ExitStack,
-) -> Iterator[Task]:
-    """One task at a time: what is asked is the same of all."""
-    task = Task(
+    targets: tuple[Target, ...],
+    page: Page,
+) -> Task:
+    """What is requested of every model; the name is still open."""
+    from onnxmem.cli.results import WHOLE
+    from onnxmem.collection.task import Task
+
+    cache = None
+    if arguments.cache is not None:
+        from onnxmem.collection.cache import open_cache
+
+        cache = open_cache(arguments.cache)
+    return Task(
         name="",
         location="",
-        settings=_questions(arguments) | {"one_of_several": len(names) > 1},
+        settings=settings,
         with_layers=arguments.layers and form in WHOLE,
-        with_peak_rows=form in WHOLE or arguments.cache is not None,
-        targets=held,
+        with_peak_rows=form in WHOLE or cache is not None,
+        targets=targets,
         render=_render(arguments) if form == "text" else None,
-        render_page=shown.render,
-        cache=None if arguments.cache is None else _cache(arguments.cache),
+        render_page=page.render,
+        cache=cache,
         with_traces=bool(os.environ.get("ONNXMEM_DEBUG")),
     )
+
+
+def _render(arguments: Namespace) -> Render:
+    """What a worker writes of a model, which it finds by its name."""
+    from onnxmem.report.terminal import render
+
+    return _with_layers if arguments.layers else render
+
+
+def _with_layers(analysis: Analysis) -> str:
+    from onnxmem.report.terminal import render, render_layers
+
+    return f"{render(analysis)}\n{render_layers(analysis)}"
+
+
+def _tasks(task: Task, names: Sequence[str], stack: ExitStack) -> Iterator[Task]:
+    """The task of each model, one at a time."""
+    from onnxmem.collection.sources import STDIN, staged_stdin
+
     stdin = stack.enter_context(staged_stdin()) if STDIN in names else STDIN
-    targets_of = {STDIN: stdin}
-    return (replace(task, name=name, location=targets_of.get(name, name)) for name in names)
-
-
-def _questions(arguments: Namespace) -> dict[str, Any]:
-    own = {"order": arguments.order, "measure": arguments.measure}
-    return questions_of(arguments) | verdict_questions(arguments) | own
-
-
-def _refuse_unused(arguments: Namespace) -> None:
-    """Refuse once, before any model is read, what changes the figures of none."""
-    asked = _questions(arguments)
-    del asked["context"]
-    refuse_unused_options(arguments, Settings(**asked))
+    locations = {STDIN: stdin}
+    return (replace(task, name=name, location=locations.get(name, name)) for name in names)
 
 
 def _outcomes(
     tasks: Iterator[Task], num_models: int, arguments: Namespace, stack: ExitStack
 ) -> Iterator[Outcome]:
+    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.collection.many import outcomes
+
     executor = None
     if arguments.dask is not None:
         for flag, number in (("--jobs", arguments.jobs), ("--timeout", arguments.timeout)):
@@ -269,57 +405,3 @@ def _silence_dask() -> None:
         import_module("distributed")  # sets the levels of its loggers as it is imported
     logging = import_module("logging")  # is not loaded otherwise
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-
-
-def _left_out(row: Row) -> Iterator[FaultRow]:
-    """With ``--strict`` a figure that leaves something out is a fault."""
-    if row["status"] != "partial":
-        return
-    unknown = bytes_at(row, ("coverage", "unknown_tensors"))
-    guessed = guessed_dims(row)
-    if unknown or not guessed:
-        tensors = plural(unknown or 0, "tensor")
-        message = f"{tensors} of unknown size: figures are lower bounds"
-        message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
-    else:
-        message = guess_told(guessed)
-    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
-
-
-def _lacking(row: Row) -> Iterator[str]:
-    """The flags of a row's findings on names that the model lacks."""
-    for finding in cast("list[dict[str, str]]", row["findings"] or ()):
-        flag, colon, _ = finding["message"].rpartition(": ")
-        if finding["code"] in _LACKING and colon and flag.startswith("--"):
-            yield shortened(flag)
-
-
-def _budget_fault(row: Row) -> Iterator[FaultRow]:
-    """A budget that is not met at the batch asked for, or of which that is not known."""
-    found = cast("dict[str, Any] | None", row["verdict"])
-    if found is None or found["verdict"] in {Verdict.FITS, Verdict.TIGHT}:
-        return
-    if found["verdict"] == Verdict.UNKNOWN:
-        message = "whether it fits is unknown: " + "; ".join(found["doubts"])
-        yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYSED, trace=None)
-        return
-    over, budget = format_bytes(-found["margin_bytes"]), format_bytes(found["limit_bytes"])
-    message = f"takes {format_bytes(found['bytes'])}, {over} over the budget of {budget}"
-    yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)
-
-
-def _render(arguments: Namespace) -> Render:
-    """What a worker writes of a model, which it finds by its name."""
-    from onnxmem.report.terminal import render
-
-    return _with_layers if arguments.layers else render
-
-
-def _with_layers(analysis: Analysis) -> str:
-    from onnxmem.report.terminal import render, render_layers
-
-    return f"{render(analysis)}\n{render_layers(analysis)}"
-
-
-def _is_coloured(arguments: Namespace) -> bool:
-    return wants_colour(arguments.color, to_file=arguments.output is not None)

@@ -1,40 +1,31 @@
 """``onnxmem check PATH...``: models against budgets; what is unknown does not pass."""
 
+from __future__ import annotations
+
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Failure
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, form_of, write_file, write_result
-from onnxmem.cli.training_options import named_fields, recipe_from
-from onnxmem.cli.unused import refuse_untrained
-from onnxmem.collection.sources import model_paths, models_below
-from onnxmem.decisions.check.budgets import (
-    Budget,
-    Configuration,
-    find_configuration,
-    read_configuration,
-    read_growth,
+from onnxmem.cli.options import (
+    Parser,
+    add_dims,
+    add_result_options,
+    add_shapes,
+    add_training_options,
+    add_verdict_options,
+    dim,
+    named_fields,
+    recipe_from,
+    refuse_contradictions,
+    refuse_untrained,
+    size,
 )
-from onnxmem.decisions.check.checking import (
-    Analyze,
-    Baseline,
-    Checkup,
-    Gate,
-    read_baseline,
-    relative_path,
-)
+from onnxmem.cli.output import check_output, form_of, report_fault, write_file, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
-    EXIT_OK,
     EXIT_UNANALYSED,
     MissingFileError,
     UsageError,
@@ -42,22 +33,122 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.model.files import load
-from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.report.check import FORMATS
 from onnxmem.settings import Recipe
 
-_EXIT_CODES: Final = {
-    Verdict.FITS: EXIT_OK,
-    Verdict.TIGHT: EXIT_OK,
-    Verdict.OVER: EXIT_GATE_FAILED,
-    Verdict.UNKNOWN: EXIT_UNANALYSED,
-}
+if TYPE_CHECKING:
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.json_rows import Failure
+    from onnxmem.decisions.check.budgets import Budget, Configuration
+    from onnxmem.decisions.check.checking import Analyze, Baseline, Checkup
+
+
+FORMAT_NAMES: Final = ("text", "json", "markdown", "github", "sarif", "junit")
+
+_EPILOG: Final = """\
+budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
+  [[tool.onnxmem.budgets]]
+  name = "edge"
+  path = "models/edge/*.onnx"       # which models; without it all
+  batch = 8                         # or dims = { seq = 128 }
+  peak = "256 MiB"                  # weights, inputs and activations
+  weights = "64 MiB"
+  training = "2 GiB"                # the peak of a training step
+  growth = "5%"                     # against the baseline
+  baseline = "before.json"          # written by onnxmem MODEL --json -o FILE
+
+exit codes: 0 all fit, 1 one does not fit, 2 wrong usage, configuration or a missing file,
+3 one is unknown: it never passes
+"""
+
+
+def check_parser() -> ArgumentParser:
+    """The flags of ``onnxmem check``."""
+    parser = Parser(
+        prog="onnxmem check",
+        usage="onnxmem check [PATH...] [options]",
+        description="Hold models against budgets; the exit code tells whether all of them fit.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_models(parser)
+    _add_budgets(parser)
+    add_training_options(parser)
+    _add_output(parser)
+    parser.set_defaults(values=[])
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_models(parser: ArgumentParser) -> None:
+    model = parser.add_argument_group("models")
+    model.add_argument(
+        "models",
+        nargs="*",
+        metavar="PATH",
+        help="files, folders, patterns (default: what the budgets' paths are of)",
+    )
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model)
+    add_shapes(model)
+    model.add_argument(
+        "--allow-uncovered", action="store_true", help="let models pass that no budget is of"
+    )
+
+
+def _add_budgets(parser: ArgumentParser) -> None:
+    budget = parser.add_argument_group("budget")
+    budget.add_argument("--config", metavar="FILE", help="budgets from this file")
+    for name, what in (
+        ("peak", "weights, inputs and activations"),
+        ("weights", "weights alone"),
+        ("training", "a training step, as --basis says"),
+    ):
+        budget.add_argument(
+            f"--budget-{name}",
+            type=size,
+            metavar="SIZE",
+            help=f"for {what}, in place of the configuration's budgets",
+        )
+    add_verdict_options(budget)
+    budget.add_argument(
+        "--max-growth", metavar="5%|SIZE", help="what peaks may grow by against the baseline"
+    )
+    budget.add_argument(
+        "--baseline", metavar="FILE", help="what models took before: onnxmem MODEL --json -o FILE"
+    )
+
+
+def _add_output(parser: ArgumentParser) -> None:
+    output = add_result_options(parser)
+    output.add_argument(
+        "--format", choices=FORMAT_NAMES, help="default: by the ending of -o FILE, or text"
+    )
+    output.add_argument(
+        "--also",
+        type=_format_and_file,
+        action="append",
+        default=[],
+        metavar="FORMAT=FILE",
+        help="write another format to a file, too (repeatable)",
+    )
+
+
+def _format_and_file(text: str) -> tuple[str, str]:
+    name, equals, file = text.partition("=")
+    if name not in FORMAT_NAMES or not (equals and file):
+        message = f"{text!r} is not FORMAT=FILE, with one of {', '.join(FORMAT_NAMES)}"
+        raise ArgumentTypeError(message)
+    return name, file
 
 
 def run(arguments: Namespace) -> int:
-    """Check every model, then write what came out in each format asked for."""
-    refuse_two_answers(arguments)
+    """Check every model, then write the result in each requested format."""
+    from onnxmem.collection.sources import model_paths
+    from onnxmem.decisions.check.checking import Checkup, Gate
+    from onnxmem.report.check import FORMATS
+
+    refuse_contradictions(arguments)
     files = [arguments.output, *(file for _, file in arguments.also)]
     named = model_paths(arguments.models)
     for file in files:
@@ -73,7 +164,7 @@ def run(arguments: Namespace) -> int:
     gate = Gate(
         configuration.budgets,
         configuration.folder,
-        _analyse_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
+        _analyze_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
         _baseline(arguments, configuration),
         _own_baselines(arguments, configuration),
     )
@@ -102,20 +193,31 @@ def _refuse_process_of_run(budgets: Iterable[Budget]) -> None:
 
 
 def _codes(checkup: Checkup) -> Iterator[int]:
+    from onnxmem.analysis.fitting.verdicts import Verdict
+
     counts = checkup.counts()
-    return (code for outcome, code in _EXIT_CODES.items() if counts[outcome])
+    if counts[Verdict.OVER]:
+        yield EXIT_GATE_FAILED
+    if counts[Verdict.UNKNOWN]:
+        yield EXIT_UNANALYSED
 
 
 def _missing(checkup: Checkup) -> Iterator[int]:
-    """Tell of models that are not there and that no budget is of, which nobody tried to read."""
+    """Report missing models that no budget is of, which nothing else tried to read."""
     for model in checkup.uncovered():
         if not os.path.lexists(model.path):
             error = MissingFileError("no such file; check the path")
-            yield tell(fault_of(error), path=model.path)
+            yield report_fault(fault_of(error), path=model.path)
 
 
 def _configuration(arguments: Namespace) -> Configuration:
     """The budgets in force: those of flags, those of ``--config``, else those found upwards."""
+    from onnxmem.decisions.check.budgets import (
+        Configuration,
+        find_configuration,
+        read_configuration,
+    )
+
     given = _budget_of_flags(arguments)
     found = None
     if arguments.config is not None:
@@ -139,6 +241,8 @@ def _configuration(arguments: Namespace) -> Configuration:
 
 def _budget_of_flags(arguments: Namespace) -> Budget | None:
     """The budget that flags give; ``None`` where they give none."""
+    from onnxmem.decisions.check.budgets import Budget, read_growth
+
     growth = None if arguments.max_growth is None else read_growth(arguments.max_growth)
     limits = (arguments.budget_peak, arguments.budget_weights, arguments.budget_training, growth)
     if all(limit is None for limit in limits):
@@ -174,6 +278,8 @@ def _at_flags(budget: Budget, arguments: Namespace) -> Budget:
 
 
 def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | None:
+    from onnxmem.decisions.check.checking import read_baseline
+
     file = arguments.baseline
     if file is None and configuration.baseline is not None:
         file = os.path.relpath(configuration.baseline)
@@ -182,6 +288,8 @@ def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | 
 
 def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
     """Those that budgets name, each read once; ``--baseline`` takes the place of all of them."""
+    from onnxmem.decisions.check.checking import read_baseline
+
     if arguments.baseline is not None:
         return {}
     named = {each.baseline for each in configuration.budgets if each.growth is not None}
@@ -194,6 +302,9 @@ def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[P
 
 def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     """The models below the configuration's folder that some budget is of."""
+    from onnxmem.collection.sources import models_below
+    from onnxmem.decisions.check.checking import relative_path
+
     folder = configuration.folder
     return tuple(
         os.path.relpath(path)
@@ -202,26 +313,31 @@ def _paths_of(configuration: Configuration) -> tuple[str, ...]:
     )
 
 
-def _analyse_with(codes: list[int], dims: Sequence[str]) -> Analyze:
+def _analyze_with(codes: list[int], dims: Sequence[str]) -> Analyze:
     """Analyze at a budget's setting; a fault of any kind is this model's alone.
 
     ``dims`` are those that flags give for this model alone: it must have them.
     """
+    from onnxmem.analysis.json_rows import Failure
+    from onnxmem.model.files import load
+    from onnxmem.model.input_values import refuse_unknown_names
 
-    def analyse(path: str, budget: Budget) -> Analysis | Failure:
+    def analyze_path(path: str, budget: Budget) -> Analysis | Failure:
         try:
             if dims:
                 refuse_unknown_names(load(path).proto, dims)
             return _analysis(path, budget)
         except Exception as error:  # noqa: BLE001 - one that fails costs no other its verdict
             fault = fault_of(error)
-            codes.append(tell(fault, error, path))
+            codes.append(report_fault(fault, error, path))
             return Failure(path, fault.code, fault.message)
 
-    return analyse
+    return analyze_path
 
 
 def _analysis(path: str, budget: Budget) -> Analysis:
+    from onnxmem.analysis.analyzing import analyze
+
     found = analyze(
         path,
         batch=budget.batch,
@@ -244,6 +360,8 @@ def _has_unbound_dims(analysis: Analysis) -> bool:
 
 
 def _write(checkup: Checkup, form: str, arguments: Namespace) -> None:
+    from onnxmem.report.check import FORMATS
+
     for name, file in arguments.also:
         write_file(FORMATS[name](checkup), file, quiet=arguments.quiet)
     text = FORMATS[form](checkup)

@@ -1,29 +1,57 @@
 """``onnxmem devices [NAME...]``: what is known of devices, and how fast a model can be on them."""
 
-from argparse import Namespace
-from typing import Final
+from __future__ import annotations
 
-from onnxmem.analysis.fitting.holding import request_of
-from onnxmem.analysis.json_rows import Row, document, document_text
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_color_option,
+    add_devices_file,
+    add_dims,
+    add_json_option,
+    add_result_options,
+    add_training_options,
+    dim,
+    recipe_from,
+    refuse_untrained,
+)
 from onnxmem.cli.output import (
     check_output,
-    in_colour,
+    in_color,
     settle_json,
     write_result,
 )
-from onnxmem.cli.training_options import recipe_from
-from onnxmem.cli.unused import refuse_untrained
-from onnxmem.decisions.devices import Device, catalog
-from onnxmem.decisions.roofline import bound, work_of
 from onnxmem.errors import EXIT_OK, printable
-from onnxmem.report.devices import (
-    device_row,
-    render_bounds,
-    render_details,
-    render_devices,
-    work_row,
-)
 from onnxmem.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.json_rows import Row
+    from onnxmem.decisions.devices import Device
+
+
+def devices_parser() -> ArgumentParser:
+    """The flags of ``onnxmem devices``."""
+    parser = Parser(
+        prog="onnxmem devices",
+        usage="onnxmem devices [NAME...] [options]",
+        description="List devices, or bound the time that a model takes on each.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="devices to list (default: all)")
+    add_devices_file(parser)
+    model = parser.add_argument_group("model")
+    model.add_argument("--model", metavar="MODEL", help="bound its time by the roofline")
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model)
+    add_training_options(parser)
+    output = add_result_options(parser)
+    add_json_option(output)
+    add_color_option(output)
+    parser.set_defaults(run=run)
+    return parser
+
 
 SCHEMA: Final = "onnxmem.devices"
 SCHEMA_VERSION: Final = "1.0"
@@ -31,6 +59,9 @@ SCHEMA_VERSION: Final = "1.0"
 
 def run(arguments: Namespace) -> int:
     """List devices; with a model, the roofline bound on each."""
+    from onnxmem.analysis.json_rows import document, document_text
+    from onnxmem.decisions.devices import catalog
+
     models = () if arguments.model is None else (arguments.model,)
     check_output(arguments.output, models, force=arguments.force)
     settle_json(arguments)
@@ -43,27 +74,33 @@ def run(arguments: Namespace) -> int:
         text, row = _bounded(devices, arguments)
     if arguments.json:
         text = document_text(document(SCHEMA, SCHEMA_VERSION, row))
-    write_result(in_colour(text, arguments), arguments)
+    write_result(in_color(text, arguments), arguments)
     return EXIT_OK
 
 
 def _listed(devices: tuple[Device, ...], *, is_named: bool) -> tuple[str, Row]:
+    from onnxmem.report.devices import device_row, render_details, render_devices
+
     text = render_details(devices) if is_named else render_devices(devices)
     return text, {"model": None, "work": None, "devices": [device_row(each) for each in devices]}
 
 
 def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Row]:
+    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.decisions.roofline import bound, work_of
+    from onnxmem.report.devices import device_row, render_bounds, work_row
+
     settings = Settings(
         batch=arguments.batch,
         dims=dict(arguments.dims),
         train=arguments.train,
         recipe=recipe_from(arguments),
     )
-    question = request_of(arguments.model, settings)
-    terms = question.results
-    work = work_of(terms)
+    request = request_of(arguments.model, settings)
+    results = request.results
+    work = work_of(results)
     bounds = [(device, bound(work, device)) for device in devices]
-    text = render_bounds(question, terms.bound.binding.batch, work, bounds)
+    text = render_bounds(request, results.bound.binding.batch, work, bounds)
     rows = [
         {
             **device_row(device),
@@ -78,7 +115,7 @@ def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Ro
     ]
     return text, {
         "model": printable(arguments.model),
-        "batch": terms.bound.binding.batch,
+        "batch": results.bound.binding.batch,
         "work": work_row(work),
         "devices": rows,
     }

@@ -1,36 +1,32 @@
 """``onnxmem diff A [B]``: what changed between two models, settings or points in time."""
 
+from __future__ import annotations
+
 import os
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import onnx
-
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Saved, SavedReportError, read_saved
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, settle_json, write_file, write_result
-from onnxmem.cli.questions import verdict_questions
-from onnxmem.cli.training_options import named_fields
-from onnxmem.cli.unused import refuse_untrained, refuse_without_budget
-from onnxmem.decisions.check.budgets import read_percent
-from onnxmem.decisions.diff import (
-    Change,
-    Difference,
-    SavedSetting,
-    Snapshot,
-    diff,
-    saved_setting,
-    saved_snapshot,
-    snapshot,
+from onnxmem.cli.options import (
+    Parser,
+    add_json_option,
+    add_result_options,
+    add_sized_models,
+    add_training_options,
+    add_verdict_options,
+    dim,
+    named_dim,
+    named_fields,
+    named_shape,
+    refuse_contradictions,
+    refuse_untrained,
+    refuse_without_budget,
+    size,
+    verdict_settings,
 )
+from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_UNANALYSED,
@@ -42,19 +38,79 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.model.input_values import refuse_unknown_names
-from onnxmem.report.diff import as_json, grown_figures, render
-from onnxmem.report.page.diff_page import SideTimelines, diff_page, side_timelines
-from onnxmem.settings import Recipe
+from onnxmem.settings import OPTIMIZERS, PRECISIONS, Recipe
 from onnxmem.units import format_bytes
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    import onnx
+
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.json_rows import Saved
+    from onnxmem.decisions.diff import Change, Difference, SavedSetting, Snapshot
+    from onnxmem.report.page.diff_page import SideTimelines
+
+
+def diff_parser() -> ArgumentParser:
+    """The flags of ``onnxmem diff``."""
+    parser = Parser(
+        prog="onnxmem diff",
+        usage="onnxmem diff A [B] [options]",
+        description="Say what changed between two models, two settings (--b-batch 8), or a report "
+        "saved by onnxmem MODEL --json -o FILE and a model now.",
+        allow_abbrev=False,
+    )
+    add_sized_models(parser)
+    parser.set_defaults(values=[])
+    add_training_options(parser)
+    _add_own_options(parser)
+    _add_output(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_own_options(parser: ArgumentParser) -> None:
+    own = parser.add_argument_group("setting of B, where it differs from A's")
+    own.add_argument("--b-batch", type=dim, metavar="N")
+    for flag, kind, shown in (
+        ("dim", named_dim, "NAME=N"),
+        ("shape", named_shape, "INPUT:1,3,224,224"),
+    ):
+        own.add_argument(
+            f"--b-{flag}", dest=f"b_{flag}s", type=kind, action="append", default=[], metavar=shown
+        )
+    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME")
+    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME")
+    own.add_argument("--b-checkpoint", metavar="HOW")
+
+
+def _add_output(parser: ArgumentParser) -> None:
+    output = add_result_options(parser)
+    output.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
+    )
+    add_verdict_options(output)
+    output.add_argument(
+        "--fail-on-growth",
+        metavar="PERCENT",
+        help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
+    )
+    add_json_option(output)
+    output.add_argument("--html", metavar="FILE", help="write a page too: timelines, bars, layers")
+
 
 _GATED: Final = ("weights", "run", "training peak")
 _HEAD_BYTES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What the flags say of one side; ``None`` and empty leave it to a saved report."""
+class _Requested:
+    """The setting of one side by flags; ``None`` and empty leave it to a saved report."""
 
     batch: int | None
     dims: Mapping[str, int]
@@ -68,30 +124,37 @@ class _Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """One side: worked out now, or saved before."""
+    """One side: computed now, or saved before."""
 
     snapshot: Snapshot
     analysis: Analysis | None = None
     """``None``: a saved report."""
 
     def timelines(self) -> SideTimelines | None:
+        from onnxmem.report.page.diff_page import side_timelines
+
         return None if self.analysis is None else side_timelines(self.analysis)
 
 
 def run(arguments: Namespace) -> int:
     """Compare two sides and write what changed."""
+    from onnxmem.decisions.check.budgets import read_percent
+    from onnxmem.decisions.diff import diff
+    from onnxmem.report.diff import as_json, render
+    from onnxmem.report.page.diff_page import diff_page
+
     sides = _sides(arguments)
     for file in (arguments.output, arguments.html):
         check_output(file, sides, force=arguments.force)
     if arguments.html is not None and _is_same(arguments.html, arguments.output):
         message = f"{shortened(arguments.html)}: is asked for twice; name another file with -o"
         raise UsageError(message)
-    refuse_two_answers(arguments)
+    refuse_contradictions(arguments)
     refuse_without_budget(arguments)
     is_page = settle_json(arguments, ("html",)) == "html"
     limit = None if arguments.fail_on_growth is None else read_percent(arguments.fail_on_growth)
-    budget = {"budget_bytes": arguments.budget_bytes, **verdict_questions(arguments)}
-    found = _found(sides, (_asked(arguments), _asked_of_b(arguments)), budget)
+    budget = {"budget_bytes": arguments.budget_bytes, **verdict_settings(arguments)}
+    found = _found(sides, (_requested(arguments), _requested_of_b(arguments)), budget)
     if isinstance(found, int):
         return found
     refuse_untrained(arguments, trains=any(side.snapshot.training is not None for side in found))
@@ -112,7 +175,7 @@ def run(arguments: Namespace) -> int:
 
 
 def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
-    """Refuse a dim that none of the models has; a saved report is not asked.
+    """Refuse a dim that none of the models has; a saved report is not requested.
 
     :raises ShapeError: there is one.
     """
@@ -124,6 +187,8 @@ def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
 
 
 def _unknown_dim(model: onnx.ModelProto, name: str) -> ShapeError | None:
+    from onnxmem.model.input_values import refuse_unknown_names
+
     try:
         refuse_unknown_names(model, [name])
     except ShapeError as fault:
@@ -147,8 +212,8 @@ def _sides(arguments: Namespace) -> tuple[str, str]:
     return given[0], given[1]
 
 
-def _asked(arguments: Namespace) -> _Asked:
-    return _Asked(
+def _requested(arguments: Namespace) -> _Requested:
+    return _Requested(
         arguments.batch,
         dict(arguments.dims),
         dict(arguments.shapes),
@@ -157,12 +222,12 @@ def _asked(arguments: Namespace) -> _Asked:
     )
 
 
-def _asked_of_b(arguments: Namespace) -> _Asked:
-    """What the flags say of B: its own ones before those of both."""
-    both = _asked(arguments)
+def _requested_of_b(arguments: Namespace) -> _Requested:
+    """The setting of B by flags: its own ones before those of both."""
+    both = _requested(arguments)
     flags = {name: getattr(arguments, f"b_{name}") for name in _OF_RECIPE}
     own = {name: value for name, value in flags.items() if value is not None}
-    return _Asked(
+    return _Requested(
         arguments.b_batch or both.batch,
         {**both.dims, **dict(arguments.b_dims)},
         {**both.shapes, **dict(arguments.b_shapes)},
@@ -175,9 +240,12 @@ _OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
 def _found(
-    names: tuple[str, str], asked: tuple[_Asked, _Asked], budget: Mapping[str, Any]
+    names: tuple[str, str], requested: tuple[_Requested, _Requested], budget: Mapping[str, Any]
 ) -> tuple[_Side, _Side] | int:
     """Both sides, or the exit code of what went wrong with them."""
+    from onnxmem.analysis.json_rows import read_saved
+    from onnxmem.decisions.diff import saved_setting, saved_snapshot
+
     reports = [read_saved(name) if _is_report(name) else None for name in names]
     rows = [
         None if report is None else _row_of(report, names[n], names[1 - n], reports[1 - n] is None)
@@ -189,10 +257,10 @@ def _found(
     codes: list[int] = []
     for number, name in enumerate(names):
         try:
-            question = _setting(asked[number], settings[1 - number])
-            found.append(saved[number] or _worked_out(name, question, budget))
-        except Exception as error:  # noqa: BLE001 - both sides are told
-            codes.append(tell(fault_of(error), error, name))
+            setting = _setting(requested[number], settings[1 - number])
+            found.append(saved[number] or _computed(name, setting, budget))
+        except Exception as error:  # noqa: BLE001 - both sides are reported
+            codes.append(report_fault(fault_of(error), error, name))
     return worst_exit_code(codes) if codes else (found[0], found[1])
 
 
@@ -207,11 +275,13 @@ def _is_report(name: str) -> bool:
         with path.open("rb") as file:
             return file.read(_HEAD_BYTES).lstrip().startswith(b"{")
     except OSError:
-        return False  # reading it as a model tells what is wrong
+        return False  # reading it as a model reports what is wrong
 
 
 def _row_of(rows: tuple[Saved, ...], name: str, other: str, other_is_model: bool) -> Saved:  # noqa: FBT001
     """The row of a report that is compared: its only one, or the one of the other side's model."""
+    from onnxmem.analysis.json_rows import SavedReportError
+
     if other_is_model:
         wanted = printable(os.path.normpath(other))
         same = [row for row in rows if os.path.normpath(row.text("path") or "") == wanted]
@@ -225,16 +295,16 @@ def _row_of(rows: tuple[Saved, ...], name: str, other: str, other_is_model: bool
     return rows[0]
 
 
-def _setting(asked: _Asked, setting: SavedSetting | None) -> _Asked:
+def _setting(requested: _Requested, setting: SavedSetting | None) -> _Requested:
     """What flags leave open of a side's setting is as in the saved report on the other side."""
     if setting is None:
-        return asked
-    return _Asked(
-        asked.batch or setting.batch,
-        {**setting.dims, **asked.dims},
-        {**setting.shapes, **asked.shapes},
-        asked.train or setting.train,
-        {**setting.recipe, **asked.recipe},
+        return requested
+    return _Requested(
+        requested.batch or setting.batch,
+        {**setting.dims, **requested.dims},
+        {**setting.shapes, **requested.shapes},
+        requested.train or setting.train,
+        {**setting.recipe, **requested.recipe},
         has_saved_dims=True,
     )
 
@@ -247,48 +317,55 @@ def _on_budget(side: Snapshot, budget_bytes: int | None) -> Snapshot:
 
 
 def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[int]:
-    """What the verdict on B comes to."""
+    """The exit code of the verdict on B."""
+    from onnxmem.analysis.fitting.verdicts import Verdict
+
     if budget_bytes is None:
         return
     side = difference.after
     verdict = Verdict.UNKNOWN if side.verdict is None else side.verdict.verdict
     if verdict is Verdict.OVER:
         message = f"does not fit the budget of {format_bytes(budget_bytes)}"
-        yield tell(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
+        yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
     elif verdict is Verdict.UNKNOWN:
         message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see FITS"
-        yield tell(Fault("unknown", message, EXIT_UNANALYSED), path=side.path)
+        yield report_fault(Fault("unknown", message, EXIT_UNANALYSED), path=side.path)
 
 
-def _worked_out(path: str, asked: _Asked, budget: Mapping[str, Any]) -> _Side:
+def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _Side:
+    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.decisions.diff import snapshot
+
     analysis = analyze(
         path,
-        batch=asked.batch,
-        dims=asked.dims,
-        shapes=asked.shapes,
-        train=asked.train,
-        recipe=Recipe().with_fields(**asked.recipe) if asked.train else None,
+        batch=requested.batch,
+        dims=requested.dims,
+        shapes=requested.shapes,
+        train=requested.train,
+        recipe=Recipe().with_fields(**requested.recipe) if requested.train else None,
         one_of_several=True,
         **budget,
     )
-    if asked.has_saved_dims and asked.batch not in {None, analysis.settings.batch}:
+    if requested.has_saved_dims and requested.batch not in {None, analysis.settings.batch}:
         # A flag's batch wins over the dim of that name that a saved report has.
-        analysis = analysis.at(batch=asked.batch)
+        analysis = analysis.at(batch=requested.batch)
     return _Side(snapshot(analysis), analysis)
 
 
 def _gate(difference: Difference, limit: Fraction) -> int:
-    """Hold the growth of weights and peaks against a share; what is unknown does not pass."""
+    """Compare the growth of weights and peaks with a share; what is unknown does not pass."""
+    from onnxmem.report.diff import grown_figures
+
     figures = [change for change in difference.figures if change.name in _GATED]
     grown = [change for change in figures if _has_grown(change, limit)]
     codes: list[int] = []
     if grown:
         message = f"grew by more than {float(limit):g} %: {grown_figures(grown)}"
-        codes.append(tell(Fault("grew", message, EXIT_GATE_FAILED)))
+        codes.append(report_fault(Fault("grew", message, EXIT_GATE_FAILED)))
     unknown = list(_unknown(difference, figures))
     if unknown:
         message = f"growth is unknown: {', '.join(unknown)}"
-        codes.append(tell(Fault("unknown", message, EXIT_UNANALYSED)))
+        codes.append(report_fault(Fault("unknown", message, EXIT_UNANALYSED)))
     return worst_exit_code(codes)
 
 

@@ -1,68 +1,100 @@
 """``onnxmem explain WHAT [MODEL]``: what a figure, a code or an out-of-memory message means."""
 
-import sys
-from argparse import Namespace
-from difflib import get_close_matches
-from typing import Final
+from __future__ import annotations
 
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.fitting.holding import request_of
-from onnxmem.analysis.json_rows import Row, document, document_text
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, settle_json, write_result
-from onnxmem.cli.questions import step_questions
-from onnxmem.cli.unused import refuse_untrained, refuse_unused_options
-from onnxmem.decisions.explain.glossary import (
-    Metric,
-    MetricValue,
-    code_named,
-    codes,
-    metrics,
-    metrics_named,
-    value_of,
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_context_option,
+    add_dims,
+    add_json_option,
+    add_order_option,
+    add_result_options,
+    add_runtime_options,
+    add_shapes,
+    add_training_options,
+    add_values,
+    dim,
+    refuse_contradictions,
+    refuse_untrained,
+    refuse_unused_options,
+    step_settings,
 )
-from onnxmem.decisions.explain.out_of_memory import OutOfMemory, oom_report, read_message
+from onnxmem.cli.output import check_output, report_fault, settle_json, write_result
 from onnxmem.errors import UsageError, fault_of, printable, shortened
-from onnxmem.report.explain import (
-    code_row,
-    message_row,
-    metric_row,
-    render_code,
-    render_list,
-    render_message,
-    render_metric,
-)
 from onnxmem.settings import Settings
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.analysis import Analysis
+    from onnxmem.analysis.json_rows import Row
+    from onnxmem.decisions.explain.glossary import Metric, MetricValue
+    from onnxmem.decisions.explain.out_of_memory import OutOfMemory
+
+
+def explain_parser() -> ArgumentParser:
+    """The flags of ``onnxmem explain``."""
+    parser = Parser(
+        prog="onnxmem explain",
+        usage="onnxmem explain [WHAT [MODEL]] [options]",
+        description="Say what a figure, a code or an out-of-memory message means, and what a model "
+        "says to it.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "what",
+        nargs="?",
+        metavar="WHAT",
+        help="a figure (held), a code (OM301, batch_fixed) or a message, quoted; - reads it from "
+        "stdin (default: list them all)",
+    )
+    model = parser.add_argument_group("model")
+    model.add_argument("model", nargs="?", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model)
+    add_shapes(model)
+    add_values(model)
+    add_training_options(parser)
+    add_runtime_options(parser)
+    add_order_option(parser)
+    add_context_option(parser)
+    add_json_option(add_result_options(parser))
+    parser.set_defaults(run=run)
+    return parser
+
 
 SCHEMA: Final = "onnxmem.explain"
 SCHEMA_VERSION: Final = "1.0"
 _MOST_CHARACTERS: Final = 1 << 20
 """Of a message on stdin: a log may hold more, and the message stands at its end."""
 _ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
-Told = tuple[str, list[Row]]
 
 
 def run(arguments: Namespace) -> int:
     """Say what is meant; a model that fails is a fault."""
     model = arguments.model
     check_output(arguments.output, [model] if model else [], force=arguments.force)
-    refuse_two_answers(arguments)
+    refuse_contradictions(arguments)
     settle_json(arguments)
     try:
-        text, rows = _told(arguments)
+        text, rows = _explained(arguments)
     except UsageError:
         raise
     except Exception as error:  # noqa: BLE001 - the fault of a model, told as such
-        return tell(fault_of(error), error, model)
+        return report_fault(fault_of(error), error, model)
     if arguments.json:
         text = _document(arguments, rows)
     write_result(text, arguments)
     return 0
 
 
-def _told(arguments: Namespace) -> Told:
+def _explained(arguments: Namespace) -> tuple[str, list[Row]]:
+    from onnxmem.decisions.explain.glossary import code_named, codes, metrics, metrics_named
+    from onnxmem.decisions.explain.out_of_memory import read_message
+    from onnxmem.report.explain import code_row, metric_row, render_code, render_list
+
     if arguments.what is None:
         rows = [*(metric_row(each, None) for each in metrics()), *map(code_row, codes())]
         return render_list(), rows
@@ -88,6 +120,10 @@ def _what(arguments: Namespace) -> str:
 
 
 def _unknown(what: str) -> str:
+    from difflib import get_close_matches
+
+    from onnxmem.decisions.explain.glossary import codes, metrics
+
     names = [
         *(each.word for each in codes()),
         *(label for each in metrics() for label in each.labels),
@@ -98,7 +134,9 @@ def _unknown(what: str) -> str:
     return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
 
 
-def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> Told:
+def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> tuple[str, list[Row]]:
+    from onnxmem.report.explain import metric_row, render_metric
+
     values = _values(found, arguments) if arguments.model else [None] * len(found)
     texts = [
         render_metric(metric, arguments.model, value)
@@ -109,35 +147,45 @@ def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> Told:
 
 
 def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[MetricValue | None]:
+    from onnxmem.decisions.explain.glossary import value_of
+
     analysis = _analysis(found, arguments)
     return [value_of(metric, analysis) for metric in found]
 
 
 def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
     """With a training step and a runtime where one of the figures is theirs."""
+    from onnxmem.analysis.analyzing import analyze
+
     runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in found) else "ort-cpu"
     needs_runtime = any(each.needs_runtime for each in found)
-    asked = step_questions(arguments)
-    asked["train"] |= any(each.needs_training for each in found)
-    asked |= {
+    settings = step_settings(arguments)
+    settings["train"] |= any(each.needs_training for each in found)
+    settings |= {
         "runtimes": tuple(arguments.runtimes) or ((runtime,) if needs_runtime else ()),
         "graph": arguments.graph,
         "fixed_dims": arguments.fixed_dims,
         "asks_onnxruntime": not arguments.emulate_optimiser,
     }
-    refuse_unused_options(arguments, Settings(**asked, order=arguments.order))
-    return analyze(arguments.model, **asked, order=arguments.order, context=arguments.context)
+    refuse_unused_options(arguments, Settings(**settings, order=arguments.order))
+    return analyze(arguments.model, **settings, order=arguments.order, context=arguments.context)
 
 
-def _message(message: OutOfMemory, arguments: Namespace) -> Told:
+def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[Row]]:
+    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.decisions.explain.out_of_memory import oom_report
+    from onnxmem.report.explain import message_row, render_message
+
     if arguments.model is None:
         return render_message(message, None, None), [message_row(message, None)]
-    settings = Settings(**step_questions(arguments))
-    inquest = oom_report(message, request_of(arguments.model, settings))
-    return render_message(message, arguments.model, inquest), [message_row(message, inquest)]
+    settings = Settings(**step_settings(arguments))
+    report = oom_report(message, request_of(arguments.model, settings))
+    return render_message(message, arguments.model, report), [message_row(message, report)]
 
 
 def _document(arguments: Namespace, rows: list[Row]) -> str:
+    from onnxmem.analysis.json_rows import document, document_text
+
     content: Row = {
         "model": None if arguments.model is None else printable(arguments.model),
         "explained": rows,

@@ -1,29 +1,98 @@
 """``onnxmem export MODEL --format NAME``: what a model takes, in the format of another tool."""
 
+from __future__ import annotations
+
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.export_options import BINARY, OF_A_RUN, OF_A_SESSION
-from onnxmem.cli.faults import tell
-from onnxmem.cli.output import check_output, form_of
-from onnxmem.cli.questions import questions_of
-from onnxmem.cli.streaming import write_pieces
-from onnxmem.cli.unused import refuse_unused_options
-from onnxmem.collection.sources import STDIN, local_file, model_names, staged_stdin
+from onnxmem.cli.options import (
+    Parser,
+    add_model_options,
+    add_result_options,
+    add_runtime_options,
+    add_training_options,
+    analyze_settings,
+    dim,
+    refuse_contradictions,
+    refuse_unused_options,
+    size,
+)
+from onnxmem.cli.output import check_output, form_of, report_fault, write_pieces
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
-from onnxmem.export.exporters import EXPORTERS
 from onnxmem.settings import Settings
 from onnxmem.units import plural
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.analysis import Analysis
+
+
+FORMATS: Final = (
+    *("chrome", "torch-snapshot", "csv", "graphml", "dot"),
+    *("ort-node-stats", "model-card", "metrics"),
+)
+OF_INFERENCE: Final = frozenset({"csv", "graphml", "dot", "ort-node-stats"})
+"""Those that show nothing of a training step."""
+OF_A_SESSION: Final = frozenset({"ort-node-stats"})
+"""Those of an optimised graph, whatever the figures are of."""
+BINARY: Final = frozenset({"torch-snapshot"})
+
+_EPILOG: Final = """\
+formats:
+  chrome          trace of bytes and nodes, for ui.perfetto.dev and chrome://tracing
+  torch-snapshot  snapshot for PyTorch's memory viewer, pytorch.org/memory_viz
+  csv             a row for every node
+  graphml, dot    the DAG with its bytes, for yEd, Gephi, networkx, Graphviz
+  ort-node-stats  what onnxruntime's session.resource_cuda_partitioning_settings reads
+  model-card      a block of markdown
+  metrics         a flat JSON object, for an experiment tracker
+"""
+
+
+def export_parser() -> ArgumentParser:
+    """The flags of ``onnxmem export``."""
+    parser = Parser(
+        prog="onnxmem export",
+        usage="onnxmem export MODEL --format NAME [options]",
+        description="Write what a model takes in the format of another tool.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    parser.add_argument(
+        "--format", choices=FORMATS, required=True, metavar="NAME", help="see below"
+    )
+    add_training_options(parser)
+    add_runtime_options(parser)
+    _add_budget_and_context(parser)
+    add_result_options(parser)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_budget_and_context(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("budget and context")
+    group.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="find the largest batch that fits, as in 24GiB: among the metrics",
+    )
+    group.add_argument(
+        "--context",
+        type=dim,
+        metavar="N",
+        help="tokens that a language model's cache holds after a decode step",
+    )
+
 
 _CHUNK: Final = 1 << 16
 """Characters or bytes that are written at once: a piece may be a few."""
@@ -31,8 +100,10 @@ _Text = TypeVar("_Text", str, bytes)
 
 
 def run(arguments: Namespace) -> int:
-    """Analyse one model and write it."""
-    refuse_two_answers(arguments)
+    """Analyze one model and write it."""
+    from onnxmem.analysis.analyzing import analyze
+
+    refuse_contradictions(arguments)
     name = only_model(arguments, "export")
     _check(arguments)
     _refuse_unused(arguments)
@@ -40,11 +111,11 @@ def run(arguments: Namespace) -> int:
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:
-            analysis = analyze(staged(name, stack), **questions_of(arguments))
+            analysis = analyze(staged(name, stack), **analyze_settings(arguments))
             _write(replace(analysis, path=name), arguments)
-            _tell_unknown(analysis, name, quiet=arguments.quiet)
+            _warn_of_unknown(analysis, name, quiet=arguments.quiet)
     except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
-        return tell(fault_of(error), error, name)
+        return report_fault(fault_of(error), error, name)
     return EXIT_OK
 
 
@@ -53,6 +124,8 @@ def only_model(arguments: Namespace, command: str) -> str:
 
     :raises UsageError: there are several.
     """
+    from onnxmem.collection.sources import model_names
+
     names = model_names(arguments.models)
     if len(names) > 1:
         message = f"{len(names)} models; {command} writes one at a time"
@@ -62,6 +135,8 @@ def only_model(arguments: Namespace, command: str) -> str:
 
 def staged(name: str, stack: ExitStack) -> str:
     """A file of this machine for a name, as long as the stack lasts."""
+    from onnxmem.collection.sources import STDIN, local_file, staged_stdin
+
     if name == STDIN:
         return stack.enter_context(staged_stdin())
     return stack.enter_context(local_file(name))
@@ -72,7 +147,7 @@ def _check(arguments: Namespace) -> None:
 
     :raises UsageError: a training step in a format of a run, or bytes on a terminal.
     """
-    if arguments.train and arguments.format in OF_A_RUN:
+    if arguments.train and arguments.format in OF_INFERENCE:
         message = f"--format {arguments.format} shows a run; leave --train out, or write chrome"
         raise UsageError(message)
     if arguments.format in BINARY and arguments.output is None and sys.stdout.isatty():
@@ -82,14 +157,16 @@ def _check(arguments: Namespace) -> None:
 
 def _refuse_unused(arguments: Namespace) -> None:
     """Refuse flags that change nothing; some formats are of a session that no figure is of."""
-    asked = questions_of(arguments)
-    del asked["context"]
+    settings = analyze_settings(arguments)
+    del settings["context"]
     if arguments.format in OF_A_SESSION:
-        asked["runtimes"] = ("ort-cuda",)
-    refuse_unused_options(arguments, Settings(**asked))
+        settings["runtimes"] = ("ort-cuda",)
+    refuse_unused_options(arguments, Settings(**settings))
 
 
 def _write(analysis: Analysis, arguments: Namespace) -> None:
+    from onnxmem.export.exporters import EXPORTERS
+
     pieces = EXPORTERS[arguments.format](analysis)
     if arguments.format in BINARY:
         _write_bytes((piece for piece in pieces if isinstance(piece, bytes)), arguments)
@@ -98,8 +175,8 @@ def _write(analysis: Analysis, arguments: Namespace) -> None:
         write_pieces(_chunks(texts, ""), arguments.output, quiet=arguments.quiet)
 
 
-def _tell_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
-    """Say what was left out, once there is a file that lacks it: a fault is told in one line."""
+def _warn_of_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
+    """Warn of what was left out, once there is a file that lacks it."""
     if analysis.coverage.unknown_tensors and not quiet:
         unknown = plural(len(analysis.coverage.unknown_tensors), "tensor")
         print(f"{shortened(name)}: {unknown} of unknown size left out", file=sys.stderr)
@@ -109,27 +186,27 @@ def _chunks(pieces: Iterator[_Text], nothing: _Text) -> Iterator[_Text]:
     """The pieces, many at once; the first are made at once, before there is a file."""
 
     def chunks() -> Iterator[_Text]:
-        held: list[_Text] = []
-        num_held = 0
+        waiting: list[_Text] = []
+        num_waiting = 0
         for piece in pieces:
-            held.append(piece)
-            num_held += len(piece)
-            if num_held >= _CHUNK:
-                yield nothing.join(held)
-                held, num_held = [], 0
-        yield nothing.join(held)
+            waiting.append(piece)
+            num_waiting += len(piece)
+            if num_waiting >= _CHUNK:
+                yield nothing.join(waiting)
+                waiting, num_waiting = [], 0
+        yield nothing.join(waiting)
 
     made = chunks()
     return chain([next(made)], made)
 
 
 def _write_bytes(pieces: Iterable[bytes], arguments: Namespace) -> None:
-    """Write to the file asked for, or to stdout, whose reader may go away.
+    """Write to the requested file, or to stdout, whose reader may go away.
 
-    :raises UsageError: the place cannot be written to.
+    :raises UsageError: it cannot be written.
     """
     data = b"".join(pieces)
-    place = "stdout" if arguments.output is None else shortened(arguments.output)
+    name = "stdout" if arguments.output is None else shortened(arguments.output)
     try:
         if arguments.output is None:
             sys.stdout.buffer.write(data)
@@ -140,7 +217,7 @@ def _write_bytes(pieces: Iterable[bytes], arguments: Namespace) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     except OSError as fault:
-        message = f"{place}: cannot be written: {fault.strerror}"
+        message = f"{name}: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
     if not arguments.quiet:
-        print(f"Wrote {place}", file=sys.stderr)
+        print(f"Wrote {name}", file=sys.stderr)

@@ -1,25 +1,36 @@
 """``onnxmem fit MODEL... --device NAME|SIZE``: whether it fits, and how far it goes."""
 
-from argparse import Namespace
-from typing import Final
+from __future__ import annotations
 
-from onnxmem.analysis.fitting.answering import FitRequest, fit
-from onnxmem.analysis.fitting.holding import Deployment, on_device, request_of
-from onnxmem.analysis.fitting.verdicts import Verdict, basis_for
-from onnxmem.analysis.json_rows import Row, document, document_text
-from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from typing import TYPE_CHECKING, Final
+
+from onnxmem.cli.options import (
+    Parser,
+    add_color_option,
+    add_devices_file,
+    add_json_option,
+    add_model_options,
+    add_result_options,
+    add_session_options,
+    add_training_options,
+    add_verdict_options,
+    device_catalogue,
+    dim,
+    named_dim,
+    refuse_contradictions,
+    refuse_untrained,
+    size,
+    step_settings,
+    verdict_settings,
+)
 from onnxmem.cli.output import (
     check_output,
-    in_colour,
+    in_color,
+    report_fault,
     settle_json,
     write_result,
 )
-from onnxmem.cli.questions import devices_asked, step_questions, verdict_questions
-from onnxmem.cli.unused import refuse_unused_of_fit
-from onnxmem.decisions.devices import Catalog, Device
-from onnxmem.decisions.fit import at_context, fit_at, rank
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
@@ -29,88 +40,199 @@ from onnxmem.errors import (
     printable,
     shortened,
 )
-from onnxmem.kv_cache.steps import Step
-from onnxmem.report.devices import ranking_rows, render_ranking
-from onnxmem.report.fit import Target, fit_row, render_fit
-from onnxmem.report.verdict import fits_row
-from onnxmem.settings import Settings
+from onnxmem.settings import RUNTIMES, Settings
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.fitting.holding import Deployment
+    from onnxmem.analysis.fitting.verdicts import Verdict
+    from onnxmem.analysis.json_rows import Row
+    from onnxmem.analysis.request import AnalysisRequest
+    from onnxmem.decisions.devices import Catalog, Device
+    from onnxmem.report.fit import Target
+
+
+_EPILOG: Final = """\
+exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
+part alone, or known to be too low
+"""
+
+
+def fit_parser() -> ArgumentParser:
+    """The flags of ``onnxmem fit``."""
+    parser = Parser(
+        prog="onnxmem fit",
+        usage="onnxmem fit MODEL... --device NAME|SIZE [options]",
+        description="Say whether models fit a device, how far they go on it, and what limits them.",
+        epilog=_EPILOG,
+        formatter_class=RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_device(parser)
+    add_model_options(parser, named_dim_or_free)
+    _add_context(parser)
+    _add_runtime(parser)
+    add_training_options(parser)
+    output = add_result_options(parser)
+    add_json_option(output)
+    add_color_option(output)
+    parser.set_defaults(run=run)
+    return parser
+
+
+def named_dim_or_free(text: str) -> tuple[str, int | None]:
+    """Read ``NAME=N``, or ``NAME=?`` for the dim whose largest number is sought."""
+    name, equals, number = text.rpartition("=")
+    if name and equals and number == "?":
+        return name, None
+    return named_dim(text)
+
+
+def _add_device(parser: ArgumentParser) -> None:
+    device = parser.add_argument_group("device")
+    device.add_argument("--device", metavar="NAME|SIZE", help="as in 'RTX 4090' or 24GiB")
+    device.add_argument(
+        "--which-device", action="store_true", help="rank all devices, the smallest that fits first"
+    )
+    add_devices_file(device)
+    device.add_argument(
+        "--reserve",
+        dest="reserve_bytes",
+        type=size,
+        default=0,
+        metavar="SIZE",
+        help="memory to keep free",
+    )
+    device.add_argument(
+        "--instances", type=dim, default=1, metavar="N", help="of each model (default: 1)"
+    )
+    device.add_argument(
+        "--share-weights", action="store_true", help="instances of a model have its weights once"
+    )
+
+
+def _add_context(parser: ArgumentParser) -> None:
+    cache = parser.add_argument_group("language models")
+    cache.add_argument(
+        "--context",
+        dest="contexts",
+        type=contexts,
+        action="extend",
+        default=[],
+        metavar="N[,N...]",
+        help="tokens that the cache holds: the largest batch at each, to decode and to prefill",
+    )
+
+
+def contexts(text: str) -> list[int]:
+    """Read positive numbers with commas between them."""
+    return [dim(each.strip()) for each in text.split(",")]
+
+
+def _add_runtime(parser: ArgumentParser) -> None:
+    runtime = parser.add_argument_group("runtime")
+    runtime.add_argument(
+        "--runtime",
+        choices=("none", *RUNTIMES),
+        help="whose process counts (default or none: the tensors alone)",
+    )
+    runtime.add_argument(
+        "--ask-onnxruntime",
+        action="store_true",
+        help="ask it for its graph, which takes seconds; else its optimiser is emulated",
+    )
+    add_session_options(runtime)
+    add_verdict_options(runtime)
+
 
 SCHEMA: Final = "onnxmem.fit"
 SCHEMA_VERSION: Final = "1.0"
-_CODES: Final = {
-    Verdict.FITS: EXIT_OK,
-    Verdict.TIGHT: EXIT_OK,
-    Verdict.OVER: EXIT_GATE_FAILED,
-    Verdict.UNKNOWN: EXIT_UNANALYSED,
-}
 
 
 def run(arguments: Namespace) -> int:
-    """Hold the models, all together, against one device or against every device."""
+    """Compare the models, all together, with one device or with every device."""
+    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.verdicts import Verdict
+
     check_output(arguments.output, arguments.models, force=arguments.force)
-    refuse_two_answers(arguments)
+    refuse_contradictions(arguments)
     settle_json(arguments)
-    place = None if arguments.which_device else _place(arguments)
-    known = devices_asked(arguments) if place is None else None
+    target = None if arguments.which_device else _target(arguments)
+    known = device_catalogue(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
-    refuse_unused_of_fit(arguments, None if place is None else place.device)
+    refuse_unused_of_fit(arguments, None if target is None else target.device)
     path = None
     try:
-        questions = []
+        requests = []
         for path in arguments.models:
-            questions.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
+            requests.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
         path = arguments.models[0] if len(arguments.models) == 1 else None
-        if place is None:
-            verdict, text, row = _ranked(questions, known or devices_asked(arguments), arguments)
+        if target is None:
+            verdict, text, row = _ranked(requests, known or device_catalogue(arguments), arguments)
         else:
-            verdict, text, row = _answered(questions, place, free, arguments)
+            verdict, text, row = _fitted(requests, target, free, arguments)
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 - the fault of a model, told as such
+    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
         fault = fault_of(error)
         if arguments.json:
-            told: Row = {"code": fault.code, "message": printable(fault.message)}
-            write_result(_document(arguments, {"status": "error", "error": told}), arguments)
-        return tell(fault, error, path)
-    text = _document(arguments, row) if arguments.json else in_colour(text, arguments)
+            error_row: Row = {"code": fault.code, "message": printable(fault.message)}
+            write_result(_document(arguments, {"status": "error", "error": error_row}), arguments)
+        return report_fault(fault, error, path)
+    text = _document(arguments, row) if arguments.json else in_color(text, arguments)
     write_result(text, arguments)
-    return _CODES[verdict]
+    codes = {Verdict.OVER: EXIT_GATE_FAILED, Verdict.UNKNOWN: EXIT_UNANALYSED}
+    return codes.get(verdict, EXIT_OK)
 
 
-def _answered(
-    questions: list[AnalysisRequest], place: Target, free: str | None, arguments: Namespace
+def _fitted(
+    requests: list[AnalysisRequest], target: Target, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
-    device, train = place.device, arguments.train
+    from onnxmem.analysis.fitting.answering import FitRequest, fit
+    from onnxmem.analysis.fitting.holding import on_device
+    from onnxmem.analysis.fitting.verdicts import basis_for
+    from onnxmem.decisions.fit import fit_at
+    from onnxmem.report.fit import fit_row, render_fit
+
+    device, train = target.device, arguments.train
     kind = None if device is None else device.kind
     setup = FitRequest(
-        memory_bytes=place.memory_bytes,
+        memory_bytes=target.memory_bytes,
         reserve_bytes=arguments.reserve_bytes,
         flash_bytes=None if device is None else device.flash_bytes,
         basis=basis_for(kind, train=train, runtime=arguments.runtime, basis=arguments.basis),
         accepted=frozenset(arguments.accepted),
-        fleet=_fleet(arguments),
+        fleet=_deployment(arguments),
         dim=free,
     )
     if device is not None:
-        questions = [on_device(question, device.cpu, setup.basis) for question in questions]
-    asked = arguments.contexts
-    answer, contexts = fit_at(questions, setup, asked) if asked else (fit(questions, setup), None)
-    text = render_fit(answer, place, questions, contexts)
-    return answer.verdict, text, {"error": None, **fit_row(answer, place, contexts)}
+        requests = [on_device(request, device.cpu, setup.basis) for request in requests]
+    if arguments.contexts:
+        result, contexts = fit_at(requests, setup, arguments.contexts)
+    else:
+        result, contexts = fit(requests, setup), None
+    text = render_fit(result, target, requests, contexts)
+    return result.verdict, text, {"error": None, **fit_row(result, target, contexts)}
 
 
 def _ranked(
-    questions: list[AnalysisRequest], devices: Catalog, arguments: Namespace
+    requests: list[AnalysisRequest], devices: Catalog, arguments: Namespace
 ) -> tuple[Verdict, str, Row]:
+    from onnxmem.analysis.fitting.answering import FitRequest
+    from onnxmem.analysis.fitting.verdicts import Verdict
+    from onnxmem.decisions.fit import at_context, rank
+    from onnxmem.kv_cache.steps import Step
+    from onnxmem.report.devices import ranking_rows, render_ranking
+    from onnxmem.report.verdict import fits_row
+
     setup = FitRequest(
         memory_bytes=0,
         reserve_bytes=arguments.reserve_bytes,
         accepted=frozenset(arguments.accepted),
-        fleet=_fleet(arguments),
+        fleet=_deployment(arguments),
     )
     if arguments.contexts:
-        questions = at_context(questions, arguments.contexts[0], Step.DECODE)
-    ranked = rank(questions, devices.devices, setup, arguments.runtime)
+        requests = at_context(requests, arguments.contexts[0], Step.DECODE)
+    ranked = rank(requests, devices.devices, setup, arguments.runtime)
     verdicts = {each.verdict for each in ranked}
     order = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
     verdict = next((each for each in order if each in verdicts), Verdict.OVER)
@@ -122,19 +244,22 @@ def _ranked(
         "verdict": verdict.value,
         "devices": ranking_rows(ranked),
     }
-    return verdict, render_ranking(ranked, questions), row
+    return verdict, render_ranking(ranked, requests), row
 
 
-def _place(arguments: Namespace) -> Target:
+def _target(arguments: Namespace) -> Target:
     """The device, or a size alone.
 
     :raises UsageError: none is named, or what is named is neither.
     """
+    from onnxmem.decisions.devices import Device
+    from onnxmem.report.fit import Target
+
     name = arguments.device
     if name is None:
         message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
         raise UsageError(message)
-    found = devices_asked(arguments).device_or_size(name)
+    found = device_catalogue(arguments).device_or_size(name)
     if isinstance(found, Device):
         return Target(found.name, found.limit_bytes, found)
     return Target(shortened(name), found, None)
@@ -155,7 +280,9 @@ def _free_dim(arguments: Namespace) -> str | None:
     return free[0] if free else None
 
 
-def _fleet(arguments: Namespace) -> Deployment:
+def _deployment(arguments: Namespace) -> Deployment:
+    from onnxmem.analysis.fitting.holding import Deployment
+
     if arguments.train and arguments.share_weights:
         message = "--share-weights: trainings share no weights"
         raise UsageError(message)
@@ -164,8 +291,8 @@ def _fleet(arguments: Namespace) -> Deployment:
 
 def _settings(arguments: Namespace) -> Settings:
     return Settings(
-        **step_questions(arguments),
-        **verdict_questions(arguments),
+        **step_settings(arguments),
+        **verdict_settings(arguments),
         fixed_dims=arguments.fixed_dims,
         asks_onnxruntime=arguments.ask_onnxruntime,
         one_of_several=len(arguments.models) > 1,
@@ -173,8 +300,45 @@ def _settings(arguments: Namespace) -> Settings:
 
 
 def _document(arguments: Namespace, row: Row) -> str:
+    from onnxmem.analysis.json_rows import document, document_text
+
     content: Row = {
         "models": [printable(path) for path in arguments.models],
         **row,
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
+
+
+def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
+    """The same of ``fit``, where the device says which figure counts; of all devices, any may.
+
+    :raises UsageError: with the flag, and the figure that it is not of.
+    """
+    from onnxmem.analysis.fitting.verdicts import Basis, basis_for
+
+    train = arguments.train
+    refuse_untrained(arguments, trains=train)
+    if train and arguments.runtime is not None:
+        message = f"--runtime {arguments.runtime}: no effect on a training step; leave it out"
+        raise UsageError(message)
+    if arguments.which_device:
+        from onnxmem.decisions.devices import KINDS
+
+        bases = {basis_for(kind, train=train, runtime=arguments.runtime) for kind in KINDS}
+    else:
+        kind = None if device is None else device.kind
+        bases = {basis_for(kind, train=train, runtime=arguments.runtime)}
+    session = bool(bases & {Basis.ORT_CPU, Basis.ORT_CUDA})
+    cuda = bool(bases & {Basis.TORCH, Basis.ORT_CUDA})
+    for flag, is_given, is_used in (
+        ("--fixed-dims", arguments.fixed_dims, session),
+        ("--cpu", arguments.cpu not in {None, "native"}, session),
+        ("--ask-onnxruntime", arguments.ask_onnxruntime, session),
+        ("--cuda-context", arguments.cuda_context_bytes is not None, cuda),
+        ("--cuda-workspace", arguments.cuda_workspace_bytes is not None, cuda),
+        ("--expandable-segments", arguments.expandable_segments, Basis.TORCH in bases),
+    ):
+        if is_given and not is_used:
+            figure = " or ".join(sorted(basis.value for basis in bases))
+            message = f"{flag}: no effect on the figure that is compared ({figure}); see --runtime"
+            raise UsageError(message)

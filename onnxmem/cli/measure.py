@@ -1,26 +1,28 @@
 """``onnxmem measure MODEL...``: what each model takes when onnxruntime runs it."""
 
+from __future__ import annotations
+
 import os
 import sys
-from argparse import Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from onnxmem.analysis.json_rows import (
-    Predicted,
-    Row,
-    document,
-    document_text,
-    measured_row,
-    node_rows,
-    predicted_by,
+from onnxmem.cli.options import (
+    Parser,
+    add_json_option,
+    add_model_options,
+    add_report_options,
+    add_result_options,
+    refuse_contradictions,
+    seconds,
+    size,
 )
-from onnxmem.cli.answers import refuse_two_answers
-from onnxmem.cli.faults import tell
 from onnxmem.cli.output import (
     check_output,
-    in_colour,
+    in_color,
+    report_fault,
     settle_json,
     write_result,
 )
@@ -33,16 +35,80 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.measure.inputs import read_headers
-from onnxmem.measure.measurement import Measurement
-from onnxmem.measure.measuring import MeasureSettings, measure, no_progress
-from onnxmem.model.binding import Request
-from onnxmem.model.files import load
-from onnxmem.report.measured import render_measured, render_nodes
-from onnxmem.runtimes.asking import predict
-from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
+
+if TYPE_CHECKING:
+    from onnxmem.analysis.json_rows import Predicted, Row
+    from onnxmem.measure.measurement import Measurement
+    from onnxmem.measure.measuring import MeasureSettings
+    from onnxmem.model.binding import Request
+
+
+_MOST_RUNS: Final = 10**6
+
+
+def measure_parser() -> ArgumentParser:
+    """The flags of ``onnxmem measure``."""
+    parser = Parser(
+        prog="onnxmem measure",
+        usage="onnxmem measure MODEL... [options]",
+        description="Run a model in onnxruntime, in a process of its own, and say what it took.",
+        allow_abbrev=False,
+    )
+    add_model_options(parser)
+    _add_run_options(parser)
+    _add_session_options(parser)
+    add_report_options(parser)
+    add_json_option(add_result_options(parser))
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_run_options(parser: ArgumentParser) -> None:
+    run = parser.add_argument_group("run")
+    run.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="default: cpu")
+    run.add_argument("--inputs", metavar="FILE.npz", help="real inputs: an array for each, by name")
+    run.add_argument("--runs", type=_runs, default=3, metavar="N", help="how often (default: 3)")
+    run.add_argument(
+        "--timeout",
+        type=seconds,
+        default=300.0,
+        metavar="SECONDS",
+        help="of each process that runs the model (default: 300)",
+    )
+    run.add_argument(
+        "--memory-limit",
+        dest="memory_bytes",
+        type=size,
+        metavar="SIZE",
+        help="of each such process, as in 4GiB (default: what is free)",
+    )
+
+
+def _add_session_options(parser: ArgumentParser) -> None:
+    from onnxmem.runtimes.onnxruntime.session_options import LEVELS
+
+    session = parser.add_argument_group("session of onnxruntime")
+    session.add_argument(
+        "--graph",
+        choices=tuple(LEVELS),
+        default="ort-all",
+        metavar="LEVEL",
+        help=f"optimisation: {', '.join(LEVELS)} (default: ort-all)",
+    )
+    session.add_argument(
+        "--fixed-dims", action="store_true", help="open it with numbers for the symbolic dims"
+    )
+    session.add_argument("--no-mem-pattern", action="store_true", help="enable_mem_pattern=False")
+    session.add_argument("--no-mem-reuse", action="store_true", help="enable_mem_reuse=False")
+
+
+def _runs(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _MOST_RUNS):
+        message = f"{text!r} is no number of runs"
+        raise ArgumentTypeError(message)
+    return int(text[:9])
+
 
 SCHEMA: Final = "onnxmem.measurement"
 SCHEMA_VERSION: Final = "1.0"
@@ -50,18 +116,18 @@ _OF_ARENA: Final = (
     *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
     *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
 )
-Outcome = tuple[str, tuple[Measurement, Predicted | None] | Fault]
+Outcome: TypeAlias = "tuple[str, tuple[Measurement, Predicted | None] | Fault]"
 
 
 def run(arguments: Namespace) -> int:
     """Measure every model in order, one that fails costs no other its row; then write them."""
     check_output(arguments.output, arguments.models, force=arguments.force)
-    refuse_two_answers(arguments)
+    refuse_contradictions(arguments)
     settle_json(arguments)
     codes: list[int] = []
     outcomes = list(_outcomes(arguments, codes))
     text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
-    write_result(in_colour(text, arguments), arguments)
+    write_result(in_color(text, arguments), arguments)
     return worst_exit_code(codes)
 
 
@@ -70,7 +136,7 @@ def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
         outcome = _outcome(path, arguments)
         fault = outcome if isinstance(outcome, Fault) else _left_out(outcome[0], arguments)
         if fault is not None:
-            codes.append(tell(fault, path=path))
+            codes.append(report_fault(fault, path=path))
         yield path, outcome
 
 
@@ -83,6 +149,9 @@ def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
 
 
 def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
+    from onnxmem.measure.measuring import measure
+    from onnxmem.model.binding import Request
+
     request = Request(arguments.batch, dict(arguments.dims), dict(arguments.shapes))
     show = _progress_line(path, is_quiet=arguments.quiet)
     try:
@@ -99,9 +168,14 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
 def _predicted(
     path: str, request: Request, arguments: Namespace, fed: Mapping[str, Values]
 ) -> Predicted | None:
-    """What is said without a run, of the values that were fed; ``None`` where that fails, for the
-    measurement stands.
-    """
+    """The prediction for the fed values; ``None`` where it fails: the measurement stands."""
+    from onnxmem.analysis.json_rows import predicted_by
+    from onnxmem.measure.inputs import read_headers
+    from onnxmem.measure.measuring import no_progress
+    from onnxmem.model.files import load
+    from onnxmem.runtimes.asking import predict
+    from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
+
     question = RuntimeQuestion(
         name=f"ort-{arguments.device}",
         graph=arguments.graph,
@@ -118,6 +192,9 @@ def _predicted(
 
 
 def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSettings:
+    from onnxmem.measure.measuring import MeasureSettings
+    from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
+
     options = SessionOptions(
         level=LEVELS[arguments.graph],
         fixed_dims=arguments.fixed_dims,
@@ -138,7 +215,9 @@ def _settings(arguments: Namespace, show: Callable[[str], None]) -> MeasureSetti
 
 
 def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
-    """What rewrites one line of a terminal with the step at hand, and clears it for ``""``."""
+    """A function that rewrites one line of a terminal with the current step; ``""`` clears it."""
+    from onnxmem.measure.measuring import no_progress
+
     if is_quiet or not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return no_progress
 
@@ -150,7 +229,9 @@ def _progress_line(path: str, *, is_quiet: bool) -> Callable[[str], None]:
 
 
 def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
-    """The measurements one after another; failures have been told on stderr."""
+    """The measurements one after another; failures were reported on stderr."""
+    from onnxmem.report.measured import render_measured, render_nodes
+
     return "\n\n".join(
         render_measured(path, *found) + (f"\n{render_nodes(*found)}" if arguments.layers else "")
         for path, found in outcomes
@@ -159,6 +240,8 @@ def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
 
 
 def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
+    from onnxmem.analysis.json_rows import document, document_text
+
     content: Row = {
         "models": [_row(path, found, with_layers=arguments.layers) for path, found in outcomes],
     }
@@ -168,6 +251,8 @@ def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
 def _row(
     path: str, found: tuple[Measurement, Predicted | None] | Fault, *, with_layers: bool
 ) -> Row:
+    from onnxmem.analysis.json_rows import measured_row, node_rows
+
     row: Row = {"path": printable(path), "status": "ok", "error": None, "measured": None}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}

@@ -1,16 +1,20 @@
-"""Where a result goes: stdout, or a file that is not overwritten unasked."""
+"""Where a result goes: stdout, or a file that is not overwritten unasked; faults go to stderr.
+
+The form of a result follows from a flag or from the file's ending. A result may be written piece by
+piece; a reader of stdout that goes away ends the work, and is not a fault.
+"""
 
 import io
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TextIO
 
-from onnxmem.errors import UsageError, shortened
-from onnxmem.report.text import colored
+from onnxmem.errors import Fault, UsageError, shortened
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -31,16 +35,16 @@ _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 """What a file of each ending may hold; the first is what it holds where no flag says."""
 
 
-def form_of(path: str | None, asked: str | None, known: Iterable[str]) -> str:
-    """The form of a result: what a flag asks for, else what the file's ending says, else text.
+def form_of(path: str | None, requested: str | None, known: Iterable[str]) -> str:
+    """The form of a result: the one a flag names, else the one of the file's ending, else text.
 
     :raises UsageError: the two contradict each other, or this command has no such form.
     """
     forms = () if path is None else _FORMS.get(Path(path).suffix.lower(), ())
-    if path is None or not forms or asked in forms:
-        return asked or "text"
-    if asked is not None:
-        message = f"{shortened(path)}: its ending says {forms[0]}, a flag {asked}; choose one"
+    if path is None or not forms or requested in forms:
+        return requested or "text"
+    if requested is not None:
+        message = f"{shortened(path)}: its ending says {forms[0]}, a flag {requested}; choose one"
         raise UsageError(message)
     known = tuple(known)
     if forms[0] not in known:
@@ -51,8 +55,8 @@ def form_of(path: str | None, asked: str | None, known: Iterable[str]) -> str:
 
 def settle_json(arguments: Namespace, others: Iterable[str] = ()) -> str:
     """The form of a command that writes text or JSON; ``json`` is set where it is the one."""
-    asked = "json" if arguments.json else None
-    form = form_of(arguments.output, asked, ("text", "json", *others))
+    requested = "json" if arguments.json else None
+    form = form_of(arguments.output, requested, ("text", "json", *others))
     arguments.json = form == "json"
     return form
 
@@ -80,7 +84,7 @@ def _is_same_file(path: str, model: str) -> bool:
 
 
 def write_result(text: str, arguments: Namespace) -> None:
-    """Write a result to the file that is asked for, else to stdout."""
+    """Write a result to the requested file, else to stdout."""
     if arguments.output is None:
         write_stdout(text)
     else:
@@ -115,17 +119,103 @@ def write_stdout(text: str) -> None:
         raise UsageError(message) from fault
 
 
-def in_colour(text: str, arguments: Namespace) -> str:
+def in_color(text: str, arguments: Namespace) -> str:
     """Colour a result that is text where ``--color`` says so; JSON stays as it is."""
     to_file = arguments.output is not None
-    if arguments.json or not wants_colour(arguments.color, to_file=to_file):
+    if arguments.json or not wants_color(arguments.color, to_file=to_file):
         return text
+    from onnxmem.report.text import colored
+
     return colored(text)
 
 
-def wants_colour(choice: str, *, to_file: bool) -> bool:
+def wants_color(choice: str, *, to_file: bool) -> bool:
     """Whether text is to be colored; ``auto`` colors for a terminal that does not decline."""
     if choice != "auto":
         return choice == "always"
     declines = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
     return not to_file and not declines and sys.stdout.isatty()
+
+
+def write_pieces(pieces: Iterable[str], path: str | None, *, quiet: bool) -> None:
+    """Write each piece and flush it: to a file, which is named at the end, or to stdout.
+
+    A reader of stdout that has gone away ends the work, and is no fault.
+
+    :raises UsageError: it cannot be written.
+    """
+    with pieces_to(path, quiet=quiet) as write:
+        for piece in pieces:
+            if not write(piece):
+                return
+
+
+@contextmanager
+def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool]]:
+    """A function that writes a piece and flushes it; false: the reader of stdout has gone away.
+
+    :raises UsageError: it cannot be written.
+    """
+    name = "stdout" if path is None else shortened(path)
+    with ExitStack() as stack:
+        stream = sys.stdout if path is None else stack.enter_context(_opened(path, name))
+        if isinstance(stream, io.TextIOWrapper):
+            # A name that the terminal's encoding lacks must not cost the report.
+            stream.reconfigure(errors="backslashreplace")
+        yield lambda piece: _is_written(piece, stream, name)
+    if path is not None and not quiet:
+        print(f"Wrote {name}", file=sys.stderr)
+
+
+@contextmanager
+def _opened(path: str, name: str) -> Iterator[TextIO]:
+    try:
+        stream = Path(path).open("w", encoding="utf-8", newline="\n")  # noqa: SIM115
+    except OSError as fault:
+        message = f"{name}: cannot be written: {fault.strerror}"
+        raise UsageError(message) from fault
+    try:
+        yield stream
+    finally:
+        # Each piece was flushed: what is left is one that could not be written, which was reported.
+        with suppress(OSError):
+            stream.close()
+
+
+def _is_written(piece: str, stream: TextIO, name: str) -> bool:
+    from onnxmem.report.text import legible
+
+    try:
+        stream.write(legible(piece, stream.encoding))
+        stream.flush()
+    except OSError as fault:
+        if stream is sys.stdout:
+            # Python flushes once more at exit, which would complain again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        if isinstance(fault, BrokenPipeError):
+            return False
+        message = f"{name}: cannot be written: {fault.strerror}"
+        raise UsageError(message) from fault
+    return True
+
+
+_LONGEST: Final = 2000
+"""Characters of a message, which may name a few long names."""
+
+
+def report_fault(fault: Fault, error: BaseException | None = None, path: str | None = None) -> int:
+    """Write a fault as one line on stderr and return its exit code; ``path`` names the model."""
+    where = "" if path is None else f"{shortened(path)}: "
+    # An internal error says so at the head of its line, where others say their code after the file.
+    kind, code = (
+        ("internal error", "") if fault.code == "internal" else ("error", f"{fault.code}: ")
+    )
+    print(f"{kind}: {where}{code}{shortened(fault.message, _LONGEST)}", file=sys.stderr)
+    if error is not None and os.environ.get("ONNXMEM_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    return fault.exit_code
+
+
+_CHUNK_BYTES: Final = 1 << 20

@@ -1,15 +1,35 @@
 """``onnxmem schema [NAME]``: the JSON Schema of what a command writes."""
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Final
 
+from onnxmem.cli.options import Parser
 from onnxmem.cli.output import write_stdout
 from onnxmem.errors import EXIT_OK, UsageError, shortened
 
 _SUFFIX: Final = ".schema.json"
+
+
+def schema_parser() -> ArgumentParser:
+    """The flags of ``onnxmem schema``."""
+    parser = Parser(
+        prog="onnxmem schema",
+        usage="onnxmem schema [NAME]",
+        description="Print the JSON Schema of what --json writes.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="report",
+        metavar="NAME",
+        help="report (the default), check, diff, fit, devices and so on",
+    )
+    parser.set_defaults(run=run)
+    return parser
 
 
 def run(arguments: Namespace) -> int:

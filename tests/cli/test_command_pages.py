@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from paths import MODELS, ROOT
 
-from onnxmem.cli import main
-from onnxmem.cli.parsers import PARSERS
+from onnxmem.cli import COMMANDS, main
 
 PAGES = ROOT / "docs" / "commands"
 BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)```\n", re.DOTALL)
@@ -30,11 +29,11 @@ def comparable(text: str) -> str:
 
 
 def test_every_command_has_a_page() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == set(PARSERS)
+    assert {page.stem for page in PAGES.glob("*.md")} == set(COMMANDS)
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse writes help otherwise from 3.13")
-@pytest.mark.parametrize("command", PARSERS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_page_shows_what_its_commands_print(
     command: str,
     tmp_path: Path,

@@ -3,10 +3,9 @@
 import json
 import re
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from predicted_runtimes import runtime_of
 
 from onnxmem.analysis.json_rows import Predicted
 from onnxmem.cli import main
-from onnxmem.cli import measure as command
-from onnxmem.cli.measure_options import measure_parser
+from onnxmem.cli.measure import measure_parser, run
 from onnxmem.errors import Finding, MissingFileError, UsageError
+from onnxmem.measure import measuring
 from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import STEPS, MeasureSettings
 from onnxmem.model.binding import Request
@@ -30,15 +29,8 @@ from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 Capture = pytest.CaptureFixture[str]
 
 
-class Raising(ArgumentParser):
-    """A parser whose faults a test can await."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(message)
-
-
 def parsed(line: str) -> Namespace:
-    return measure_parser(Raising).parse_intermixed_args(line.split())
+    return measure_parser().parse_intermixed_args(line.split())
 
 
 @pytest.fixture
@@ -55,14 +47,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[MeasureSettings]:
         chosen.progress(STEPS[1])
         return Finding("measure_crash", "it crashed") if path == "bad.onnx" else MEASUREMENT
 
-    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     return settings
 
 
 def test_flags_are_settings(asked: list[MeasureSettings]) -> None:
     line = "m.onnx --device cuda --inputs in.npz --runs 7 --timeout 2.5 --memory-limit 4GiB"
     line += " --graph ort-basic --fixed-dims --no-mem-pattern --no-mem-reuse"
-    assert command.run(parsed(line)) == 0
+    assert run(parsed(line)) == 0
     (settings,) = asked
     options = SessionOptions(
         level="basic", fixed_dims=True, enable_mem_pattern=False, enable_mem_reuse=False
@@ -79,7 +71,7 @@ def test_flags_are_settings(asked: list[MeasureSettings]) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_defaults_are_those_of_a_session(asked: list[MeasureSettings]) -> None:
-    command.run(parsed("m.onnx"))
+    run(parsed("m.onnx"))
     assert asked == [MeasureSettings()]
 
 
@@ -92,7 +84,7 @@ def test_defaults_are_those_of_a_session(asked: list[MeasureSettings]) -> None:
     ],
 )
 def test_flags_that_make_no_sense_are_refused(flags: str) -> None:
-    with pytest.raises(ValueError, match="argument"):
+    with pytest.raises(UsageError, match="argument"):
         parsed(f"m.onnx {flags}")
 
 
@@ -108,7 +100,7 @@ def test_flags_that_make_no_sense_are_refused(flags: str) -> None:
 def test_a_model_that_fails_costs_no_other_its_row(
     capsys: Capture, models: str, code: int, errors: str
 ) -> None:
-    assert command.run(parsed(models)) == code
+    assert run(parsed(models)) == code
     out, err = capsys.readouterr()
     assert err == errors
     assert ("m.onnx  onnxruntime-cpu 1.31.1, 2 nodes run, 3 runs\n" in out) is ("m.onnx" in models)
@@ -116,7 +108,7 @@ def test_a_model_that_fails_costs_no_other_its_row(
 
 @pytest.mark.usefixtures("asked")
 def test_json_has_a_row_for_every_model(capsys: Capture) -> None:
-    assert command.run(parsed("m.onnx bad.onnx --json")) == 3
+    assert run(parsed("m.onnx bad.onnx --json")) == 3
     report = json.loads(capsys.readouterr().out)
     assert (report["schema"], report["schema_version"]) == ("onnxmem.measurement", "1.0")
     good, bad = report["models"]
@@ -131,17 +123,17 @@ def test_json_has_a_row_for_every_model(capsys: Capture) -> None:
 
 @pytest.mark.usefixtures("asked")
 def test_layers_are_rows_of_nodes(capsys: Capture) -> None:
-    command.run(parsed("m.onnx --json --layers"))
+    run(parsed("m.onnx --json --layers"))
     rows = json.loads(capsys.readouterr().out)["models"][0]["layers"]
     assert [row["node"] for row in rows] == ["conv", "re\\x0alu"]
     assert rows[0]["output_shapes"] == [[1, 64], []]
-    command.run(parsed("m.onnx --layers"))
+    run(parsed("m.onnx --layers"))
     assert "\nre\\x0alu  Relu" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("asked")
 def test_a_result_goes_to_a_file(tmp_path: Path, capsys: Capture) -> None:
-    command.run(parsed(f"m.onnx -o {tmp_path / 'out.txt'}"))
+    run(parsed(f"m.onnx -o {tmp_path / 'out.txt'}"))
     assert (tmp_path / "out.txt").read_text().startswith("m.onnx  onnxruntime-cpu")
     assert capsys.readouterr().out == ""
 
@@ -153,7 +145,7 @@ def test_progress_is_one_line_of_a_terminal(
 ) -> None:
     monkeypatch.setenv("TERM", terminal)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    command.run(parsed("m.onnx"))
+    run(parsed("m.onnx"))
     line = f"\r\x1b[Km.onnx: {STEPS[1]} ...\r\x1b[K"
     assert capsys.readouterr().err == (line if shows else "")
 
@@ -225,7 +217,7 @@ def predicted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str
         return runtime_of()
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "predict", predict)
+    monkeypatch.setattr("onnxmem.runtimes.asking.predict", predict)
     write_model(tmp_path / "m.onnx")
     return questions
 
@@ -235,7 +227,7 @@ def test_the_same_session_is_predicted_and_measured(
     predicted: list[tuple[str, Request, object]], capsys: Capture
 ) -> None:
     line = "m.onnx --graph ort-basic --fixed-dims --no-mem-pattern --no-mem-reuse"
-    assert command.run(parsed(line)) == 0
+    assert run(parsed(line)) == 0
     options = SessionOptions(
         level="basic", fixed_dims=True, enable_mem_pattern=False, enable_mem_reuse=False
     )
@@ -250,16 +242,16 @@ def test_the_same_session_is_predicted_and_measured(
 def test_a_gpu_is_predicted_where_one_is_measured(
     predicted: list[tuple[str, Request, object]],
 ) -> None:
-    command.run(parsed("m.onnx --device cuda --json"))
+    run(parsed("m.onnx --device cuda --json"))
     assert [question for _, _, question in predicted] == [RuntimeQuestion(name="ort-cuda")]
 
 
 @pytest.mark.usefixtures("asked", "predicted")
 def test_the_error_is_in_the_row_and_nodes_are_compared(capsys: Capture) -> None:
-    command.run(parsed("m.onnx --json"))
+    run(parsed("m.onnx --json"))
     (row,) = json.loads(capsys.readouterr().out)["models"]
     assert row["measured"]["error_percent"] == pytest.approx(5.00065)
-    command.run(parsed("m.onnx --layers"))
+    run(parsed("m.onnx --layers"))
     assert "1,100,009  1,000,000  +10.0 %" in capsys.readouterr().out
 
 
@@ -268,7 +260,7 @@ def test_real_inputs_give_the_prediction_its_shapes(
     predicted: list[tuple[str, Request, object]], tmp_path: Path
 ) -> None:
     np.savez(tmp_path / "in.npz", image=np.zeros((7, 3, 16, 16), np.float32))
-    command.run(parsed("m.onnx --inputs in.npz"))
+    run(parsed("m.onnx --inputs in.npz"))
     assert [request.shapes for _, request, _ in predicted] == [{"image": (7, 3, 16, 16)}]
 
 
@@ -283,10 +275,10 @@ def test_values_are_fed_and_what_was_fed_is_foretold(
         asked.append(chosen)
         return replace(MEASUREMENT, fed=fed)
 
-    monkeypatch.setattr(command, "measure", measure)
+    monkeypatch.setattr(measuring, "measure", measure)
     arguments = parsed("m.onnx")
     arguments.values = [("rate", (16_000,))]
-    assert command.run(arguments) == 0
+    assert run(arguments) == 0
     assert [settings.values for settings in asked] == [{"rate": (16_000,)}]
     assert [question.values for _, _, question in predicted] == [fed]
 
@@ -295,26 +287,26 @@ def test_values_are_fed_and_what_was_fed_is_foretold(
 def test_a_figure_that_is_left_out_is_a_fault_where_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    assert command.run(parsed("m.onnx --strict")) == 0
+    assert run(parsed("m.onnx --strict")) == 0
     partly = replace(MEASUREMENT, held_bytes=None)
-    monkeypatch.setattr(command, "measure", lambda *_: partly)
-    assert command.run(parsed("m.onnx")) == 0
+    monkeypatch.setattr(measuring, "measure", lambda *_: partly)
+    assert run(parsed("m.onnx")) == 0
     assert capsys.readouterr().err == ""
-    assert command.run(parsed("m.onnx --strict")) == 3
+    assert run(parsed("m.onnx --strict")) == 3
     text = "error: m.onnx: partial: figures of the arena could not be measured; see FINDINGS\n"
     assert capsys.readouterr().err == text
 
 
 @pytest.mark.usefixtures("asked")
 def test_the_text_is_coloured_and_json_never(capsys: Capture) -> None:
-    command.run(parsed("m.onnx --color never"))
+    run(parsed("m.onnx --color never"))
     plain = capsys.readouterr().out
     assert "\x1b[" not in plain
-    command.run(parsed("m.onnx --color always"))
+    run(parsed("m.onnx --color always"))
     painted = capsys.readouterr().out
     assert "\x1b[1mMEASURED" in painted
     assert re.sub(r"\x1b\[[\d;]*m", "", painted) == plain
-    command.run(parsed("m.onnx --json --color always"))
+    run(parsed("m.onnx --json --color always"))
     assert "\x1b[" not in capsys.readouterr().out
 
 
@@ -330,8 +322,8 @@ def test_a_prediction_that_fails_costs_no_measurement(
         message = "no rule holds here"
         raise KeyError(message)
 
-    monkeypatch.setattr(command, "predict", predict)
-    assert command.run(parsed(line)) == 0
+    monkeypatch.setattr("onnxmem.runtimes.asking.predict", predict)
+    assert run(parsed(line)) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "predicted" not in out
@@ -344,7 +336,7 @@ def test_a_dim_is_given_once() -> None:
     arguments = parsed("m.onnx")
     arguments.dims = [("N", 2), ("N", 3)]
     with pytest.raises(UsageError, match="--dim N is given twice: 2 and 3"):
-        command.run(arguments)
+        run(arguments)
 
 
 @pytest.mark.usefixtures("asked")

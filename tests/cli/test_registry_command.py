@@ -17,8 +17,8 @@ from jsonschema import Draft202012Validator
 from models_on_disk import MYSTERY, write_model
 
 import onnxmem
-from onnxmem.cli import main, progress
-from onnxmem.cli.progress import Counter, counter
+from onnxmem.cli import main, results
+from onnxmem.cli.results import Progress
 
 Capture = pytest.CaptureFixture[str]
 
@@ -201,7 +201,7 @@ def test_a_counter_for_a_terminal_alone(capsys: Capture, monkeypatch: pytest.Mon
         return capsys.readouterr().err
 
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "_SECONDS", 0.0)
+    monkeypatch.setattr(results, "_REFRESH_SECONDS", 0.0)
     quiet = "error: zoo/page.onnx: model_file: "
     assert err_of("zoo").startswith(quiet)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
@@ -214,11 +214,11 @@ def test_a_counter_for_a_terminal_alone(capsys: Capture, monkeypatch: pytest.Mon
     assert err_of("zoo -q").startswith(quiet)
     assert err_of("zoo/m00.onnx") == ""
     monkeypatch.setenv("TERM", "dumb")
-    assert not counter(2, declined=False).is_shown
+    assert not Progress.for_terminal(2, declined=False).is_shown
 
 
 def test_a_counter_is_not_written_all_the_time(capsys: Capture) -> None:
-    shown = Counter(1000, is_shown=True)
+    shown = Progress(1000, is_shown=True)
     for _ in range(1000):
         shown.count(failed=False)
     shown.clear()

@@ -23,9 +23,9 @@ from collection.test_services import wait_for
 from models_on_disk import write_model
 
 import onnxmem
+import onnxmem.cli
 from onnxmem.children import safe_path
 from onnxmem.cli import main
-from onnxmem.cli.parsers import PARSERS
 
 LIBRARIES = (
     *("numpy", "onnx", "google", "networkx", "onnxruntime", "psutil", "rich", "onnx_ir"),
@@ -142,6 +142,7 @@ RUNS = (
 )
 SEVERAL = """
 import sys
+import onnxmem.cli
 from onnxmem.cli import main
 for line in {lines}:
     sys.argv[1:] = line.split()
@@ -159,7 +160,7 @@ def run_all(traps: Traps, lines: Collection[str]) -> Iterator[subprocess.Complet
 
 def test_every_command(traps: Traps, tmp_path: Path) -> None:
     """In one process, which imports what each of them needs."""
-    assert {*COMMANDS, "measure"} == set(PARSERS)
+    assert {*COMMANDS, "measure"} == set(onnxmem.cli.COMMANDS)
     lines = [line.format(models=traps.models) for line in COMMANDS.values()]
     (tmp_path / "several.py").write_text(SEVERAL.format(lines=lines))
     done = traps.run(sys.executable, tmp_path / "several.py")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxmem.cli.streaming import write_pieces
+from onnxmem.cli.output import write_pieces
 from onnxmem.errors import UsageError
 
 

@@ -14,7 +14,6 @@ from predicted_runtimes import OWN, choice_of, runtime_of
 from session_graphs import GAP, gap_session, session_of
 
 from onnxmem import Settings
-from onnxmem.cli import advise as command
 from onnxmem.cli import main
 from onnxmem.errors import Finding, ModelFileError
 from onnxmem.model.files import ModelFile
@@ -342,7 +341,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Se
         runtime = runtime_of(name=name, advice=(BEST, OWN), findings=(FINDING,))
         return Advice(runtime, (OWN, WORSE))
 
-    monkeypatch.setattr(command, "advise", advise)
+    monkeypatch.setattr("onnxmem.runtimes.asking.advise", advise)
     return questions
 
 

@@ -11,7 +11,7 @@ from exported import IF_MODEL, analysis_of, exported, hostile_analysis, hostile_
 from models_on_disk import MYSTERY, write_model
 
 from onnxmem.cli import main
-from onnxmem.cli.export_options import BINARY, FORMATS, OF_A_RUN
+from onnxmem.cli.export import BINARY, FORMATS, OF_INFERENCE
 from onnxmem.errors import UsageError
 from onnxmem.export.exporters import EXPORTERS
 from onnxmem.export.figures import to_metrics
@@ -26,7 +26,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def test_the_formats_that_the_command_names_are_those_that_there_are() -> None:
     assert set(FORMATS) == set(EXPORTERS)
-    assert set(FORMATS) > OF_A_RUN | BINARY
+    assert set(FORMATS) > OF_INFERENCE | BINARY
 
 
 def test_a_table_has_a_row_for_every_node() -> None:

@@ -11,7 +11,7 @@ from paths import MODELS
 
 from onnxmem import Settings, analyze
 from onnxmem.cli import main
-from onnxmem.cli.copying import write_copy
+from onnxmem.cli.rewrite import write_copy
 from onnxmem.decisions.advise.advising import advised
 from onnxmem.errors import UsageError
 from onnxmem.model.files import FileWindow

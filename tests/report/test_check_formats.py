@@ -17,7 +17,7 @@ from paths import DATA
 
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.cli import main
-from onnxmem.cli.check_options import FORMATS as OFFERED
+from onnxmem.cli.check import FORMAT_NAMES as OFFERED
 from onnxmem.decisions.check.budgets import Budget, Growth
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.program.program import Allocation, Category

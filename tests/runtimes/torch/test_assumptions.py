@@ -9,7 +9,7 @@ from graphs import model_of
 from training_steps import network, operators, recipe_of, run_as, step
 
 import onnxmem
-from onnxmem.cli.training_options import add_training_options, recipe_from
+from onnxmem.cli.options import add_training_options, recipe_from
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile

@@ -1,0 +1,542 @@
+"""The flags that commands share: their parsers, what they set, and what they contradict.
+
+Nothing here is slow to import, so that ``--help`` is quick. The functions that add flags come
+first, then the settings that follow from them, then the refusal of flags that have no effect: most
+likely another flag was forgotten.
+"""
+
+from argparse import (
+    ArgumentParser,
+    ArgumentTypeError,
+    BooleanOptionalAction,
+    Namespace,
+    _ArgumentGroup,
+)
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from onnxmem.errors import UsageError, shortened
+from onnxmem.settings import (
+    ATTENTIONS,
+    BASES,
+    CPUS,
+    GRAPHS,
+    LOSSES,
+    NATIVE,
+    OPTIMIZER_FORMS,
+    OPTIMIZERS,
+    ORDERS,
+    PRECISIONS,
+    RUNTIMES,
+    SHARDINGS,
+    TORCHES,
+    ZERO_GRADS,
+    Recipe,
+    Settings,
+    Values,
+    parse_values,
+)
+from onnxmem.units import parse_size
+from onnxmem.version import __version__
+
+if TYPE_CHECKING:
+    from onnxmem.decisions.devices import Catalog
+
+
+_MAX_DIGITS = 18
+_MOST_SECONDS = 7 * 24 * 3600
+"""Of a dim: larger numbers are no size of anything."""
+
+
+def add_model_options(
+    parser: ArgumentParser,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> None:
+    """Add the models and their inputs; ``dim_type`` reads what follows ``--dim``."""
+    add_values(add_sized_models(parser, dim_type))
+
+
+def add_sized_models(
+    parser: ArgumentParser,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> _ArgumentGroup:
+    """Add the models and their sizes, without values of inputs, which concern runtimes alone."""
+    model = parser.add_argument_group("model")
+    model.add_argument("models", nargs="+", metavar="MODEL", help="path of an .onnx file")
+    model.add_argument("--batch", type=dim, metavar="N", help="samples at once")
+    add_dims(model, dim_type)
+    add_shapes(model)
+    return model
+
+
+def add_dims(
+    parser: ArgumentParser | _ArgumentGroup,
+    dim_type: Callable[[str], tuple[str, int | None]] | None = None,
+) -> None:
+    """Add the numbers of symbolic dims; ``dim_type`` reads each."""
+    parser.add_argument(
+        "--dim",
+        dest="dims",
+        type=dim_type or named_dim,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="a number for a symbolic dim (repeatable)",
+    )
+
+
+def add_shapes(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add whole shapes of inputs."""
+    parser.add_argument(
+        "--shape",
+        dest="shapes",
+        type=named_shape,
+        action="append",
+        default=[],
+        metavar="INPUT:1,3,224,224",
+        help="the whole shape of an input (repeatable)",
+    )
+
+
+def add_values(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add what small inputs hold."""
+    parser.add_argument(
+        "--value",
+        dest="values",
+        type=named_value,
+        action="append",
+        default=[],
+        metavar="INPUT=16000",
+        help="what a small input holds, where shapes or a runtime follow from it (repeatable; "
+        "lists with commas)",
+    )
+
+
+def add_context_option(parser: ArgumentParser) -> None:
+    """Add the length of a language model's cache."""
+    cache = parser.add_argument_group("language models")
+    cache.add_argument(
+        "--context",
+        type=dim,
+        metavar="N",
+        help="tokens that the cache holds: a decode step after N - 1, and a prefill of N",
+    )
+
+
+def seconds(text: str) -> float:
+    """Read a time in seconds, of at most a week."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= _MOST_SECONDS:
+        message = f"{text!r} is no time: seconds, above 0 and up to {_MOST_SECONDS:,}"
+        raise ArgumentTypeError(message)
+    return number
+
+
+def dim(text: str) -> int:
+    """Read a positive number of at most 18 digits."""
+    if not (text.isascii() and text.isdigit() and text.strip("0")):
+        message = f"{text!r} is no positive number"
+        raise ArgumentTypeError(message)
+    if len(text) > _MAX_DIGITS:
+        message = f"{text!r} is larger than any size"
+        raise ArgumentTypeError(message)
+    return int(text)
+
+
+def named_dim(text: str) -> tuple[str, int]:
+    """Read ``NAME=N``, split at the last equals sign."""
+    name, equals, number = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not NAME=N, as in seq_len=512"
+        raise ArgumentTypeError(message)
+    return name, dim(number)
+
+
+def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """Split at the last colon: an input's name may hold others."""
+    name, colon, dims = text.rpartition(":")
+    if not (name and colon):
+        message = f"{text!r} is not INPUT:1,3,224,224"
+        raise ArgumentTypeError(message)
+    return name, tuple(dim(each.strip()) for each in dims.split(",")) if dims else ()
+
+
+def named_value(text: str) -> tuple[str, Values]:
+    """Read ``INPUT=VALUE``, split at the last equals sign."""
+    name, equals, value = text.rpartition("=")
+    if not (name and equals):
+        message = f"{text!r} is not INPUT=VALUE, as in sr=16000"
+        raise ArgumentTypeError(message)
+    try:
+        return name, parse_values(value)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
+
+
+def size(text: str) -> int:
+    """Read a size in bytes."""
+    try:
+        return parse_size(text)
+    except UsageError as fault:
+        raise ArgumentTypeError(str(fault)) from None
+
+
+def add_devices_file(parser: ArgumentParser | _ArgumentGroup) -> None:
+    """Add the flag of a user's own devices."""
+    parser.add_argument(
+        "--devices", dest="devices_file", metavar="FILE", help="a TOML file of more devices"
+    )
+
+
+def add_result_options(parser: ArgumentParser) -> _ArgumentGroup:
+    """Add the file that a result goes to; returns the group, for what one command alone writes."""
+    output = parser.add_argument_group("output")
+    output.add_argument("-o", "--output", metavar="FILE", help="write to a file")
+    output.add_argument("--force", action="store_true", help="overwrite a file that exists")
+    output.add_argument("-q", "--quiet", action="store_true", help="no remarks on stderr")
+    output.add_argument("-V", "--version", action="version", version=f"onnxmem {__version__}")
+    return output
+
+
+def add_json_option(output: _ArgumentGroup) -> None:
+    """Add JSON as the other form of a result."""
+    output.add_argument(
+        "--json", action="store_true", help="write JSON instead of text, as -o FILE.json does"
+    )
+
+
+def add_color_option(output: ArgumentParser | _ArgumentGroup) -> None:
+    """Add whether text is coloured."""
+    output.add_argument(
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="colour the text; auto: on a terminal, unless NO_COLOR is set",
+    )
+
+
+def add_report_options(parser: ArgumentParser) -> None:
+    """Add what a report holds, and how it is shown."""
+    report = parser.add_argument_group("report")
+    report.add_argument("--layers", action="store_true", help="add a row for every node")
+    report.add_argument(
+        "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
+    )
+    add_color_option(report)
+
+
+class Parser(ArgumentParser):
+    """A parser whose faults are reported like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the fault, with where to read on."""
+        message = f"{message}; see {self.prog} --help"
+        raise UsageError(message)
+
+
+def add_runtime_options(parser: ArgumentParser) -> None:
+    """Add the runtimes, the graph that they run, and what is assumed of CUDA."""
+    runtime = parser.add_argument_group("runtime")
+    runtime.add_argument(
+        "--runtime",
+        dest="runtimes",
+        choices=RUNTIMES,
+        action="append",
+        default=[],
+        help="predict what onnxruntime takes, on CPU or CUDA (twice: side by side)",
+    )
+    runtime.add_argument(
+        "--graph",
+        choices=GRAPHS,
+        help="graph that the figures are of (default: raw, and ort-all for a runtime)",
+    )
+    add_session_options(runtime)
+    runtime.add_argument(
+        "--emulate-optimiser",
+        action="store_true",
+        help="do not ask onnxruntime for its graph even where it is installed",
+    )
+
+
+def add_session_options(runtime: _ArgumentGroup) -> None:
+    """Add the settings of a session or an allocator, and what is assumed of CUDA."""
+    runtime.add_argument(
+        "--fixed-dims",
+        action="store_true",
+        help="open the session with numbers in place of symbolic dims",
+    )
+    runtime.add_argument(
+        "--cpu",
+        choices=CPUS,
+        help="CPU that the session runs on (default: the device's where it is known, else native:"
+        " this machine's)",
+    )
+    for flag, what in (("context", "CUDA context"), ("workspace", "cuDNN workspace")):
+        runtime.add_argument(
+            f"--cuda-{flag}",
+            dest=f"cuda_{flag}_bytes",
+            type=size,
+            metavar="SIZE",
+            help=f"{what}, in place of what is assumed",
+        )
+    runtime.add_argument(
+        "--expandable-segments",
+        action="store_true",
+        help="PyTorch's allocator on CUDA grows its segments, for a training step",
+    )
+
+
+def add_order_option(parser: ArgumentParser) -> None:
+    """Add the order that activations are counted in."""
+    order = parser.add_argument_group("order of execution")
+    order.add_argument(
+        "--order",
+        choices=ORDERS,
+        default="file",
+        help="count activations in this order: the file's, onnxruntime's own, or the best found",
+    )
+
+
+def add_training_options(parser: ArgumentParser) -> None:
+    """Add the flags of a training step; each is a field of ``Recipe``, ``None`` if not given."""
+    group = parser.add_argument_group("training")
+    group.add_argument("--train", action="store_true", help="work out a training step too")
+    group.add_argument(
+        "--torch",
+        choices=TORCHES,
+        default=Recipe().torch,
+        metavar="RELEASE",
+        help=f"of PyTorch: {', '.join(TORCHES)} (default: {Recipe().torch}); it also sets the "
+        "defaults of --optimizer-form, --attention and --zero-grad",
+    )
+    _add_choices(group)
+    group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
+    group.add_argument(
+        "--loss-output",
+        dest="outputs",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an output that a loss reads (repeatable; default: every floating one)",
+    )
+    group.add_argument(
+        "--freeze",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="parameters that are not trained, as in 'encoder.*' (repeatable)",
+    )
+    group.add_argument(
+        "--lora-rank", type=int, metavar="R", help="train low-rank adapters of linear layers alone"
+    )
+    group.add_argument(
+        "--accumulate", type=int, default=1, metavar="K", help="passes before the optimizer steps"
+    )
+    group.add_argument(
+        "--checkpoint",
+        default="none",
+        metavar="HOW",
+        help="compute activations again: none, sqrt, every=K or best (default: none)",
+    )
+    group.add_argument(
+        "--world", type=int, default=1, metavar="N", help="ranks that share the training"
+    )
+    _add_switches(group)
+    parser.set_defaults(**dict.fromkeys(field.name for field in fields(Recipe)))
+
+
+def _add_choices(group: _ArgumentGroup) -> None:
+    defaults = Recipe()
+    for name, choices in (
+        ("optimizer", OPTIMIZERS),
+        ("optimizer_form", OPTIMIZER_FORMS),
+        ("precision", PRECISIONS),
+        ("loss", LOSSES),
+        ("attention", ATTENTIONS),
+        ("zero_grad", ZERO_GRADS),
+        ("shard", SHARDINGS),
+    ):
+        default = getattr(defaults, name)
+        listed = f"{', '.join(choices)} (default: {default})"
+        flag = f"--{name.replace('_', '-')}"
+        group.add_argument(flag, choices=choices, default=default, metavar="NAME", help=listed)
+
+
+def _add_switches(group: _ArgumentGroup) -> None:
+    for name, what in (
+        ("first_step", "the first step, before the optimizer has state"),
+        ("assume_dropout", "put back the Dropout that an export left out"),
+    ):
+        group.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=what)
+    group.add_argument(
+        "--in-place-activations",
+        action=BooleanOptionalAction,
+        help="activations write over their input where autograd allows it, or none does (default: "
+        "those behind BatchNormalization that keep less then)",
+    )
+    group.add_argument(
+        "--assume-batchnorm",
+        action=BooleanOptionalAction,
+        help="of BatchNormalization that an export folded away: put it back also where the file "
+        "doesn't tell, or nowhere (default: where the file shows it)",
+    )
+
+
+def named_fields(arguments: Namespace) -> dict[str, Any]:
+    """The fields of a recipe that flags name, though it be their default."""
+    given = {field.name: getattr(arguments, field.name) for field in fields(Recipe)}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def recipe_from(arguments: Namespace) -> Recipe:
+    """The training configuration of the flags.
+
+    :raises UsageError: a count or a way of checkpointing that is none.
+    """
+    return Recipe().with_fields(**named_fields(arguments))
+
+
+def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:
+    """Add what a verdict compares, and which warnings it may disregard."""
+    group.add_argument(
+        "--basis",
+        choices=BASES,
+        help="what is compared: the tensors alone, or the process with its allocator and context "
+        "(default: process with --train or --runtime)",
+    )
+    group.add_argument(
+        "--accept",
+        dest="accepted",
+        action="append",
+        default=[],
+        metavar="CODE",
+        help="give a verdict though this warning leaves it in doubt",
+    )
+
+
+def refuse_contradictions(arguments: Namespace) -> None:
+    """Refuse a dim or an input that is given twice with different values.
+
+    :raises UsageError: with its name and both values.
+    """
+    _refuse("--dim", arguments.dims)
+    _refuse("--shape", arguments.shapes)
+    _refuse("--value", arguments.values)
+
+
+def _refuse(flag: str, pairs: Iterable[tuple[str, object]]) -> None:
+    given: dict[str, object] = {}
+    for name, value in pairs:
+        if given.setdefault(name, value) != value:
+            message = f"{flag} {shortened(name)} is given twice: {given[name]} and {value}"
+            raise UsageError(message)
+
+
+def step_settings(arguments: Namespace) -> dict[str, Any]:
+    """The settings of every command that sizes a model: keywords of ``Settings``."""
+    return {
+        "batch": arguments.batch,
+        "dims": {name: number for name, number in arguments.dims if number is not None},
+        "shapes": dict(arguments.shapes),
+        "values": dict(arguments.values),
+        "train": arguments.train,
+        "recipe": recipe_from(arguments),
+        "cuda_context_bytes": arguments.cuda_context_bytes,
+        "cuda_workspace_bytes": arguments.cuda_workspace_bytes,
+        "expandable_segments": arguments.expandable_segments,
+        "cpu": arguments.cpu or NATIVE,
+    }
+
+
+def device_catalogue(arguments: Namespace) -> "Catalog":
+    """The known devices; a CPU that is given replaces their own.
+
+    :raises DeviceError: the user's file cannot be read, or makes no sense.
+    """
+    from onnxmem.decisions.devices import catalog
+
+    known = catalog(arguments.devices_file)
+    return known if arguments.cpu is None else known.without_cpus()
+
+
+def verdict_settings(arguments: Namespace) -> dict[str, Any]:
+    """The settings of a verdict: keywords of ``Settings``."""
+    return {"basis": arguments.basis, "accepted": tuple(arguments.accepted)}
+
+
+def analyze_settings(arguments: Namespace) -> dict[str, Any]:
+    """The settings of an analysis: keywords of ``onnxmem.analyze``."""
+    return step_settings(arguments) | {
+        "context": arguments.context,
+        "budget_bytes": arguments.budget_bytes,
+        "runtimes": tuple(dict.fromkeys(arguments.runtimes)),
+        "graph": arguments.graph,
+        "fixed_dims": arguments.fixed_dims,
+        "asks_onnxruntime": not arguments.emulate_optimiser,
+    }
+
+
+_SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
+_CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
+_FLAGS: Final = {"outputs": "--loss-output"}
+
+
+def refuse_unused_options(arguments: Namespace, settings: Settings) -> None:
+    """Refuse flags of a training step or of a session where there is none.
+
+    :raises UsageError: with the flags, and what they need.
+    """
+    refuse_untrained(arguments, trains=settings.train)
+    _refuse_unused(settings)
+
+
+def refuse_untrained(arguments: Namespace, *, trains: bool) -> None:
+    """Refuse flags of a training step where none is requested.
+
+    :raises UsageError: with their names.
+    """
+    given = named_fields(arguments)
+    if given and not trains:
+        flags = ", ".join(_FLAGS.get(name, f"--{name.replace('_', '-')}") for name in given)
+        message = f"{flags}: no effect without a training step; add --train"
+        raise UsageError(message)
+
+
+def refuse_without_budget(arguments: Namespace) -> None:
+    """Refuse the flags of a verdict where there is no budget.
+
+    :raises UsageError: with the flag.
+    """
+    given = {"--basis": arguments.basis is not None, "--accept": bool(arguments.accepted)}
+    for flag in (flag for flag, is_given in given.items() if is_given):
+        if arguments.budget_bytes is None:
+            message = f"{flag}: no effect without a budget; add --budget SIZE"
+            raise UsageError(message)
+
+
+def _refuse_unused(settings: Settings) -> None:
+    """Refuse what changes no figure: the step, the session or the run that would use it is missing.
+
+    :raises UsageError: with the option, and what it needs.
+    """
+    graph = settings.graph not in {None, "raw"}
+    session = bool(settings.runtimes) or graph
+    cuda = settings.train or "ort-cuda" in settings.runtimes
+    for flag, is_given, is_used, users in (
+        ("--fixed-dims", settings.fixed_dims, session or settings.measure, _SESSION),
+        ("--cpu", settings.cpu != "native", session, _SESSION),
+        ("--cuda-context", settings.cuda_context_bytes is not None, cuda, _CUDA),
+        ("--cuda-workspace", settings.cuda_workspace_bytes is not None, cuda, _CUDA),
+        ("--expandable-segments", settings.expandable_segments, settings.train, "--train: add it"),
+    ):
+        if is_given and not is_used:
+            message = f"{flag}: no effect without {users}"
+            raise UsageError(message)

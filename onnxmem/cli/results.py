@@ -1,0 +1,368 @@
+"""The results of models as they come: written piece by piece, counted, summed up, and as a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from onnxmem.analysis.coverage import guess_told
+from onnxmem.analysis.fitting.verdicts import Verdict
+from onnxmem.analysis.json_rows import Row, bytes_at, guessed_dims
+from onnxmem.cli.output import check_output, report_fault, write_file
+from onnxmem.collection.task import FaultRow, Outcome, Render
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, Fault, UsageError, shortened
+from onnxmem.units import format_bytes, plural
+
+if TYPE_CHECKING:
+    from onnxmem.collection.summary import Accuracies, Summary, Tally, Target
+
+
+_LACKING: Final = frozenset({"unused_dim", "unused_value"})
+_REFRESH_SECONDS: Final = 0.1
+"""Between two counts: a terminal is slower than small models."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderOptions:
+    """What a form needs beside the models."""
+
+    paint: Callable[[str], str]
+    """Colors text, or leaves it."""
+    train: bool
+    summary: Callable[[], Summary] | None
+    """Of the models so far; ``None``: there is one model."""
+
+
+class Form:
+    """A form of a result: what is written before, for and after the models.
+
+    This one is for a command that only shows a page: nothing is written.
+    """
+
+    def __init__(self, options: RenderOptions) -> None:
+        self.options = options
+
+    def head(self) -> str:
+        """What comes before the first model."""
+        return ""
+
+    def of_model(self, outcome: Outcome) -> str:  # noqa: ARG002 - of the other forms
+        """What is written of one model."""
+        return ""
+
+    def tail(self) -> str:
+        """What comes after the last model."""
+        return ""
+
+
+class _Text(Form):
+    """The reports one after another; failures were reported on stderr."""
+
+    gap = ""
+
+    def of_model(self, outcome: Outcome) -> str:
+        if outcome["text"] is None:
+            return ""
+        gap, self.gap = self.gap, "\n\n"
+        return gap + self.options.paint(outcome["text"])
+
+
+class _Table(Form):
+    """A line a model, and their summary."""
+
+    row: Row | None = None
+
+    def head(self) -> str:
+        from onnxmem.report.registry import table_head
+
+        return self.options.paint(table_head(train=self.options.train))
+
+    def of_model(self, outcome: Outcome) -> str:
+        self.row = outcome["row"]
+        from onnxmem.report.registry import table_row
+
+        return self.options.paint(table_row(self.row, train=self.options.train))
+
+    def tail(self) -> str:
+        options, row = self.options, self.row
+        from onnxmem.report.registry import render_summary, table_end
+
+        end = "" if row is None else table_end(row, is_only=options.summary is None)
+        if options.summary is None:
+            return end
+        return f"{end}\n{options.paint(render_summary(options.summary()))}"
+
+
+class _Json(Form):
+    is_first = True
+
+    def head(self) -> str:
+        from onnxmem.report.registry import json_head
+
+        return json_head()
+
+    def of_model(self, outcome: Outcome) -> str:
+        is_first, self.is_first = self.is_first, False
+        from onnxmem.report.registry import json_row
+
+        return json_row(outcome["row"], is_first=is_first)
+
+    def tail(self) -> str:
+        from onnxmem.report.registry import json_tail
+
+        return json_tail(None if self.options.summary is None else self.options.summary())
+
+
+class _Jsonl(Form):
+    def of_model(self, outcome: Outcome) -> str:
+        from onnxmem.report.registry import jsonl_row
+
+        return jsonl_row(outcome["row"])
+
+
+class _Csv(Form):
+    def head(self) -> str:
+        from onnxmem.report.registry import csv_head
+
+        return csv_head()
+
+    def of_model(self, outcome: Outcome) -> str:
+        from onnxmem.report.registry import csv_row
+
+        return csv_row(outcome["row"])
+
+
+FORMS: Final[Mapping[str, type[Form]]] = MappingProxyType(
+    {
+        "text": _Text,
+        "table": _Table,
+        "json": _Json,
+        "jsonl": _Jsonl,
+        "csv": _Csv,
+        "nothing": Form,
+    }
+)
+"""``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""
+SUMMED: Final = frozenset({"table", "json"})
+"""Those that end with a summary."""
+WHOLE: Final = frozenset({"json", "jsonl"})
+"""Those whose rows hold all of the contract, and a row for every node where that is requested."""
+
+
+@dataclass(slots=True)
+class Page:
+    """Mutable: what the page needs of the models so far; nothing where none is requested."""
+
+    path: str | None
+    is_of_one: bool
+    accuracies: Accuracies | None = None
+    _page: str | None = field(default=None, init=False)
+    _rows: list[Row] = field(default_factory=list, init=False)
+
+    @property
+    def render(self) -> Render | None:
+        """The function by which a worker makes a model's own page."""
+        if self.path is None or not self.is_of_one:
+            return None
+        from onnxmem.report.page.model_page import render_page
+
+        return render_page
+
+    def add(self, outcome: Outcome) -> None:
+        """Add an outcome to the page."""
+        if self.path is not None:
+            self._page = outcome["page"]
+            # One page cannot show the nodes of thousands of models.
+            self._rows.append({**outcome["row"], "layers": None})
+
+    def write(
+        self, summary: Callable[[], Summary], targets: Sequence[Target], *, quiet: bool
+    ) -> None:
+        """Write the page; of a model that failed there is one that says why.
+
+        :raises UsageError: the file cannot be written.
+        """
+        if self.path is None:
+            return
+        page = self._page
+        if page is None:
+            from onnxmem.report.page.registry_page import render_registry_page
+
+            page = render_registry_page(self._rows, summary, targets, self.accuracies)
+        write_file(page, self.path, quiet=quiet)
+
+
+def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
+    """The page that ``--html`` requests.
+
+    :raises UsageError: the file is requested twice, exists or is a model; a table cannot be read.
+    """
+    path: str | None = arguments.html
+    check_output(path, names, force=arguments.force)
+    if path is not None and path == arguments.output:
+        message = f"{shortened(path)}: is asked for twice; name another file with -o"
+        raise UsageError(message)
+    if arguments.accuracy is not None and path is None:
+        message = "--accuracy is for the page of several models; see --html"
+        raise UsageError(message)
+    table = None
+    if arguments.accuracy is not None:
+        from onnxmem.collection.summary import read_accuracies
+
+        table = read_accuracies(arguments.accuracy)
+    return Page(path, len(names) == 1, table)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Mutable: counts models on one line of a terminal, which is written over."""
+
+    num_models: int
+    is_shown: bool
+    num_done: int = 0
+    num_failed: int = 0
+    _is_on_screen: bool = field(default=False, init=False)
+    _last_seconds: float = field(default=0.0, init=False)
+
+    @classmethod
+    def for_terminal(cls, num_models: int, *, declined: bool) -> Progress:
+        """Shown to a person who waits: on a terminal, for more than one model."""
+        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        return cls(num_models, is_terminal and num_models > 1 and not declined)
+
+    def count(self, *, failed: bool) -> None:
+        """Count one more model."""
+        self.num_done += 1
+        self.num_failed += failed
+        now = time.monotonic()
+        if self.is_shown and now - self._last_seconds >= _REFRESH_SECONDS:
+            self._last_seconds = now
+            failures = f", {self.num_failed:,} failed" if self.num_failed else ""
+            self._write(f"{self.num_done:,} of {self.num_models:,} models{failures}")
+            self._is_on_screen = True
+
+    def clear(self) -> None:
+        """Leave the line to what is written next."""
+        if self._is_on_screen:
+            self._write("")
+            self._is_on_screen = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+class RunStatus:
+    """Mutable: exit codes, the summary and the warnings of the models so far."""
+
+    def __init__(
+        self, progress: Progress, *, strict: bool, targets: Sequence[Target], is_summed: bool
+    ) -> None:
+        self.progress = progress
+        self.codes: list[int] = []
+        self.tally: Tally | None = None
+        self._strict = strict
+        self._targets = targets
+        self._lacking: Counter[str] = Counter()
+        """Models that have no dim, or no input, of a name that is given."""
+        if is_summed:
+            from onnxmem.collection.summary import Tally
+
+            self.tally = Tally()
+
+    def summary(self) -> Summary:
+        """The models so far in a few figures, where they are summed up."""
+        assert self.tally is not None  # noqa: S101
+        return self.tally.summary(self._targets)
+
+    def report(self, name: str, outcome: Outcome) -> None:
+        """Count an outcome, and report its faults on stderr."""
+        row = outcome["row"]
+        if self.tally is not None:
+            self.tally.add(row)
+        self._lacking.update(_lacking(row))
+        self.progress.count(failed=row["status"] == "error")
+        faults = [
+            *outcome["faults"],
+            *(_left_out(row) if self._strict else ()),
+            *_budget_fault(row),
+        ]
+        if faults:
+            self.progress.clear()
+        for each in faults:
+            fault = Fault(each["code"], each["message"], each["exit_code"])
+            self.codes.append(report_fault(fault, path=name))
+            if each["trace"]:
+                print(each["trace"], file=sys.stderr)
+
+    def warn_of_names(self, num_models: int) -> None:
+        """Warn of names that some of the models lack; one model alone refuses them."""
+        for flag, count in self._lacking.items():
+            what = "dim" if flag.startswith("--dim ") else "input"
+            which = plural(num_models, "model")
+            text = f"warning: {flag}: {count:,} of {which} have no {what} of that name"
+            print(text, file=sys.stderr)
+
+
+def write_results(
+    found: Iterable[tuple[str, Outcome]],
+    form: Form,
+    status: RunStatus,
+    page: Page,
+    write: Callable[[str], bool],
+) -> None:
+    """Write each outcome as it comes, until the reader of stdout goes away."""
+    is_read = write(form.head())
+    for name, outcome in found if is_read else ():
+        status.report(name, outcome)
+        page.add(outcome)
+        piece = form.of_model(outcome)
+        status.progress.clear()
+        if piece and not write(piece):
+            return
+    if is_read:
+        write(form.tail())
+
+
+def _left_out(row: Row) -> Iterator[FaultRow]:
+    """With ``--strict`` a figure that leaves something out is a fault."""
+    if row["status"] != "partial":
+        return
+    unknown = bytes_at(row, ("coverage", "unknown_tensors"))
+    guessed = guessed_dims(row)
+    if unknown or not guessed:
+        tensors = plural(unknown or 0, "tensor")
+        message = f"{tensors} of unknown size: figures are lower bounds"
+        message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
+    else:
+        message = guess_told(guessed)
+    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+
+
+def _lacking(row: Row) -> Iterator[str]:
+    """The flags of a row's findings on names that the model lacks."""
+    for finding in cast("list[dict[str, str]]", row["findings"] or ()):
+        flag, colon, _ = finding["message"].rpartition(": ")
+        if finding["code"] in _LACKING and colon and flag.startswith("--"):
+            yield shortened(flag)
+
+
+def _budget_fault(row: Row) -> Iterator[FaultRow]:
+    """A budget that is not met at the batch asked for, or of which that is not known."""
+    found = cast("dict[str, Any] | None", row["verdict"])
+    if found is None or found["verdict"] in {Verdict.FITS, Verdict.TIGHT}:
+        return
+    if found["verdict"] == Verdict.UNKNOWN:
+        message = "whether it fits is unknown: " + "; ".join(found["doubts"])
+        yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+        return
+    over, budget = format_bytes(-found["margin_bytes"]), format_bytes(found["limit_bytes"])
+    message = f"takes {format_bytes(found['bytes'])}, {over} over the budget of {budget}"
+    yield FaultRow(code="over-budget", message=message, exit_code=EXIT_GATE_FAILED, trace=None)
