@@ -50,7 +50,7 @@ def packed_8_bit_bytes(depth: int, columns: int, *, is_signed: bool) -> int:
 
 
 def packs_blocks(bits: int, block_size: int, *, in_int8: bool) -> bool:
-    """Whether MLAS multiplies by a blockwise quantised weight as it is packed.
+    """Whether MLAS multiplies by a blockwise quantized weight as it is packed.
 
     core/mlas/lib/qnbitgemm.cpp: MlasIsQNBitGemmAvailable, on x86-64: in floats for 4 bits only;
     in int8 for 4 and 8 bits, for 2 bits from blocks of 32 on.

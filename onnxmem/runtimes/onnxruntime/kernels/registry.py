@@ -36,8 +36,7 @@ WITHOUT_KERNEL: Final = frozenset(
     "SoftmaxCrossEntropyLoss SwiGLU Swish".split()
 )
 """ONNX operators that no CPU kernel runs in any type: each is replaced by the nodes of its ONNX
-function body. Source: ``get_all_opkernel_def()`` of onnxruntime 1.31.1; ``tools/optimiser_truth.py
-kernels`` prints them."""
+function body. Source: ``get_all_opkernel_def()`` of onnxruntime 1.31.1."""
 
 
 def _join(families: Iterable[Iterable[Kernel]]) -> Mapping[tuple[str, str], Kernel]:

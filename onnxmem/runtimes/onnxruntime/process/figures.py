@@ -40,7 +40,7 @@ _CHANGES_BIAS: Final = "Add"
 _MAX_ROUNDS: Final = 10
 """A level is repeated until nothing changes, but no more often (``inference_session.cc``)."""
 _STAYS_QUANTIZED: Final = "DequantizeLinear"
-"""It is folded last, and only where no operator that reads quantised weights took it."""
+"""It is folded last, and only where no operator that reads quantized weights took it."""
 _NCHWC: Final = "com.microsoft.nchwc"
 
 Sizes = Mapping[str, int]
@@ -129,10 +129,10 @@ def mapped_pages(model: Graph, session: Graph, packed: Iterable[Prepacked]) -> d
     done = {each.weight for each in packed}
     pages: Counter[str] = Counter()
     for node in session.all_nodes():
-        for place, name in enumerate(node.inputs):
+        for index, name in enumerate(node.inputs):
             tensor = stored.get(name)
             if tensor is not None and tensor.is_external and name not in done:
-                by_rows = place == 0 and kernel_of(node.op_type, node.domain).reads_rows
+                by_rows = index == 0 and kernel_of(node.op_type, node.domain).reads_rows
                 read = _row_pages(session, node, tensor) if by_rows else _pages(tensor)
                 pages[name] = max(pages[name], read)
     return dict(pages)
@@ -155,10 +155,10 @@ def _row_pages(graph: Graph, node: Node, tensor: Tensor) -> int:
 
 def _packed(model: Graph, session: Graph, packed: tuple[Prepacked, ...]) -> Iterator[PackedWeight]:
     """In the order of node indices: the file's nodes as it has them, then those that are new."""
-    places = {node.name: place for place, node in enumerate(model.all_nodes())}
+    indices = {node.name: index for index, node in enumerate(model.all_nodes())}
     readers = Counter(name for node in session.all_nodes() for name in node.inputs if name)
     seen: Counter[str] = Counter()
-    for each in sorted(packed, key=lambda each: places.get(each.node, len(places))):
+    for each in sorted(packed, key=lambda each: indices.get(each.node, len(indices))):
         seen[each.weight] += each.drops_original
         yield PackedWeight(
             each.weight,
@@ -232,8 +232,8 @@ class _Folding:
                 continue
             inputs = tuple(self.latest(name) for name in node.inputs)
             key = (node.op_type, inputs, repr(sorted(node.attributes.items())))
-            for place, name in enumerate(node.outputs):
-                if name and self._join(name, (key, place)):
+            for index, name in enumerate(node.outputs):
+                if name and self._join(name, (key, index)):
                     yield self._row(node, name)
 
     def _is_folded(self, node: Node) -> bool:
@@ -338,7 +338,7 @@ class _Pool:
     """Weights, each of which is the source of one other."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self._rows = sorted((size, place, name) for place, (name, size) in enumerate(sizes.items()))
+        self._rows = sorted((size, index, name) for index, (name, size) in enumerate(sizes.items()))
 
     def take(self, size_bytes: int) -> str | None:
         """The first of a size, or else the largest smaller one: channels may be padded."""
@@ -347,17 +347,17 @@ class _Pool:
 
     def take_equal(self, size_bytes: int) -> str | None:
         """The first of a size."""
-        place = bisect_left(self._rows, (size_bytes, -1, ""))
-        if place == len(self._rows) or self._rows[place][0] != size_bytes:
+        index = bisect_left(self._rows, (size_bytes, -1, ""))
+        if index == len(self._rows) or self._rows[index][0] != size_bytes:
             return None
-        return self._rows.pop(place)[2]
+        return self._rows.pop(index)[2]
 
 
 def _readings(session: Graph) -> Iterator[tuple[str, Making]]:
     """What nodes read, and how that was made where it is new."""
     for node in session.all_nodes():
-        for place, name in enumerate(node.inputs):
-            is_filter = node.op_type in _CONVOLUTIONS and place == 1
+        for index, name in enumerate(node.inputs):
+            is_filter = node.op_type in _CONVOLUTIONS and index == 1
             layout = Making.REORDERED if node.domain == _NCHWC else Making.FUSED
             yield name, layout if is_filter else Making.FOLDED
 

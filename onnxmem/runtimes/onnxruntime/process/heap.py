@@ -145,9 +145,9 @@ class SystemHeap:
 
     def _taken(self, needed: int) -> tuple[int, int] | None:
         """A chunk of the heap, off a free one or off the top."""
-        place = bisect_left(self._free, (needed, 0))
-        if place < len(self._free):
-            size, address = self._free[place]
+        index = bisect_left(self._free, (needed, 0))
+        if index < len(self._free):
+            size, address = self._free[index]
             self._forget(address, size)
             if size - needed < _MIN_CHUNK_BYTES:
                 return address, size
