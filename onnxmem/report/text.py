@@ -109,12 +109,13 @@ def _multiples(section: Section) -> list[str]:
     """Each as a multiple of the reference."""
     whole = None if section.reference is None else section.reference.number
     return [
-        figure(f"  {_multiple(line.number, whole)}", line.number, line.label, wraps=True)
+        figure(f"  {multiple_text(line.number, whole)}", line.number, line.label, wraps=True)
         for line in section.lines
     ]
 
 
-def _multiple(number: int | None, whole: int | None) -> str:
+def multiple_text(number: int | None, whole: int | None) -> str:
+    """A number as a multiple of another one: ``1.42 x``."""
     return "unknown" if number is None or not whole else f"{number / whole:.2f} x"
 
 

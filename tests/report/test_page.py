@@ -21,9 +21,8 @@ from onnxmem.analysis.json_rows import predicted_by
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.program.sizes import Affine
-from onnxmem.report.page.layer_table import layers_section
 from onnxmem.report.page.markup import document, filter_box, name, script_json, size
-from onnxmem.report.page.model_page import render_page
+from onnxmem.report.page.model_page import layers_section, render_page
 from onnxmem.report.page.stops import Stops, convex_lines, evaluated, figures_of, line_through
 from onnxmem.report.page.timeline import affine_sizes, envelope, peak_lines, timeline_data
 from onnxmem.report.timelines import lifetimes_of

@@ -11,8 +11,7 @@ from pages import read
 from paths import MODELS
 
 from onnxmem import Analysis, analyze
-from onnxmem.report.page.model_page import render_page
-from onnxmem.report.page.tables import section_html
+from onnxmem.report.page.model_page import render_page, section_html
 from onnxmem.report.sections.listing import batch_sections, sections
 from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render

@@ -12,7 +12,17 @@ from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import bars_svg
 from onnxmem.report.charts.steps import area_svg
 from onnxmem.report.diff import budget_lines, figure_label, notes
-from onnxmem.report.page.markup import Cell, document, filter_box, name, prose, section, size, table
+from onnxmem.report.page.markup import (
+    Cell,
+    bytes_cell,
+    chart,
+    document,
+    filter_box,
+    name,
+    prose,
+    section,
+    table,
+)
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
 from onnxmem.units import format_bytes, plural
 
@@ -89,8 +99,8 @@ def _figures(changes: Sequence[Change]) -> str:
     rows = (
         (
             Cell(figure_label(change)),
-            _bytes_cell(change.before_bytes),
-            _bytes_cell(change.after_bytes),
+            bytes_cell(change.before_bytes),
+            bytes_cell(change.after_bytes),
             _change_cell(change.change_bytes),
             Cell(
                 "" if change.change_percent is None else f"{change.change_percent:+.1f} %",
@@ -145,8 +155,8 @@ def _timelines(
             scale_bytes=scale_bytes,
         )
         figures.append(
-            f'<figure><figcaption>{letter}</figcaption><div class="wide scroll" tabindex="0"'
-            f' role="group" aria-label="timeline of {letter}">{svg}</div></figure>'
+            f"<figure><figcaption>{letter}</figcaption>"
+            f"{chart(svg, f'timeline of {letter}', scrolls=True)}</figure>"
         )
     yield section(section_id, title, "".join(figures), "Both on one scale.")
 
@@ -171,15 +181,14 @@ def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None)
         (
             Cell(name(block.name)),
             Cell(name(block.category or "")),
-            _bytes_cell(block.before_bytes),
-            _bytes_cell(block.after_bytes),
+            bytes_cell(block.before_bytes),
+            bytes_cell(block.after_bytes),
             _change_cell(block.change_bytes),
         )
         for block in islice(change.blocks, _MOST_ROWS)
     )
     body = (
-        '<figure><div class="wide scroll" tabindex="0" role="group" aria-label="bars">'
-        f"{svg}</div></figure>"
+        f"<figure>{chart(svg, 'bars', scrolls=True)}</figure>"
         f"<details><summary>{plural(len(items), 'block')}, to the byte</summary>"
         f"{table(f'{section_id}-table', heads, rows)}</details>"
     )
@@ -211,15 +220,11 @@ def _layer_row(change: LayerChange) -> tuple[Cell, ...]:
         Cell("" if layer is None else name(layer.op_type)),
         Cell("" if layer is None else name(layer.node)),
         *(
-            _bytes_cell(number) if is_there else Cell("", is_number=True)
+            bytes_cell(number) if is_there else Cell("", is_number=True)
             for number, is_there in zip(sizes, there, strict=True)
         ),
         _change_cell(change.change_bytes),
     )
-
-
-def _bytes_cell(size_bytes: int | None) -> Cell:
-    return Cell(size(size_bytes), size_bytes, is_number=True)
 
 
 def _change_cell(change_bytes: int | None) -> Cell:

@@ -20,7 +20,7 @@ from importlib.resources import files
 from typing import Final
 
 from onnxmem.errors import shortened
-from onnxmem.units import format_bytes
+from onnxmem.units import format_bytes, format_count
 from onnxmem.version import __version__
 
 _LONGEST_TEXT: Final = 2000
@@ -38,7 +38,7 @@ def prose(text: str) -> str:
 
 
 def script_json(data: object) -> str:
-    """JSON that may stand in a script element: nothing in it ends the element or a line."""
+    """JSON for a script element: nothing in it ends the element or a line."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -58,6 +58,26 @@ def size(num_bytes: int | None) -> str:
     )
 
 
+def count(number: int | None) -> str:
+    """A count twice: rounded, and in full."""
+    if number is None:
+        return '<span class="size">unknown</span>'
+    return f'<span class="size">{format_count(number)}</span> <span class="exact">{number:,}</span>'
+
+
+def chart(svg: str, label: str, *, scrolls: bool = False) -> str:
+    """A chart in an element that can be reached by keyboard."""
+    css = "wide scroll" if scrolls else "wide"
+    return f'<div class="{css}" tabindex="0" role="group" aria-label="{escape(label)}">{svg}</div>'
+
+
+def scrolling(label: str, html: str) -> str:
+    """A table that scrolls within itself on a narrow screen."""
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{html}</div>'
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """A cell of a table: HTML, and the number that it is sorted by where it is one."""
@@ -71,19 +91,24 @@ class Cell:
 def table(table_id: str, heads: Iterable[tuple[str, bool]], rows: Iterable[Iterable[Cell]]) -> str:
     """A table that sorts by a click on a head, and scrolls within itself on a narrow screen.
 
-    ``heads`` are HTML and whether the column holds numbers. The page's script makes the heads
-    buttons; without it the rows stand in their order.
+    ``heads`` are HTML and whether the column has numbers. The page's script makes the heads
+    buttons; without it the rows keep their order.
     """
     head = "".join(
         f'<th scope="col"{" class=num" if is_number else ""}>{html}</th>'
         for html, is_number in heads
     )
     body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
-    return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table_id)}">'
+    return scrolling(
+        table_id,
         f'<table class="sortable" id="{escape(table_id)}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{body}</tbody></table></div>"
+        f"<tbody>{body}</tbody></table>",
     )
+
+
+def bytes_cell(size_bytes: int | None) -> Cell:
+    """A size, rounded and to the byte."""
+    return Cell(size(size_bytes), size_bytes, is_number=True)
 
 
 def _cell(cell: Cell) -> str:
@@ -92,12 +117,12 @@ def _cell(cell: Cell) -> str:
         attributes["data-value"] = str(cell.value)
     if cell.is_number:
         attributes["class"] = "num"
-    said = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
-    return f"<td{said}>{cell.html}</td>"
+    written = "".join(f' {key}="{escape(value)}"' for key, value in attributes.items())
+    return f"<td{written}>{cell.html}</td>"
 
 
 def filter_box(table_id: str, label: str) -> str:
-    """A field that leaves the rows of a table that hold what is typed; hidden without a script."""
+    """A field that filters the rows of a table by what is typed; hidden without a script."""
     return (
         f'<p class="filter" hidden><label>{escape(label)} <input type="search" autocomplete="off"'
         f' data-filters="{escape(table_id)}"></label> <output></output></p>'
@@ -134,7 +159,7 @@ def document(
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     safe_title = escape(shortened(title))
-    held = "" if data is None else _data(data)
+    embedded = "" if data is None else _data(data)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -147,7 +172,7 @@ def document(
         '<button type="button" id="onnxmem-theme" hidden>Dark</button></header>\n'
         f"<main>\n{chr(10).join(sections)}\n</main>\n"
         f"<footer>onnxmem {__version__}</footer>\n"
-        f"{held}{''.join(f'<script>{script}</script>' for script in scripts)}\n"
+        f"{embedded}{''.join(f'<script>{script}</script>' for script in scripts)}\n"
         "</body>\n</html>\n"
     )
 
@@ -158,12 +183,12 @@ def _data(data: object) -> str:
 
 @cache
 def _asset(name: str) -> str:
-    """A file of the package; line ends as they are hashed, whatever a checkout made of them."""
+    """A file of the package, with the line ends that are hashed, whatever a checkout has."""
     return (_ASSETS / name).read_text(encoding="utf-8").replace("\r\n", "\n")
 
 
 def _plot() -> str:
-    """UPlot and the terms under which it is passed on."""
+    """UPlot with its license."""
     terms = _asset("uplot/LICENSE").replace("*/", "* /")
     return f"/*! uPlot 1.6.32\n{terms}*/\n{_asset('uplot/uPlot.iife.min.js')}"
 

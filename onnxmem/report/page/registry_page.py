@@ -14,13 +14,14 @@ from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
 from onnxmem.report.page.markup import (
     Cell,
+    bytes_cell,
+    chart,
     document,
     exact,
     filter_box,
     name,
     prose,
     section,
-    size,
     table,
 )
 from onnxmem.report.registry import LABELS
@@ -162,10 +163,7 @@ def _chart(
         description=f"{remark} The table of models has the same numbers.",
         groups=[(_SAID[status], _GROUPS[status]) for status in _GROUPS if status in statuses],
     )
-    figure = (
-        '<figure><div class="wide scroll" tabindex="0" role="group" aria-label="chart of models">'
-        f"{picture}</div></figure>"
-    )
+    figure = f"<figure>{chart(picture, 'chart of models', scrolls=True)}</figure>"
     return section("chart", "Chart", figure, remark)
 
 
@@ -186,7 +184,7 @@ def _fits(summary: Summary) -> Iterator[str]:
     rows = [
         (
             Cell(name(each.target.name)),
-            _bytes_cell(each.target.limit_bytes),
+            bytes_cell(each.target.limit_bytes),
             *(
                 Cell(f"{count:,}", count, is_number=True)
                 for count in (each.fits, each.tight, each.does_not_fit, each.unknown)
@@ -212,9 +210,9 @@ def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
         (
             Cell(name(each.path)),
             _count_cell(each.parameters),
-            _bytes_cell(each.weight_bytes),
-            _bytes_cell(each.total_bytes),
-            *([_bytes_cell(each.training_bytes)] if is_training else []),
+            bytes_cell(each.weight_bytes),
+            bytes_cell(each.total_bytes),
+            *([bytes_cell(each.training_bytes)] if is_training else []),
             _count_cell(each.flops),
             *([_number_cell(each.accuracy)] if has_accuracy else []),
             Cell(each.status),
@@ -237,10 +235,6 @@ def _failures(models: Sequence[_Model]) -> Iterator[str]:
     rows = ((Cell(name(path)), Cell(name(code)), Cell(prose(why))) for path, (code, why) in failed)
     body = table("failures-table", heads, islice(rows, _MOST_ROWS))
     yield section("failures", "Failures", body, f"{plural(len(failed), 'model')} failed.")
-
-
-def _bytes_cell(size_bytes: int | None) -> Cell:
-    return Cell(size(size_bytes), size_bytes, is_number=True)
 
 
 def _rounded_cell(size_bytes: int | None) -> Cell:

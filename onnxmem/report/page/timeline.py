@@ -17,7 +17,7 @@ from onnxmem.program.polynomials import Line, upper_lines
 from onnxmem.program.replay import Replay
 from onnxmem.program.sizes import Affine, Sizes
 from onnxmem.report.charts.steps import Mark, Series, area_svg, decimated
-from onnxmem.report.page.markup import section
+from onnxmem.report.page.markup import chart, section
 from onnxmem.report.page.stops import Stops
 from onnxmem.report.timelines import Lifetimes, lifetimes_of
 from onnxmem.runtimes.base import RuntimeRun
@@ -260,7 +260,7 @@ def _reserved_section(key: str, whose: str, run: RuntimeRun, replay: Replay) -> 
         marks=[Mark(name=phase, start=int(step)) for step, phase in starts],
     )
     body = (
-        f'<figure><div class="wide" tabindex="0" role="group" aria-label="reserved">{svg}</div>'
+        f"<figure>{chart(svg, 'reserved')}"
         "<figcaption>The first iteration, from an empty device: what is alive, and what the"
         " allocator has taken from the device beyond that: free blocks, rounding, workspaces. At"
         f" most {format_bytes(peak_bytes)}.</figcaption></figure>"

@@ -211,8 +211,13 @@ def _order_lines(analysis: "Analysis") -> Iterator[Line]:
 
 def order_text(schedule: "Schedule") -> str:
     """Whether any order takes less."""
-    proof = "proven least" if schedule.is_proven else "not proven least"
+    proof = proof_text(is_proven=schedule.is_proven)
     return f"the file's, {proof}" if schedule.is_file_order else proof
+
+
+def proof_text(*, is_proven: bool) -> str:
+    """Whether a figure is proven to be the least possible."""
+    return "proven least" if is_proven else "not proven least"
 
 
 def _peak_at(analysis: "Analysis") -> str:
@@ -232,7 +237,7 @@ def activations(analysis: "Analysis") -> Section:
         "arena",
         None if in_place_peak_bytes is None else packing.size_bytes,
         f"one block, gap {format_bytes(packing.gap_bytes)}, "
-        + ("proven least" if packing.is_proven else "not proven least"),
+        + proof_text(is_proven=packing.is_proven),
         key="activations.arena_bytes",
         words_key="activations.arena",
     )
