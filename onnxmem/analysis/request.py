@@ -95,6 +95,8 @@ class AnalysisRequest:
             return replace(self, settings=replace(self.settings, dims=named))
         symbols = self.prepared.batch_symbols
         named = {name: n for name, n in named.items() if name not in symbols}
+        if batch == self.settings.batch and named == self.settings.dims:
+            return self
         return replace(self, settings=replace(self.settings, batch=batch, dims=named))
 
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
@@ -214,7 +216,8 @@ class AnalysisRequest:
         """
         from onnxmem.runtimes.base import RuntimeRun
 
-        return RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
+        run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
+        return run if run is not None and run.made.is_complete else None
 
     def _optimised_model(self, model: "ModelAt", opened: "RuntimeQuestion") -> "OptimisedModel":
         """What the session makes of the file: once, but where it depends on the dims."""

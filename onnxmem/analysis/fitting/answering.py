@@ -1,13 +1,12 @@
 """Yes or no, by how much, and how far it goes: one question of models and a device."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, guess_told
 from onnxmem.analysis.fitting.holding import Deployment, Footprint, combined, footprint_of
-from onnxmem.analysis.fitting.replays import ReplayDemands, RunAt
+from onnxmem.analysis.fitting.replays import ReplayDemands, demand_of
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
     MaxBatch,
@@ -33,15 +32,11 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
-from onnxmem.runtimes.base import RuntimeFailedError
 
 Doubts = tuple[Doubt, ...]
 
 FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
-_BETWEEN: Final = 15
-"""Batches between the ends of a range at which a runtime of the caller's own is checked: nothing is
-known of how its sizes grow."""
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
@@ -195,7 +190,14 @@ class Footprints:
 
     questions: tuple[AnalysisRequest, ...]
     setup: FitRequest
-    _lines: ReplayDemands | None = None
+    _replays: ReplayDemands | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Replay one model at any batch; several, or another dim, are worked out in full."""
+        is_plain = self.setup.dim is None and self.setup.fleet.instances == 1
+        self._replays = None
+        if is_plain and len(self.questions) == 1:
+            self._replays = _replays_of(self.questions[0], self.setup.basis)
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
@@ -216,28 +218,20 @@ class Footprints:
             return None
 
     def demand(self, number: int) -> Demand | None:
-        """The same as a demand, by lines where they hold; ``None`` where something is left out."""
-        if self._lines is not None and self._lines.holds_at(number):
+        """The same as a demand, by a replay where one will do; ``None``: something is left out."""
+        if self._replays is not None:
             try:
-                return self._lines.demand(number)
-            except RuntimeFailedError:
+                run = self._replays.run(number)
+                if run is not None:
+                    return demand_of(run)
+            except OnnxmemError:
                 return None
         held = self.at(number)
         return held.demand if held is not None and held.is_whole else None
 
     def draw_lines(self, last: int) -> int:
         """Make demands up to a number cheap where the models allow it: how many may be tried."""
-        is_plain = self.setup.dim is None and self.setup.fleet.instances == 1
-        if not is_plain or len(self.questions) > 1:
-            return FEW_REPLAYS
-        question, basis = self.questions[0], self.setup.basis
-        if may_fall(basis):
-            num_between = _BETWEEN if isinstance(basis, RuntimeBasis) else 1
-            with suppress(OnnxmemError):
-                self._lines = ReplayDemands.up_to(_run_at(question, basis), last, num_between)
-        if self._lines is None:
-            return FEW_REPLAYS
-        return self._lines.most_replays
+        return FEW_REPLAYS if self._replays is None else self._replays.draw_lines(last)
 
     def search(self) -> Search:
         """A search of the largest number."""
@@ -307,13 +301,15 @@ def may_fall(basis: AnyBasis) -> bool:
     return basis in FALLING or isinstance(basis, RuntimeBasis)
 
 
-def _run_at(question: AnalysisRequest, basis: AnyBasis) -> RunAt:
-    """The run that a figure is replayed from, at each batch."""
+def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | None:
+    """The runs that a figure is replayed from; ``None``: no allocator makes it."""
     if isinstance(basis, RuntimeBasis):
-        return lambda batch: question.at(batch).own_run(basis.value)
+        return ReplayDemands(lambda batch: request.at(batch).own_run(basis.value), is_own=True)
     if basis is Basis.TORCH:
-        return lambda batch: question.at(batch).torch_run()
-    return lambda batch: question.at(batch).session_run(basis.value)
+        return ReplayDemands(lambda batch: request.at(batch).torch_run(), is_own=False)
+    if basis in FALLING:
+        return ReplayDemands(lambda n: request.at(n).session_run(basis.value), is_own=False)
+    return None
 
 
 def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:

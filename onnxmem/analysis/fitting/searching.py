@@ -266,7 +266,9 @@ def _guesses(at: BytesAt, limit_bytes: int) -> Iterator[int]:
     """Where the polynomial through three points crosses the limit, each time nearer to it."""
     points = _POINTS
     for _ in range(_ROUNDS):
-        guess = _solved({point: at(point) for point in points}, limit_bytes)
+        # The largest first: between batches that were walked others may need no walk.
+        known = {point: at(point) for point in reversed(points)}
+        guess = _solved(known, limit_bytes)
         if guess is None:
             return
         yield guess
@@ -278,7 +280,7 @@ def _solved(known: dict[int, int | None], limit_bytes: int) -> int | None:
 
     ``None`` where it is unknown at a point, or never leaves the limit.
     """
-    (x0, y0), (x1, y1), (x2, y2) = known.items()
+    (x0, y0), (x1, y1), (x2, y2) = sorted(known.items())
     if y0 is None or y1 is None or y2 is None:
         return None
     first, second = Fraction(y1 - y0, x1 - x0), Fraction(y2 - y1, x2 - x1)

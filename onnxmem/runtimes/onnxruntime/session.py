@@ -128,6 +128,11 @@ class SessionProgram(RuntimeProgram):
         )
 
     @property
+    def is_complete(self) -> bool:
+        """Whether every tensor of the runs has a size."""
+        return not self.runs.unsized
+
+    @property
     def is_paged(self) -> bool:
         """The arena is the process's own memory, which is taken page by page."""
         return self.resident is not None
