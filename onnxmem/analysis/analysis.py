@@ -300,7 +300,7 @@ class Analysis:
         refuse_unknown_names(self.request.source.proto, dims or ())
         return analysis_of(self.request.at(batch, dims))
 
-    def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> json_rows.Row:
+    def to_dict(self, *, layers: bool = False, peak_rows: bool = True) -> json_rows.JsonDict:
         """One row of the JSON contract.
 
         ``layers`` adds a row per node; without ``peak_rows`` the peaks as polynomials are null.

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from onnxmem.settings import Recipe, Settings
 
 
-Row = dict[str, object]
-NO_PEAK_ROWS: Final[Row] = {"peak_rows": None, "no_peak_rows": None}
+JsonDict = dict[str, object]
+NO_PEAK_ROWS: Final[JsonDict] = {"peak_rows": None, "no_peak_rows": None}
 """Of a row that leaves the peaks as polynomials out."""
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
@@ -83,14 +83,14 @@ class Failure:
     """Stable word for the kind of failure."""
     message: str
 
-    def to_dict(self) -> Row:
+    def to_dict(self) -> JsonDict:
         """One row of the contract, of which all but path, status and error is null."""
         error = {"code": self.code, "message": printable(self.message)}
-        row: Row = dict.fromkeys(KEYS)
+        row: JsonDict = dict.fromkeys(KEYS)
         return row | {"path": printable(self.path), "status": "error", "error": error}
 
 
-def document(schema: str, schema_version: str, content: Row) -> Row:
+def document(schema: str, schema_version: str, content: JsonDict) -> JsonDict:
     """Put the contract that a document keeps and the tool that writes it before its content."""
     return {
         "schema": schema,
@@ -100,12 +100,12 @@ def document(schema: str, schema_version: str, content: Row) -> Row:
     }
 
 
-def document_text(written: Row) -> str:
+def document_text(written: JsonDict) -> str:
     """Write a document in ASCII: no name can reach a terminal as a command."""
     return json.dumps(written, indent=1) + "\n"
 
 
-def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
+def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
     """A figure of a row; ``None`` where the row, or an object on the way, has none."""
     value: Any = row
     for key in keys:
@@ -115,13 +115,13 @@ def bytes_at(row: Row, keys: Sequence[str]) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def findings_of(row: Row) -> tuple[Finding, ...]:
+def findings_of(row: JsonDict) -> tuple[Finding, ...]:
     """The findings of a row."""
     found: Any = row["findings"]
     return tuple(Finding(each["code"], each["message"], each["node"]) for each in found or ())
 
 
-def guessed_dims(row: Row) -> Sequence[str]:
+def guessed_dims(row: JsonDict) -> Sequence[str]:
     """The dims of a row that count as 1 because nothing gives them a value."""
     settings: Any = row["settings"]
     names: Sequence[str] = (settings or {}).get("guessed_dims") or ()
@@ -130,7 +130,7 @@ def guessed_dims(row: Row) -> Sequence[str]:
 
 def verdict_row(
     answer: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
-) -> Row | None:
+) -> JsonDict | None:
     """The verdict on a budget; null where none is given."""
     if budget_bytes is None:
         return None
@@ -144,7 +144,7 @@ def verdict_row(
     return answer.to_dict()
 
 
-def settings_row(settings: "Settings") -> Row:
+def settings_row(settings: "Settings") -> JsonDict:
     """What was requested, as it is in effect."""
     return {
         "batch": settings.batch,
@@ -163,14 +163,14 @@ def settings_row(settings: "Settings") -> Row:
     }
 
 
-def law_row(law: "Affine | None") -> Row | None:
+def law_row(law: "Affine | None") -> JsonDict | None:
     """Bytes that are linear in the batch."""
     if law is None:
         return None
     return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.slope_bytes}
 
 
-def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> Row:
+def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> JsonDict:
     """What nodes make: sums, peaks and the arena."""
     packing = None if memory.in_place_peak_bytes is None else memory.packing
     return {
@@ -190,7 +190,7 @@ def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> 
     }
 
 
-def _order(schedule: "Schedule") -> Row:
+def _order(schedule: "Schedule") -> JsonDict:
     return {
         "file_in_place_peak_bytes": schedule.file_peak_bytes,
         "lower_bound_bytes": schedule.floor_bytes,
@@ -201,7 +201,7 @@ def _order(schedule: "Schedule") -> Row:
 
 def training_row(
     training: "TrainingMemory | None", torch: "TorchMemory | None", peaks: "PeakRange | None"
-) -> Row | None:
+) -> JsonDict | None:
     """The training step; ``peaks`` is the range that the file leaves open."""
     if training is None:
         return None
@@ -238,7 +238,7 @@ def training_row(
     }
 
 
-def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> Row:
+def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
     """What became of BatchNormalizations that the export folded; the range is that of a peak."""
     return {
         "put_back": len(found.put_back),
@@ -249,13 +249,13 @@ def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> Row:
     }
 
 
-def recipe_row(recipe: "Recipe") -> Row:
+def recipe_row(recipe: "Recipe") -> JsonDict:
     """What is asked of the training, field by field."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def _torch(memory: "TorchMemory") -> Row:
+def _torch(memory: "TorchMemory") -> JsonDict:
     return {
         "allocated_bytes": memory.allocated_peak_bytes,
         "reserved_bytes": memory.reserved_peak_bytes,
@@ -267,7 +267,7 @@ def _torch(memory: "TorchMemory") -> Row:
     }
 
 
-def rules_row(rules: "RulesOfThumb") -> Row:
+def rules_row(rules: "RulesOfThumb") -> JsonDict:
     """The rules of thumb."""
     return {
         "twice_file_bytes": rules.twice_file_bytes,
@@ -279,7 +279,7 @@ def rules_row(rules: "RulesOfThumb") -> Row:
     }
 
 
-def runtime_row(runtime: "RuntimeMemory") -> Row:
+def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     """What a session of a runtime takes."""
     arena = runtime.arena
     return {
@@ -305,14 +305,14 @@ def runtime_row(runtime: "RuntimeMemory") -> Row:
     }
 
 
-def replay_rows(replays: "Sequence[RuntimeReplay]") -> Row:
+def replay_rows(replays: "Sequence[RuntimeReplay]") -> JsonDict:
     """What runtimes take that were given as objects; no key where there are none."""
     if not replays:
         return {}
     return {"replays": [_replay_row(each) for each in replays]}
 
 
-def _replay_row(each: "RuntimeReplay") -> Row:
+def _replay_row(each: "RuntimeReplay") -> JsonDict:
     peak, reserved = each.replay.peak, each.replay.reserved
     return {
         "name": printable(each.name),
@@ -332,7 +332,7 @@ def _replay_row(each: "RuntimeReplay") -> Row:
     }
 
 
-def compute_row(compute: "Compute") -> Row:
+def compute_row(compute: "Compute") -> JsonDict:
     """Arithmetic of the forward and the backward pass."""
     return {
         "forward_macs": compute.forward_macs,
@@ -342,7 +342,7 @@ def compute_row(compute: "Compute") -> Row:
     }
 
 
-def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> Row | None:
+def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict | None:
     """The largest batch that fits the budget, and the one of the rule of thumb."""
     if fit is None or fit.reach is None:
         return None
@@ -356,7 +356,7 @@ def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> Row | None
     }
 
 
-def coverage_row(coverage: "Coverage") -> Row:
+def coverage_row(coverage: "Coverage") -> JsonDict:
     """What the figures rest on."""
     return {
         "nodes": coverage.num_nodes,
@@ -367,7 +367,7 @@ def coverage_row(coverage: "Coverage") -> Row:
     }
 
 
-def layer_row(layer: Layer) -> Row:
+def layer_row(layer: Layer) -> JsonDict:
     """One node."""
     return {
         "node": layer.node,
@@ -382,7 +382,7 @@ def layer_row(layer: Layer) -> Row:
     }
 
 
-def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
+def kv_cache_row(memory: "CacheMemory | None") -> JsonDict | None:
     """The key-value cache; null where the model has none."""
     if memory is None:
         return None
@@ -391,7 +391,9 @@ def kv_cache_row(memory: "CacheMemory | None") -> Row | None:
     return cache_row(memory)
 
 
-def run_row(measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]) -> Row | None:
+def run_row(
+    measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]
+) -> JsonDict | None:
     """What a run took, with the error of what was predicted for the same backend."""
     if measurement is None:
         return None

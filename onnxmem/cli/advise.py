@@ -35,7 +35,7 @@ from onnxmem.settings import Settings
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.json_rows import Row
+    from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.advise.advising import Advised
     from onnxmem.model.files import ModelFile
     from onnxmem.runtimes.asking import Advice
@@ -240,25 +240,25 @@ def _assumptions(found: AdvisedModel) -> list[str]:
 def _json(outcomes: list[Outcome]) -> str:
     from onnxmem.analysis.json_rows import document, document_text
 
-    content: Row = {
+    content: JsonDict = {
         "models": [_row(*outcome) for outcome in outcomes],
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
-def _row(path: str, runtime: str | None, found: AdvisedModel | Fault) -> Row:
+def _row(path: str, runtime: str | None, found: AdvisedModel | Fault) -> JsonDict:
     from onnxmem.report.advice import advice_row
 
-    row: Row = {"path": printable(path), "status": "ok", "error": None, "runtime": runtime}
-    empty: Row = {"combinations": [], "single_changes": [], "findings": []}
+    row: JsonDict = {"path": printable(path), "status": "ok", "error": None, "runtime": runtime}
+    empty: JsonDict = {"combinations": [], "single_changes": [], "findings": []}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}
-        nothing: Row = {"figure": None, "before_bytes": None, "advice": [], "budget": None}
+        nothing: JsonDict = {"figure": None, "before_bytes": None, "advice": [], "budget": None}
         return row | {"status": "error", "error": error} | empty | nothing
     return row | _session_row(found, empty) | advice_row(found.advice)
 
 
-def _session_row(found: AdvisedModel, empty: Row) -> Row:
+def _session_row(found: AdvisedModel, empty: JsonDict) -> JsonDict:
     from onnxmem.report.text import finding_rows
 
     session, findings = found.session, found.advice.findings
@@ -271,7 +271,7 @@ def _session_row(found: AdvisedModel, empty: Row) -> Row:
     }
 
 
-def _choice(choice: Choice) -> Row:
+def _choice(choice: Choice) -> JsonDict:
     return {
         "changes": list(choice.changes),
         "lines": list(choice.lines),

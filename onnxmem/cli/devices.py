@@ -27,7 +27,7 @@ from onnxmem.errors import EXIT_OK, printable
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.json_rows import Row
+    from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.devices import Device
 
 
@@ -78,14 +78,14 @@ def run(arguments: Namespace) -> int:
     return EXIT_OK
 
 
-def _listed(devices: tuple[Device, ...], *, is_named: bool) -> tuple[str, Row]:
+def _listed(devices: tuple[Device, ...], *, is_named: bool) -> tuple[str, JsonDict]:
     from onnxmem.report.devices import device_row, render_details, render_devices
 
     text = render_details(devices) if is_named else render_devices(devices)
     return text, {"model": None, "work": None, "devices": [device_row(each) for each in devices]}
 
 
-def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, Row]:
+def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, JsonDict]:
     from onnxmem.analysis.fitting.holding import request_of
     from onnxmem.decisions.roofline import bound, work_of
     from onnxmem.report.devices import device_row, render_bounds, work_row

@@ -29,7 +29,7 @@ from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.analysis.json_rows import Row
+    from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.explain.glossary import Metric, MetricValue
     from onnxmem.decisions.explain.out_of_memory import OutOfMemory
 
@@ -90,7 +90,7 @@ def run(arguments: Namespace) -> int:
     return 0
 
 
-def _explained(arguments: Namespace) -> tuple[str, list[Row]]:
+def _explained(arguments: Namespace) -> tuple[str, list[JsonDict]]:
     from onnxmem.decisions.explain.glossary import code_named, codes, metrics, metrics_named
     from onnxmem.decisions.explain.out_of_memory import read_message
     from onnxmem.report.explain import code_row, metric_row, render_code, render_list
@@ -134,7 +134,7 @@ def _unknown(what: str) -> str:
     return f"{shortened(' '.join(what.split()))}: no figure, code or message that is known; {hint}"
 
 
-def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> tuple[str, list[Row]]:
+def _metrics(found: tuple[Metric, ...], arguments: Namespace) -> tuple[str, list[JsonDict]]:
     from onnxmem.report.explain import metric_row, render_metric
 
     values = _values(found, arguments) if arguments.model else [None] * len(found)
@@ -171,7 +171,7 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
     return analyze(arguments.model, **settings, order=arguments.order, context=arguments.context)
 
 
-def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[Row]]:
+def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[JsonDict]]:
     from onnxmem.analysis.fitting.holding import request_of
     from onnxmem.decisions.explain.out_of_memory import oom_report
     from onnxmem.report.explain import message_row, render_message
@@ -183,10 +183,10 @@ def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[Row]
     return render_message(message, arguments.model, report), [message_row(message, report)]
 
 
-def _document(arguments: Namespace, rows: list[Row]) -> str:
+def _document(arguments: Namespace, rows: list[JsonDict]) -> str:
     from onnxmem.analysis.json_rows import document, document_text
 
-    content: Row = {
+    content: JsonDict = {
         "model": None if arguments.model is None else printable(arguments.model),
         "explained": rows,
     }

@@ -45,7 +45,7 @@ from onnxmem.settings import RUNTIMES, Settings
 if TYPE_CHECKING:
     from onnxmem.analysis.fitting.holding import Deployment
     from onnxmem.analysis.fitting.verdicts import Verdict
-    from onnxmem.analysis.json_rows import Row
+    from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.decisions.devices import Catalog, Device
     from onnxmem.report.fit import Target
@@ -175,7 +175,7 @@ def run(arguments: Namespace) -> int:
     except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
         fault = fault_of(error)
         if arguments.json:
-            error_row: Row = {"code": fault.code, "message": printable(fault.message)}
+            error_row: JsonDict = {"code": fault.code, "message": printable(fault.message)}
             write_result(_document(arguments, {"status": "error", "error": error_row}), arguments)
         return report_fault(fault, error, path)
     text = _document(arguments, row) if arguments.json else in_color(text, arguments)
@@ -186,7 +186,7 @@ def run(arguments: Namespace) -> int:
 
 def _fitted(
     requests: list[AnalysisRequest], target: Target, free: str | None, arguments: Namespace
-) -> tuple[Verdict, str, Row]:
+) -> tuple[Verdict, str, JsonDict]:
     from onnxmem.analysis.fitting.answering import FitRequest, fit
     from onnxmem.analysis.fitting.holding import on_device
     from onnxmem.analysis.fitting.verdicts import basis_for
@@ -216,7 +216,7 @@ def _fitted(
 
 def _ranked(
     requests: list[AnalysisRequest], devices: Catalog, arguments: Namespace
-) -> tuple[Verdict, str, Row]:
+) -> tuple[Verdict, str, JsonDict]:
     from onnxmem.analysis.fitting.answering import FitRequest
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.decisions.fit import at_context, rank
@@ -237,7 +237,7 @@ def _ranked(
     order = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
     verdict = next((each for each in order if each in verdicts), Verdict.OVER)
     status = "partial" if Verdict.UNKNOWN in verdicts else "ok"
-    row: Row = {
+    row: JsonDict = {
         "status": status,
         "error": None,
         "fits": fits_row(verdict),
@@ -299,10 +299,10 @@ def _settings(arguments: Namespace) -> Settings:
     )
 
 
-def _document(arguments: Namespace, row: Row) -> str:
+def _document(arguments: Namespace, row: JsonDict) -> str:
     from onnxmem.analysis.json_rows import document, document_text
 
-    content: Row = {
+    content: JsonDict = {
         "models": [printable(path) for path in arguments.models],
         **row,
     }

@@ -38,7 +38,7 @@ from onnxmem.errors import (
 from onnxmem.settings import Values
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.json_rows import Predicted, Row
+    from onnxmem.analysis.json_rows import JsonDict, Predicted
     from onnxmem.measure.measurement import Measurement
     from onnxmem.measure.measuring import MeasureSettings
     from onnxmem.model.binding import Request
@@ -242,7 +242,7 @@ def _text(outcomes: list[Outcome], arguments: Namespace) -> str:
 def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
     from onnxmem.analysis.json_rows import document, document_text
 
-    content: Row = {
+    content: JsonDict = {
         "models": [_row(path, found, with_layers=arguments.layers) for path, found in outcomes],
     }
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
@@ -250,10 +250,10 @@ def _json(outcomes: list[Outcome], arguments: Namespace) -> str:
 
 def _row(
     path: str, found: tuple[Measurement, Predicted | None] | Fault, *, with_layers: bool
-) -> Row:
+) -> JsonDict:
     from onnxmem.analysis.json_rows import measured_row, node_rows
 
-    row: Row = {"path": printable(path), "status": "ok", "error": None, "measured": None}
+    row: JsonDict = {"path": printable(path), "status": "ok", "error": None, "measured": None}
     if isinstance(found, Fault):
         error = {"code": found.code, "message": printable(found.message)}
         return row | {"status": "error", "error": error, "layers": None, "findings": []}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Row, bytes_at, guessed_dims
+from onnxmem.analysis.json_rows import JsonDict, bytes_at, guessed_dims
 from onnxmem.cli.output import check_output, report_fault, write_file
 from onnxmem.collection.task import FaultRow, Outcome, Render
 from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, Fault, UsageError, shortened
@@ -77,7 +77,7 @@ class _Text(Form):
 class _Table(Form):
     """A line a model, and their summary."""
 
-    row: Row | None = None
+    row: JsonDict | None = None
 
     def head(self) -> str:
         from onnxmem.report.registry import table_head
@@ -164,7 +164,7 @@ class Page:
     is_of_one: bool
     accuracies: Accuracies | None = None
     _page: str | None = field(default=None, init=False)
-    _rows: list[Row] = field(default_factory=list, init=False)
+    _rows: list[JsonDict] = field(default_factory=list, init=False)
 
     @property
     def render(self) -> Render | None:
@@ -331,7 +331,7 @@ def write_results(
         write(form.tail())
 
 
-def _left_out(row: Row) -> Iterator[FaultRow]:
+def _left_out(row: JsonDict) -> Iterator[FaultRow]:
     """With ``--strict`` a figure that leaves something out is a fault."""
     if row["status"] != "partial":
         return
@@ -346,7 +346,7 @@ def _left_out(row: Row) -> Iterator[FaultRow]:
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
 
 
-def _lacking(row: Row) -> Iterator[str]:
+def _lacking(row: JsonDict) -> Iterator[str]:
     """The flags of a row's findings on names that the model lacks."""
     for finding in cast("list[dict[str, str]]", row["findings"] or ()):
         flag, colon, _ = finding["message"].rpartition(": ")
@@ -354,7 +354,7 @@ def _lacking(row: Row) -> Iterator[str]:
             yield shortened(flag)
 
 
-def _budget_fault(row: Row) -> Iterator[FaultRow]:
+def _budget_fault(row: JsonDict) -> Iterator[FaultRow]:
     """A budget that is not met at the batch asked for, or of which that is not known."""
     found = cast("dict[str, Any] | None", row["verdict"])
     if found is None or found["verdict"] in {Verdict.FITS, Verdict.TIGHT}:

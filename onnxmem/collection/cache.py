@@ -17,7 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TypedDict
 
-from onnxmem.analysis.json_rows import KEYS, Row
+from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
 from onnxmem.model.files import FileWindow
 from onnxmem.model.wire import without_payloads
@@ -34,7 +34,7 @@ _DIGEST: Final = "sha256"
 class Entry(TypedDict):
     """What is kept of one model."""
 
-    row: Row
+    row: JsonDict
     text: str | None
     text_of: str | None
     """The name that the text is written for."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.collection.sources import is_remote
 from onnxmem.collection.task import Analyse, Outcome, Task, work
 from onnxmem.errors import UsageError
@@ -29,7 +29,7 @@ def analyze_many(
     layers: bool = False,
     timeout_seconds: float | None = None,
     **keywords: Any,  # noqa: ANN401 - those of analyze
-) -> Iterator[Row]:
+) -> Iterator[JsonDict]:
     """Rows of the JSON contract, one a model, in the order of the paths, as they come.
 
     ``keywords`` are those of ``analyze``. A model that fails is a row with status

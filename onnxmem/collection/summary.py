@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_for, basis_named
-from onnxmem.analysis.json_rows import Row, bytes_at
+from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.decisions.devices import Catalog, Device
 from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.settings import Settings
@@ -203,7 +203,7 @@ class Tally:
     _bases: dict[str, AnyBasis] = field(default_factory=dict)
     """What is compared with each device."""
 
-    def add(self, row: Row) -> None:
+    def add(self, row: JsonDict) -> None:
         """Count a row in."""
         status = cast("str", row["status"])
         if status == "error":
@@ -221,7 +221,7 @@ class Tally:
             )
         )
 
-    def _note(self, row: Row) -> None:
+    def _note(self, row: JsonDict) -> None:
         findings = cast("Sequence[Mapping[str, str]]", row["findings"] or ())
         for code, message in {each["code"]: each["message"] for each in reversed(findings)}.items():
             first = self._notes.get(code) or Note(code, 0, cast("str", row["path"]), message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 
 from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
-from onnxmem.analysis.json_rows import Failure, Row
+from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import is_remote, local_file
 from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable
 
@@ -37,7 +37,7 @@ class FaultRow(TypedDict):
 class Outcome(TypedDict):
     """What came of one model."""
 
-    row: Row
+    row: JsonDict
     """Of the JSON contract; a model that could not be analysed has one too."""
     text: str | None
     """The report, where one was requested and there is one."""
@@ -196,7 +196,7 @@ def _fault_row(fault: Fault, trace: str | None = None) -> FaultRow:
     return FaultRow(code=fault.code, message=fault.message, exit_code=fault.exit_code, trace=trace)
 
 
-def _plain(row: Row) -> Row:
+def _plain(row: JsonDict) -> JsonDict:
     """The row as JSON gives it back, so that it is the same whichever process made it."""
-    plain: Row = json.loads(json.dumps(row))
+    plain: JsonDict = json.loads(json.dumps(row))
     return plain

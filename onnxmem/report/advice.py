@@ -7,7 +7,7 @@ onnxruntime: a table of its settings, with the Python that sets the best.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
 from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
 from onnxmem.errors import printable, shortened
@@ -88,7 +88,7 @@ def _error(lowered: Figure) -> list[str]:
     return [] if accuracy is None else [fact("  error", error_text(accuracy), wraps=True)]
 
 
-def advice_row(advice: Advised) -> Row:
+def advice_row(advice: Advised) -> JsonDict:
     """Advice in JSON; unknown is null."""
     return {
         "figure": advice.figure.value,
@@ -136,7 +136,7 @@ def _plan(plan: BudgetPlan) -> Iterator[str]:
     )
 
 
-def _proposal_row(proposal: Proposal) -> Row:
+def _proposal_row(proposal: Proposal) -> JsonDict:
     suggestion = proposal.suggestion
     return {
         "id": suggestion.id,
@@ -150,7 +150,7 @@ def _proposal_row(proposal: Proposal) -> Row:
     }
 
 
-def _plan_row(plan: BudgetPlan) -> Row:
+def _plan_row(plan: BudgetPlan) -> JsonDict:
     return {
         "budget_bytes": plan.budget_bytes,
         "figure": plan.figure.value,

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Row, document, document_text
+from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import figure, finding_lines, finding_rows, finding_text, prose
@@ -152,7 +152,7 @@ _SCHEMA_VERSION: Final = "1.0"
 def as_json(checkup: Checkup) -> str:
     """Write the checkup in ASCII: no name can reach a terminal as a command."""
     counts = checkup.counts()
-    content: Row = {
+    content: JsonDict = {
         "outcome": checkup.outcome.replace(" ", "_"),
         "counts": {outcome.replace(" ", "_"): count for outcome, count in counts.items()},
         "models": [_model_row(model) for model in checkup.models],
@@ -164,7 +164,7 @@ def as_json(checkup: Checkup) -> str:
     return document_text(document(_SCHEMA, _SCHEMA_VERSION, content))
 
 
-def _model_row(model: CheckedModel) -> Row:
+def _model_row(model: CheckedModel) -> JsonDict:
     return {
         "path": printable(model.path),
         "covered": model.is_covered,
@@ -173,7 +173,7 @@ def _model_row(model: CheckedModel) -> Row:
     }
 
 
-def _check_row(check: Check) -> Row:
+def _check_row(check: Check) -> JsonDict:
     growth = check.growth
     return {
         "budget": printable(check.budget),
@@ -387,7 +387,7 @@ def as_sarif(checkup: Checkup) -> str:
     return json.dumps(log, indent=1) + "\n"
 
 
-def _run(results: list[Row], notes: list[Row]) -> Row:
+def _run(results: list[JsonDict], notes: list[JsonDict]) -> JsonDict:
     rules = [
         {"id": rule, "shortDescription": {"text": text}} for rule, text in _SARIF_RULES.items()
     ]
@@ -401,7 +401,7 @@ def _run(results: list[Row], notes: list[Row]) -> Row:
     }
 
 
-def _notification(model: CheckedModel, finding: Finding) -> Row:
+def _notification(model: CheckedModel, finding: Finding) -> JsonDict:
     """What a model's figures assume: not a result, as the model is not at fault."""
     return {
         "descriptor": {"id": finding.code},
@@ -411,7 +411,7 @@ def _notification(model: CheckedModel, finding: Finding) -> Row:
     }
 
 
-def _result(model: CheckedModel, check: Check) -> Row:
+def _result(model: CheckedModel, check: Check) -> JsonDict:
     location = _location(model.path)
     if check.node is not None:
         node = shortened(check.node)
@@ -433,9 +433,9 @@ def _result(model: CheckedModel, check: Check) -> Row:
     }
 
 
-def _bare_result(rule: str, message: str, path: str | None = None) -> Row:
+def _bare_result(rule: str, message: str, path: str | None = None) -> JsonDict:
     """A result with no more than a rule, a message and perhaps a file."""
-    result: Row = {
+    result: JsonDict = {
         "ruleId": rule,
         "ruleIndex": list(_SARIF_RULES).index(rule),
         "level": "warning",
@@ -446,7 +446,7 @@ def _bare_result(rule: str, message: str, path: str | None = None) -> Row:
     return result
 
 
-def _location(path: str) -> Row:
+def _location(path: str) -> JsonDict:
     return {"physicalLocation": {"artifactLocation": {"uri": _uri(path)}}}
 
 

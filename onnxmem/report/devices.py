@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import BASES, Verdict
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.fit import Ranked
@@ -112,9 +112,9 @@ def _first(ranked: Sequence[Ranked]) -> list[str]:
     return [*lines, f"{more:,} more, larger"] if more else lines
 
 
-def device_row(device: Device) -> Row:
+def device_row(device: Device) -> JsonDict:
     """A device in JSON; every figure, null where it is unknown."""
-    row: Row = {field.name: getattr(device, field.name) for field in fields(Device)}
+    row: JsonDict = {field.name: getattr(device, field.name) for field in fields(Device)}
     return row | {
         "name": printable(device.name),
         "aliases": [printable(alias) for alias in device.aliases],
@@ -125,7 +125,7 @@ def device_row(device: Device) -> Row:
     }
 
 
-def work_row(work: Work) -> Row:
+def work_row(work: Work) -> JsonDict:
     """What there is to do, in JSON."""
     return {
         "flops": work.flops,
@@ -136,7 +136,7 @@ def work_row(work: Work) -> Row:
     }
 
 
-def ranking_rows(ranked: Iterable[Ranked]) -> list[Row]:
+def ranking_rows(ranked: Iterable[Ranked]) -> list[JsonDict]:
     """A ranking in JSON."""
     return [
         {

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
-from onnxmem.analysis.json_rows import Row, document, document_text
+from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import fact, figure, finding_rows, finding_text, prose
@@ -52,7 +52,7 @@ def render(difference: Difference) -> str:
 def as_json(difference: Difference) -> str:
     """Everything, in ASCII: no name can reach a terminal as a command."""
     layers = difference.layers
-    content: Row = {
+    content: JsonDict = {
         "before": _side_row(difference.before),
         "after": _side_row(difference.after),
         "figures": {
@@ -67,7 +67,7 @@ def as_json(difference: Difference) -> str:
     return document_text(document(SCHEMA, SCHEMA_VERSION, content))
 
 
-def _runtimes(difference: Difference) -> Row:
+def _runtimes(difference: Difference) -> JsonDict:
     """The peaks of the runtimes; no key where both sides have none in common."""
     peaks = {printable(name): _peak(change) for name, change in difference.runtimes.items()}
     return {"runtimes": peaks} if peaks else {}
@@ -199,7 +199,7 @@ def _layer_name(change: LayerChange) -> str:
     return f"{name} (was {shortened(change.before.node)})" if renamed and change.before else name
 
 
-def _side_row(side: Snapshot) -> Row:
+def _side_row(side: Snapshot) -> JsonDict:
     return {
         "path": printable(side.path),
         "saved": side.is_saved,
@@ -212,7 +212,7 @@ def _side_row(side: Snapshot) -> Row:
     }
 
 
-def _change(change: Change) -> Row:
+def _change(change: Change) -> JsonDict:
     return {
         "before_bytes": change.before_bytes,
         "after_bytes": change.after_bytes,
@@ -220,7 +220,7 @@ def _change(change: Change) -> Row:
     }
 
 
-def _peak(change: PeakChange | None) -> Row | None:
+def _peak(change: PeakChange | None) -> JsonDict | None:
     if change is None:
         return None
     return {
@@ -239,7 +239,7 @@ def _peak(change: PeakChange | None) -> Row | None:
     }
 
 
-def _layer_change(change: LayerChange) -> Row:
+def _layer_change(change: LayerChange) -> JsonDict:
     return {
         "what": change.what,
         "change_bytes": change.change_bytes,
@@ -248,7 +248,7 @@ def _layer_change(change: LayerChange) -> Row:
     }
 
 
-def _layer(layer: LayerSize | None) -> Row | None:
+def _layer(layer: LayerSize | None) -> JsonDict | None:
     if layer is None:
         return None
     return {

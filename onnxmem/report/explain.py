@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from onnxmem.analysis.fitting.verdicts import BASES
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
 from onnxmem.errors import printable, shortened
@@ -34,7 +34,7 @@ def render_code(code: Code) -> str:
     return "\n".join(lines) + "\n"
 
 
-def code_row(code: Code) -> Row:
+def code_row(code: Code) -> JsonDict:
     """The same in JSON."""
     return {
         "kind": "code",
@@ -57,7 +57,7 @@ def render_metric(metric: Metric, path: str | None, value: MetricValue | None) -
     return "\n".join(lines) + "\n"
 
 
-def metric_row(metric: Metric, value: MetricValue | None) -> Row:
+def metric_row(metric: Metric, value: MetricValue | None) -> JsonDict:
     """The same in JSON; without a model ``value`` is null and there are no parts."""
     return {
         "kind": "metric",
@@ -195,7 +195,7 @@ def _fits(inquest: OomReport) -> Iterator[str]:
     yield from finding_lines(standing.findings, "  ")
 
 
-def message_row(message: OutOfMemory, inquest: OomReport | None) -> Row:
+def message_row(message: OutOfMemory, inquest: OomReport | None) -> JsonDict:
     """The same in JSON; unknown is null."""
     sizes = message.sizes
     return {
@@ -214,7 +214,7 @@ def message_row(message: OutOfMemory, inquest: OomReport | None) -> Row:
     }
 
 
-def _inquest_row(inquest: OomReport) -> Row:
+def _inquest_row(inquest: OomReport) -> JsonDict:
     standing, answer = inquest.standing, inquest.answer
     reach = None if answer is None else answer.reach
     is_whole = standing is not None and standing.held.is_whole
@@ -234,7 +234,7 @@ def _inquest_row(inquest: OomReport) -> Row:
     }
 
 
-def _suspect_rows(candidates: Sequence[Candidate]) -> list[Row]:
+def _suspect_rows(candidates: Sequence[Candidate]) -> list[JsonDict]:
     return [
         {
             "tensor": printable(each.tensor),

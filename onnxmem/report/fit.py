@@ -12,7 +12,7 @@ from onnxmem.analysis.fitting.answering import FitResult, Row
 from onnxmem.analysis.fitting.holding import Footprint
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
-from onnxmem.analysis.json_rows import Row as JsonRow
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.decisions.devices import Device
@@ -74,7 +74,7 @@ def render_fit(
     return joined(blocks)
 
 
-def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None) -> JsonRow:
+def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None) -> JsonDict:
     """The result in JSON; unknown is null."""
     setup, limit_bytes = result.setup, result.setup.limit_bytes
     verdict = result.verdict
@@ -111,7 +111,7 @@ def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None)
     }
 
 
-def _largest_row(result: FitResult) -> JsonRow | None:
+def _largest_row(result: FitResult) -> JsonDict | None:
     row, limiting = max_batch_row(result.reach), result.limiting
     if row is None:
         return None
@@ -119,7 +119,7 @@ def _largest_row(result: FitResult) -> JsonRow | None:
     return row
 
 
-def _limiting_row(limiting: Footprint) -> JsonRow:
+def _limiting_row(limiting: Footprint) -> JsonDict:
     return {
         "phase": limiting.phase,
         "node": None if limiting.node is None else printable(limiting.node),
@@ -129,7 +129,7 @@ def _limiting_row(limiting: Footprint) -> JsonRow:
     }
 
 
-def _row(row: Row) -> JsonRow:
+def _row(row: Row) -> JsonDict:
     return {
         "number": row.number,
         "bytes": row.num_bytes,
@@ -292,7 +292,7 @@ def contexts_lines(contexts: Contexts | None) -> list[str]:
     return lines
 
 
-def contexts_row(contexts: Contexts | None) -> JsonRow | None:
+def contexts_row(contexts: Contexts | None) -> JsonDict | None:
     """The same in JSON; null for a step that the model does not have."""
     if contexts is None:
         return None
@@ -319,11 +319,11 @@ def _max_batch_text(reach: MaxBatch | None) -> str:
     return f"{reach.number:,}  ({format_bytes(reach.num_bytes)}{stopped})"
 
 
-def _steps_row(reaches: Mapping[Step, MaxBatch | None]) -> JsonRow:
+def _steps_row(reaches: Mapping[Step, MaxBatch | None]) -> JsonDict:
     return {step.value: max_batch_row(reaches.get(step)) for step in Step}
 
 
-def max_batch_row(reach: MaxBatch | None) -> JsonRow | None:
+def max_batch_row(reach: MaxBatch | None) -> JsonDict | None:
     """The largest number that fits, as plain values; ``None`` where it is unknown."""
     if reach is None:
         return None

@@ -14,7 +14,7 @@ from typing import Any, Final
 from onnxmem.analysis.coverage import guess_told
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, Accuracy, Basis, Verdict
 from onnxmem.analysis.json_rows import (
-    Row,
+    JsonDict,
     bytes_at,
     document,
     findings_of,
@@ -73,14 +73,14 @@ def table_head(*, train: bool) -> str:
     return "".join(f"{name:>{_WIDTH}}" for name in names) + "   MODEL\n"
 
 
-def table_row(row: Row, *, train: bool) -> str:
+def table_row(row: JsonDict, *, train: bool) -> str:
     """One model, its name last: no other column depends on how long names are."""
     sizes = [bytes_at(row, keys) for _, keys in (_SIZES if train else _SIZES[:-1])]
     cells = "".join(f"{format_bytes(size):>{_WIDTH}}" for size in sizes)
     return f"{cells}   {row['path']}{_undone(row)}{_fits(row)}\n"
 
 
-def table_end(row: Row, *, is_only: bool) -> str:
+def table_end(row: JsonDict, *, is_only: bool) -> str:
     """What comes below the rows, of which this is one: the error of verdicts, and its notes."""
     verdict: Any = row["verdict"]
     lines = [*finding_lines(findings_of(row))] if is_only else []
@@ -102,7 +102,7 @@ def render_summary(summary: Summary) -> str:
     return joined(blocks)
 
 
-def summary_row(summary: Summary) -> Row:
+def summary_row(summary: Summary) -> JsonDict:
     """The summary as plain values; bytes are exact, ``None`` is unknown."""
     return {
         "models": summary.num_models,
@@ -134,7 +134,7 @@ def json_head() -> str:
     )
 
 
-def json_row(row: Row, *, is_first: bool) -> str:
+def json_row(row: JsonDict, *, is_first: bool) -> str:
     """One row within the document."""
     return ("\n" if is_first else ",\n") + _indented(json.dumps(row, indent=1), 2)
 
@@ -151,7 +151,7 @@ def _indented(text: str, by: int) -> str:
     return "\n".join(" " * by + line for line in text.splitlines())
 
 
-def _fits(row: Row) -> str:
+def _fits(row: JsonDict) -> str:
     """The verdict on the budget, where one is given."""
     verdict: Any = row["verdict"]
     if verdict is None:
@@ -160,7 +160,7 @@ def _fits(row: Row) -> str:
     return f"   {verdict_text(found, verdict['bytes'], verdict['limit_bytes'])}"
 
 
-def _undone(row: Row) -> str:
+def _undone(row: JsonDict) -> str:
     """Why figures of a model are missing or lower bounds."""
     if row["status"] not in {"error", "partial"}:
         return ""
@@ -240,7 +240,7 @@ def _notes_section(summary: Summary) -> list[str]:
     return ["NOTES", *lines] if lines else []
 
 
-def _figure_row(each: Figure) -> Row:
+def _figure_row(each: Figure) -> JsonDict:
     return {
         "known": each.num_known,
         "partial": each.num_partial,
@@ -255,17 +255,17 @@ def csv_head() -> str:
     return _csv_line([column.replace(".", "_") for column in COLUMNS])
 
 
-def csv_row(row: Row) -> str:
+def csv_row(row: JsonDict) -> str:
     """One model: whole numbers, ``true`` and ``false``, and nothing where it is unknown."""
     return _csv_line([_csv_cell(_value_at(row, column)) for column in COLUMNS])
 
 
-def jsonl_row(row: Row) -> str:
+def jsonl_row(row: JsonDict) -> str:
     """One model on a line of its own: the row of the JSON contract, whole."""
     return json.dumps(row) + "\n"
 
 
-def _value_at(row: Row, column: str) -> object:
+def _value_at(row: JsonDict, column: str) -> object:
     if column == "notes":
         return "; ".join(map(finding_text, findings_of(row)))
     value: Any = row

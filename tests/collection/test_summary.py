@@ -10,7 +10,7 @@ from models_on_disk import MYSTERY, write_model
 
 from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.analysis.fitting.verdicts import Basis, Verdict
-from onnxmem.analysis.json_rows import Failure, Row
+from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.cli import main
 from onnxmem.collection.many import analyze_many
 from onnxmem.collection.summary import (
@@ -43,7 +43,7 @@ def row_of(
     status: str = "ok",
     train: int | None = None,
     verdict: Verdict | None = None,
-) -> Row:
+) -> JsonDict:
     """As much of a row as a summary reads."""
     row = Failure(path, "model_file", "-").to_dict()
     row |= {
@@ -60,7 +60,7 @@ def row_of(
     return row
 
 
-def summed(*rows: Row, held: tuple[Target, ...] = ()) -> Summary:
+def summed(*rows: JsonDict, held: tuple[Target, ...] = ()) -> Summary:
     tally = Tally()
     for row in rows:
         tally.add(row)

@@ -19,7 +19,7 @@ import onnxmem
 from onnxmem.analysis.fitting.holding import request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.explain import out_of_memory
@@ -201,7 +201,7 @@ ASKED = (
 @pytest.mark.parametrize("metric", metrics(), ids=lambda metric: str(metric.key))
 @pytest.mark.parametrize("number", range(len(ASKED)))
 def test_what_is_explained_of_a_figure_is_what_the_report_says(
-    number: int, metric: Metric, reports: list[Row], capsys: Capture
+    number: int, metric: Metric, reports: list[JsonDict], capsys: Capture
 ) -> None:
     """And its parts add up to it, to the byte."""
     _, line = ASKED[number]
@@ -228,7 +228,7 @@ def test_what_is_explained_of_a_figure_is_what_the_report_says(
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Row]]:
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[JsonDict]]:
     """What the report says of each model."""
     folder = tmp_path_factory.mktemp("explained")
     with pytest.MonkeyPatch.context() as patch:

@@ -8,7 +8,7 @@ import pytest
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.json_rows import Failure, Row
+from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.summary import Accuracies, Tally, read_accuracies, targets_of
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
@@ -17,7 +17,7 @@ from onnxmem.report.page.registry_page import render_registry_page
 DEVICES = catalog(None)
 
 
-def rows_of(folder: Path, **asked: object) -> list[Row]:
+def rows_of(folder: Path, **asked: object) -> list[JsonDict]:
     """Two that are known whole, one in part, one that failed."""
     for name, text in (
         ("small.onnx", CONVNET),
@@ -33,7 +33,7 @@ def rows_of(folder: Path, **asked: object) -> list[Row]:
 
 
 def page(
-    rows: Sequence[Row], names: Sequence[str] = (), accuracies: Accuracies | None = None
+    rows: Sequence[JsonDict], names: Sequence[str] = (), accuracies: Accuracies | None = None
 ) -> str:
     tally = Tally()
     for row in rows:

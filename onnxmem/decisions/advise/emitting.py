@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.json_rows import Row, document, document_text, recipe_row
+from onnxmem.analysis.json_rows import JsonDict, document, document_text, recipe_row
 from onnxmem.decisions.advise.advising import Advised, followed
 from onnxmem.decisions.advise.proposals import Figure, Proposal, bytes_of
 from onnxmem.errors import UsageError, printable, shortened
@@ -124,7 +124,7 @@ def python_code(settled: Settled) -> str:
 
 def settings_file(settled: Settled) -> str:
     """One JSON object; ``session`` is null for training, ``training`` for a session."""
-    content: Row = {
+    content: JsonDict = {
         "path": printable(settled.path),
         "figure": settled.figure.value,
         "before_bytes": settled.before_bytes,

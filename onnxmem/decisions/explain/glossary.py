@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, cast
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.json_rows import Row
+from onnxmem.analysis.json_rows import JsonDict
 
 _MOST_PARTS: Final = 8
 _REST: Final = "the rest"
@@ -126,7 +126,7 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
     """What a figure is on a model, and what it is made of."""
     row: object = analysis.to_dict()
     for word in metric.key.split("."):
-        row = cast("Row", row).get(word) if isinstance(row, dict) else None
+        row = cast("JsonDict", row).get(word) if isinstance(row, dict) else None
     if metric.key == _ROWS and isinstance(row, dict):
         row = len(row["in_place_peak"])
     number = row if isinstance(row, int) else None

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, cast
 
 from onnxmem.analysis.fitting.verdicts import BASES
-from onnxmem.analysis.json_rows import Row, bytes_at
+from onnxmem.analysis.json_rows import JsonDict, bytes_at
 from onnxmem.collection.summary import Accuracies, Summary, Target
 from onnxmem.errors import shortened
 from onnxmem.report.charts.sizes import Axis, Bubble, bubbles_svg
@@ -55,7 +55,7 @@ class _Model:
 
 
 def render_registry_page(
-    rows: Iterable[Row],
+    rows: Iterable[JsonDict],
     summary: Callable[[], Summary],
     places: Sequence[Target] = (),
     accuracies: Accuracies | None = None,
@@ -86,7 +86,7 @@ def render_registry_page(
     return document(plural(summed.num_models, "model"), sections)
 
 
-def _model(row: Row, accuracies: Accuracies | None) -> _Model:
+def _model(row: JsonDict, accuracies: Accuracies | None) -> _Model:
     error = cast("dict[str, str] | None", row["error"])
     path = cast("str", row["path"])
     return _Model(
