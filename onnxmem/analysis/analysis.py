@@ -249,7 +249,7 @@ class Analysis:
     @property
     def max_batch(self) -> "MaxBatch | None":
         """How far the budget goes; ``None`` where none is given, or bytes are unknown."""
-        return None if self.fit is None else self.fit.reach
+        return None if self.fit is None else self.fit.max_batch
 
     @property
     def status(self) -> str:

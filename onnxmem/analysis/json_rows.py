@@ -344,13 +344,13 @@ def compute_row(compute: "Compute") -> JsonDict:
 
 def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict | None:
     """The largest batch that fits the budget, and the one of the rule of thumb."""
-    if fit is None or fit.reach is None:
+    if fit is None or fit.max_batch is None:
         return None
     return {
-        "batch": fit.reach.number,
+        "batch": fit.max_batch.number,
         "budget_bytes": fit.setup.memory_bytes,
-        "peak_bytes": fit.reach.num_bytes,
-        "over_bytes": fit.reach.over_bytes,
+        "peak_bytes": fit.max_batch.num_bytes,
+        "over_bytes": fit.max_batch.over_bytes,
         "limiting_phase": None if fit.limiting is None else fit.limiting.phase,
         "rule_batch": rule_batch,
     }

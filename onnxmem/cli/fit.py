@@ -201,7 +201,7 @@ def _fitted(
         flash_bytes=None if device is None else device.flash_bytes,
         basis=basis_for(kind, train=train, runtime=arguments.runtime, basis=arguments.basis),
         accepted=frozenset(arguments.accepted),
-        fleet=_deployment(arguments),
+        deployment=_deployment(arguments),
         dim=free,
     )
     if device is not None:
@@ -228,7 +228,7 @@ def _ranked(
         memory_bytes=0,
         reserve_bytes=arguments.reserve_bytes,
         accepted=frozenset(arguments.accepted),
-        fleet=_deployment(arguments),
+        deployment=_deployment(arguments),
     )
     if arguments.contexts:
         requests = at_context(requests, arguments.contexts[0], Step.DECODE)

@@ -89,12 +89,12 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
                 found[key] = assess((there,), setup)
             except OnnxmemError:
                 found[key] = None
-        standing = found[key]
-        if standing is None:
+        assessment = found[key]
+        if assessment is None:
             yield TargetVerdict(target, basis, Verdict.UNKNOWN, None)
             continue
-        verdict = standing.verdict(target.limit_bytes, target.flash_bytes)
-        yield TargetVerdict(target, basis, verdict, standing.held.total_bytes)
+        verdict = assessment.verdict(target.limit_bytes, target.flash_bytes)
+        yield TargetVerdict(target, basis, verdict, assessment.footprint.total_bytes)
 
 
 def targets_of(names: Iterable[str], devices: Catalog) -> tuple[Target, ...]:

@@ -13,9 +13,9 @@ from typing import Final
 
 from onnxmem.analysis.fitting.answering import (
     Assessment,
+    DemandCurve,
     FitRequest,
     FitResult,
-    Footprints,
     assess,
     fit,
     max_batch_of,
@@ -52,7 +52,7 @@ class Ranked:
     """One device, and what a model does on it."""
 
     device: Device
-    standing: Assessment
+    assessment: Assessment
     limit_bytes: int
     verdict: Verdict
     bound: Bound
@@ -63,12 +63,12 @@ class Ranked:
     @property
     def basis(self) -> AnyBasis:
         """The figure that is compared."""
-        return self.standing.basis
+        return self.assessment.basis
 
     @property
     def num_bytes(self) -> int:
         """What is wanted."""
-        return self.standing.held.total_bytes
+        return self.assessment.footprint.total_bytes
 
     @property
     def margin_bytes(self) -> int:
@@ -81,7 +81,7 @@ class ContextRow:
     """The largest batch at one context; ``None`` where a step or its bytes are unknown."""
 
     context: int
-    reaches: Mapping[Step, MaxBatch | None]
+    max_batches: Mapping[Step, MaxBatch | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,14 @@ def rank(
         if (basis, cpu) not in found:
             there = [on_device(request, cpu, basis) for request in requests]
             found[basis, cpu] = assess(there, replace(setup, basis=basis))
-        standing = found[basis, cpu]
+        assessment = found[basis, cpu]
         limit_bytes = max(device.limit_bytes - setup.reserve_bytes, 0)
         ranked.append(
             Ranked(
                 device=device,
-                standing=standing,
+                assessment=assessment,
                 limit_bytes=limit_bytes,
-                verdict=standing.verdict(limit_bytes, device.flash_bytes),
+                verdict=assessment.verdict(limit_bytes, device.flash_bytes),
                 bound=bound(work, device),
                 cpu=cpu,
             )
@@ -222,7 +222,7 @@ def _tried(
     """Contexts as asked; one alone, among 512 and its doubles as far as they fit."""
     if len(asked) > 1 or setup.basis in _SLOW:
         return sorted({*asked})
-    ends = [reach.number for reach in longest.values() if reach is not None]
+    ends = [max_batch.number for max_batch in longest.values() if max_batch is not None]
     doubles = [_FIRST << power for power in range(_ROWS)]
     fitting = [context for context in doubles if any(end is None or context <= end for end in ends)]
     return sorted({*asked, *fitting})
@@ -236,7 +236,7 @@ def _largest(
         at = at_context(requests, context, step)
     except OnnxmemError:
         return None
-    search = Footprints(tuple(at), setup).search()
+    search = DemandCurve(tuple(at), setup).search()
     return max_batch_of(search, setup.basis)
 
 
@@ -246,10 +246,10 @@ def _longest(requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step)
     def demand(context: int) -> Demand | None:
         try:
             at = at_context(requests, context, step)
-            held = Footprints(tuple(at), setup).worked_out(at)
+            footprint = DemandCurve(tuple(at), setup).worked_out(at)
         except OnnxmemError:
             return None
-        return held.demand if held.is_whole else None
+        return footprint.demand if footprint.is_whole else None
 
     search = Search(setup.limit_bytes, ACCURACIES[setup.basis], demand)
     return max_batch_of(search, setup.basis)

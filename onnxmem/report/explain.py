@@ -182,17 +182,17 @@ def _suspect(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
 
 
 def _fits(inquest: OomReport) -> Iterator[str]:
-    standing, answer = inquest.standing, inquest.answer
-    if standing is None:
+    assessment, answer = inquest.assessment, inquest.answer
+    if assessment is None:
         yield fact("  takes", f"unknown: {BASES[inquest.basis]}")
         return
-    yield from laid_out(terms_lines(standing))
+    yield from laid_out(terms_lines(assessment))
     if answer is not None:
         capacity_bytes = answer.setup.memory_bytes
-        told = verdict_text(answer.verdict, answer.held.total_bytes, capacity_bytes)
+        told = verdict_text(answer.verdict, answer.footprint.total_bytes, capacity_bytes)
         yield figure("  capacity", capacity_bytes, f"{told}, were it free altogether", wraps=True)
         yield from laid_out(reach_lines(answer))
-    yield from finding_lines(standing.findings, "  ")
+    yield from finding_lines(assessment.findings, "  ")
 
 
 def message_row(message: OutOfMemory, inquest: OomReport | None) -> JsonDict:
@@ -215,9 +215,9 @@ def message_row(message: OutOfMemory, inquest: OomReport | None) -> JsonDict:
 
 
 def _inquest_row(inquest: OomReport) -> JsonDict:
-    standing, answer = inquest.standing, inquest.answer
-    reach = None if answer is None else answer.reach
-    is_whole = standing is not None and standing.held.is_whole
+    assessment, answer = inquest.assessment, inquest.answer
+    max_batch = None if answer is None else answer.max_batch
+    is_whole = assessment is not None and assessment.footprint.is_whole
     return {
         "batch": inquest.batch,
         "at_batch": _suspect_rows(inquest.at_batch),
@@ -227,10 +227,10 @@ def _inquest_row(inquest: OomReport) -> JsonDict:
         "pattern_block_bytes": inquest.pattern_block_bytes,
         "is_pattern_block": inquest.is_pattern_block,
         "basis": inquest.basis.value,
-        "predicted_bytes": standing.held.total_bytes if standing and is_whole else None,
-        "largest_batch": None if reach is None else reach.number,
+        "predicted_bytes": assessment.footprint.total_bytes if assessment and is_whole else None,
+        "largest_batch": None if max_batch is None else max_batch.number,
         "verdict": None if answer is None else answer.to_dict(),
-        "findings": [] if standing is None else finding_rows(standing.findings),
+        "findings": [] if assessment is None else finding_rows(assessment.findings),
     }
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting.answering import FitResult, Row
+from onnxmem.analysis.fitting.answering import FitResult, TableRow
 from onnxmem.analysis.fitting.holding import Footprint
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
@@ -79,7 +79,7 @@ def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None)
     setup, limit_bytes = result.setup, result.setup.limit_bytes
     verdict = result.verdict
     return {
-        "status": "ok" if result.held.is_whole else "partial",
+        "status": "ok" if result.footprint.is_whole else "partial",
         "fits": fits_row(verdict),
         **{key: value for key, value in result.to_dict().items() if key not in _REPEATED},
         "device": None if target.device is None else printable(target.device.name),
@@ -89,9 +89,9 @@ def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None)
         "dim": setup.dim or "batch",
         "at": result.asked.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
-        "bytes": result.held.total_bytes,
-        "common_bytes": result.held.common_bytes,
-        "shared_bytes": result.held.shared_bytes,
+        "bytes": result.footprint.total_bytes,
+        "common_bytes": result.footprint.common_bytes,
+        "shared_bytes": result.footprint.shared_bytes,
         "largest": _largest_row(result),
         "power_of_two": None
         if result.power_of_two is None
@@ -101,18 +101,18 @@ def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None)
         },
         "table": [_row(row) for row in result.table],
         "instances": {
-            "number": setup.fleet.instances,
-            "share_weights": setup.fleet.shares_weights,
-            "largest": result.instances if result.held.is_whole else None,
+            "number": setup.deployment.instances,
+            "share_weights": setup.deployment.shares_weights,
+            "largest": result.instances if result.footprint.is_whole else None,
         },
         "contexts": contexts_row(contexts),
         "remarks": [printable(remark) for remark in result.remarks],
-        "findings": finding_rows(result.standing.findings),
+        "findings": finding_rows(result.assessment.findings),
     }
 
 
 def _largest_row(result: FitResult) -> JsonDict | None:
-    row, limiting = max_batch_row(result.reach), result.limiting
+    row, limiting = max_batch_row(result.max_batch), result.limiting
     if row is None:
         return None
     row["limited_by"] = None if limiting is None else _limiting_row(limiting)
@@ -129,7 +129,7 @@ def _limiting_row(limiting: Footprint) -> JsonDict:
     }
 
 
-def _row(row: Row) -> JsonDict:
+def _row(row: TableRow) -> JsonDict:
     return {
         "number": row.number,
         "bytes": row.num_bytes,
@@ -142,7 +142,7 @@ def _head(result: FitResult, target: Target, requests: Sequence[AnalysisRequest]
     settings = requests[0].settings
     recipe = settings.recipe
     names = "  ".join(shortened(request.model.path) for request in requests)
-    deployment = result.setup.fleet
+    deployment = result.setup.deployment
     symbols = requests[0].prepared.batch_symbols if result.setup.dim is None else ()
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     parts = [
@@ -177,8 +177,8 @@ def _at(result: FitResult) -> str:
 
 def _verdict_section(result: FitResult, target: Target) -> list[str]:
     setup = result.setup
-    text = verdict_text(result.verdict, result.held.total_bytes, setup.limit_bytes)
-    lines = [fact("FITS", text), *laid_out(terms_lines(result.standing))]
+    text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
+    lines = [fact("FITS", text), *laid_out(terms_lines(result.assessment))]
     lines.append(figure("  memory", setup.memory_bytes, _memory_remark(target.device), wraps=True))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
@@ -203,8 +203,8 @@ def _largest_section(result: FitResult) -> list[str]:
         f"LARGEST {name.upper() if result.setup.dim is None else name}",
         *laid_out(reach_lines(result)),
     ]
-    reach = result.reach
-    if reach is not None and reach.number is not None and not reach.is_stopped:
+    max_batch = result.max_batch
+    if max_batch is not None and max_batch.number is not None and not max_batch.is_stopped:
         lines += _limits(result.limiting)
     return [*lines, *_power(result)]
 
@@ -222,13 +222,13 @@ def _limits(limiting: Footprint | None) -> Iterator[str]:
 
 
 def _power(result: FitResult) -> Iterator[str]:
-    power, reach = result.power_of_two, result.reach
-    if power is None or reach is None or reach.number is None:
+    power, max_batch = result.power_of_two, result.max_batch
+    if power is None or max_batch is None or max_batch.number is None:
         return
-    if power.number == reach.number:
+    if power.number == max_batch.number:
         yield fact("  power of two", "it is one")
         return
-    share = 100 * (reach.number - power.number) / reach.number
+    share = 100 * (max_batch.number - power.number) / max_batch.number
     pick = "the better pick" if result.is_power_better else "not the better pick"
     rule = f"gives up {share:.0f} %: {pick}, by the rule of at most a tenth"
     yield fact("  power of two", f"{power.number:,} {rule}")
@@ -250,8 +250,8 @@ def _signed(num_bytes: int) -> str:
 
 
 def _instances_section(result: FitResult) -> list[str]:
-    deployment = result.setup.fleet
-    if not result.held.is_whole:
+    deployment = result.setup.deployment
+    if not result.footprint.is_whole:
         return []
     count = "no limit" if result.instances is None else f"{result.instances:,}"
     how = "sharing weights" if deployment.shares_weights else "each with its weights"
@@ -266,7 +266,7 @@ def _remarks(result: FitResult, target: Target) -> list[str]:
     if result.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")
     notes = [line for remark in remarks for line in prose("note: ", shortened(remark, 2000))]
-    return [*notes, *finding_lines(result.standing.findings)]
+    return [*notes, *finding_lines(result.assessment.findings)]
 
 
 def contexts_lines(contexts: Contexts | None) -> list[str]:
@@ -278,13 +278,16 @@ def contexts_lines(contexts: Contexts | None) -> list[str]:
         steps = (f"{_step_name(step):<{_STEP_COLUMN}}" for step in contexts.longest)
         lines.append(fact("LARGEST BATCH AT", "".join(steps)).rstrip())
     for row in contexts.rows:
-        cells = (f"{_max_batch_text(reach):<{_STEP_COLUMN}}" for reach in row.reaches.values())
+        cells = (
+            f"{_max_batch_text(max_batch):<{_STEP_COLUMN}}"
+            for max_batch in row.max_batches.values()
+        )
         lines.append(fact(f"  {row.context:,} tokens", "".join(cells)).rstrip())
     at = "" if contexts.batch is None else f", at batch {contexts.batch:,}"
     lines.append(f"LONGEST CONTEXT{at}")
     lines += [
-        fact(f"  {_step_name(step)}", _max_batch_text(reach))
-        for step, reach in contexts.longest.items()
+        fact(f"  {_step_name(step)}", _max_batch_text(max_batch))
+        for step, max_batch in contexts.longest.items()
     ]
     lines += prose("  ", _EACH)
     for remark in contexts.remarks:
@@ -298,7 +301,7 @@ def contexts_row(contexts: Contexts | None) -> JsonDict | None:
         return None
     return {
         "batch": contexts.batch,
-        "rows": [{"context": row.context, **_steps_row(row.reaches)} for row in contexts.rows],
+        "rows": [{"context": row.context, **_steps_row(row.max_batches)} for row in contexts.rows],
         "longest": _steps_row(contexts.longest),
         "remarks": list(contexts.remarks),
     }
@@ -308,29 +311,29 @@ def _step_name(step: Step) -> str:
     return "decode step" if step is Step.DECODE else "prefill"
 
 
-def _max_batch_text(reach: MaxBatch | None) -> str:
-    if reach is None:
+def _max_batch_text(max_batch: MaxBatch | None) -> str:
+    if max_batch is None:
         return "unknown"
-    if reach.number is None:
+    if max_batch.number is None:
         return f"no limit up to {LARGEST_BATCH:,}"
-    if reach.num_bytes is None:
+    if max_batch.num_bytes is None:
         return "none"
-    stopped = ", where the model ends" if reach.is_stopped else ""
-    return f"{reach.number:,}  ({format_bytes(reach.num_bytes)}{stopped})"
+    stopped = ", where the model ends" if max_batch.is_stopped else ""
+    return f"{max_batch.number:,}  ({format_bytes(max_batch.num_bytes)}{stopped})"
 
 
 def _steps_row(reaches: Mapping[Step, MaxBatch | None]) -> JsonDict:
     return {step.value: max_batch_row(reaches.get(step)) for step in Step}
 
 
-def max_batch_row(reach: MaxBatch | None) -> JsonDict | None:
+def max_batch_row(max_batch: MaxBatch | None) -> JsonDict | None:
     """The largest number that fits, as plain values; ``None`` where it is unknown."""
-    if reach is None:
+    if max_batch is None:
         return None
     return {
-        "number": reach.number,
-        "bytes": reach.num_bytes,
-        "over_bytes": reach.over_bytes,
-        "found_by": reach.method,
-        "is_stopped_by_model": reach.is_stopped,
+        "number": max_batch.number,
+        "bytes": max_batch.num_bytes,
+        "over_bytes": max_batch.over_bytes,
+        "found_by": max_batch.method,
+        "is_stopped_by_model": max_batch.is_stopped,
     }

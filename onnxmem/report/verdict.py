@@ -55,7 +55,7 @@ def budget(analysis: "Analysis") -> Section | None:
         total = Line("", budget_bytes, "unknown: the figure cannot be had; see FINDINGS")
         return Section(key="fits", title="FITS", total=total)
     batch = analysis.settings.batch
-    said = verdict_text(answer.verdict, answer.held.total_bytes, budget_bytes)
+    said = verdict_text(answer.verdict, answer.footprint.total_bytes, budget_bytes)
     at = "" if batch is None else f"batch {batch:,} "
     law = analysis.batch_law if analysis.training is None else analysis.training_law
     return Section(
@@ -63,7 +63,7 @@ def budget(analysis: "Analysis") -> Section | None:
         title="FITS",
         total=Line("", budget_bytes, at + said),
         lines=(
-            *terms_lines(answer.standing),
+            *terms_lines(answer.assessment),
             *reach_lines(answer),
             *formula_lines(law),
             *_rule_lines(analysis.rule_max_batch),
@@ -77,17 +77,17 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def terms_lines(standing: "Assessment") -> Iterator[Line]:
+def terms_lines(assessment: "Assessment") -> Iterator[Line]:
     """What is compared: its bytes, what of them is assumed, its error and its doubts."""
-    held = standing.held
-    yield Line("takes", held.total_bytes, BASES[standing.basis], wraps=True)
+    held = assessment.footprint
+    yield Line("takes", held.total_bytes, BASES[assessment.basis], wraps=True)
     yield from _assumed("context", held.context, "--cuda-context")
     yield from _assumed("workspace", held.workspace, "--cuda-workspace")
     if held.range_bytes:
         high_bytes = held.total_bytes + held.range_bytes
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
-    yield Line("error", text=error_text(standing.accuracy), wraps=True)
-    for doubt in standing.doubts:
+    yield Line("error", text=error_text(assessment.accuracy), wraps=True)
+    for doubt in assessment.doubts:
         yield Line("in doubt", text=f"{doubt.message} ({doubt.settled_by})", wraps=True)
 
 
@@ -112,56 +112,60 @@ def _assumed(label: str, term: Assumed, flag: str) -> Iterator[Line]:
 
 def reach_lines(answer: "FitResult") -> Iterator[Line]:
     """How far it goes: the largest number, where tight begins, and what fits again above."""
-    reach, name = answer.reach, shortened(answer.setup.dim or "batch")
+    max_batch, name = answer.max_batch, shortened(answer.setup.dim or "batch")
     label = f"largest {name}"
-    if reach is None:
+    if max_batch is None:
         why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
         yield Line(label, text=f"unknown: {why}")
         return
-    if reach.number is None:
+    if max_batch.number is None:
         yield Line(label, text=f"no limit: it fits up to {LARGEST_BATCH:,}")
         return
     doubt = ", in doubt as the figures are" if answer.doubts else ""
-    yield Line(label, text=f"{reach.number:,}{_tight(reach)}{doubt}")
-    if reach.above:
-        yield Line("fits again", text=_stretches(reach), wraps=True)
-    if reach.number:
+    yield Line(label, text=f"{max_batch.number:,}{_tight(max_batch)}{doubt}")
+    if max_batch.above:
+        yield Line("fits again", text=_stretches(max_batch), wraps=True)
+    if max_batch.number:
         yield Line(
-            f"at {reach.number:,}", reach.num_bytes, _row_text(answer, reach.number), depth=2
+            f"at {max_batch.number:,}",
+            max_batch.num_bytes,
+            _row_text(answer, max_batch.number),
+            depth=2,
         )
     over = "the model cannot be worked out there"
-    if not reach.is_stopped:
+    if not max_batch.is_stopped:
         phase = answer.limiting.phase if answer.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
-    yield Line(f"at {reach.number + 1:,}", reach.over_bytes, over, depth=2)
-    yield Line("found by", text=found_by(reach))
+    yield Line(f"at {max_batch.number + 1:,}", max_batch.over_bytes, over, depth=2)
+    yield Line("found by", text=found_by(max_batch))
 
 
-def found_by(reach: "MaxBatch") -> str:
+def found_by(max_batch: "MaxBatch") -> str:
     """How the largest number was found, and what proves it."""
-    if reach.method == "every number" and reach.number == 0:
+    if max_batch.method == "every number" and max_batch.number == 0:
         return "one evaluation, in full; live bytes do not fall"
-    if reach.method == "every number":
-        return f"every one of {reach.num_replayed:,} replayed; above them live bytes alone are more"
-    if reach.method == "replays":
-        return f"{reach.num_replayed:,} replayed, not every one: the allocator's bytes may fall"
-    proof = "in full" if reach.number == 0 else "and both evaluated in full"
-    return f"{reach.method}, {proof}; live bytes do not fall"
+    if max_batch.method == "every number":
+        num = max_batch.num_replayed
+        return f"every one of {num:,} replayed; above them live bytes alone are more"
+    if max_batch.method == "replays":
+        return f"{max_batch.num_replayed:,} replayed, not every one: the allocator's bytes may fall"
+    proof = "in full" if max_batch.number == 0 else "and both evaluated in full"
+    return f"{max_batch.method}, {proof}; live bytes do not fall"
 
 
-def _tight(reach: "MaxBatch") -> str:
-    if reach.comfortable is None or reach.comfortable >= (reach.number or 0):
+def _tight(max_batch: "MaxBatch") -> str:
+    if max_batch.comfortable is None or max_batch.comfortable >= (max_batch.number or 0):
         return ""
-    return f", tight from {reach.comfortable + 1:,}"
+    return f", tight from {max_batch.comfortable + 1:,}"
 
 
-def _stretches(reach: "MaxBatch") -> str:
+def _stretches(max_batch: "MaxBatch") -> str:
     told = [
         f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        for first, last in reach.above[:_MOST_STRETCHES]
+        for first, last in max_batch.above[:_MOST_STRETCHES]
     ]
-    left = len(reach.above) - len(told)
-    more = f" and {left:,} more, the last up to {reach.above[-1][1]:,}" if left else ""
+    left = len(max_batch.above) - len(told)
+    more = f" and {left:,} more, the last up to {max_batch.above[-1][1]:,}" if left else ""
     return ", ".join(told) + more
 
 

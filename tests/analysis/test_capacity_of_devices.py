@@ -12,7 +12,7 @@ from models_on_disk import CONVNET
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
+from onnxmem.analysis.fitting.answering import DemandCurve, FitRequest, fit
 from onnxmem.analysis.fitting.holding import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
@@ -177,14 +177,14 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
     settings = Settings(train=basis is Basis.TORCH, asks_onnxruntime=False, cpu="avx512")
     question = request_of(model_of(CONVNET), settings)
     setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
-    reach = fit([question], setup).reach
+    reach = fit([question], setup).max_batch
     assert reach is not None
     assert reach.number
     again = {n for first, last in reach.above for n in range(first, last + 1)}
 
     @cache
     def is_met(batch: int) -> bool:
-        held = Footprints((question,), setup).at(batch)
+        held = DemandCurve((question,), setup).at(batch)
         assert held is not None
         return held.demand.verdict(memory_bytes, ACCURACIES[basis]).is_met
 
@@ -198,7 +198,7 @@ def test_every_batch_up_to_twice_the_largest_agrees_with_a_replay_of_its_own(
 def test_what_fits_by_retries_alone_is_tight() -> None:
     question = request_of(model_of(CONVNET), Settings(train=True, batch=300))
     setup = FitRequest(memory_bytes=0, basis=Basis.TORCH)
-    held = Footprints((question,), setup).at(300)
+    held = DemandCurve((question,), setup).at(300)
     assert held is not None
     accuracy = ACCURACIES[Basis.TORCH]
     assert held.demand.verdict(held.total_bytes + held.demand.more_bytes, accuracy) is Verdict.FITS
@@ -214,12 +214,12 @@ def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> 
     reached = []
     for questions, instances in (((question,), 1), ((question,), 2), ((question, question), 3)):
         setup = FitRequest(
-            memory_bytes=memory_bytes, basis=basis, fleet=Deployment(instances=instances)
+            memory_bytes=memory_bytes, basis=basis, deployment=Deployment(instances=instances)
         )
         answer = fit(questions, setup)
-        assert answer.reach is not None
-        assert answer.reach.number is not None
-        reached.append(answer.reach.number)
+        assert answer.max_batch is not None
+        assert answer.max_batch.number is not None
+        reached.append(answer.max_batch.number)
     assert reached == sorted(reached, reverse=True)
     assert len(set(reached)) == len(reached)
 
@@ -227,8 +227,10 @@ def test_several_models_or_instances_never_go_farther_than_one(basis: Basis) -> 
 def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
     def held(basis: Basis, instances: int) -> tuple[int, int]:
         settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
-        setup = FitRequest(memory_bytes=2**40, basis=basis, fleet=Deployment(instances=instances))
-        found = fit((request_of(model_of(CONVNET), settings),), setup).held
+        setup = FitRequest(
+            memory_bytes=2**40, basis=basis, deployment=Deployment(instances=instances)
+        )
+        found = fit((request_of(model_of(CONVNET), settings),), setup).footprint
         return found.context.size_bytes, found.demand.more_bytes
 
     context_bytes, more_bytes = held(Basis.TORCH, 1)

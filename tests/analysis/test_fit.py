@@ -271,9 +271,9 @@ def answer(text: str = LINEAR, memory_bytes: int = 10**6, **asked: object) -> Fi
 def test_the_largest_batch_and_its_neighbour() -> None:
     found = answer(batch=3, memory_bytes=140 + 48 * 101 + 47)
     assert found.verdict is Verdict.FITS
-    assert found.reach is not None
-    assert (found.reach.number, found.reach.method) == (101, "closed form")
-    assert found.reach.over_bytes == 140 + 48 * 102
+    assert found.max_batch is not None
+    assert (found.max_batch.number, found.max_batch.method) == (101, "closed form")
+    assert found.max_batch.over_bytes == 140 + 48 * 102
     assert found.power_of_two is not None
     assert (found.power_of_two.number, found.is_power_better) == (64, False)
     assert [row.number for row in found.table] == [1, 3, 8, 16, 32, 64, 101, 102, 128]
@@ -304,16 +304,16 @@ def test_a_code_that_leaves_no_verdict_in_doubt_cannot_be_accepted() -> None:
 def test_the_largest_of_a_free_dim_is_the_root_of_a_square() -> None:
     """The query and its transpose are 32 bytes an element of the sequence, y is 4 x S x S."""
     found = answer(ATTENTION, batch=1, dim="S", memory_bytes=10**6)
-    assert found.reach is not None
-    assert found.reach.method == "closed form"
-    number = found.reach.number
+    assert found.max_batch is not None
+    assert found.max_batch.method == "closed form"
+    number = found.max_batch.number
     assert number is not None
     assert 64 * number + 4 * number**2 <= 10**6 < 64 * (number + 1) + 4 * (number + 1) ** 2
 
 
 def test_a_lower_bound_passes_nothing_and_may_fail() -> None:
     assert answer(MYSTERY).verdict is Verdict.UNKNOWN
-    assert answer(MYSTERY).reach is None
+    assert answer(MYSTERY).max_batch is None
     assert answer(MYSTERY, memory_bytes=100).verdict is Verdict.OVER
 
 
@@ -518,9 +518,9 @@ def test_the_largest_batch_of_every_model(
     basis = basis_for(place.kind, train=train, runtime=runtime)
     question = request_of(path, Settings(train=train, asks_onnxruntime=False))
     found = fit([question], FitRequest(memory_bytes=place.limit_bytes, basis=basis))
-    reach = found.reach
+    reach = found.max_batch
     if reach is None or reach.number is None:
-        assert reach or not found.held.is_whole
+        assert reach or not found.footprint.is_whole
         return
     number = reach.number
     again = {n for first, last in reach.above for n in range(first, last + 1)}

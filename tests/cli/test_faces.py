@@ -141,13 +141,13 @@ def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
 
     setup = FitRequest(memory_bytes=parse_size(asked.budget), basis=basis)
     found = fit((question,), setup)
-    assert found.reach is not None
+    assert found.max_batch is not None
     return Face(
         found.verdict.value,
         EXIT[found.verdict],
-        found.held.total_bytes,
-        frozenset(each.code for each in found.standing.findings),
-        found.reach.number,
+        found.footprint.total_bytes,
+        frozenset(each.code for each in found.assessment.findings),
+        found.max_batch.number,
     )
 
 
@@ -399,13 +399,13 @@ def python_face(asked: Asked, path: Path) -> Face:
         path, batch=asked.batch, train=asked.train, budget_bytes=parse_size(asked.budget)
     )
     assert found.fit is not None
-    assert found.fit.reach is not None
+    assert found.fit.max_batch is not None
     return Face(
         found.fit.verdict.value,
         EXIT[found.fit.verdict],
-        found.fit.held.total_bytes,
+        found.fit.footprint.total_bytes,
         frozenset(each.code for each in found.findings),
-        found.fit.reach.number,
+        found.fit.max_batch.number,
     )
 
 

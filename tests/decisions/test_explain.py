@@ -341,8 +341,8 @@ def test_a_training_step_s_allocations_are_asked_for_too() -> None:
     assert inquest.basis.value == "pytorch-cuda"
     assert inquest.num_at_batch > len(inquest.at_batch)
     assert inquest.answer is not None
-    assert inquest.answer.reach is not None
-    assert inquest.answer.reach.number
+    assert inquest.answer.max_batch is not None
+    assert inquest.answer.max_batch.number
     cpu = "DefaultCPUAllocator: not enough memory: you tried to allocate 655360 bytes"
     step = inquest_on(CONVNET, cpu, batch=2, train=True)
     assert step.basis.value == "training-peak"
@@ -353,7 +353,7 @@ def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
     message = OutOfMemory(program="x", meaning="y", capacity_bytes=1_000_000)
     answer = inquest_on(CONVNET, message, batch=2).answer
     assert answer is not None
-    reach = answer.reach
+    reach = answer.max_batch
     assert reach is not None
     assert reach.number is not None
     totals = [
@@ -368,7 +368,7 @@ def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
     message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
     assert inquest.answer is not None
-    assert (inquest.answer.verdict, inquest.answer.reach) == (Verdict.UNKNOWN, None)
+    assert (inquest.answer.verdict, inquest.answer.max_batch) == (Verdict.UNKNOWN, None)
     assert [doubt.code for doubt in inquest.answer.doubts] == ["partial"]
 
 
@@ -398,10 +398,10 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
         (None, "unknown: bytes are not known"),
         (MaxBatch(None, 1, None, "bisection"), "no limit"),
     ):
-        answer = replace(inquest.answer, reach=reach)
+        answer = replace(inquest.answer, max_batch=reach)
         assert told in render_message(message, "m", replace(inquest, answer=answer))
     assert "takes                   unknown" in render_message(
-        message, "m", replace(inquest, standing=None, answer=None)
+        message, "m", replace(inquest, assessment=None, answer=None)
     )
 
 

@@ -432,7 +432,7 @@ def test_attributes_of_every_plain_kind_are_values_and_others_are_left_out() -> 
         ints=[2, 3],
         floats=[0.5, 2.0],
         texts=["a", b"\xff"],
-        held=make_tensor("", FLOAT, [1], [1]),
+        footprint=make_tensor("", FLOAT, [1], [1]),
     )
     proto = with_nodes(node)
     proto.opset_import.add(domain="own", version=1)

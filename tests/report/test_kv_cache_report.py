@@ -115,7 +115,7 @@ def assert_proven(found: Contexts, question: AnalysisRequest, setup: FitRequest)
         assert reach.number == 0 or at(reach.number, batch)
         assert not at(reach.number + 1, batch)
         for row in found.rows:
-            largest = row.reaches[step]
+            largest = row.max_batches[step]
             assert largest is not None
             assert largest.number is not None
             assert largest.number == 0 or at(row.context, largest.number)
@@ -143,13 +143,13 @@ def test_a_session_is_replayed_at_the_contexts_asked_for_alone() -> None:
 
 
 def test_the_answer_is_that_of_a_decode_step() -> None:
-    text, setup = growing(), FitRequest(memory_bytes=10**6, fleet=Deployment(instances=2))
+    text, setup = growing(), FitRequest(memory_bytes=10**6, deployment=Deployment(instances=2))
     answer, contexts = fit_at([asked(text, batch=3)], setup, [50])
     by_hand = analyze(model_of(text), batch=3, dims={"past": 49, "seq": 1})
-    assert answer.held.total_bytes == 2 * (by_hand.total_bytes or 0)
+    assert answer.footprint.total_bytes == 2 * (by_hand.total_bytes or 0)
     assert contexts is not None
     assert contexts.batch == 3
-    assert answer.reach == contexts.rows[0].reaches[Step.DECODE]
+    assert answer.max_batch == contexts.rows[0].max_batches[Step.DECODE]
 
 
 def test_a_buffer_ends_where_the_file_says() -> None:
@@ -275,7 +275,7 @@ def test_a_shipped_model(capsys: Capture) -> None:
     found = contexts_of([question], setup, [1024, 4096])
     assert_proven(found, question, setup)
     for row in found.rows:
-        for step, reach in row.reaches.items():
+        for step, reach in row.max_batches.items():
             at = evaluated(question, step, setup.basis)
             context = row.context
             by_halves = crossing(

@@ -376,7 +376,7 @@ def test_between_stops_the_words_are_those_that_the_search_has_proven() -> None:
 def test_what_is_known_between_stops(reach: MaxBatch, told: list[tuple[int, int, str]]) -> None:
     analysis = analyze(model_of(SMALL), batch=3, budget_bytes=4096)
     assert analysis.fit is not None
-    other = replace(analysis, fit=replace(analysis.fit, reach=reach))
+    other = replace(analysis, fit=replace(analysis.fit, max_batch=reach))
     assert list(replace_asked(evaluated(analysis), other).known_texts("verdict.budget")) == told
 
 

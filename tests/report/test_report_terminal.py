@@ -81,7 +81,7 @@ def test_a_budget_without_a_limit_and_a_figure_that_is_unknown(
     analysis = analyze(write_model(folder / "net.onnx"), budget_bytes=2**20)
     assert analysis.fit is not None
     reach = MaxBatch(None, 2**20, None, "bisection")
-    endless = render(replace(analysis, fit=replace(analysis.fit, reach=reach)))
+    endless = render(replace(analysis, fit=replace(analysis.fit, max_batch=reach)))
     assert "no limit: it fits up to 2,147,483,648" in endless
     monkeypatch.setattr(onnxmem.Analysis, "total_bytes", None)
     unknown = render(replace(analysis, fit=None))

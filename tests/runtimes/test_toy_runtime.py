@@ -188,7 +188,7 @@ def test_the_verdict_is_that_of_its_process(model: onnx.ModelProto) -> None:
     for budget_bytes, verdict in ((takes, Verdict.FITS), (takes - 1, Verdict.OVER)):
         found = analysis_of(model, 5, budget_bytes=budget_bytes).fit
         assert found is not None
-        assert (found.verdict, found.held.total_bytes) == (verdict, takes)
+        assert (found.verdict, found.footprint.total_bytes) == (verdict, takes)
         assert found.to_dict()["basis"] == "toy"
 
 

@@ -45,7 +45,7 @@ def compared(model: Path, name: str, *, train: bool) -> int:
     begin = time.perf_counter()
     found = fit((question,), FitRequest(memory_bytes=device.limit_bytes, basis=basis))
     seconds = time.perf_counter() - begin
-    reach = found.reach
+    reach = found.max_batch
     if reach is None or reach.number is None:
         print(f"{model.stem:<20}{name:<22}{basis:<14} no largest batch")
         return 0

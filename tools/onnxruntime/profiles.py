@@ -80,7 +80,7 @@ def traced(folder: Path) -> Traced:
         nodes=tuple((step.node, step.op_type) for step in steps),
         requested=tuple(step.requested_bytes for step in steps),
         in_use=tuple(step.in_use_bytes for step in steps),
-        held=(held[0], *(new for old, new in pairwise(held) if old[1] != new[1])),
+        footprint=(held[0], *(new for old, new in pairwise(held) if old[1] != new[1])),
         scratch=tuple((index, size) for index, size in taken if size),
     )
 

@@ -1,4 +1,4 @@
-"""Yes or no, by how much, and how far it goes: one question of models and a device."""
+"""Whether models fit a device, by how much, and how far they go."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,7 +54,7 @@ class FitRequest:
     basis: AnyBasis = Basis.TOTAL
     accepted: frozenset[str] = frozenset()
     """Codes of findings that the user accepts: they leave no doubt."""
-    fleet: Deployment = field(default_factory=Deployment)
+    deployment: Deployment = field(default_factory=Deployment)
     dim: str | None = None
     """The dim whose largest number is sought; ``None``: the batch."""
 
@@ -81,7 +81,7 @@ class Assessment:
     """What models take at what is asked about, ready to be compared with any memory."""
 
     basis: AnyBasis
-    held: Footprint
+    footprint: Footprint
     doubts: tuple[Doubt, ...]
     """Why nothing passes that has room."""
     findings: tuple[Finding, ...]
@@ -94,14 +94,14 @@ class Assessment:
 
     def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
         """Compare with what there is; on a microcontroller the weights go to flash."""
-        if flash_bytes is not None and (self.held.weight_bytes or 0) > flash_bytes:
+        if flash_bytes is not None and (self.footprint.weight_bytes or 0) > flash_bytes:
             return Verdict.OVER
-        found = self.held.demand.verdict(limit_bytes, self.accuracy)
+        found = self.footprint.demand.verdict(limit_bytes, self.accuracy)
         return with_doubts(found, self.doubts)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One line of the table."""
 
     number: int
@@ -114,20 +114,20 @@ class FitResult:
     """The verdict on models and a device, and how far they go."""
 
     setup: FitRequest
-    asked: Row
+    asked: TableRow
     """What was asked about; ``number`` is 1 where the model has no batch."""
     has_number: bool
     """Whether the model has the batch, or the dim, at all."""
-    standing: Assessment
+    assessment: Assessment
     dims: Mapping[str, int]
     """Of the first model, those in effect; a dim that nothing binds is 1."""
-    reach: MaxBatch | None
+    max_batch: MaxBatch | None
     """``None``: nothing to vary, or bytes are unknown."""
     limiting: Footprint | None
     """At the first number that does not fit."""
-    power_of_two: Row | None
+    power_of_two: TableRow | None
     """The largest within reach."""
-    table: tuple[Row, ...]
+    table: tuple[TableRow, ...]
     instances: int | None
     """The largest number of instances; ``None`` where one more takes nothing."""
     remarks: tuple[str, ...] = ()
@@ -138,73 +138,73 @@ class FitResult:
         return self.asked.verdict
 
     @property
-    def held(self) -> Footprint:
+    def footprint(self) -> Footprint:
         """What the run that was asked about takes."""
-        return self.standing.held
+        return self.assessment.footprint
 
     @property
     def accuracy(self) -> Accuracy:
         """Of the figure that is compared."""
-        return self.standing.accuracy
+        return self.assessment.accuracy
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
         """Why nothing passes that has room."""
-        return self.standing.doubts
+        return self.assessment.doubts
 
     def to_dict(self) -> dict[str, object]:
         """The verdict in JSON, the same in every command; unknown is null."""
-        reach, held, limit_bytes = self.reach, self.held, self.setup.limit_bytes
+        max_batch, footprint, limit_bytes = self.max_batch, self.footprint, self.setup.limit_bytes
         is_tight = (
-            reach is not None
-            and reach.comfortable is not None
-            and (reach.comfortable < (reach.number or 0))
+            max_batch is not None
+            and max_batch.comfortable is not None
+            and (max_batch.comfortable < (max_batch.number or 0))
         )
         return {
             "verdict": self.verdict.value,
             "basis": printable(self.setup.basis.value),
-            "bytes": held.total_bytes,
+            "bytes": footprint.total_bytes,
             "limit_bytes": limit_bytes,
-            "margin_bytes": limit_bytes - held.total_bytes,
-            "context_bytes": held.context.to_dict(),
-            "workspace_bytes": held.workspace.to_dict(),
+            "margin_bytes": limit_bytes - footprint.total_bytes,
+            "context_bytes": footprint.context.to_dict(),
+            "workspace_bytes": footprint.workspace.to_dict(),
             "accuracy": {"percent": self.accuracy.percent, "source": self.accuracy.source},
             "doubts": [f"{each.code}: {printable(each.message)}" for each in self.doubts],
-            "fits_up_to": None if reach is None else reach.number,
-            "tight_from": (reach.comfortable or 0) + 1 if reach and is_tight else None,
-            "fits_again": [list(each) for each in reach.above] if reach else [],
+            "fits_up_to": None if max_batch is None else max_batch.number,
+            "tight_from": (max_batch.comfortable or 0) + 1 if max_batch and is_tight else None,
+            "fits_again": [list(each) for each in max_batch.above] if max_batch else [],
         }
 
     @property
     def is_power_better(self) -> bool:
         """Whether a power of two gives up at most a tenth: a rule of thumb, for kernels' tiles."""
-        if self.power_of_two is None or self.reach is None or not self.reach.number:
+        if self.power_of_two is None or self.max_batch is None or not self.max_batch.number:
             return False
-        given_up = self.reach.number - self.power_of_two.number
-        return 0 < given_up * _WORTH <= self.reach.number
+        given_up = self.max_batch.number - self.power_of_two.number
+        return 0 < given_up * _WORTH <= self.max_batch.number
 
 
 @dataclass(slots=True)
-class Footprints:
+class DemandCurve:
     """What models take at one number after another."""
 
-    questions: tuple[AnalysisRequest, ...]
+    requests: tuple[AnalysisRequest, ...]
     setup: FitRequest
     _replays: ReplayDemands | None = field(init=False)
 
     def __post_init__(self) -> None:
         """Replay one model at any batch; several, or another dim, are worked out in full."""
-        is_plain = self.setup.dim is None and self.setup.fleet.instances == 1
+        is_plain = self.setup.dim is None and self.setup.deployment.instances == 1
         self._replays = None
-        if is_plain and len(self.questions) == 1:
-            self._replays = _replays_of(self.questions[0], self.setup.basis)
+        if is_plain and len(self.requests) == 1:
+            self._replays = _replays_of(self.requests[0], self.setup.basis)
 
     def asked(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
 
         :raises UsageError: a dim that no model has, or models that are asked at different batches.
         """
-        numbers = {self._number(question) for question in self.questions}
+        numbers = {self._number(request) for request in self.requests}
         if len(numbers) > 1:
             message = "the models have different batches; pass --batch N"
             raise UsageError(message)
@@ -226,8 +226,8 @@ class Footprints:
                     return demand_of(run)
             except OnnxmemError:
                 return None
-        held = self.at(number)
-        return held.demand if held is not None and held.is_whole else None
+        footprint = self.at(number)
+        return footprint.demand if footprint is not None and footprint.is_whole else None
 
     def draw_lines(self, last: int) -> int:
         """Make demands up to a number cheap where the models allow it: how many may be tried."""
@@ -238,26 +238,26 @@ class Footprints:
         accuracy = ACCURACIES[self.setup.basis]
         return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
 
-    def worked_out(self, questions: Sequence[AnalysisRequest]) -> Footprint:
+    def worked_out(self, requests: Sequence[AnalysisRequest]) -> Footprint:
         """What these take together.
 
         :raises OnnxmemError: one of them cannot be worked out.
         """
-        held = self.each(questions)
-        return combined(held, self.setup.fleet)
+        footprint = self.each(requests)
+        return combined(footprint, self.setup.deployment)
 
-    def each(self, questions: Sequence[AnalysisRequest]) -> list[Footprint]:
+    def each(self, requests: Sequence[AnalysisRequest]) -> list[Footprint]:
         """What one instance of each takes."""
-        return [footprint_of(question, self.setup.basis) for question in questions]
+        return [footprint_of(request, self.setup.basis) for request in requests]
 
     def _at(self, number: int) -> list[AnalysisRequest]:
         name = self.setup.dim
         if name is None:
-            return [question.at(number) for question in self.questions]
-        return [_with_dim(question, name, number) for question in self.questions]
+            return [request.at(number) for request in self.requests]
+        return [_with_dim(request, name, number) for request in self.requests]
 
-    def _number(self, question: AnalysisRequest) -> int | None:
-        binding = question.results.bound.binding
+    def _number(self, request: AnalysisRequest) -> int | None:
+        binding = request.results.bound.binding
         name = self.setup.dim
         if name is None:
             return binding.batch
@@ -268,31 +268,33 @@ class Footprints:
         return binding.dims[name]
 
 
-def fit(questions: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
+def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     """Compare models with a device, and find how far they go: the one verdict of every command.
 
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
-    holdings = Footprints(tuple(questions), setup)
-    each = holdings.each(questions)
-    number, held = holdings.asked(), combined(each, setup.fleet)
-    doubts, findings = _doubts(questions, held, setup)
-    standing = Assessment(basis=setup.basis, held=held, doubts=doubts, findings=findings)
-    verdict = standing.verdict(setup.limit_bytes, setup.flash_bytes)
-    search = holdings.search()
-    reach = None if number is None else max_batch_of(search, setup.basis)
+    curve = DemandCurve(tuple(requests), setup)
+    each = curve.each(requests)
+    number, footprint = curve.asked(), combined(each, setup.deployment)
+    doubts, findings = _doubts(requests, footprint, setup)
+    assessment = Assessment(
+        basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings
+    )
+    verdict = assessment.verdict(setup.limit_bytes, setup.flash_bytes)
+    search = curve.search()
+    max_batch = None if number is None else max_batch_of(search, setup.basis)
     return FitResult(
         setup=setup,
-        asked=Row(number or 1, held.total_bytes, verdict),
+        asked=TableRow(number or 1, footprint.total_bytes, verdict),
         has_number=number is not None,
-        standing=standing,
-        dims=questions[0].results.bound.binding.dims,
-        reach=reach,
-        limiting=_limiting(holdings, reach),
-        power_of_two=_power(search, reach, doubts),
-        table=() if number is None else _table(search, number, reach, doubts),
-        instances=setup.fleet.largest(each, setup.limit_bytes),
-        remarks=(*_remarks(setup, held), *_cache_remarks(questions)),
+        assessment=assessment,
+        dims=requests[0].results.bound.binding.dims,
+        max_batch=max_batch,
+        limiting=_limiting(curve, max_batch),
+        power_of_two=_power(search, max_batch, doubts),
+        table=() if number is None else _table(search, number, max_batch, doubts),
+        instances=setup.deployment.largest(each, setup.limit_bytes),
+        remarks=(*_remarks(setup, footprint), *_cache_remarks(requests)),
     )
 
 
@@ -312,14 +314,14 @@ def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | No
     return None
 
 
-def assess(questions: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
+def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
     """What models take at what is asked about, and what leaves that in doubt.
 
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
-    held = Footprints(tuple(questions), setup).worked_out(questions)
-    doubts, findings = _doubts(questions, held, setup)
-    return Assessment(basis=setup.basis, held=held, doubts=doubts, findings=findings)
+    footprint = DemandCurve(tuple(requests), setup).worked_out(requests)
+    doubts, findings = _doubts(requests, footprint, setup)
+    return Assessment(basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings)
 
 
 def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
@@ -328,21 +330,21 @@ def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
 
 
 def _doubts(
-    questions: Sequence[AnalysisRequest], held: Footprint, setup: FitRequest
+    requests: Sequence[AnalysisRequest], footprint: Footprint, setup: FitRequest
 ) -> tuple[tuple[Doubt, ...], tuple[Finding, ...]]:
     """What leaves a verdict in doubt, and all warnings of the models."""
     found: list[Finding] = []
     doubts: list[Doubt] = []
-    for question in questions:
-        terms = question.results
-        findings = (*question.findings(terms), *held.findings)
+    for request in requests:
+        terms = request.results
+        findings = (*request.findings(terms), *footprint.findings)
         found += findings
         told = tuple(each for each in findings if each.code != UNBOUND)
-        doubts += (*doubts_of(told, setup.accepted), *_unbound(question, setup))
+        doubts += (*doubts_of(told, setup.accepted), *_unbound(request, setup))
         if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
             doubts.append(Doubt(PARTIAL, _left_out(terms)))
     is_own = isinstance(setup.basis, RuntimeBasis)
-    if is_own and not held.is_whole and not doubts and PARTIAL not in setup.accepted:
+    if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:
         text = f"{setup.basis.value} leaves out allocations of unknown size"
         doubts.append(Doubt(PARTIAL, text))
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
@@ -356,56 +358,58 @@ def _left_out(terms: StageResults) -> str:
     return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
 
 
-def _unbound(question: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
+def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
     """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
-    names = [name for name in question.guessed_dims() if name != setup.dim]
+    names = [name for name in request.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
         yield Doubt(UNBOUND, guess_told(names), flags=dims_line(names))
 
 
-def _with_dim(question: AnalysisRequest, name: str, number: int) -> AnalysisRequest:
-    dims: Mapping[str, int] = {**question.settings.dims, name: number}
-    return replace(question, settings=replace(question.settings, dims=dims))
+def _with_dim(request: AnalysisRequest, name: str, number: int) -> AnalysisRequest:
+    dims: Mapping[str, int] = {**request.settings.dims, name: number}
+    return replace(request, settings=replace(request.settings, dims=dims))
 
 
-def _limiting(holdings: Footprints, reach: MaxBatch | None) -> Footprint | None:
-    if reach is None or reach.number is None:
+def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | None:
+    if max_batch is None or max_batch.number is None:
         return None
-    return holdings.at(reach.number + 1)
+    return curve.at(max_batch.number + 1)
 
 
-def _power(search: Search, reach: MaxBatch | None, doubts: Doubts) -> Row | None:
+def _power(search: Search, max_batch: MaxBatch | None, doubts: Doubts) -> TableRow | None:
     """The largest power of two up to what fits."""
-    if reach is None or not reach.number:
+    if max_batch is None or not max_batch.number:
         return None
-    return _row(search, 1 << (reach.number.bit_length() - 1), doubts)
+    return _row(search, 1 << (max_batch.number.bit_length() - 1), doubts)
 
 
-def _table(search: Search, asked: int, reach: MaxBatch | None, doubts: Doubts) -> tuple[Row, ...]:
+def _table(
+    search: Search, asked: int, max_batch: MaxBatch | None, doubts: Doubts
+) -> tuple[TableRow, ...]:
     numbers = {1, asked}
-    if reach is not None and reach.number is not None:
-        top = reach.number.bit_length()
+    if max_batch is not None and max_batch.number is not None:
+        top = max_batch.number.bit_length()
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}
-        numbers |= {reach.number, reach.number + 1}
+        numbers |= {max_batch.number, max_batch.number + 1}
     return tuple(
         _row(search, number, doubts) for number in sorted(numbers) if 0 < number <= LARGEST_BATCH
     )
 
 
-def _row(search: Search, number: int, doubts: Doubts) -> Row:
-    return Row(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
+def _row(search: Search, number: int, doubts: Doubts) -> TableRow:
+    return TableRow(number, search.bytes_at(number), with_doubts(search.verdict(number), doubts))
 
 
-def _cache_remarks(questions: Sequence[AnalysisRequest]) -> Iterator[str]:
+def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:
     """A cache whose length nothing asks for is as good as empty."""
-    caches = (question.cache for question in questions if question.context is None)
+    caches = (request.cache for request in requests if request.context is None)
     if any(part.follows_context for cache in caches if cache for part in cache.parts):
         yield "it has a key-value cache: --context N is how many tokens that holds"
 
 
-def _remarks(setup: FitRequest, held: Footprint) -> tuple[str, ...]:
+def _remarks(setup: FitRequest, footprint: Footprint) -> tuple[str, ...]:
     remarks = []
-    if setup.flash_bytes is not None and (held.weight_bytes or 0) > setup.flash_bytes:
+    if setup.flash_bytes is not None and (footprint.weight_bytes or 0) > setup.flash_bytes:
         remarks.append("the weights are more than the flash holds")
     if setup.basis is Basis.MCU and setup.flash_bytes is None:
         remarks.append("where the weights lie is not checked: no flash is known")

@@ -89,56 +89,57 @@ class Deployment:
     instances: int = 1
     shares_weights: bool = False
 
-    def bytes_of(self, held: Sequence[Footprint]) -> int:
+    def bytes_of(self, footprints: Sequence[Footprint]) -> int:
         """All instances of all models together, as one server's process; trainings are apart."""
-        return max((each.common_bytes for each in held), default=0) + sum(
+        return max((each.common_bytes for each in footprints), default=0) + sum(
             self.instances * each.own_bytes
             + each.shared_bytes * (1 if self.shares_weights else self.instances)
-            for each in held
+            for each in footprints
         )
 
-    def least_bytes_of(self, held: Sequence[Footprint]) -> int:
+    def least_bytes_of(self, footprints: Sequence[Footprint]) -> int:
         """Below this they fail for certain; it does not fall as the batch grows."""
         least = [
-            replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes)) for each in held
+            replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes))
+            for each in footprints
         ]
         return self.bytes_of(least)
 
-    def largest(self, held: Sequence[Footprint], limit_bytes: int) -> int | None:
+    def largest(self, footprints: Sequence[Footprint], limit_bytes: int) -> int | None:
         """The largest number of instances of each; ``None`` where one more takes nothing."""
-        one, two = (replace(self, instances=count).bytes_of(held) for count in (1, 2))
+        one, two = (replace(self, instances=count).bytes_of(footprints) for count in (1, 2))
         if one > limit_bytes:
             return 0
         return None if two == one else 1 + (limit_bytes - one) // (two - one)
 
 
-def combined(held: Sequence[Footprint], fleet: Deployment) -> Footprint:
+def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footprint:
     """Several models as one: the node and the tensors are those of the largest.
 
     What each allocator makes of the others' pressure is not replayed.
     """
-    if len(held) == 1 and fleet.instances == 1:
-        return held[0]
-    largest = max(held, key=lambda each: each.total_bytes)
-    contexts = [each.context for each in held]
+    if len(footprints) == 1 and deployment.instances == 1:
+        return footprints[0]
+    largest = max(footprints, key=lambda each: each.total_bytes)
+    contexts = [each.context for each in footprints]
     if not largest.common_bytes:
         # Each training is a process of its own.
-        contexts *= fleet.instances
+        contexts *= deployment.instances
     else:
         contexts = [max(contexts, key=lambda term: term.high_bytes)]
     return replace(
         largest,
-        total_bytes=fleet.bytes_of(held),
-        least_bytes=fleet.least_bytes_of(held),
+        total_bytes=deployment.bytes_of(footprints),
+        least_bytes=deployment.least_bytes_of(footprints),
         runs_in=None,
         context=Assumed.together(contexts),
-        workspace=Assumed.together([each.workspace for each in held] * fleet.instances),
-        range_bytes=fleet.instances * sum(each.range_bytes for each in held),
-        common_bytes=max(each.common_bytes for each in held),
-        shared_bytes=sum(each.shared_bytes for each in held),
-        weight_bytes=sum_known(each.weight_bytes for each in held),
-        is_whole=all(each.is_whole for each in held),
-        findings=tuple(finding for each in held for finding in each.findings),
+        workspace=Assumed.together([each.workspace for each in footprints] * deployment.instances),
+        range_bytes=deployment.instances * sum(each.range_bytes for each in footprints),
+        common_bytes=max(each.common_bytes for each in footprints),
+        shared_bytes=sum(each.shared_bytes for each in footprints),
+        weight_bytes=sum_known(each.weight_bytes for each in footprints),
+        is_whole=all(each.is_whole for each in footprints),
+        findings=tuple(finding for each in footprints for finding in each.findings),
     )
 
 
@@ -151,41 +152,39 @@ def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
     return request_for(file, settings, file)
 
 
-def on_device(
-    question: AnalysisRequest, device_cpu: str | None, basis: AnyBasis
-) -> AnalysisRequest:
+def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
     """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
     if device_cpu is None or basis is not Basis.ORT_CPU:
-        return question
-    return replace(question, settings=replace(question.settings, cpu=device_cpu))
+        return request
+    return replace(request, settings=replace(request.settings, cpu=device_cpu))
 
 
-def footprint_of(question: AnalysisRequest, basis: AnyBasis) -> Footprint:
+def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
     """Work out what one instance takes, in full.
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
-    terms = question.results
+    terms = request.results
     if isinstance(basis, RuntimeBasis):
-        held = _of_runtime(question, terms, basis.value)
+        footprint = _of_runtime(request, terms, basis.value)
     elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-        held = _session(question, terms, basis)
+        footprint = _session(request, terms, basis)
     else:
-        held = _READERS[basis](question, terms)
-    return replace(held, weight_bytes=terms.weight_bytes)
+        footprint = _READERS[basis](request, terms)
+    return replace(footprint, weight_bytes=terms.weight_bytes)
 
 
-def _torch(question: AnalysisRequest, terms: StageResults) -> Footprint:
-    step = _step(question, terms)
-    memory = question.torch_memory(terms)
+def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
+    step = _step(request, terms)
+    memory = request.torch_memory(terms)
     if memory is None:
         message = "no training is asked for"
         raise NoFigureError(message)
-    context = question.torch_context
+    context = request.torch_context
 
     def runs_in(limit_bytes: int) -> bool:
         left_bytes = max(limit_bytes - context.size_bytes, 0)
-        replayed = question.torch_memory(terms, left_bytes)
+        replayed = request.torch_memory(terms, left_bytes)
         return replayed is not None and not replayed.is_out_of_memory
 
     return replace(
@@ -193,15 +192,15 @@ def _torch(question: AnalysisRequest, terms: StageResults) -> Footprint:
         total_bytes=memory.total_bytes,
         least_bytes=memory.asked_peak_bytes + context.size_bytes,
         context=context,
-        workspace=question.workspace(terms),
+        workspace=request.workspace(terms),
         runs_in=runs_in,
     )
 
 
-def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Footprint:
+def _of_runtime(request: AnalysisRequest, terms: StageResults, name: str) -> Footprint:
     """What a runtime takes that was given as an object."""
     try:
-        run = question.own_run(name)
+        run = request.own_run(name)
         replayed = run.replay()
     except RuntimeFailedError as fault:
         raise NoFigureError(str(fault)) from fault
@@ -222,7 +221,7 @@ def _of_runtime(question: AnalysisRequest, terms: StageResults, name: str) -> Fo
     )
 
 
-def _step(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
+def _step(request: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     training = terms.training
     if training is None:
         message = "no training is asked for"
@@ -247,7 +246,7 @@ def _range_bytes(terms: StageResults) -> int:
     return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
 
 
-def _total(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
+def _total(request: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
     memory, num_bytes = terms.activations, terms.total_bytes
     if num_bytes is None:
         message = "no tensor's size is known"
@@ -263,17 +262,17 @@ def _total(question: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa
     )
 
 
-def _mcu(question: AnalysisRequest, terms: StageResults) -> Footprint:
-    held = _total(question, terms)
-    num_bytes = held.total_bytes - held.shared_bytes
-    return replace(held, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
+def _mcu(request: AnalysisRequest, terms: StageResults) -> Footprint:
+    footprint = _total(request, terms)
+    num_bytes = footprint.total_bytes - footprint.shared_bytes
+    return replace(footprint, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
 
 
-def _session(question: AnalysisRequest, terms: StageResults, basis: Basis) -> Footprint:
+def _session(request: AnalysisRequest, terms: StageResults, basis: Basis) -> Footprint:
     """A session's figure; sessions of one process can share weights that no arena holds."""
-    held = _total(question, terms)
+    footprint = _total(request, terms)
     try:
-        runtime, graph = question.session(basis.value)
+        runtime, graph = request.session(basis.value)
         made, overheads = runtime.program(graph), runtime.overheads(graph)
         arena, unknown = made.session.figures()
     except GivenValueError:
@@ -286,15 +285,15 @@ def _session(question: AnalysisRequest, terms: StageResults, basis: Basis) -> Fo
     common_bytes = min(_BEFORE, num_bytes) if made.is_paged else overheads.context.size_bytes
     run = RuntimeRun(runtime, made, overheads)
     return replace(
-        held,
+        footprint,
         total_bytes=num_bytes,
         least_bytes=arena.base_bytes + arena.requested_peak_bytes + outside_bytes,
         context=overheads.context,
         workspace=overheads.workspace,
         common_bytes=common_bytes,
-        shared_bytes=max(min(held.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
-        node=held.node if arena.peak_node is None else arena.peak_node.name,
-        is_whole=held.is_whole and not unknown.tensors,
+        shared_bytes=max(min(footprint.shared_bytes, num_bytes - common_bytes - own_bytes), 0),
+        node=footprint.node if arena.peak_node is None else arena.peak_node.name,
+        is_whole=footprint.is_whole and not unknown.tensors,
         findings=made.diagnostics,
         # A CPU's pages are taken as they are touched: there nothing fails and is tried again.
         runs_in=None if made.is_paged else run.runs_in,
@@ -303,7 +302,6 @@ def _session(question: AnalysisRequest, terms: StageResults, basis: Basis) -> Fo
 
 _BEFORE: Final = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
 """What a process on the CPU has however many sessions there are."""
-
 _READERS: Final[Mapping[Basis, Callable[[AnalysisRequest, StageResults], Footprint]]] = (
     MappingProxyType(
         {

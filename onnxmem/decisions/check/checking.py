@@ -413,11 +413,11 @@ def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFi
         return ComparedFigure(None, doubt=str(fault))
     told = "; ".join(each.message for each in assessment.doubts)
     return ComparedFigure(
-        assessment.held.total_bytes,
+        assessment.footprint.total_bytes,
         is_lower_bound=all(each.is_lower_bound for each in assessment.doubts) and bool(told),
         doubt=told,
-        node=assessment.held.node,
-        largest=assessment.held.tensors,
+        node=assessment.footprint.node,
+        largest=assessment.footprint.tensors,
         assessment=assessment,
     )
 

@@ -130,7 +130,7 @@ class OomReport:
     is_pattern_block: bool
     basis: Basis
     """The figure that is compared with the capacity."""
-    standing: Assessment | None
+    assessment: Assessment | None
     """What the model takes at this batch; ``None`` where that cannot be worked out."""
     answer: FitResult | None
     """Whether it fits the capacity of the message; ``None`` where that has none."""
@@ -159,7 +159,7 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(request) if message.program == "onnxruntime" else None
     basis = _basis(request, message)
-    standing, answer = _verdict(request, basis, message.capacity_bytes)
+    assessment, answer = _verdict(request, basis, message.capacity_bytes)
     return OomReport(
         batch=batch,
         at_batch=here[:_MOST],
@@ -169,7 +169,7 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         pattern_block_bytes=block_bytes,
         is_pattern_block=bool(message.sizes and block_bytes and message.sizes.holds(block_bytes)),
         basis=basis,
-        standing=standing,
+        assessment=assessment,
         answer=answer,
     )
 
@@ -380,7 +380,7 @@ def _verdict(
         answer = fit((request,), setup)
     except OnnxmemError:
         return None, None
-    return answer.standing, answer
+    return answer.assessment, answer
 
 
 def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:

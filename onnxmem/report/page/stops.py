@@ -145,7 +145,7 @@ class Stops:
         answer = self.requested.analysis.fit
         if key != f"{VERDICT}.{BUDGET}" or answer is None or answer.doubts or not self.is_free:
             return ()
-        return tuple(_verdicts_known(answer.reach)) if answer.reach is not None else ()
+        return tuple(_verdicts_known(answer.max_batch)) if answer.max_batch is not None else ()
 
     def lines(self, key: str) -> tuple[Affine, ...]:
         """The lines on which a figure is proven to lie, each between two stops."""

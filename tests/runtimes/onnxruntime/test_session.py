@@ -8,7 +8,7 @@ from graphs import model_of
 from models_on_disk import CONVNET
 from session_graphs import session_of
 
-from onnxmem.analysis.fitting.answering import FitRequest, Footprints, fit
+from onnxmem.analysis.fitting.answering import DemandCurve, FitRequest, fit
 from onnxmem.analysis.fitting.holding import footprint_of, request_of
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
@@ -243,10 +243,10 @@ def test_a_search_runs_the_plan_at_a_few_batches_and_replays_the_others_by_their
     monkeypatch.setattr(Session, "open", open_counted)
     question = request_of(model_of(CONVNET), Settings(asks_onnxruntime=False, cpu="avx512"))
     setup = FitRequest(memory_bytes=memory_bytes, basis=basis)
-    reach = fit([question], setup).reach
+    reach = fit([question], setup).max_batch
     assert reach is not None
     assert len(opened) < 100 < reach.num_replayed
-    holdings = Footprints((question,), setup)
+    holdings = DemandCurve((question,), setup)
     holdings.draw_lines(401)
     for batch in (1, 131, 400):
         held = holdings.at(batch)

@@ -70,9 +70,9 @@ def predicted(path: Path, batch: int) -> Predicted:
     recipe = Recipe().with_fields(torch="1.12", optimizer="nesterov", precision="mixed-fp16")
     settings = Settings(batch=batch, train=True, recipe=recipe, cuda_workspace_bytes=0)
     setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
-    standing = assess((request_of(str(path), settings),), setup)
-    verdict = standing.verdict(setup.limit_bytes)
-    return Predicted(standing.held.total_bytes, verdict.is_met)
+    assessment = assess((request_of(str(path), settings),), setup)
+    verdict = assessment.verdict(setup.limit_bytes)
+    return Predicted(assessment.footprint.total_bytes, verdict.is_met)
 
 
 def of_network(path: Path, batches: tuple[int, ...]) -> dict[int, Predicted]:
