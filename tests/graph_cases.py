@@ -1,6 +1,6 @@
-"""Cases of the emulated optimiser, read from text: small graphs, and the nodes that are left.
+"""Cases of the emulated optimizer, read from text: small graphs, and the nodes that are left.
 
-A file in ``tests/data/optimiser`` holds cases with an empty line between them::
+A file in ``tests/data/optimizer`` holds cases with an empty line between them::
 
     # Transpose: other scales
     uint8[2,3] x => uint8[3,2] y
@@ -21,7 +21,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "data" / "optimiser"
+FOLDER = Path(__file__).parent / "data" / "optimizer"
 _STATED = {
     text.split()[1]: text
     for text in (

@@ -56,7 +56,7 @@ OWN = choice_of(6_000_011)
 _MEMORY: Mapping[str, Any] = {
     "name": "ort-cpu",
     "graph": "ort-all",
-    "optimiser": "onnxruntime 1.31.1",
+    "graph_optimizer": "onnxruntime 1.31.1",
     "cpu": "avx512",
     "arena": FIGURES,
     "load_peak_bytes": 20_000_003,

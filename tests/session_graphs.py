@@ -6,7 +6,7 @@ from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
-    OptimisedModel,
+    OptimizedModel,
     SessionGraph,
     session_graph,
 )
@@ -30,8 +30,8 @@ def session_of(
     text: str, shapes: Mapping[str, LoadShape | None], inputs: Mapping[str, tuple[int, ...]]
 ) -> SessionGraph:
     """The graph as it stands, nodes in the order of the text."""
-    optimised = OptimisedModel(model_of(text), {"": shapes}, True, "off", "onnxmem")  # noqa: FBT003
-    return session_graph(optimised, inputs)
+    optimized = OptimizedModel(model_of(text), {"": shapes}, True, "off", "onnxmem")  # noqa: FBT003
+    return session_graph(optimized, inputs)
 
 
 def gap_session() -> SessionGraph:

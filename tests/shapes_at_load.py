@@ -8,14 +8,14 @@ from typing import Any
 import onnx
 import pytest
 from installed_runtime import cpu_of_onnxruntime, require_verified
-from optimised_graphs import filled, parsed
+from optimized_graphs import filled, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.traversal import graphs_in
 from onnxmem.runtimes.onnxruntime.cpu import Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, TensorType, read_type
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 
 Known = Mapping[str, Dims | None]
 
@@ -25,7 +25,7 @@ def by_onnxmem(
 ) -> dict[str, Dims | None]:
     """The shapes of what nodes make, by name; subgraphs' too. On this CPU, if not on another."""
     prepared = prepare(ModelFile("<text>", parsed(text, 21), 0)).proto
-    made = optimised(prepared, level, dims=dims, cpu=cpu or cpu_of_onnxruntime())
+    made = optimized(prepared, level, dims=dims, cpu=cpu or cpu_of_onnxruntime())
     known: dict[str, Dims | None] = {}
     for graph in graphs_in(made.graph):
         stated = {value.name: _shape(value.type) for value in (*graph.value_info, *graph.output)}

@@ -1,4 +1,4 @@
-"""Graphs with Transposes for tests, in short, and what the optimisers leave of them.
+"""Graphs with Transposes for tests, in short, and what the optimizers leave of them.
 
 ``Last`` stands for the Transpose of images to channels last, ``First`` for the one back; ``Other``,
 ``Turn``, ``Swap`` and ``Flip`` bring dims into other orders.
@@ -11,11 +11,11 @@ import onnx
 import onnx.helper
 import onnx.numpy_helper
 from installed_runtime import cpu_of_onnxruntime
-from optimised_graphs import assert_alike, by_onnxruntime, filled, parsed
+from optimized_graphs import assert_alike, by_onnxruntime, filled, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 
 ORDERS = {
     "Last": [0, 2, 3, 1],
@@ -31,7 +31,7 @@ _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 def left_of(graph: str, body: str, level: str = "basic", opset: int = 21) -> str:
-    """The types of the nodes that both optimisers leave, in the order of execution.
+    """The types of the nodes that both optimizers leave, in the order of execution.
 
     :param graph: inputs and weights with places for ``outputs`` (y, and z where the body makes it)
         and ``body``.
@@ -43,7 +43,7 @@ def left_of(graph: str, body: str, level: str = "basic", opset: int = 21) -> str
         text = re.sub(rf"\b{name}\(", f"Transpose<perm = {order}>(", text)
     real = by_onnxruntime(filled(parsed(text, opset)), level, {})
     prepared = prepare(ModelFile("<text>", parsed(text, opset), 0)).proto
-    ours = optimised(prepared, level, cpu=cpu_of_onnxruntime())
+    ours = optimized(prepared, level, cpu=cpu_of_onnxruntime())
     assert_alike(real, ours)
     assert sorted(integers_read(real.graph)) == sorted(integers_read(ours.graph))
     return " ".join(node.op_type for node in ours.graph.node)

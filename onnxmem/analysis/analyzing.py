@@ -140,9 +140,9 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
     """The model that the figures are of; a runtime's rules are imported where they make it."""
     if settings.graph is None:
         return file, ()
-    from onnxmem.runtimes.asking import optimised_file
+    from onnxmem.runtimes.asking import optimized_file
 
-    return optimised_file(file, settings)
+    return optimized_file(file, settings)
 
 
 def _at(asked: AnalysisRequest, context: int | None) -> AnalysisRequest:

@@ -285,7 +285,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
     return {
         "name": runtime.name,
         "graph": runtime.graph,
-        "optimiser": runtime.optimiser,
+        "optimiser": runtime.graph_optimizer,
         "cpu": runtime.cpu,
         "base_bytes": arena.base_bytes,
         "requested_peak_bytes": arena.requested_peak_bytes,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
-    from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+    from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
     from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
     from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
     from onnxmem.settings import Settings
@@ -47,7 +47,7 @@ class AnalysisRequest:
     """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
     own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
     """Runtimes that were given as objects, by name."""
-    _optimised: "dict[tuple[int, Opening], tuple[ModelFile, OptimisedModel]]" = field(
+    _optimized: "dict[tuple[int, Opening], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )
     """What sessions make of files: of this request and those made of it, at any batch and dims."""
@@ -200,7 +200,7 @@ class AnalysisRequest:
             bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
         runtime = SessionRuntime(
             name=name,
-            optimised=self._optimised_model(ModelAt(self.source, prepared, bound), opened),
+            optimized=self._optimized_model(ModelAt(self.source, prepared, bound), opened),
             options=opened.session_options(),
             values=asked.values,
             file_bytes=self.source.file_bytes,
@@ -219,17 +219,17 @@ class AnalysisRequest:
         run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
         return run if run is not None and run.made.is_complete else None
 
-    def _optimised_model(self, model: "ModelAt", opened: "RuntimeQuestion") -> "OptimisedModel":
+    def _optimized_model(self, model: "ModelAt", opened: "RuntimeQuestion") -> "OptimizedModel":
         """What the session makes of the file: once, but where it depends on the dims."""
-        from onnxmem.runtimes.onnxruntime.session_graph.opening import optimised_model
+        from onnxmem.runtimes.onnxruntime.session_graph.opening import optimized_model
 
         opening = opened.opening()
         if opening.fixed_dims or model.bound.binding.old_batch is not None:
-            return optimised_model(model, opening)
+            return optimized_model(model, opening)
         key = id(model.file), opening
-        if key not in self._optimised:
-            self._optimised[key] = model.file, optimised_model(model, opening)
-        return self._optimised[key][1]
+        if key not in self._optimized:
+            self._optimized[key] = model.file, optimized_model(model, opening)
+        return self._optimized[key][1]
 
     def own_run(self, name: str) -> "RuntimeRun":
         """A runtime that was given as an object, on the graph.

@@ -100,7 +100,7 @@ def session_node_stats(
         name = sample.node.name
         scratch_bytes[name] = max(sample.scratch_bytes, scratch_bytes.get(name, 0))
     accounting = _Accounting(
-        file=session.optimised.proto.graph,
+        file=session.optimized.proto.graph,
         scratch_bytes=scratch_bytes,
         dropped=_dropped(session, options, provider),
         own_names=names,
@@ -265,7 +265,7 @@ def _sessions(analysis: Analysis) -> Sessions:
 
 def _own_names(file: ModelFile, session: SessionGraph) -> Mapping[str, str]:
     """Undo the names that a model's nodes are given where onnxruntime is asked for its graph."""
-    if not session.optimised.optimiser.startswith("onnxruntime"):
+    if not session.optimized.graph_optimizer.startswith("onnxruntime"):
         return {}
     named = onnx.ModelProto()
     named.CopyFrom(file.proto)

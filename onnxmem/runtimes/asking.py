@@ -18,7 +18,7 @@ from onnxmem.runtimes.onnxruntime.memory import (
     session_memory,
 )
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Settings, Values
 
@@ -111,7 +111,7 @@ def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:
         )
 
 
-def optimised_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
+def optimized_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
     """The model that the figures are of: the file's own, or what onnxruntime makes of it.
 
     :raises OnnxmemError: what ``prepare`` and ``build`` raise.
@@ -123,7 +123,7 @@ def optimised_file(file: ModelFile, settings: Settings) -> tuple[ModelFile, tupl
     opening = Opening(
         LEVELS[settings.graph], settings.fixed_dims, settings.asks_onnxruntime, settings.cpu
     )
-    made = optimised_model(ModelAt(file, prepared, bound), opening)
-    text = f"the figures are of the graph that {made.optimiser} makes at level {made.level}"
+    made = optimized_model(ModelAt(file, prepared, bound), opening)
+    text = f"the figures are of the graph that {made.graph_optimizer} makes at level {made.level}"
     remark = Finding("optimised_graph", text)
     return ModelFile(file.path, made.proto, file.file_bytes), (remark, *made.findings)

@@ -27,7 +27,7 @@ from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.session_graph.control_flow import MAX_ITERATIONS
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
-    OptimisedModel,
+    OptimizedModel,
     SessionGraph,
     session_graph,
 )
@@ -77,12 +77,12 @@ def session(
     values: Mapping[str, Values] | None = None,
     inputs: Mapping[str, tuple[int, ...]] | None = None,
 ) -> SessionGraph:
-    optimised = OptimisedModel(model_of(text), {}, True, "off", "onnxmem")  # noqa: FBT003
+    optimized = OptimizedModel(model_of(text), {}, True, "off", "onnxmem")  # noqa: FBT003
     shapes = {
         value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
-        for value in optimised.proto.graph.input
+        for value in optimized.proto.graph.input
     }
-    return session_graph(optimised, {**shapes, **(inputs or {})}, values or {})
+    return session_graph(optimized, {**shapes, **(inputs or {})}, values or {})
 
 
 def run_of(found: SessionGraph) -> tuple[list[tuple[str, int]], Unknowns]:

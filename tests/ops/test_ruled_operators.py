@@ -9,7 +9,7 @@ from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime import memory
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion, ruled_operators
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, ExecutionProvider
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1, "com.microsoft.nchwc" : 1]>'
@@ -62,10 +62,10 @@ def messages(text: str, level: str) -> list[str]:
 
 @pytest.fixture
 def _future(monkeypatch: pytest.MonkeyPatch) -> None:
-    def optimised_model(model: ModelAt, *_: object) -> OptimisedModel:
-        return OptimisedModel(model.prepared.proto, {"": {}}, True, "off", "onnxruntime 1.99.0")  # noqa: FBT003
+    def optimized_model(model: ModelAt, *_: object) -> OptimizedModel:
+        return OptimizedModel(model.prepared.proto, {"": {}}, True, "off", "onnxruntime 1.99.0")  # noqa: FBT003
 
-    monkeypatch.setattr(memory, "optimised_model", optimised_model)
+    monkeypatch.setattr(memory, "optimized_model", optimized_model)
 
 
 @pytest.mark.usefixtures("_future")

@@ -27,8 +27,8 @@ from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.model.input_values import may_be_setting
 from onnxmem.runtimes.onnxruntime.prediction import arena_figures
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Values
 
@@ -118,7 +118,7 @@ def _of_model(
 ) -> Iterator[Compared]:
     file = load(path)
     prepared = prepare(file)
-    made: dict[Any, OptimisedModel] = {}
+    made: dict[Any, OptimizedModel] = {}
     for measured in rows:
         try:
             bound = build(prepared, request_of(fed, measured["batch"]))
@@ -127,7 +127,7 @@ def _of_model(
             )
             key = (opening, measured["batch"] if opening.fixed_dims else None)
             if key not in made:
-                made[key] = optimised_model(ModelAt(file, prepared, bound), opening)
+                made[key] = optimized_model(ModelAt(file, prepared, bound), opening)
             values = values_of(fed, bound.graph)
             session = session_graph(made[key], bound.binding.shapes, values)
             options = SessionOptions(enable_mem_reuse=measured["reuse"])

@@ -9,7 +9,7 @@ Usage:
 
 ``texts`` runs ``tests/runtimes/onnxruntime`` and writes every graph text that is compared with
 onnxruntime. ``graphs`` writes what the onnxruntime of the Python that runs it makes of them.
-``join`` writes the texts of which the CPUs' graphs differ to ``tests/data/optimiser/cpus.json.gz``.
+``join`` writes the texts of which the CPUs' graphs differ to ``tests/data/optimizer/cpus.json.gz``.
 ``figures`` measures models of ``corpus.py``'s folder at their smallest batch, and puts what the
 arena took into ``tests/data/onnxruntime/cpus.json``.
 
@@ -33,7 +33,7 @@ import pytest
 import truth
 
 ROOT = Path(__file__).parents[2]
-TARGET = ROOT / "tests" / "data" / "optimiser" / "cpus.json.gz"
+TARGET = ROOT / "tests" / "data" / "optimizer" / "cpus.json.gz"
 FIGURES = ROOT / "tests" / "data" / "onnxruntime" / "cpus.json"
 KEYS = (
     "base_bytes",
@@ -46,7 +46,7 @@ KEYS = (
 )
 sys.path.insert(0, str(ROOT / "tests"))
 
-import optimised_graphs as graphs  # noqa: E402 - a helper of the tests
+import optimized_graphs as graphs  # noqa: E402 - a helper of the tests
 
 READS_SAVED_REGISTERS = bytes.fromhex("0f01d0 89c0")
 """``xgetbv; mov eax, eax``"""

@@ -44,7 +44,7 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
     ProcessTerms,
     process_bytes,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
@@ -191,7 +191,7 @@ def _terms(here: Path, request: Mapping[str, Any], before: int) -> tuple[Process
     path = Path(request["model"])
     shapes = {name: tuple(dims) for name, (_, dims) in request["shapes"].items()}
     graph = build(prepare(load(path)), Request(shapes=shapes)).graph
-    session = session_graph(_optimised(here, request), shapes, values_of(request, graph))
+    session = session_graph(_optimized(here, request), shapes, values_of(request, graph))
     options = SessionOptions(level=request["level"], enable_mem_reuse=request["reuse"])
     arena, _ = arena_figures(session, options)
     kept = prepacked(session.graph)
@@ -210,7 +210,7 @@ def _terms(here: Path, request: Mapping[str, Any], before: int) -> tuple[Process
     return terms, arena.held_steady_bytes
 
 
-def _optimised(here: Path, request: Mapping[str, Any]) -> OptimisedModel:
+def _optimized(here: Path, request: Mapping[str, Any]) -> OptimizedModel:
     plain = json.loads((here / "shapes_at_load.json").read_text())
     shapes = {
         place: {name: None if dims is None else tuple(dims) for name, dims in values.items()}
@@ -220,7 +220,7 @@ def _optimised(here: Path, request: Mapping[str, Any]) -> OptimisedModel:
     before, after = _nodes(load(request["model"]).proto), _nodes(proto)
     kept = frozenset(place for place, nodes in after.items() if before.get(place) == nodes)
     is_changed = len(kept) < len(after)
-    return OptimisedModel(
+    return OptimizedModel(
         proto, shapes, is_changed, request["level"], "onnxruntime", in_file_order=kept
     )
 

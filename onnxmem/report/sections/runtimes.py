@@ -131,7 +131,7 @@ def _figures(runtime: "RuntimeMemory") -> Iterator[tuple[str, str, int | None, s
 def optimized_by(runtime: "RuntimeMemory") -> str:
     """What optimized a session's graph, and for which CPU where that matters."""
     where = "" if runtime.name == "ort-cuda" else f" on {runtime.cpu}"
-    return f"as {runtime.optimiser} makes it{where}"
+    return f"as {runtime.graph_optimizer} makes it{where}"
 
 
 def advice_line(runtime: "RuntimeMemory") -> str | None:

@@ -18,7 +18,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     session_graph,
     varying_order,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimised_model
+from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
 
@@ -36,7 +36,7 @@ class RuntimeMemory:
     """``ort-cpu`` or ``ort-cuda``."""
     graph: str
     """``raw``, ``ort-basic``, ``ort-extended`` or ``ort-all``."""
-    optimiser: str
+    graph_optimizer: str
     """Who made the graph: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
     cpu: str
     """That the session runs on: ``avx512``, ``avx2`` or ``arm64``."""
@@ -104,9 +104,9 @@ class Sessions:
         """
         opening = self.question.opening_with(options)
         if opening not in self._made:
-            optimised = optimised_model(self.model, opening)
+            optimized = optimized_model(self.model, opening)
             shapes = self.model.bound.binding.shapes
-            self._made[opening] = session_graph(optimised, shapes, self.question.values)
+            self._made[opening] = session_graph(optimized, shapes, self.question.values)
         return self._made[opening]
 
 
@@ -129,15 +129,15 @@ def session_memory(sessions: Sessions) -> RuntimeMemory:
         raise TypeConflictError(message)
     options = question.session_options()
     session = sessions.graph(options)
-    optimised, provider = session.optimised, PROVIDERS[question.name]
+    optimized, provider = session.optimized, PROVIDERS[question.name]
     figures, unknown = arena_figures(session, options, provider)
     cuda = None if provider.is_host else question.cuda
     process = None if cuda else process_figures(model, session, options, figures)
     return RuntimeMemory(
         name=question.name,
         graph=question.graph,
-        optimiser=optimised.optimiser,
-        cpu=optimised.cpu.name,
+        graph_optimizer=optimized.graph_optimizer,
+        cpu=optimized.cpu.name,
         arena=figures,
         load_peak_bytes=None if process is None else process.load_peak_bytes,
         process_bytes=None if process is None else process.process_bytes,
@@ -157,12 +157,12 @@ def session_findings(
     session: SessionGraph, provider: ExecutionProvider, unknown: Unknowns
 ) -> tuple[Finding, ...]:
     """What the figures of a session assume or leave out."""
-    optimised = session.optimised
+    optimized = session.optimized
     return (
-        *optimised.findings,
+        *optimized.findings,
         *unknown.findings(),
-        *(varying_order(session.graph) if optimised.level == "all" else ()),
-        *_version_findings(optimised.optimiser, ruled_operators(session.graph, provider)),
+        *(varying_order(session.graph) if optimized.level == "all" else ()),
+        *_version_findings(optimized.graph_optimizer, ruled_operators(session.graph, provider)),
     )
 
 
@@ -179,9 +179,9 @@ def ruled_operators(graph: Graph, provider: ExecutionProvider) -> tuple[str, ...
     return tuple(dict.fromkeys(node.op_type for found in (taking, sharing) for node in found))
 
 
-def _version_findings(optimiser: str, operators: Sequence[str]) -> Iterator[Finding]:
+def _version_findings(graph_optimizer: str, operators: Sequence[str]) -> Iterator[Finding]:
     """A finding where operators have rules that were not verified on the installed version."""
-    _, _, version = optimiser.partition("onnxruntime ")
+    _, _, version = graph_optimizer.partition("onnxruntime ")
     if not version or not operators or version.rpartition(".")[0] in VERIFIED:
         return
     is_newer = _minor(version) > _minor(VERIFIED[-1])

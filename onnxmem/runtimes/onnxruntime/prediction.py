@@ -203,7 +203,7 @@ class RecordedSession:
     ) -> Self:
         """Plan a session; its runs are simulated when they are asked for."""
         planning = Planning(session_graph.shapes, provider, reuses_memory=options.enable_mem_reuse)
-        proto = session_graph.optimised.proto
+        proto = session_graph.optimized.proto
         rules = _Rules(
             provider,
             {entry.domain: entry.version for entry in proto.opset_import},

@@ -42,7 +42,7 @@ from onnxmem.runtimes.onnxruntime.process.loading import (
     process_bytes,
 )
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, ExecutionProvider, Packing
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel, session_graph
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel, session_graph
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import Values
 
@@ -53,7 +53,7 @@ class SessionRuntime:
 
     name: str
     """``ort-cpu`` or ``ort-cuda``."""
-    optimised: OptimisedModel
+    optimized: OptimizedModel
     options: SessionOptions = field(default_factory=SessionOptions)
     """``shrinks_arena`` aside: no figure that is compared with a device is of such runs."""
     values: Mapping[str, Values] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class SessionRuntime:
             for name, shape in fed
             if shape is not None
         }
-        session = session_graph(self.optimised, shapes, self.values)
+        session = session_graph(self.optimized, shapes, self.values)
         planned = PlannedSession.of(session, self.options, self._provider)
         process = HostProcess(graph, self.file_bytes, planned) if self._provider.is_host else None
         resident = None if process is None else process.resident

@@ -1,4 +1,4 @@
-"""The emulated optimiser for every CPU, on any machine, beside what onnxruntime 1.32.0 made there.
+"""The emulated optimizer for every CPU, on any machine, beside what onnxruntime 1.32.0 made there.
 
 ``tools/onnxruntime/cpus.py`` wrote the data: AVX-512 on such a machine, AVX2 with an onnxruntime
 that does not see AVX-512, ARM with the aarch64 packages under an emulated Neoverse N1. It holds the
@@ -13,7 +13,7 @@ from typing import Any
 import onnx
 import pytest
 from installed_runtime import cpu_of_onnxruntime
-from optimised_graphs import expressions, parsed
+from optimized_graphs import expressions, parsed
 from paths import DATA, MODELS
 
 import onnxmem
@@ -25,12 +25,12 @@ from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime import cpu as cpus
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX2, AVX512, CPUS, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 from onnxmem.runtimes.onnxruntime.prediction import ArenaFigures
 from onnxmem.runtimes.onnxruntime.session_graph.opening import Opening
 from onnxmem.settings import CPUS as NAMES
 
-GRAPHS = DATA / "optimiser" / "cpus.json.gz"
+GRAPHS = DATA / "optimizer" / "cpus.json.gz"
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 EXPECTED = json.loads((MODELS / "expected.json").read_text())
 FIGURES = json.loads((DATA / "onnxruntime" / "cpus.json").read_text())
@@ -54,7 +54,7 @@ def test_graphs_are_those_of_the_cpu(name: str) -> None:
 
 def nodes_of(row: dict[str, Any], name: str) -> list[str]:
     prepared = prepare(ModelFile("<text>", parsed(row["text"], row["opset"]), 0)).proto
-    made = optimised(prepared, row["level"], dims=row["dims"], cpu=CPUS[name])
+    made = optimized(prepared, row["level"], dims=row["dims"], cpu=CPUS[name])
     return sorted(expressions(made.graph))
 
 
@@ -263,7 +263,7 @@ def test_for_another_cpu_the_graph_is_emulated_and_said(monkeypatch: pytest.Monk
     on(monkeypatch, "x86_64", {"AVX2": True, "FMA3": True})
     found = onnxmem.analyze(parsed(CONV, 21), runtimes=("ort-cpu",), cpu="avx512")
     (runtime,) = found.runtimes
-    assert (runtime.optimiser, runtime.cpu) == ("onnxmem", "avx512")
+    assert (runtime.graph_optimizer, runtime.cpu) == ("onnxmem", "avx512")
     (finding,) = runtime.findings
     assert finding.message == (
         "onnxruntime on this CPU (avx2) makes another graph than on avx512; onnxmem's own emulation"

@@ -3,7 +3,7 @@
 import onnx
 import onnx.parser
 import pytest
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile

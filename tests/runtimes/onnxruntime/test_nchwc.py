@@ -1,12 +1,12 @@
 """Convolutions and poolings on blocks of channels, where onnxruntime puts them on blocks."""
 
 import pytest
-from optimised_graphs import agrees, parsed
+from optimized_graphs import agrees, parsed
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512, Cpu
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 
 pytestmark = pytest.mark.measure
 
@@ -32,7 +32,7 @@ def left_of(body: str, opset: int = 21) -> str:
     text = IMAGES.format(outputs=outputs, body=body)
     agrees(text, opset=opset, has_order=False)
     prepared = prepare(ModelFile("<text>", parsed(text, opset), 0)).proto
-    return " ".join(node.op_type for node in optimised(prepared, "all", cpu=AVX512).graph.node)
+    return " ".join(node.op_type for node in optimized(prepared, "all", cpu=AVX512).graph.node)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_a_subgraph_has_blocks_where_the_filter_is_its_own(branch: str) -> None:
 def test_channels_are_padded_to_blocks_of_either_size(cpu: Cpu, padded: int) -> None:
     text = IMAGES.format(outputs="y", body="y = Conv(x, w17, b17)")
     prepared = prepare(ModelFile("<text>", parsed(text, 21), 0))
-    graph = optimised(prepared.proto, "all", cpu=cpu).graph
+    graph = optimized(prepared.proto, "all", cpu=cpu).graph
     dims = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     conv = next(node for node in graph.node if node.op_type == "Conv")
     assert [dims[name] for name in conv.input[1:]] == [[padded, 16, 3, 3], [padded]]

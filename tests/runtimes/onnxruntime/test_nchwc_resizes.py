@@ -1,9 +1,9 @@
-"""Normalisations, resizes and transposes of values on blocks of channels."""
+"""Normalizations, resizes and transposes of values on blocks of channels."""
 
 import re
 
 import pytest
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 
@@ -61,7 +61,7 @@ def left_of(body: str, opset: int = 21) -> str:
         ),
     ],
 )
-def test_a_normalisation_becomes_a_convolution(opset: int, body: str, left: str) -> None:
+def test_a_normalization_becomes_a_convolution(opset: int, body: str, left: str) -> None:
     assert left_of(f"a = Conv(x, w17) c = Relu(a) {body}", opset) == left
 
 
@@ -86,7 +86,7 @@ def test_a_normalisation_becomes_a_convolution(opset: int, body: str, left: str)
         ("y = BatchNormalization(x, s, o, m, v)", "BatchNormalization"),
     ],
 )
-def test_a_normalisation_asks_for_constants(body: str, left: str) -> None:
+def test_a_normalization_asks_for_constants(body: str, left: str) -> None:
     assert left_of(body) == left
 
 

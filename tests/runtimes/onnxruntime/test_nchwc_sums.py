@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 

@@ -1,4 +1,4 @@
-"""The emulated optimiser on any graph: what it writes can run, and gives what the file gives."""
+"""The emulated optimizer on any graph: what it writes can run, and gives what the file gives."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from onnxmem.model.building import prepare
 from onnxmem.model.files import load
 from onnxmem.model.traversal import given_names, outer_reads, subgraphs
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised, planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized, planner_shapes
 
 LEVELS = ("off", "basic", "extended", "all")
 
@@ -41,7 +41,7 @@ def test_what_it_writes_of_every_operator_can_run(cpu: Cpu) -> None:
             prepared = prepare(load(case.model or Path(str(case.model_dir), "model.onnx")))
         except OnnxmemError:
             continue
-        made = optimised(prepared.proto, "all", cpu=cpu)
+        made = optimized(prepared.proto, "all", cpu=cpu)
         if not runs_in_order(made.graph, set()):
             broken.append(case.name)
     assert broken == []
@@ -50,7 +50,7 @@ def test_what_it_writes_of_every_operator_can_run(cpu: Cpu) -> None:
 def test_without_blocks_no_operator_is_blocked() -> None:
     prepared = prepare(load(MODELS / "resnet50.onnx"))
     domains = [
-        {node.domain for node in optimised(prepared.proto, "all", cpu=cpu).graph.node}
+        {node.domain for node in optimized(prepared.proto, "all", cpu=cpu).graph.node}
         for cpu in (ARM64, AVX512)
     ]
     assert ["com.microsoft.nchwc" in found for found in domains] == [False, True]
@@ -58,14 +58,14 @@ def test_without_blocks_no_operator_is_blocked() -> None:
 
 def test_numbers_for_symbols_reach_the_shapes() -> None:
     prepared = prepare(load(MODELS / "mlp.onnx"))
-    made = optimised(prepared.proto, "all", dims={"batch": 7})
+    made = optimized(prepared.proto, "all", dims={"batch": 7})
     (output,) = made.graph.output
     assert output.type.tensor_type.shape.dim[0].dim_value == 7
 
 
 def holds_on(path: Path, level: str) -> None:
     prepared = prepare(load(path))
-    made = optimised(prepared.proto, level)
+    made = optimized(prepared.proto, level)
     assert [value.name for value in made.graph.output] == [
         value.name for value in prepared.proto.graph.output
     ]

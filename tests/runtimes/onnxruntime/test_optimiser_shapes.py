@@ -1,6 +1,6 @@
-"""Shapes that the emulated optimiser infers, beside those that onnxruntime knows at load.
+"""Shapes that the emulated optimizer infers, beside those that onnxruntime knows at load.
 
-The graphs stand in ``data/optimiser``; ``graph_cases`` says how to read them. The last line of each
+The graphs stand in ``data/optimizer``; ``graph_cases`` says how to read them. The last line of each
 tells the shapes of what its nodes make.
 """
 

@@ -1,7 +1,7 @@
 """Activations that onnxruntime puts together, and those that it takes into the node before."""
 
 import pytest
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

@@ -1,4 +1,4 @@
-"""Passes of the emulated optimiser by themselves, where those before leave them nothing to do."""
+"""Passes of the emulated optimizer by themselves, where those before leave them nothing to do."""
 
 import numpy as np
 import onnx
@@ -8,7 +8,7 @@ from graphs import model_of
 
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, TensorType
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import Pass, bound_dims, optimised, run_level
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import Pass, bound_dims, optimized, run_level
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import drop_pairs
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, read_node, write_graph
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node, resolve
@@ -48,7 +48,7 @@ def test_scales_without_elements_are_taken_to_fit() -> None:
         <float s, float t, float u, uint8 z = {3}> {
         a = DequantizeLinear(x, s, z) w = DequantizeLinear(v, t) b = DequantizeLinear(k, u)
         c = Conv(a, w, b) y = QuantizeLinear(c, s, z) }"""
-    (node,) = optimised(model_of(text), "extended").graph.node
+    (node,) = optimized(model_of(text), "extended").graph.node
     assert node.op_type == "QLinearConv"
 
 
@@ -82,7 +82,7 @@ def test_symbols_of_inputs_get_their_numbers() -> None:
 def test_images_are_blocked_where_the_cpu_has_kernels_for_it() -> None:
     text = "agraph (float[1,3,9,9] x) => (float[1,16,7,7] y) <float[16,3,3,3] w> { y = Conv(x, w) }"
     for cpu, domains in ((ARM64, [""]), (AVX512, ["com.microsoft.nchwc"] * 2)):
-        made = optimised(model_of(text), "all", cpu=cpu)
+        made = optimized(model_of(text), "all", cpu=cpu)
         assert [node.domain for node in made.graph.node] == domains
 
 

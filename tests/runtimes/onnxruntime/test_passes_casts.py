@@ -1,7 +1,7 @@
 """Half precision and operators without a kernel, as onnxruntime makes them run."""
 
 import pytest
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 
@@ -104,7 +104,7 @@ def test_operators_without_a_kernel_are_written_out(body: str, level: str) -> No
     ("operator", "opset"),
     [("GroupNormalization", 21), ("GroupNormalization", 18), ("Swish", 24)],
 )
-def test_normalisation_by_groups_and_swish(operator: str, opset: int) -> None:
+def test_normalization_by_groups_and_swish(operator: str, opset: int) -> None:
     call = "Swish(x)" if operator == "Swish" else "GroupNormalization<num_groups = 2>(x, s, t)"
     text = f"""agraph (float[5,4,7,11] x) => (y) <float[{4 if opset > 18 else 2}] s,
       float[{4 if opset > 18 else 2}] t> {{ y = {call} }}"""
@@ -131,5 +131,5 @@ a = com.microsoft.DequantizeLinear(q8, scale, zero) b = Exp(a) y = Add(a, b)\
  -> DequantizeLinear DequantizeLinear Exp Add
 """),
 )
-def test_each_reader_has_a_dequantiser_of_its_own(body: str, left: str, level: str) -> None:
+def test_each_reader_has_a_dequantizer_of_its_own(body: str, left: str, level: str) -> None:
     assert left_of(body, level) == left

@@ -1,7 +1,7 @@
 """Constants that onnxruntime works out, shares and reshapes by, and nodes that it finds equal."""
 
 import pytest
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

@@ -1,7 +1,7 @@
 """What onnxruntime takes into convolutions that stay in the plain layout."""
 
 import pytest
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

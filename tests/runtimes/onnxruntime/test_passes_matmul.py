@@ -1,7 +1,7 @@
 """What onnxruntime takes into products of matrices: sums, factors and transposes."""
 
 import pytest
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 

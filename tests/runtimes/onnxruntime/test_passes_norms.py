@@ -1,8 +1,8 @@
-"""Layer normalisations that onnxruntime puts together, and the sums that it takes into them."""
+"""Layer normalizations that onnxruntime puts together, and the sums that it takes into them."""
 
 import pytest
 from installed_runtime import since
-from optimised_graphs import agrees, cases
+from optimized_graphs import agrees, cases
 
 pytestmark = pytest.mark.measure
 
@@ -122,7 +122,7 @@ def left_of(body: str, opset: int = 17) -> str:
         ("t = Sqrt(s)", "t = Sqrt(p)", "Sqrt ReduceMean Sub Div Mul Add Pow ReduceMean Add"),
     ],
 )
-def test_layer_normalisation(old: str, new: str, left: str) -> None:
+def test_layer_normalization(old: str, new: str, left: str) -> None:
     body = NORM.replace(old, new) if old else NORM
     if "z = Identity(m)" in body:
         body = NORM.replace("e = Mul", "z = Identity(m) e = Mul")
@@ -167,7 +167,7 @@ m = ReduceMean(x, last) d = Sub(x, m) c = Pow(d, two) y = Mul(d, c) -> ReduceMea
 m = ReduceMean(x, last) d = Sub(x, m) e = Exp(m) y = Add(d, e) -> ReduceMean Exp Sub Add
 """),
 )
-def test_layer_normalisation_by_axes_as_an_input(body: str, left: str) -> None:
+def test_layer_normalization_by_axes_as_an_input(body: str, left: str) -> None:
     assert left_of(body, 18) == left
 
 
@@ -211,7 +211,7 @@ RMS = """c = Pow(x, two) w = ReduceMean<axes = [-1]>(c) s = Add(w, tiny) t = Sqr
         ),
     ],
 )
-def test_normalisation_by_the_root_mean_square(old: str, new: str, left: str) -> None:
+def test_normalization_by_the_root_mean_square(old: str, new: str, left: str) -> None:
     assert left_of(RMS.replace(old, new) if old else RMS) == left
 
 
@@ -267,7 +267,7 @@ k = MatMul(same, v) z = Add(k, b) y = com.microsoft.SkipLayerNormalization(z, ot
 a = Mul(x, b) y = com.microsoft.SkipLayerNormalization(a, skip, g, b) -> Mul SkipLayerNormalization
 """),
 )
-def test_a_sum_before_a_normalisation(body: str, left: str) -> None:
+def test_a_sum_before_a_normalization(body: str, left: str) -> None:
     assert left_of(body) == left
 
 

@@ -41,8 +41,8 @@ GEMM = """agraph (float[1, 211] x) => (float[1, 307] y) <float[211, 307] w> {
 
 
 def terms_of(model: str, session: str) -> LoadTerms:
-    optimised = graph_of(session)
-    return load_terms(graph_of(model), optimised, prepacked(optimised), 1009)
+    optimized = graph_of(session)
+    return load_terms(graph_of(model), optimized, prepacked(optimized), 1009)
 
 
 def test_a_matrix_that_a_kernel_packs_is_read_and_dropped() -> None:

@@ -1,13 +1,13 @@
-"""What the emulated optimiser makes of quantised graphs, beside what onnxruntime makes of them.
+"""What the emulated optimizer makes of quantized graphs, beside what onnxruntime makes of them.
 
-The graphs stand in ``data/optimiser``; ``graph_cases`` says how to read them. The last line of each
+The graphs stand in ``data/optimizer``; ``graph_cases`` says how to read them. The last line of each
 tells what is left, so that a rule which is not asked for anything shows.
 """
 
 import pytest
 from graph_cases import Case, cases
 from installed_runtime import require_since
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 
@@ -55,7 +55,7 @@ def test_convolutions_have_integer_twins(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", PACKED_WEIGHTS, ids=title)
-def test_a_dequantised_weight_stays_packed(case: Case) -> None:
+def test_a_dequantized_weight_stays_packed(case: Case) -> None:
     holds(case)
 
 
@@ -80,7 +80,7 @@ def test_two_pairs_become_one(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", FLOAT_CONSTANTS, ids=title)
-def test_float_constants_among_integers_are_quantised(case: Case) -> None:
+def test_float_constants_among_integers_are_quantized(case: Case) -> None:
     holds(case)
 
 

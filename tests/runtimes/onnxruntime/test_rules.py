@@ -1,7 +1,7 @@
 """Rules that take single nodes away, as onnxruntime applies them: what goes and what stays."""
 
 import pytest
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 

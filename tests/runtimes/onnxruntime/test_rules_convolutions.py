@@ -2,7 +2,7 @@
 
 import pytest
 from installed_runtime import since
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 
@@ -43,7 +43,7 @@ NORM = "y = BatchNormalization(a, s, t, m, v)"
         (f"a = Exp(x) n = Conv(a, w) {NORM.replace('(a,', '(n,')}", "Exp Conv"),
     ],
 )
-def test_normalisation_after_a_convolution(body: str, left: str) -> None:
+def test_normalization_after_a_convolution(body: str, left: str) -> None:
     assert agrees(IMAGE.format(outputs=ONE, body=body), "basic") == left.split()
 
 
@@ -97,7 +97,7 @@ def test_a_convolution_whose_result_is_wanted_stays(last: str) -> None:
     assert len(agrees(text, "basic")) == 2
 
 
-def test_a_normalisation_that_trains_stays() -> None:
+def test_a_normalization_that_trains_stays() -> None:
     body = "a = Conv(x, w) y, p, q = BatchNormalization<training_mode = 1>(a, s, t, m, v)"
     assert agrees(IMAGE.format(outputs=ONE, body=body), "basic") == ["Conv", "BatchNormalization"]
 

@@ -1,7 +1,7 @@
 """Rules around matrix products, choices and cut-off activations, as onnxruntime applies them."""
 
 import pytest
-from optimised_graphs import agrees
+from optimized_graphs import agrees
 
 pytestmark = pytest.mark.measure
 
@@ -123,7 +123,7 @@ def test_choices_by_a_negation(body: str, left: str) -> None:
         ),
     ],
 )
-def test_normalisation_after_a_product(body: str, left: str) -> None:
+def test_normalization_after_a_product(body: str, left: str) -> None:
     if "Reshape" in body:
         body = f"to = Constant<value_ints = [0, 5, 1, 1]>() {body}"
     assert left_of(body) == left
@@ -242,7 +242,7 @@ QUANTISED = """agraph (float[N,7] x, float f, uint8 zp) => ({outputs})
         ),
     ],
 )
-def test_activations_that_quantising_makes_needless(body: str, zero: str, left: str) -> None:
+def test_activations_that_quantizing_makes_needless(body: str, zero: str, left: str) -> None:
     outputs = "y, z" if "z =" in body else "y"
     text = QUANTISED.format(
         outputs=outputs, body=f"p = Abs(x) {body.replace('(x', '(p')}", zero=zero

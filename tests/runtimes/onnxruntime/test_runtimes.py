@@ -30,7 +30,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes import asking
-from onnxmem.runtimes.asking import advise, optimised_file, predict, runtime_memories
+from onnxmem.runtimes.asking import advise, optimized_file, predict, runtime_memories
 from onnxmem.runtimes.assumed import ORT_CONTEXT
 from onnxmem.runtimes.onnxruntime import memory, providers
 from onnxmem.runtimes.onnxruntime.kernels.prepacking import Prepacked, Reserve, SessionFacts
@@ -38,7 +38,7 @@ from onnxmem.runtimes.onnxruntime.memory import VERIFIED, RuntimeMemory, Runtime
 from onnxmem.runtimes.onnxruntime.prediction import Unknowns, arena_figures
 from onnxmem.runtimes.onnxruntime.providers import CPU, CUDA, CudaTerms, Packing
 from onnxmem.runtimes.onnxruntime.session_graph import opening
-from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimisedModel
+from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
 from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 from onnxmem.settings import RUNTIMES
@@ -223,13 +223,15 @@ def test_the_arena_begins_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
 # A runtime's figures.
 
 
-def gap_optimised(optimiser: str = "onnxmem", findings: tuple[Finding, ...] = ()) -> OptimisedModel:
-    return OptimisedModel(
+def gap_optimised(
+    graph_optimizer: str = "onnxmem", findings: tuple[Finding, ...] = ()
+) -> OptimizedModel:
+    return OptimizedModel(
         model_of(GAP),
         {"": GAP_SHAPES},
         True,  # noqa: FBT003 - what is looked for
         "all",
-        optimiser,
+        graph_optimizer,
         findings=findings,
     )
 
@@ -239,12 +241,12 @@ def openings(monkeypatch: pytest.MonkeyPatch) -> list[Opening]:
     """How graphs are asked for, which are the one of ``GAP`` whatever is asked."""
     asked: list[Opening] = []
 
-    def optimised_model(_: ModelAt, opening: Opening) -> OptimisedModel:
+    def optimized_model(_: ModelAt, opening: Opening) -> OptimizedModel:
         asked.append(opening)
         return gap_optimised()
 
-    monkeypatch.setattr(memory, "optimised_model", optimised_model)
-    monkeypatch.setattr(asking, "optimised_model", optimised_model)
+    monkeypatch.setattr(memory, "optimized_model", optimized_model)
+    monkeypatch.setattr(asking, "optimized_model", optimized_model)
     return asked
 
 
@@ -258,7 +260,7 @@ def model() -> ModelAt:
 @pytest.mark.usefixtures("openings")
 def test_a_cpu_s_figures_have_no_terms_of_a_gpu(model: ModelAt) -> None:
     found = memory.runtime_memory(model, RuntimeQuestion())
-    assert (found.name, found.graph, found.optimiser) == ("ort-cpu", "ort-all", "onnxmem")
+    assert (found.name, found.graph, found.graph_optimizer) == ("ort-cpu", "ort-all", "onnxmem")
     assert (found.context_bytes, found.workspace_bytes) == (None, None)
     assert found.arena.requested_peak_bytes == 12_052
     assert found.own.resident_bytes == found.arena.resident_peak_bytes == 12_548
@@ -306,7 +308,7 @@ def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: st
 
 
 @pytest.mark.parametrize(
-    ("optimiser", "verified"),
+    ("graph_optimizer", "verified"),
     [
         ("onnxmem", None),
         ("onnxruntime 1.29.0", None),
@@ -320,15 +322,15 @@ def test_blocks_of_channels_are_the_cpu_s_alone(name: str, graph: str, level: st
     ],
 )
 def test_a_version_that_the_rules_were_not_verified_on_is_a_finding(
-    model: ModelAt, monkeypatch: pytest.MonkeyPatch, optimiser: str, verified: str | None
+    model: ModelAt, monkeypatch: pytest.MonkeyPatch, graph_optimizer: str, verified: str | None
 ) -> None:
     before = Finding("emulated_optimiser", "onnxruntime is not installed")
     proto = model_of(GAP.replace("y = ReduceMax(e)", "r = ReduceMax(e)  y = Relu(r)"))
-    made = replace(gap_optimised(optimiser, (before,)), proto=proto)
-    monkeypatch.setattr(memory, "optimised_model", lambda *_: made)
+    made = replace(gap_optimised(graph_optimizer, (before,)), proto=proto)
+    monkeypatch.setattr(memory, "optimized_model", lambda *_: made)
     first, *others = memory.runtime_memory(model, RuntimeQuestion()).findings
     assert first == before
-    text = f"{optimiser} is installed; the rules of Relu were verified {verified}"
+    text = f"{graph_optimizer} is installed; the rules of Relu were verified {verified}"
     assert others == ([Finding("unverified_runtime", text)] if verified else [])
 
 
@@ -480,7 +482,7 @@ def test_the_session_of_a_broken_model_is_replayed_or_refused(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its graph, and without an optimiser, which has its own tests."""
-    monkeypatch.setattr(opening, "optimised", lambda proto, *_, **__: copy_of(proto))
+    monkeypatch.setattr(opening, "optimized", lambda proto, *_, **__: copy_of(proto))
     draw = random.Random(place)  # noqa: S311 - any fixed draw will do
     for _ in range(12):
         model = mutant(draw, MUTATED[place])
@@ -502,14 +504,14 @@ def whole_numbers(runtime: RuntimeMemory) -> list[int]:
 @pytest.mark.parametrize("graph", [None, "raw"])
 def test_the_file_is_what_the_figures_are_of(graph: str | None, openings: list[Opening]) -> None:
     file = load(model_of(GAP))
-    assert optimised_file(file, Settings(graph=graph)) == (file, ())
+    assert optimized_file(file, Settings(graph=graph)) == (file, ())
     assert openings == []
 
 
 def test_or_what_an_optimiser_makes_of_it(openings: list[Opening]) -> None:
     file = ModelFile("net.onnx", model_of(GAP), 7919)
     settings = Settings(graph="ort-extended", fixed_dims=True, asks_onnxruntime=False)
-    made, findings = optimised_file(file, settings)
+    made, findings = optimized_file(file, settings)
     assert openings == [Opening("extended", fixed_dims=True, asks_onnxruntime=False)]
     assert (made.path, made.file_bytes) == ("net.onnx", 7919)
     text = "the figures are of the graph that onnxmem makes at level all"
@@ -543,7 +545,7 @@ def test_symbols_that_are_equal_numbers_are_not_known_to_be(
     assert cpu.arena.peak_node is not None
     assert cpu.arena.peak_node.op_type == "Expand"
     assert (cpu.arena.base_bytes, cuda.arena.base_bytes) == (16, 256)
-    assert (cpu.optimiser, cpu.graph, cpu.findings) == ("onnxmem", "raw", ())
+    assert (cpu.graph_optimizer, cpu.graph, cpu.findings) == ("onnxmem", "raw", ())
     assert analysis.settings.runtimes == ("ort-cpu", "ort-cuda")
 
 
@@ -583,14 +585,14 @@ def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
     )
     smaller = model_of("agraph (float[N,7] x) => (float[N,7] y) { y = Exp(x) }")
 
-    def optimised_model(given: ModelAt, opening: Opening) -> OptimisedModel:
+    def optimized_model(given: ModelAt, opening: Opening) -> OptimizedModel:
         assert [value.name for value in given.file.proto.graph.input] == ["x"]
         shapes: Mapping[str, tuple[str | int, ...]] = dict.fromkeys("xy", ("N", 7))
         proto = copy_of(smaller)
-        return OptimisedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
+        return OptimizedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
 
-    monkeypatch.setattr(asking, "optimised_model", optimised_model)
-    monkeypatch.setattr(memory, "optimised_model", optimised_model)
+    monkeypatch.setattr(asking, "optimized_model", optimized_model)
+    monkeypatch.setattr(memory, "optimized_model", optimized_model)
     analysis = analyze(model, batch=3, graph="ort-basic", runtimes=("ort-cpu",))
     assert analysis.coverage.num_nodes == 1
     assert analysis.activations.naive_bytes == 84
@@ -778,7 +780,7 @@ def test_sizes_follow_from_the_constants_of_a_split_however_many_parts_it_has(
         analyze(model_of(text), runtimes=("ort-cpu",), asks_onnxruntime=asks)
         for asks in (True, False)
     )
-    assert asked.runtimes[0].optimiser.startswith("onnxruntime ")
+    assert asked.runtimes[0].graph_optimizer.startswith("onnxruntime ")
     assert asked.runtimes[0].arena.nodes[0].node.op_type == "Split"
     assert asked.runtimes[0].unknown.tensors == ()
     assert asked.runtimes[0].arena.requested_peak_bytes == 4 * 77 * (num_parts + 1)

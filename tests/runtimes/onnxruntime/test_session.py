@@ -52,7 +52,7 @@ def runtime_of(planned: PlannedSession) -> SessionRuntime:
     recorded = planned.recorded
     return SessionRuntime(
         name=next(name for name, each in PROVIDERS.items() if each == recorded.provider),
-        optimised=recorded.graph.optimised,
+        optimized=recorded.graph.optimized,
         options=planned.options,
         context=NO_TERM,
         workspace=NO_TERM,

@@ -22,7 +22,7 @@ from onnxmem.model.files import ModelFile, load
 from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.session_graph import opening
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
-    OptimisedModel,
+    OptimizedModel,
     drop_doubled_constants,
     session_graph,
 )
@@ -30,7 +30,7 @@ from onnxmem.runtimes.onnxruntime.session_graph.opening import (
     ModelAt,
     Opening,
     emulated,
-    optimised_model,
+    optimized_model,
 )
 
 EMULATED = Opening(level="off", asks_onnxruntime=False)
@@ -47,10 +47,10 @@ BRANCHES = """agraph (float[N,7] x, bool b) => (float[N,7] y) {
 }"""
 
 
-def optimised_of(
+def optimized_of(
     text: str, shapes: Mapping[str, Any], *, is_ordered: bool = True
-) -> OptimisedModel:
-    return OptimisedModel(model_of(text), shapes, is_ordered, "off", "onnxmem")
+) -> OptimizedModel:
+    return OptimizedModel(model_of(text), shapes, is_ordered, "off", "onnxmem")
 
 
 # Read as records.
@@ -63,7 +63,7 @@ def test_shapes_at_load_are_by_the_names_of_the_records() -> None:
         "y/then_branch/t/then_branch": {"p": ("N", 5), "u": ("N", 7)},
         "y/else_branch": {"p": ("N", 3), "e": None},
     }
-    found = session_graph(optimised_of(BRANCHES, shapes), {"x": (2, 7), "b": ()})
+    found = session_graph(optimized_of(BRANCHES, shapes), {"x": (2, 7), "b": ()})
     assert found.shapes == {
         "x": ("N", 7),
         "y": ("N", 7),
@@ -92,7 +92,7 @@ def test_what_no_constant_tells_has_the_shape_at_load() -> None:
         "": {"a": ("N", 3), "s": (), "o": ("N", None), "n": None},
         "y/then_branch": {"p": ("N", 5)},
     }
-    found = session_graph(optimised_of(text, shapes), {"x": (2, 7), "b": ()})
+    found = session_graph(optimized_of(text, shapes), {"x": (2, 7), "b": ()})
     tensors = found.graph.tensors
     assert [tensors[name].shape for name in "ason"] == [(2, 3), (), None, None]
     assert tensors["choose/then_branch/p"].shape == (2, 5)
@@ -112,7 +112,7 @@ def test_scopes_that_were_taken_are_numbered() -> None:
         >
     }"""
     shapes = {"y/then_branch": {"t": (1,)}, "z/then_branch": {"t": (2,)}}
-    found = session_graph(optimised_of(text, shapes), {"x": (2, 7), "b": ()})
+    found = session_graph(optimized_of(text, shapes), {"x": (2, 7), "b": ()})
     names = [name for node in found.graph.all_nodes() for name in node.outputs]
     assert len(set(names)) == len(names)
     by_operator = {
@@ -127,7 +127,7 @@ def test_a_length_of_nought_is_the_file_s_and_its_symbols_are_bound() -> None:
         y = Concat <axis = 2> (past, new)
     }"""
     shapes = {"": {"past": ("N", 2, 0, 5), "new": ("N", 2, 1, 5), "y": ("N", 2, 1, 5)}}
-    found = session_graph(optimised_of(text, shapes), {"past": (3, 2, 0, 5), "new": (3, 2, 1, 5)})
+    found = session_graph(optimized_of(text, shapes), {"past": (3, 2, 0, 5), "new": (3, 2, 1, 5)})
     assert found.graph.tensors["past"].shape == (3, 2, 0, 5)
     assert found.graph.tensors["y"].shape == (3, 2, 1, 5)
 
@@ -145,7 +145,7 @@ def test_a_graph_that_was_not_changed_runs_in_the_walk_s_order_and_its_bodies_to
     inputs = {"x": (7,), "b": ()}
 
     def order(*, is_ordered: bool) -> list[str]:
-        found = session_graph(optimised_of(text, {}, is_ordered=is_ordered), inputs)
+        found = session_graph(optimized_of(text, {}, is_ordered=is_ordered), inputs)
         return [node.op_type for node in found.graph.all_nodes()]
 
     assert order(is_ordered=True) == ["Exp", "Neg", "If", "Exp", "Neg", "Add", "Abs"]
@@ -164,7 +164,7 @@ def test_only_the_graphs_that_were_not_changed_are_sorted() -> None:
     }"""
 
     def order(*places: str) -> list[str]:
-        made = replace(optimised_of(text, {}), in_file_order=frozenset(places))
+        made = replace(optimized_of(text, {}), in_file_order=frozenset(places))
         found = session_graph(made, {"x": (7,), "b": ()})
         return [node.op_type for node in found.graph.all_nodes()]
 
@@ -202,10 +202,14 @@ def test_constants_beside_their_own_initializers_are_dropped() -> None:
 # Emulated.
 
 
-def test_without_an_optimiser_the_graph_is_the_file_s() -> None:
+def test_without_an_optimizer_the_graph_is_the_file_s() -> None:
     prepared = prepare(ModelFile("", model_of(BRANCHES), 0))
     found = emulated(prepared, "off", {}, AVX512)
-    assert (found.level, found.optimiser, found.is_in_running_order) == ("off", "onnxmem", True)
+    assert (found.level, found.graph_optimizer, found.is_in_running_order) == (
+        "off",
+        "onnxmem",
+        True,
+    )
     assert found.shapes[""] == {"x": ("N", 7), "b": (), "y": ("N", 7)}
     assert found.shapes["y/then_branch/t/then_branch"] == {"p": ("N", 7), "u": ("N", 7)}
     assert found.findings == ()
@@ -223,11 +227,11 @@ def test_shapes_at_load_may_be_open_and_types_no_tensors(monkeypatch: pytest.Mon
     model.graph.input[2].type.tensor_type.ClearField("shape")
     asked = []
 
-    def optimised(proto: onnx.ModelProto, level: str, **options: object) -> onnx.ModelProto:
+    def optimized(proto: onnx.ModelProto, level: str, **options: object) -> onnx.ModelProto:
         asked.append((level, options))
         return proto
 
-    monkeypatch.setattr(opening, "optimised", optimised)
+    monkeypatch.setattr(opening, "optimized", optimized)
     found = emulated(prepare(ModelFile("", model, 0)), "all", {"N": 3}, AVX2)
     assert asked == [("all", {"dims": {"N": 3}, "cpu": AVX2})]
     assert found.shapes[""] == {"x": ("N", None), "q": None, "u": None, "y": ("N", None)}
@@ -295,14 +299,14 @@ def test_what_onnxruntime_saves_is_the_graph(
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     asked = answering(monkeypatch, save)
-    made = optimised_model(model_at(path, N=5), Opening("basic"))
+    made = optimized_model(model_at(path, N=5), Opening("basic"))
     assert made.shapes == {"": {"x": ("N", 2), "h": None, "y": ("N", None)}}
-    assert (made.optimiser, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
+    assert (made.graph_optimizer, made.level, made.findings) == ("onnxruntime 1.31.1", "basic", ())
     assert made.is_in_running_order
     assert [node.name for node in made.proto.graph.node] == ["add", "exp"]
     ((name, arguments),) = asked
     folder = arguments.pop("folder")
-    assert name == "save_optimised"
+    assert name == "save_optimized"
     assert arguments == {
         "model": str(path),
         "level": "basic",
@@ -312,7 +316,7 @@ def test_what_onnxruntime_saves_is_the_graph(
     }
     assert not Path(folder).exists()
     assert os.listdir(temporary) == []  # noqa: PTH208
-    optimised_model(model_at(path, N=5), Opening(fixed_dims=True))
+    optimized_model(model_at(path, N=5), Opening(fixed_dims=True))
     assert asked[1][1]["overrides"] == {"N": 5}
 
 
@@ -328,8 +332,8 @@ def test_a_model_too_large_for_its_own_format_gets_its_shapes_worked_out(
         return {"version": "1.31.1", "changed": True, "in_file_order": []}
 
     answering(monkeypatch, save)
-    made = optimised_model(model_at(path, N=5), Opening())
-    assert made.optimiser == "onnxruntime 1.31.1"
+    made = optimized_model(model_at(path, N=5), Opening())
+    assert made.graph_optimizer == "onnxruntime 1.31.1"
     assert made.shapes[""]["h"] == ("N", 2)
     assert [finding.code for finding in made.findings] == ["shapes_at_load"]
 
@@ -343,7 +347,7 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
     (tmp_path / "absent.weights").write_bytes(bytes(8))
     asked = answering(monkeypatch, lambda *_: ChildFault("missing", "onnxruntime"))
     monkeypatch.setattr(opening, "available_bytes", lambda: available_bytes)
-    optimised_model(model_at(tmp_path / "net.onnx"), Opening("off"))
+    optimized_model(model_at(tmp_path / "net.onnx"), Opening("off"))
     ((_, arguments),) = asked
     assert arguments["model"] == str(tmp_path / "net.onnx")
     assert arguments["limit"] == (None if available_bytes is None else 1008)
@@ -371,15 +375,15 @@ def test_mapped_weights_take_no_memory_of_the_child_s(
         ),
     ],
 )
-def test_a_child_that_fails_is_a_finding_and_the_optimiser_is_emulated(
+def test_a_child_that_fails_is_a_finding_and_the_optimizer_is_emulated(
     path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, fault: ChildFault, reason: str
 ) -> None:
     answering(monkeypatch, lambda *_: fault)
     model = model_at(path, N=5)
-    made = optimised_model(model, Opening("off"))
+    made = optimized_model(model, Opening("off"))
     text = f"{reason}; onnxmem's own emulation of its optimiser stands in"
     assert made.findings == (Finding("emulated_optimiser", text),)
-    assert replace(made, findings=()) == optimised_model(model, EMULATED)
+    assert replace(made, findings=()) == optimized_model(model, EMULATED)
     assert os.listdir(temporary) == []  # noqa: PTH208
 
 
@@ -389,8 +393,8 @@ def test_a_copy_that_cannot_be_written_is_a_finding_too(
     """A model without a file is written out first, in a child as well."""
     monkeypatch.setattr(opening, "runnable", lambda *_: ChildFault("error", "no space"))
     asked = answering(monkeypatch, lambda *_: {})
-    made = optimised_model(model_at(model_of(BRANCHES)), Opening("off"))
-    assert made.optimiser == "onnxmem"
+    made = optimized_model(model_at(model_of(BRANCHES)), Opening("off"))
+    assert made.graph_optimizer == "onnxmem"
     assert "(error: no space)" in made.findings[0].message
     assert asked == []
     assert os.listdir(temporary) == []  # noqa: PTH208
@@ -405,7 +409,7 @@ def test_data_outside_the_model_s_folder_is_not_opened(
     model.graph.initializer[0].external_data[0].value = "../secret"
     onnx.save(model, tmp_path / "inner" / "net.onnx")
     asked = answering(monkeypatch, lambda *_: {})
-    made = optimised_model(model_at(tmp_path / "inner" / "net.onnx"), Opening("off"))
+    made = optimized_model(model_at(tmp_path / "inner" / "net.onnx"), Opening("off"))
     assert asked == []
     (finding,) = made.findings
     assert finding.code == "emulated_optimiser"
@@ -421,8 +425,8 @@ def test_who_does_not_ask_gets_no_finding_and_dims_where_they_are_fixed(
 ) -> None:
     asked = answering(monkeypatch, lambda *_: {})
     model = model_at(path, N=5)
-    assert optimised_model(model, EMULATED).findings == ()
-    fixed = optimised_model(model, replace(EMULATED, fixed_dims=True))
+    assert optimized_model(model, EMULATED).findings == ()
+    fixed = optimized_model(model, replace(EMULATED, fixed_dims=True))
     assert (fixed.shapes[""]["h"], asked) == ((5, 2), [])
 
 
@@ -448,13 +452,13 @@ def test_shapes_are_those_that_onnxruntime_has(tmp_path: Path) -> None:
     """In this process, though onnxruntime's place is a child: its answer is at stake here."""
     pytest.importorskip("onnxruntime")
     from onnxmem.runtimes.onnxruntime.session_graph.saving import (
-        save_optimised,
+        save_optimized,
     )
 
     model = model_of(MIXED)
     model.graph.input[2].type.tensor_type.ClearField("shape")
     onnx.save(model, tmp_path / "net.onnx")
-    said = save_optimised(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
+    said = save_optimized(str(tmp_path / "net.onnx"), str(tmp_path), "off", {}, 0)
     assert said["changed"] is True  # its nodes are saved in another order
     inner = {"y/then_branch/t/then_branch", "y/then_branch/t/else_branch"}
     assert isinstance(said["in_file_order"], list)
@@ -487,10 +491,10 @@ def test_a_model_too_large_for_its_own_format_has_no_shapes_at_load(
 ) -> None:
     pytest.importorskip("onnxruntime")
     from onnxmem.runtimes.onnxruntime.session_graph.saving import (
-        save_optimised,
+        save_optimized,
     )
 
-    said = save_optimised(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
+    said = save_optimized(str(path), str(tmp_path), "all", {"N": 3}, 2 * 10**9)
     assert (said["changed"], said["in_file_order"]) == (False, [""])
     assert json.loads((tmp_path / "shapes.json").read_text()) == {}
 
@@ -501,8 +505,8 @@ def test_onnxruntime_is_asked_in_a_process_of_its_own(
     path: Path, temporary: Path, level: str
 ) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    made = optimised_model(model_at(path, N=5), Opening(level, fixed_dims=True))
-    assert made.optimiser == f"onnxruntime {onnxruntime.__version__}"
+    made = optimized_model(model_at(path, N=5), Opening(level, fixed_dims=True))
+    assert made.graph_optimizer == f"onnxruntime {onnxruntime.__version__}"
     assert (made.level, made.findings) == (level, ())
     assert made.shapes[""]["h"] == (5, 2)
     found = session_graph(made, {"x": (5, 2)})
@@ -516,8 +520,8 @@ def test_the_emulation_knows_at_load_what_onnxruntime_knows(tmp_path: Path) -> N
     model = model_of(MIXED)
     onnx.save(model, tmp_path / "net.onnx")
     at = model_at(tmp_path / "net.onnx")
-    asked, own = (optimised_model(at, each) for each in (Opening("off"), EMULATED))
-    assert asked.optimiser != own.optimiser
+    asked, own = (optimized_model(at, each) for each in (Opening("off"), EMULATED))
+    assert asked.graph_optimizer != own.graph_optimizer
     for place, shapes in own.shapes.items():
         theirs = asked.shapes[place]
         assert {name: theirs[name] for name in shapes if name in theirs} == shapes, place
@@ -530,12 +534,12 @@ def test_absent_weights_are_made_up_and_a_model_that_it_refuses_is_emulated(
     pytest.importorskip("onnxruntime")
     text = "agraph (float[N,2] x) => (float[N,3] y) <float[2,3] w> { [m] y = MatMul(x, w) }"
     write_model(tmp_path / "absent.onnx", text)
-    made = optimised_model(model_at(tmp_path / "absent.onnx"), Opening())
-    assert made.optimiser.startswith("onnxruntime ")
+    made = optimized_model(model_at(tmp_path / "absent.onnx"), Opening())
+    assert made.graph_optimizer.startswith("onnxruntime ")
     assert list(made.proto.graph.initializer[0].dims) == [2, 3]
     write_model(tmp_path / "strange.onnx", MYSTERY)
-    strange = optimised_model(model_at(tmp_path / "strange.onnx"), Opening("off"))
-    assert strange.optimiser == "onnxmem"
+    strange = optimized_model(model_at(tmp_path / "strange.onnx"), Opening("off"))
+    assert strange.graph_optimizer == "onnxmem"
     (finding,) = strange.findings
     assert finding.message.startswith(
         f"onnxruntime did not optimise the model (error: Load model from {tmp_path}/strange.onnx "

@@ -43,7 +43,7 @@ IMAGES = """agraph (float[2,3,5,7] x, uint8[7,3] q2, uint8[2,5,7,3] q4, uint8[2,
         ("(q4, s, p)", "DequantizeLinear Transpose Add Transpose"),
     ],
 )
-def test_a_dequantised_constant_is_brought_to_rank_and_order(constant: str, left: str) -> None:
+def test_a_dequantized_constant_is_brought_to_rank_and_order(constant: str, left: str) -> None:
     assert (
         left_of(IMAGES, f"a = Last(x) d = DequantizeLinear{constant} b = Add(a, d) y = First(b)")
         == left
@@ -70,7 +70,7 @@ def test_a_dequantised_constant_is_brought_to_rank_and_order(constant: str, left
         ),
     ],
 )
-def test_a_constant_that_is_dequantised_twice(body: str, left: str) -> None:
+def test_a_constant_that_is_dequantized_twice(body: str, left: str) -> None:
     assert (
         left_of(IMAGES, f"a = Last(x) d = DequantizeLinear(w2, s, p) b = Add(a, d) {body}") == left
     )
@@ -105,7 +105,7 @@ def test_a_constant_that_is_dequantised_twice(body: str, left: str) -> None:
         ),
     ],
 )
-def test_a_transpose_or_a_squeeze_is_seen_through_a_dequantisation(body: str, left: str) -> None:
+def test_a_transpose_or_a_squeeze_is_seen_through_a_dequantization(body: str, left: str) -> None:
     assert left_of(IMAGES, f"a = Last(x) {body} y = First(b)") == left
 
 
@@ -146,7 +146,7 @@ def test_a_transpose_or_a_squeeze_is_seen_through_a_dequantisation(body: str, le
         ),
     ],
 )
-def test_a_dequantisation_whose_order_others_see_is_not_passed(body: str, left: str) -> None:
+def test_a_dequantization_whose_order_others_see_is_not_passed(body: str, left: str) -> None:
     assert left_of(IMAGES, f"a = Last(x) {body} y = First(b)") == left
 
 
@@ -185,5 +185,5 @@ def test_the_elements_of_a_constant_are_folded_back(body: str, left: str) -> Non
         ),
     ],
 )
-def test_a_constant_quantised_in_blocks_is_no_constant(body: str, left: str) -> None:
+def test_a_constant_quantized_in_blocks_is_no_constant(body: str, left: str) -> None:
     assert left_of(IMAGES, body) == left

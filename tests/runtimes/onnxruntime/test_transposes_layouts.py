@@ -138,7 +138,7 @@ def test_an_old_resize_has_scales_alone(body: str, opset: int, left: str) -> Non
         ("QLinearSoftmax<axis = 1, opset = 9>", "a, s, p, s, p", "QLinearSoftmax Transpose"),
     ],
 )
-def test_an_operator_on_quantised_values_lets_transposes_pass(
+def test_an_operator_on_quantized_values_lets_transposes_pass(
     operator: str, inputs: str, left: str
 ) -> None:
     assert (
@@ -202,7 +202,7 @@ def test_an_operator_on_quantised_values_lets_transposes_pass(
         ),
     ],
 )
-def test_a_pooling_of_quantised_values_has_both_layouts(
+def test_a_pooling_of_quantized_values_has_both_layouts(
     there: str, pool: str, back: str, left: str
 ) -> None:
     assert (

@@ -40,7 +40,7 @@ IMAGES = """agraph (float[2,3,5,7] x, uint8[2,3,5,7] q, float[r] fed_scale, uint
         ("Last(x) b = com.microsoft.QuantizeLinear(a, s5, p5)", 21, "QuantizeLinear"),
     ],
 )
-def test_a_quantisation_lets_a_transpose_pass(body: str, opset: int, left: str) -> None:
+def test_a_quantization_lets_a_transpose_pass(body: str, opset: int, left: str) -> None:
     assert left_of(IMAGES, f"a = {body} y = First(b)", opset=opset) == left
 
 
@@ -71,5 +71,5 @@ def test_a_quantisation_lets_a_transpose_pass(body: str, opset: int, left: str) 
         ),
     ],
 )
-def test_a_quantisation_in_blocks_lets_no_transpose_pass(body: str, left: str) -> None:
+def test_a_quantization_in_blocks_lets_no_transpose_pass(body: str, left: str) -> None:
     assert left_of(IMAGES, body) == left

@@ -1,4 +1,4 @@
-"""Units of quantised networks that a moved Transpose left open, and pairs that it left empty."""
+"""Units of quantized networks that a moved Transpose left open, and pairs that it left empty."""
 
 import pytest
 from transposed_graphs import left_of
@@ -108,7 +108,7 @@ def test_a_unit_that_a_transpose_left_open_is_closed(body: str, opset: int, left
 
 
 @pytest.mark.parametrize(
-    ("quantised", "body", "left"),
+    ("quantized", "body", "left"),
     [
         (
             "q, s, p",
@@ -188,9 +188,9 @@ def test_a_unit_that_a_transpose_left_open_is_closed(body: str, opset: int, left
         ),
     ],
 )
-def test_a_pair_with_nothing_between_goes(quantised: str, body: str, left: str) -> None:
+def test_a_pair_with_nothing_between_goes(quantized: str, body: str, left: str) -> None:
     assert (
-        left_of(IMAGES, f"d = DequantizeLinear({quantised}) a = Last(d) b = First(a) {body}")
+        left_of(IMAGES, f"d = DequantizeLinear({quantized}) a = Last(d) b = First(a) {body}")
         == left
     )
 

@@ -306,7 +306,7 @@ def test_too_large_a_value_stays_unknown() -> None:
     assert evaluated(*node_in("y = ConstantOfShape(x)"), values) is None
 
 
-# The shapes of a file that onnxruntime has optimised
+# The shapes of a file that onnxruntime has optimized
 
 
 def test_shapes_of_a_blocked_image_depend_on_the_block() -> None:

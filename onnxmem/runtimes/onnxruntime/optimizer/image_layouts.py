@@ -341,7 +341,7 @@ def transform_activation(layout: Layout, node: Node) -> None:
 
 
 def transform_batch_norm(layout: Layout, node: Node) -> None:
-    """A normalisation becomes a convolution of each channel by itself."""
+    """A normalization becomes a convolution of each channel by itself."""
     graph = layout.graph
     found = layout.values.get(node.inputs[0])
     if found is None or len(node.outputs) > 1 or integer(node, "spatial", 1) != 1:

@@ -27,7 +27,7 @@ FLOAT, UINT8, INT8, FLOAT16, DOUBLE, BFLOAT16 = 1, 2, 3, 10, 11, 16
 INT16, UINT16, INT32, INT64, INT4, UINT4 = 5, 4, 6, 7, 22, 21
 """Element types, as ``TensorProto.DataType`` numbers them."""
 BYTES = frozenset({INT8, UINT8})
-"""Quantised to 8 bits."""
+"""Quantized to 8 bits."""
 
 _ABSOLUTE, _RELATIVE = 1e-8, 1e-5
 """Tolerances of ``IsInitializerWithExpectedValue``."""
@@ -84,7 +84,7 @@ def integers_of(graph: Graph, name: str) -> list[int] | None:
 
 
 def integer_range(graph: Graph, name: str) -> range | None:
-    """The integers that a value's type holds; ``None`` where no kernel quantises to it."""
+    """The integers that a value's type holds; ``None`` where no kernel quantizes to it."""
     return _RANGES.get(graph.elem_type_of(name))
 
 

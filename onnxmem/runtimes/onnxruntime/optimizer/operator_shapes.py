@@ -232,7 +232,7 @@ def embedded(graph: Graph, node: Node) -> Dims | None:
 
 
 def embedded_more(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """How long each sequence is, and the sum before it is normalised."""
+    """How long each sequence is, and the sum before it is normalized."""
     ids = graph.dims_of(node.input_at(0))
     total = TensorType(graph.elem_type_of(node.input_at(2)), embedded(graph, node))
     return {1: TensorType(INT32, ids[:1] if ids else None), 2: total}
@@ -304,7 +304,7 @@ def blocked(graph: Graph, node: Node) -> Dims | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of convolutions and pools: blocked, with channels last, or quantised.
+# Shapes of convolutions and pools: blocked, with channels last, or quantized.
 #
 # onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc (``NchwcPoolOpSchemaGenerator`` and
 # others) and nhwc_inference_context.h: the shape is that of the ONNX operator, and where channels
@@ -435,7 +435,7 @@ def _at(dims: Dims, axis: int, dim: int | None) -> Dims:
 
 
 def _summed(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """The sum that is normalised, shaped like the first input."""
+    """The sum that is normalized, shaped like the first input."""
     return {3: TensorType(graph.elem_type_of(node.inputs[0]), _same(graph, node))}
 
 

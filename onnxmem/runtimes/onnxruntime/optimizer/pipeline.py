@@ -1,4 +1,4 @@
-"""The levels of optimisation: which passes run, in which sequence, and how often.
+"""The levels of optimization: which passes run, in which sequence, and how often.
 
 Source: onnxruntime/core/optimizer/graph_transformer_utils.cc (``GenerateTransformers``),
 graph_transformer_mgr.cc (``ApplyTransformers``) and ``InferenceSession::TransformGraph``.
@@ -50,11 +50,11 @@ from onnxmem.runtimes.onnxruntime.optimizer.fusions.matmul import (
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels, put_channels_last
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
-    dequantise_numbers,
+    dequantize_numbers,
     drop_pairs,
     make_unsigned,
     propagate_pairs,
-    quantise_constants,
+    quantize_constants,
     remove_double_pairs,
     separate_units,
 )
@@ -120,8 +120,8 @@ BASIC_BEFORE: Final[Sequence[Pass]] = (
 )
 BASIC_AFTER: Final[Sequence[Pass]] = (
     Pass(propagate_pairs),
-    Pass(quantise_constants),
-    Pass(dequantise_numbers),
+    Pass(quantize_constants),
+    Pass(dequantize_numbers),
     Pass(separate_units),
     Pass(push_transposes, once=True),
 )
@@ -153,10 +153,10 @@ EXTENDED: Final[Sequence[Pass]] = (
 
 
 Level = Literal["off", "basic", "extended", "all"]
-"""``GraphOptimizationLevel``: how much is optimised, as sessions name it."""
+"""``GraphOptimizationLevel``: how much is optimized, as sessions name it."""
 
 
-def optimised(
+def optimized(
     model: onnx.ModelProto,
     level: str,
     *,
@@ -176,7 +176,7 @@ def optimised(
     """
     graph = read_model(model)
     functions = {(function.domain, function.name): function for function in model.functions}
-    optimise(graph, level, dims or {}, cpu, functions)
+    optimize(graph, level, dims or {}, cpu, functions)
     return write_model(graph, model)
 
 
@@ -187,7 +187,7 @@ def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Di
     and filled up: the symbol that it states for an inner value outlives an override of the input's.
     Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
 
-    :param model: a model, optimised or not; its own shape statements count.
+    :param model: a model, optimized or not; its own shape statements count.
     :param cpu: the CPU whose blocks of channels the image operators have, if there are any.
     """
     graph = read_model(model)
@@ -218,7 +218,7 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
     return is_changed
 
 
-def optimise(
+def optimize(
     graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu, functions: Functions
 ) -> None:
     """Bring a graph to a level: off, basic, extended or all."""

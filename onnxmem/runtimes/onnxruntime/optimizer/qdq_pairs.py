@@ -36,9 +36,9 @@ from onnxmem.runtimes.onnxruntime.optimizer.qdq_units import (
     SCALE,
     ZERO_POINT,
     elem_type,
-    is_dequantise,
-    is_quantise,
-    same_quantisation,
+    is_dequantize,
+    is_quantize,
+    same_quantization,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
     NewNode,
@@ -64,25 +64,25 @@ def remove_double_pairs(graph: Graph) -> bool:
     """
     changed = False
     for node in execution_order(graph):
-        if graph.nodes.get(node.index) is node and is_dequantise(node):
+        if graph.nodes.get(node.index) is node and is_dequantize(node):
             changed |= _remove(graph, node)
     return changed
 
 
 def _remove(graph: Graph, first: Node) -> bool:
     start = graph.parent(first, 0)
-    if start is None or not is_quantise(start):
+    if start is None or not is_quantize(start):
         return False
     if not has_single_reader(graph, start) or not has_single_reader(graph, first):
         return False
     second = graph.children(first)[0]
     ends = graph.children(second)
-    if not is_quantise(second) or graph.is_output(second) or not ends:
+    if not is_quantize(second) or graph.is_output(second) or not ends:
         return False
-    if not all(is_dequantise(end) for end in ends):
+    if not all(is_dequantize(end) for end in ends):
         return False
     pairs = [(start, first), *((second, end) for end in ends)]
-    if not all(same_quantisation(graph, *pair) for pair in pairs):
+    if not all(same_quantization(graph, *pair) for pair in pairs):
         return False
     if not _unite_ranges(graph, (first, second), (*ends, start)):
         return False
@@ -94,7 +94,7 @@ def _remove(graph: Graph, first: Node) -> bool:
 
 
 def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) -> bool:
-    """Give the outer nodes one quantisation for what both inner ones hold.
+    """Give the outer nodes one quantization for what both inner ones hold.
 
     False where the two are of different or of other types than bytes and float32.
     """
@@ -117,7 +117,7 @@ def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) ->
 
 
 def _parameters(graph: Graph, node: Node) -> tuple[float, int]:
-    """Scale and zero point of a node that ``same_quantisation`` let pass."""
+    """Scale and zero point of a node that ``same_quantization`` let pass."""
     scale, zero = (graph.array(node.inputs[place]) for place in (SCALE, ZERO_POINT))
     return (0.0, 0) if scale is None or zero is None else (float(scale.item()), int(zero.item()))
 
@@ -141,13 +141,13 @@ def drop_pairs(graph: Graph) -> bool:
     """Remove every such pair; true if there was one."""
     changed: list[bool] = []
     for node in walk(graph, drop_pairs, changed):
-        if is_dequantise(node) and has_single_reader(graph, node):
+        if is_dequantize(node) and has_single_reader(graph, node):
             changed.append(_drop(graph, node, graph.children(node)[0]))
     return any(changed)
 
 
 def _drop(graph: Graph, first: Node, second: Node) -> bool:
-    if not is_quantise(second) or not same_quantisation(graph, second, first):
+    if not is_quantize(second) or not same_quantization(graph, second, first):
         return False
     source, target = first.inputs[0], second.outputs[0]
     is_output = target in graph.outputs
@@ -201,23 +201,23 @@ class _Pattern:
     domain: str
     parameters: Sequence[str]
     """Scale, and zero point where there is one."""
-    quantised: Attributes
+    quantized: Attributes
     """Attributes of a QuantizeLinear."""
-    dequantised: Attributes
+    dequantized: Attributes
 
 
 def propagate_pairs(graph: Graph) -> bool:
-    """Quantise before, and dequantise after operators that can work on integers."""
+    """Quantize before, and dequantize after operators that can work on integers."""
     nodes = execution_order(graph)
     changed = False
     for node in nodes:
         for body in node.bodies.values():
             changed |= propagate_pairs(body)
     for node in nodes:
-        if is_quantise(node) and _has_constant_scale(graph, node):
+        if is_quantize(node) and _has_constant_scale(graph, node):
             changed |= _backward(graph, node)
     for node in nodes:
-        if is_dequantise(node) and _has_constant_scale(graph, node):
+        if is_dequantize(node) and _has_constant_scale(graph, node):
             changed |= _forward(graph, node)
     return changed
 
@@ -232,14 +232,14 @@ def _can_propagate(node: Node) -> bool:
     return node.op_type in _MOVING and not node.domain and node.since_version >= first
 
 
-def _backward(graph: Graph, quantise: Node) -> bool:
+def _backward(graph: Graph, quantize: Node) -> bool:
     """Before each operator on the way up, as far as each value has one use."""
-    pattern = _pattern(quantise)
+    pattern = _pattern(quantize)
     changed = False
-    node = _only_maker(graph, quantise)
+    node = _only_maker(graph, quantize)
     while node is not None and _can_propagate(node):
         maker = _only_maker(graph, node)
-        if is_dequantise(maker) or (maker is None and not _is_given(graph, node.inputs[0])):
+        if is_dequantize(maker) or (maker is None and not _is_given(graph, node.inputs[0])):
             break
         _insert(graph, pattern, node.inputs[0], [_Use(node, 0)])
         changed = True
@@ -265,20 +265,20 @@ def _uses(graph: Graph, maker: Node, name: str) -> list[_Use]:
     return [*found, _Use(None, 0)] if name in graph.outputs else found
 
 
-def _forward(graph: Graph, dequantise: Node) -> bool:
+def _forward(graph: Graph, dequantize: Node) -> bool:
     """After each operator on the way down, of several branches the last first."""
-    if not has_single_reader(graph, dequantise):
+    if not has_single_reader(graph, dequantize):
         return False
-    pattern = _pattern(dequantise)
-    if dequantise.since_version >= _NAMES_ITS_TYPE:
-        written = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantise))
-        pattern.quantised["output_dtype"] = written
+    pattern = _pattern(dequantize)
+    if dequantize.since_version >= _NAMES_ITS_TYPE:
+        written = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantize))
+        pattern.quantized["output_dtype"] = written
     changed = False
-    stack = [graph.children(dequantise)[0]]
+    stack = [graph.children(dequantize)[0]]
     while stack:
         node = stack.pop()
         uses = _uses(graph, node, node.outputs[0]) if _can_propagate(node) else []
-        if not uses or any(is_quantise(use.reader) for use in uses):
+        if not uses or any(is_quantize(use.reader) for use in uses):
             continue
         _insert(graph, pattern, node.outputs[0], uses)
         changed = True
@@ -289,7 +289,7 @@ def _forward(graph: Graph, dequantise: Node) -> bool:
 def _pattern(node: Node) -> _Pattern:
     parameters = [name for name in node.inputs[SCALE:] if name]
     shared = {n: a for n, a in node.attributes.items() if n in ("axis", "block_size")}
-    stated = {n: a for n, a in node.attributes.items() if n == "output_dtype" and is_quantise(node)}
+    stated = {n: a for n, a in node.attributes.items() if n == "output_dtype" and is_quantize(node)}
     return _Pattern(node.domain, parameters, {**shared, **stated}, shared)
 
 
@@ -298,24 +298,24 @@ def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) ->
     maker = graph.makers.get(name)
     source = name if maker is None else graph.fresh_name(f"{name}_pre_q")
     middle = graph.fresh_name(f"{name}_q_to_dq")
-    quantise = NewNode(
+    quantize = NewNode(
         "QuantizeLinear",
         [source, *pattern.parameters],
         [middle],
         pattern.domain,
         graph.fresh_node_name(f"{name}_q"),
-        pattern.quantised,
+        pattern.quantized,
     )
     if maker is not None:
         outputs = [source if written == name else written for written in maker.outputs]
         graph.set_outputs(maker, outputs)
-    add_node(graph, quantise)
+    add_node(graph, quantize)
     for number, use in enumerate(uses):
         suffix = str(number) if number else ""
         target = name if use.reader is None else graph.fresh_name(f"{name}_post_dq{suffix}")
         node_name = graph.fresh_node_name(f"{name}_dq{suffix}")
         inputs = [middle, *pattern.parameters]
-        attributes = pattern.dequantised
+        attributes = pattern.dequantized
         new = NewNode("DequantizeLinear", inputs, [target], pattern.domain, node_name, attributes)
         add_node(graph, new)
         if use.reader is not None:
@@ -323,7 +323,7 @@ def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) ->
 
 
 # --------------------------------------------------------------------------------------------------
-# Float weights and biases between quantised inputs and outputs are quantised too.
+# Float weights and biases between quantized inputs and outputs are quantized too.
 #
 # onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.cc. The nodes that it adds
 # are constant but for the last, and go when constants are folded.
@@ -333,30 +333,30 @@ _OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm"})
 _WEIGHT, _BIAS = 1, 2
 
 
-def quantise_constants(graph: Graph) -> bool:
-    """Quantise the float constants of Conv, ConvTranspose and Gemm with a dequantised input."""
+def quantize_constants(graph: Graph) -> bool:
+    """Quantize the float constants of Conv, ConvTranspose and Gemm with a dequantized input."""
     changed: list[bool] = []
-    for node in walk(graph, quantise_constants, changed):
+    for node in walk(graph, quantize_constants, changed):
         if node.op_type in _OPERATORS:
-            changed.append(_quantise(graph, node))
+            changed.append(_quantize(graph, node))
     return any(changed)
 
 
-def _quantise(graph: Graph, node: Node) -> bool:
+def _quantize(graph: Graph, node: Node) -> bool:
     data, weight = graph.parent(node, 0), graph.parent(node, _WEIGHT)
-    if data is None or not is_dequantise(data) or not is_scalar(graph, data.inputs[SCALE]):
+    if data is None or not is_dequantize(data) or not is_scalar(graph, data.inputs[SCALE]):
         return False
-    dequantised = weight if is_dequantise(weight) else None
-    if dequantised is None and not _is_float_constant(graph, node.inputs[_WEIGHT]):
+    dequantized = weight if is_dequantize(weight) else None
+    if dequantized is None and not _is_float_constant(graph, node.inputs[_WEIGHT]):
         return False
     bias = node.input_at(_BIAS)
     if bias and (not is_constant(graph, bias) or len(graph.dims_of(bias) or ()) != 1):
         return False
-    if dequantised is not None and not (bias and _fits(graph, node, dequantised)):
+    if dequantized is not None and not (bias and _fits(graph, node, dequantized)):
         return False
-    if not _leads_to_quantise(graph, node):
+    if not _leads_to_quantize(graph, node):
         return False
-    scale = dequantised.inputs[SCALE] if dequantised is not None else _add_weight(graph, node)
+    scale = dequantized.inputs[SCALE] if dequantized is not None else _add_weight(graph, node)
     if bias:
         _add_bias(graph, node, data.inputs[SCALE], scale)
     return True
@@ -368,7 +368,7 @@ def _is_float_constant(graph: Graph, name: str) -> bool:
     return tensor is not None and tensor.data_type == FLOAT
 
 
-def _leads_to_quantise(graph: Graph, node: Node) -> bool:
+def _leads_to_quantize(graph: Graph, node: Node) -> bool:
     """Whether one node alone reads the output, at the end of Relus and Clips a QuantizeLinear."""
     while len(readers := graph.readers(node.outputs[0])) == 1:
         node = readers[0]
@@ -398,7 +398,7 @@ def _axis_of_outputs(node: Node) -> int:
 
 
 def _add_weight(graph: Graph, node: Node) -> str:
-    """Quantise a weight to int8 with one scale: the scale's name."""
+    """Quantize a weight to int8 with one scale: the scale's name."""
     source = node.inputs[_WEIGHT]
     value = graph.array(source)
     largest = 1.0 if value is None or not value.size else float(np.abs(value).max())
@@ -419,7 +419,7 @@ def _add_weight(graph: Graph, node: Node) -> str:
 
 
 def _add_bias(graph: Graph, node: Node, data_scale: str, weight_scale: str) -> None:
-    """Quantise a bias to int32 with the product of the scales."""
+    """Quantize a bias to int32 with the product of the scales."""
     scale = _add(graph, node, "Mul", [data_scale, weight_scale], ("_bias_scale", "_scale"))
     quotient = _add(graph, node, "Div", [node.inputs[_BIAS], scale], ("_bias_div", "_bias_div"))
     suffix = "_bias_div_round"
@@ -443,7 +443,7 @@ def _add(
 
 
 # --------------------------------------------------------------------------------------------------
-# A number that Where takes beside a dequantised branch is written as a quantised one.
+# A number that Where takes beside a dequantized branch is written as a quantized one.
 #
 # onnxruntime/core/optimizer/qdq_transformer/where_dummy_dq.cc.
 
@@ -451,24 +451,24 @@ def _add(
 _BRANCHES = (1, 2)
 
 
-def dequantise_numbers(graph: Graph) -> bool:
+def dequantize_numbers(graph: Graph) -> bool:
     """Put a DequantizeLinear before such a number; true if there was one."""
     changed: list[bool] = []
-    for node in walk(graph, dequantise_numbers, changed):
+    for node in walk(graph, dequantize_numbers, changed):
         if node.op_type == "Where":
-            changed.extend(_dequantise(graph, node, place) for place in _BRANCHES)
+            changed.extend(_dequantize(graph, node, place) for place in _BRANCHES)
     return any(changed)
 
 
-def _dequantise(graph: Graph, node: Node, place: int) -> bool:
+def _dequantize(graph: Graph, node: Node, place: int) -> bool:
     number = graph.constant(node.inputs[place])
     other = graph.parent(node, sum(_BRANCHES) - place)
     if number is None or number.dims or number.data_type != FLOAT:
         return False
     readers = graph.readers(node.outputs[0])
-    if other is None or not is_dequantise(other) or len(readers) != 1:
+    if other is None or not is_dequantize(other) or len(readers) != 1:
         return False
-    if not is_quantise(readers[0]) or not _is_equal_when_quantized(graph, other, readers[0]):
+    if not is_quantize(readers[0]) or not _is_equal_when_quantized(graph, other, readers[0]):
         return False
     _add_dequantized(graph, node, place, other)
     return True
@@ -513,20 +513,20 @@ def make_unsigned(graph: Graph) -> bool:
         return False
     changed: list[bool] = []
     for node in walk(graph, make_unsigned, changed):
-        if is_quantise(node) and has_single_reader(graph, node):
+        if is_quantize(node) and has_single_reader(graph, node):
             changed.append(_convert(graph, node, graph.children(node)[0]))
     return any(changed)
 
 
-def _convert(graph: Graph, quantise: Node, dequantise: Node) -> bool:
-    if not is_dequantise(dequantise) or not quantise.input_at(ZERO_POINT):
+def _convert(graph: Graph, quantize: Node, dequantize: Node) -> bool:
+    if not is_dequantize(dequantize) or not quantize.input_at(ZERO_POINT):
         return False
-    zero = graph.array(quantise.inputs[ZERO_POINT])
+    zero = graph.array(quantize.inputs[ZERO_POINT])
     if zero is None or zero.size != 1 or zero.dtype != np.int8:
         return False
     other = 0
-    if dequantise.input_at(ZERO_POINT):
-        stated = graph.array(dequantise.inputs[ZERO_POINT])
+    if dequantize.input_at(ZERO_POINT):
+        stated = graph.array(dequantize.inputs[ZERO_POINT])
         if stated is None or stated.size != 1 or stated.dtype != np.int8:
             return False
         other = int(stated.ravel()[0])
@@ -536,12 +536,12 @@ def _convert(graph: Graph, quantise: Node, dequantise: Node) -> bool:
     name = graph.fresh_name("qdq_s8_to_u8_zp_conversion")
     moved = add_array(graph, name, np.array(value + _OFFSET, np.uint8))
     middle = graph.fresh_name("qdq_s8_to_u8_quant")
-    dims = graph.dims_of(quantise.outputs[0])
-    graph.set_outputs(quantise, [middle])
+    dims = graph.dims_of(quantize.outputs[0])
+    graph.set_outputs(quantize, [middle])
     graph.types[middle] = TensorType(UINT8, dims)
-    graph.set_input(dequantise, 0, middle)
-    graph.set_input(quantise, ZERO_POINT, moved)
-    graph.set_input(dequantise, ZERO_POINT, moved)
+    graph.set_input(dequantize, 0, middle)
+    graph.set_input(quantize, ZERO_POINT, moved)
+    graph.set_input(dequantize, ZERO_POINT, moved)
     return True
 
 
@@ -549,7 +549,7 @@ def _convert(graph: Graph, quantise: Node, dequantise: Node) -> bool:
 # Each reader of a DequantizeLinear gets one of its own, so that QDQ units do not overlap.
 #
 # onnxruntime/core/optimizer/qdq_transformer/ensure_unique_dq_for_node_unit.cc. It runs at every
-# optimisation level, before all others.
+# optimization level, before all others.
 
 
 _DOMAINS = ("", "com.microsoft")

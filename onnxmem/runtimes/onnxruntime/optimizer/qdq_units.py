@@ -51,7 +51,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Units of a QDQ network: an operator, what dequantises its inputs and quantises its output.
+# Units of a QDQ network: an operator, what dequantizes its inputs and quantizes its output.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
 # (``NodeGroupSelector``), shared/shared_utils.cc and qdq_util.cc.
@@ -65,12 +65,12 @@ RANGES = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}
 """Least and largest number of the element types of 8 and 16 bits."""
 
 
-def is_dequantise(node: Node | None) -> bool:
+def is_dequantize(node: Node | None) -> bool:
     """Whether a node is DequantizeLinear."""
     return _is_scaled(node, "DequantizeLinear")
 
 
-def is_quantise(node: Node | None) -> bool:
+def is_quantize(node: Node | None) -> bool:
     """Whether a node is QuantizeLinear."""
     return _is_scaled(node, "QuantizeLinear")
 
@@ -84,24 +84,24 @@ class Unit:
     """An operator with the nodes around it."""
 
     node: Node
-    dequantisers: tuple[Node, ...]
+    dequantizers: tuple[Node, ...]
     """Those that write its inputs, by place; inputs without one are left out."""
-    quantisers: tuple[Node, ...]
+    quantizers: tuple[Node, ...]
     """Those that read its outputs, or what ``cut`` makes of its output."""
     cut: Node | None
-    """A Relu or Clip in between, which cuts off no more than the quantisation behind it."""
+    """A Relu or Clip in between, which cuts off no more than the quantization behind it."""
 
 
 def unit_of(graph: Graph, node: Node) -> Unit | None:
     """The unit around a node; ``None`` where a Relu or Clip behind it has an effect of its own."""
     makers = [graph.makers.get(name) for name in node.inputs if name]
-    dequantisers = tuple(maker for maker in makers if maker is not None and is_dequantise(maker))
+    dequantizers = tuple(maker for maker in makers if maker is not None and is_dequantize(maker))
     cut = _cut_behind(graph, node)
     readers = graph.children(node if cut is None else cut)
-    quantisers = tuple(reader for reader in readers if is_quantise(reader))
-    if cut is not None and not (quantisers and _cuts_nothing(graph, cut, quantisers[0])):
+    quantizers = tuple(reader for reader in readers if is_quantize(reader))
+    if cut is not None and not (quantizers and _cuts_nothing(graph, cut, quantizers[0])):
         return None
-    return Unit(node, dequantisers, quantisers, cut)
+    return Unit(node, dequantizers, quantizers, cut)
 
 
 def _cut_behind(graph: Graph, node: Node) -> Node | None:
@@ -114,29 +114,29 @@ def _cut_behind(graph: Graph, node: Node) -> Node | None:
 
 
 def is_closed(
-    graph: Graph, unit: Unit, num_dequantised: int | None = None, *, may_be_float: bool = False
+    graph: Graph, unit: Unit, num_dequantized: int | None = None, *, may_be_float: bool = False
 ) -> bool:
     """Whether the nodes of a unit serve it alone (``CheckQDQNodes``).
 
-    That each DequantizeLinear has one reader is seen to before (``unique_dequantise``).
+    That each DequantizeLinear has one reader is seen to before (``unique_dequantize``).
 
-    :param num_dequantised: how many of the inputs are to be dequantised; all, if it is ``None``.
-    :param may_be_float: whether the output may go on unquantised.
+    :param num_dequantized: how many of the inputs are to be dequantized; all, if it is ``None``.
+    :param may_be_float: whether the output may go on unquantized.
     """
     node = unit.node
-    wanted = sum(map(bool, node.inputs)) if num_dequantised is None else num_dequantised
-    if len(unit.dequantisers) != wanted:
+    wanted = sum(map(bool, node.inputs)) if num_dequantized is None else num_dequantized
+    if len(unit.dequantizers) != wanted:
         return False
-    if not unit.quantisers:
+    if not unit.quantizers:
         return may_be_float
     num_outputs = sum(map(bool, node.outputs))
-    is_whole = num_outputs == len(unit.quantisers) == graph.num_edges(node)
+    is_whole = num_outputs == len(unit.quantizers) == graph.num_edges(node)
     return is_whole and not graph.is_output(node)
 
 
-def _cuts_nothing(graph: Graph, cut: Node, quantise: Node) -> bool:
-    """Whether quantisation cuts off as much as a Relu or Clip (``IsClipMadeRedundantByQ``)."""
-    scale, zero = graph.array(quantise.inputs[SCALE]), _constant_zero(graph, quantise)
+def _cuts_nothing(graph: Graph, cut: Node, quantize: Node) -> bool:
+    """Whether quantization cuts off as much as a Relu or Clip (``IsClipMadeRedundantByQ``)."""
+    scale, zero = graph.array(quantize.inputs[SCALE]), _constant_zero(graph, quantize)
     if scale is None or scale.ndim or scale.dtype != np.float32 or zero is None:
         return False
     origin, lowest, highest = zero
@@ -149,11 +149,11 @@ def _cuts_nothing(graph: Graph, cut: Node, quantise: Node) -> bool:
     return low <= lowest and high >= highest
 
 
-def _constant_zero(graph: Graph, quantise: Node) -> tuple[int, int, int] | None:
+def _constant_zero(graph: Graph, quantize: Node) -> tuple[int, int, int] | None:
     """The zero point of a QuantizeLinear, with the least and the largest number of its type."""
-    name = quantise.input_at(ZERO_POINT)
+    name = quantize.input_at(ZERO_POINT)
     if not name:
-        held = RANGES.get(integer(quantise, "output_dtype") or UINT8)
+        held = RANGES.get(integer(quantize, "output_dtype") or UINT8)
         return None if held is None else (0, *held)
     zero, held = graph.array(name), RANGES.get(graph.elem_type_of(name))
     if zero is None or zero.ndim or held is None:
@@ -170,7 +170,7 @@ def _whole(number: float, cpu: Cpu) -> int:
     return int(_INT32.max if cpu.is_arm and number > 0 else _INT32.min)
 
 
-def same_quantisation(graph: Graph, one: Node, other: Node) -> bool:
+def same_quantization(graph: Graph, one: Node, other: Node) -> bool:
     """Whether two nodes have equal constant scales and zero points (``IsQDQPairSupported``).
 
     A pair without a zero point counts as different, though 0 would be meant on both sides.
@@ -189,8 +189,8 @@ def _same_scalar(graph: Graph, name: str, other: str) -> bool:
 
 
 def elem_type(graph: Graph, node: Node) -> int:
-    """The quantised type that a DequantizeLinear reads or a QuantizeLinear writes."""
-    return graph.elem_type_of(node.inputs[0] if is_dequantise(node) else node.outputs[0])
+    """The quantized type that a DequantizeLinear reads or a QuantizeLinear writes."""
+    return graph.elem_type_of(node.inputs[0] if is_dequantize(node) else node.outputs[0])
 
 
 def has_positive_scale(graph: Graph, node: Node) -> bool:
@@ -201,7 +201,7 @@ def has_positive_scale(graph: Graph, node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A product with a matrix that is dequantised becomes MatMulNBits, which keeps it packed.
+# A product with a matrix that is dequantized becomes MatMulNBits, which keeps it packed.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
 # (``DQMatMulNodeGroupSelector``, ``ValidateDQForMatMulNBits``, ``ValidateGemmForDQMatMulNBits``)
@@ -239,10 +239,10 @@ def fuse_blocked_matmul(graph: Graph, unit: Unit) -> bool:
     """Replace a MatMul or Gemm whose right side is a constant matrix of few bits."""
     node = unit.node
     weight = graph.parent(node, 1)
-    if unit.cut is not None or unit.quantisers or weight not in unit.dequantisers:
+    if unit.cut is not None or unit.quantizers or weight not in unit.dequantizers:
         return False
     allowed = {weight, graph.parent(node, _BIAS)} if node.op_type == "Gemm" else {weight}
-    if weight is None or not allowed.issuperset(unit.dequantisers):
+    if weight is None or not allowed.issuperset(unit.dequantizers):
         return False
     packing = _packing(graph, weight) if has_single_reader(graph, weight) else None
     if packing is None or (node.op_type == "Gemm" and not _is_plain(graph, node, packing)):
@@ -347,8 +347,8 @@ def drop_pair(graph: Graph, unit: Unit) -> bool:
     """Let an operator read and write integers of equal scale and zero point."""
     if unit.cut is not None or not is_closed(graph, unit, 1):
         return False
-    first, end = unit.dequantisers[0], unit.quantisers[0]
-    if not same_quantisation(graph, end, first):
+    first, end = unit.dequantizers[0], unit.quantizers[0]
+    if not same_quantization(graph, end, first):
         return False
     node = unit.node
     outputs = list(end.outputs)
@@ -371,7 +371,7 @@ def drop_resized_pair(graph: Graph, unit: Unit) -> bool:
 
 def drop_ordered_pair(graph: Graph, unit: Unit) -> bool:
     """The same where elements are compared: a negative scale would turn their order around."""
-    is_ordered = bool(unit.quantisers) and has_positive_scale(graph, unit.quantisers[0])
+    is_ordered = bool(unit.quantizers) and has_positive_scale(graph, unit.quantizers[0])
     return is_ordered and drop_byte_pair(graph, unit)
 
 
@@ -379,25 +379,25 @@ def drop_split(graph: Graph, unit: Unit) -> bool:
     """Split integers, where all parts keep the scale; another node takes the Split's place."""
     if unit.cut is not None or not is_closed(graph, unit, 1):
         return False
-    first = unit.dequantisers[0]
-    if not all(same_quantisation(graph, end, first) for end in unit.quantisers):
+    first = unit.dequantizers[0]
+    if not all(same_quantization(graph, end, first) for end in unit.quantizers):
         return False
     node = unit.node
-    ends = {end.inputs[0]: end for end in unit.quantisers}
+    ends = {end.inputs[0]: end for end in unit.quantizers}
     outputs = [ends[name].outputs[0] if name else "" for name in node.outputs]
     inputs = [first.inputs[0], *node.inputs[1:]]
     made = add_node(graph, NewNode("Split", inputs, (), "", node.name, dict(node.attributes)))
-    for gone in (node, *unit.quantisers, first):
+    for gone in (node, *unit.quantizers, first):
         graph.remove(gone)
     graph.set_outputs(made, outputs)
     return True
 
 
-def drop_dequantiser(graph: Graph, unit: Unit) -> bool:
+def drop_dequantizer(graph: Graph, unit: Unit) -> bool:
     """Let an operator read integers whose result is of another kind, a place."""
-    if unit.cut is not None or len(unit.dequantisers) != 1:
+    if unit.cut is not None or len(unit.dequantizers) != 1:
         return False
-    first = unit.dequantisers[0]
+    first = unit.dequantizers[0]
     parameters = [first.input_at(place) for place in (SCALE, ZERO_POINT)]
     if not all(is_scalar(graph, name) and is_constant(graph, name) for name in parameters):
         return False
@@ -411,7 +411,7 @@ def drop_dequantiser(graph: Graph, unit: Unit) -> bool:
 
 def _reads(graph: Graph, unit: Unit) -> set[int]:
     """Integer types that come in."""
-    return {elem_type(graph, node) for node in unit.dequantisers}
+    return {elem_type(graph, node) for node in unit.dequantizers}
 
 
 # --------------------------------------------------------------------------------------------------
@@ -453,17 +453,17 @@ def replace_where(graph: Graph, unit: Unit) -> bool:
     return True
 
 
-def _has_one_byte_type(graph: Graph, unit: Unit, num_dequantised: int) -> bool:
-    kinds = {elem_type(graph, node) for node in (*unit.dequantisers, *unit.quantisers)}
-    return len(kinds) == 1 and kinds <= BYTES and is_closed(graph, unit, num_dequantised)
+def _has_one_byte_type(graph: Graph, unit: Unit, num_dequantized: int) -> bool:
+    kinds = {elem_type(graph, node) for node in (*unit.dequantizers, *unit.quantizers)}
+    return len(kinds) == 1 and kinds <= BYTES and is_closed(graph, unit, num_dequantized)
 
 
 def replace_conv(graph: Graph, unit: Unit) -> bool:
     """Conv: on x86 activations are uint8, and weights of either sign; on ARM all may be int8."""
     if not is_closed(graph, unit):
         return False
-    data, weight, *bias = unit.dequantisers
-    kinds = {elem_type(graph, data), elem_type(graph, unit.quantisers[0])}
+    data, weight, *bias = unit.dequantizers
+    kinds = {elem_type(graph, data), elem_type(graph, unit.quantizers[0])}
     if kinds != {UINT8} and not (graph.cpu.is_arm and kinds == {INT8}):
         return False
     if not _fits_data(graph, data, weight):
@@ -489,12 +489,12 @@ def _bias_fits(graph: Graph, unit: Unit) -> bool:
 
     Measured on onnxruntime 1.31.1. Scales whose elements are absent are taken to fit.
     """
-    if not all(is_constant(graph, node.inputs[SCALE]) for node in unit.dequantisers):
+    if not all(is_constant(graph, node.inputs[SCALE]) for node in unit.dequantizers):
         return False
-    zero = graph.array(unit.dequantisers[_BIAS].input_at(ZERO_POINT))
+    zero = graph.array(unit.dequantizers[_BIAS].input_at(ZERO_POINT))
     if zero is not None and zero.astype(np.int64).any():
         return False
-    scales = [graph.array(node.inputs[SCALE]) for node in unit.dequantisers]
+    scales = [graph.array(node.inputs[SCALE]) for node in unit.dequantizers]
     data, weight, bias = (
         None if scale is None else scale.astype(np.float64).ravel() for scale in scales
     )
@@ -505,20 +505,20 @@ def _bias_fits(graph: Graph, unit: Unit) -> bool:
 
 
 def replace_matmul(graph: Graph, unit: Unit) -> bool:
-    """MatMul of two dequantised sides: QLinearMatMul, or one with a float result.
+    """MatMul of two dequantized sides: QLinearMatMul, or one with a float result.
 
     Without a QuantizeLinear behind it the DequantizeLinear nodes may have other readers. On x86
     the left side is unsigned.
     """
-    kinds = [elem_type(graph, node) for node in unit.dequantisers]
-    if len(kinds) != len(unit.node.inputs) or not _fits_data(graph, *unit.dequantisers):
+    kinds = [elem_type(graph, node) for node in unit.dequantizers]
+    if len(kinds) != len(unit.node.inputs) or not _fits_data(graph, *unit.dequantizers):
         return False
-    if not unit.quantisers:
-        a, b = (_triple(graph, node) for node in unit.dequantisers)
+    if not unit.quantizers:
+        a, b = (_triple(graph, node) for node in unit.dequantizers)
         inputs = [name for pair in zip(a, b, strict=True) for name in pair]
         _replace_unit(graph, unit, "MatMulIntegerToFloat", inputs, MICROSOFT)
         return True
-    if not is_closed(graph, unit) or elem_type(graph, unit.quantisers[0]) != kinds[0]:
+    if not is_closed(graph, unit) or elem_type(graph, unit.quantizers[0]) != kinds[0]:
         return False
     if not _scales_fit_matmul(graph, unit):
         return False
@@ -532,8 +532,8 @@ def _scales_fit_matmul(graph: Graph, unit: Unit) -> bool:
 
     Measured on onnxruntime 1.32.0; releases before replaced the node whatever the scales were.
     """
-    data, weight = unit.dequantisers
-    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantisers)):
+    data, weight = unit.dequantizers
+    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantizers)):
         return False
     if is_scalar(graph, weight.inputs[SCALE]):
         return True
@@ -547,18 +547,18 @@ def replace_gemm(graph: Graph, unit: Unit) -> bool:
     """Gemm, with a result of floats or of integers."""
     if not is_closed(graph, unit, may_be_float=True):
         return False
-    data, weight, *bias = unit.dequantisers
+    data, weight, *bias = unit.dequantizers
     left, right = elem_type(graph, data), elem_type(graph, weight)
     if not {left, right} <= BYTES or (left == INT8 and right != INT8):
         return False
-    if any(elem_type(graph, end) != left for end in unit.quantisers):
+    if any(elem_type(graph, end) != left for end in unit.quantizers):
         return False
     if bias and (elem_type(graph, bias[0]) != INT32 or not _is_plain_sum(unit.node)):
         return False
     if not _scales_fit_gemm(graph, unit):
         return False
     inputs = [*_operands(graph, unit, 2), bias[0].inputs[0] if bias else ""]
-    inputs += _output(graph, unit) if unit.quantisers else []
+    inputs += _output(graph, unit) if unit.quantizers else []
     made = _replace_unit(graph, unit, "QGemm", inputs, MICROSOFT)
     made.attributes.pop("beta", None)
     return True
@@ -570,10 +570,10 @@ def _is_plain_sum(gemm: Node) -> bool:
 
 def _scales_fit_gemm(graph: Graph, unit: Unit) -> bool:
     """Whether a weight has one scale, or one for each column; measured on onnxruntime 1.31.1."""
-    data, weight = unit.dequantisers[:2]
+    data, weight = unit.dequantizers[:2]
     if not all(node.input_at(ZERO_POINT) for node in (data, weight)):
         return False
-    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantisers)):
+    if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantizers)):
         return False
     if is_scalar(graph, weight.inputs[SCALE]):
         return True
@@ -583,14 +583,14 @@ def _scales_fit_gemm(graph: Graph, unit: Unit) -> bool:
 
 
 def _operands(graph: Graph, unit: Unit, count: int | None = None) -> Iterator[str]:
-    """Quantised inputs, each with its scale and zero point."""
-    for node in unit.dequantisers[:count]:
+    """Quantized inputs, each with its scale and zero point."""
+    for node in unit.dequantizers[:count]:
         yield from _triple(graph, node)
 
 
 def _output(graph: Graph, unit: Unit) -> list[str]:
     """Scale and zero point of the result."""
-    return _triple(graph, unit.quantisers[0])[SCALE:]
+    return _triple(graph, unit.quantizers[0])[SCALE:]
 
 
 def _triple(graph: Graph, node: Node) -> list[str]:
@@ -600,7 +600,7 @@ def _triple(graph: Graph, node: Node) -> list[str]:
     """
     zero = node.input_at(ZERO_POINT)
     if not zero:
-        is_signed = is_dequantise(node) and elem_type(graph, node) == INT8
+        is_signed = is_dequantize(node) and elem_type(graph, node) == INT8
         dtype = np.dtype(np.int8 if is_signed else np.uint8)
         zero = f"init_optional_zero_point_{dtype}"
         if not graph.has_value(zero):
@@ -612,16 +612,16 @@ def _replace_unit(
     graph: Graph, unit: Unit, op_type: str, inputs: Sequence[str], domain: str
 ) -> Node:
     node = unit.node
-    end = unit.quantisers[0] if unit.quantisers else node
+    end = unit.quantizers[0] if unit.quantizers else node
     outputs = list(end.outputs)
     made = add_node(
         graph, NewNode(op_type, _without_end(inputs), (), domain, node.name, dict(node.attributes))
     )
-    for gone in (node, unit.cut, *unit.quantisers):
+    for gone in (node, unit.cut, *unit.quantizers):
         if gone is not None:
             graph.remove(gone)
     graph.set_outputs(made, outputs)
-    for maker in dict.fromkeys(unit.dequantisers):
+    for maker in dict.fromkeys(unit.dequantizers):
         if not graph.num_edges(maker) and not graph.is_output(maker):
             graph.remove(maker)
     return made
@@ -667,7 +667,7 @@ _RULES: Final[Mapping[str, tuple[Callable[[Graph, Unit], bool], ...]]] = {
     **dict.fromkeys(_MOVING, (drop_pair,)),
     **dict.fromkeys(_ORDERED, (drop_ordered_pair,)),
     **dict.fromkeys(_ELEMENTWISE, (replace_elementwise,)),
-    "ArgMax": (drop_dequantiser,),
+    "ArgMax": (drop_dequantizer,),
     "Concat": (replace_concat,),
     "Conv": (replace_conv,),
     "Gemm": (replace_gemm, fuse_blocked_matmul),
@@ -742,19 +742,19 @@ def fuse_dynamic_products(graph: Graph) -> bool:
 
 
 def _fuse_dynamic(graph: Graph, node: Node) -> bool:
-    quantise = graph.parent(node, 0)
-    if quantise is None or quantise.op_type != "DynamicQuantizeLinear":
+    quantize = graph.parent(node, 0)
+    if quantize is None or quantize.op_type != "DynamicQuantizeLinear":
         return False
-    if any(graph.parent(node, place) is not quantise for place in (_A_SCALE, _A_ZERO)):
+    if any(graph.parent(node, place) is not quantize for place in (_A_SCALE, _A_ZERO)):
         return False
-    if not has_single_reader(graph, quantise, _DYNAMIC_USES):
+    if not has_single_reader(graph, quantize, _DYNAMIC_USES):
         return False
     places = (_B, _B_SCALE, _B_ZERO, _SCALED_BIAS)
-    inputs = [quantise.inputs[0], *(node.input_at(place) for place in places)]
+    inputs = [quantize.inputs[0], *(node.input_at(place) for place in places)]
     outputs = list(node.outputs)
-    name = quantise.name
+    name = quantize.name
     made = add_node(graph, NewNode("DynamicQuantizeMatMul", inputs, (), MICROSOFT, name))
     graph.remove(node)
-    graph.remove(quantise)
+    graph.remove(quantize)
     graph.set_outputs(made, outputs)
     return True

@@ -95,7 +95,7 @@ def drop_before_shape(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# A convolution takes in the normalisation, the sum or the product after it.
+# A convolution takes in the normalization, the sum or the product after it.
 #
 # onnxruntime/core/optimizer/conv_bn_fusion.cc, conv_add_fusion.cc and conv_mul_fusion.cc. The new
 # weights have the old dims, and their elements are not worked out.
@@ -388,7 +388,7 @@ def drop_dropout(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# A product with a constant matrix and a normalisation become a Gemm.
+# A product with a constant matrix and a normalization become a Gemm.
 #
 # onnxruntime/core/optimizer/matmul_bn_fusion.cc. Reshapes and Transposes in between stay where
 # they are.
@@ -428,7 +428,7 @@ def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
 
 
 def _norm_behind(graph: Graph, matmul: Node) -> Node | None:
-    """The normalisation that alone reads a product, Reshapes and Transposes aside."""
+    """The normalization that alone reads a product, Reshapes and Transposes aside."""
     node = matmul
     while has_single_reader(graph, node):
         node = graph.children(node)[0]
@@ -536,7 +536,7 @@ def _fits(reader: Node) -> bool:
 # A Relu or Clip goes where the QuantizeLinear behind it cuts off as much.
 #
 # onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc; the
-# numbers that quantisation cuts off: qdq_util.h, ``QuantizeDomain``.
+# numbers that quantization cuts off: qdq_util.h, ``QuantizeDomain``.
 
 
 _HALF = 0.5
@@ -544,11 +544,11 @@ _HALF = 0.5
 
 
 def drop_relu(graph: Graph, node: Node) -> Effect:
-    """Remove a Relu whose quantised result starts at 0."""
-    quantise = _quantise_after(graph, node)
-    if quantise is None or not is_op(node, "Relu", {6, 13, 14}):
+    """Remove a Relu whose quantized result starts at 0."""
+    quantize = _quantize_after(graph, node)
+    if quantize is None or not is_op(node, "Relu", {6, 13, 14}):
         return Effect.NONE
-    zero, held = _zero_point(graph, quantise), integer_range(graph, quantise.input_at(2))
+    zero, held = _zero_point(graph, quantize), integer_range(graph, quantize.input_at(2))
     if zero is None or held is None or zero.size != 1:
         return Effect.NONE
     starts_at_zero = int(zero.item()) == held.start
@@ -557,11 +557,11 @@ def drop_relu(graph: Graph, node: Node) -> Effect:
 
 
 def drop_clip(graph: Graph, node: Node) -> Effect:
-    """Remove a Clip whose bounds lie outside of what the quantised type holds."""
-    quantise = _quantise_after(graph, node)
-    if quantise is None or not is_op(node, "Clip", {1, 6, 11, 12, 13}):
+    """Remove a Clip whose bounds lie outside of what the quantized type holds."""
+    quantize = _quantize_after(graph, node)
+    if quantize is None or not is_op(node, "Clip", {1, 6, 11, 12, 13}):
         return Effect.NONE
-    bounds, limits = clip_bounds(graph, node), _limits(graph, quantise)
+    bounds, limits = clip_bounds(graph, node), _limits(graph, quantize)
     if bounds is None or limits is None:
         return Effect.NONE
     is_covered = bounds[0] <= limits[0] and limits[1] <= bounds[1]
@@ -569,20 +569,20 @@ def drop_clip(graph: Graph, node: Node) -> Effect:
     return removed_if(is_gone)
 
 
-def _quantise_after(graph: Graph, node: Node) -> Node | None:
+def _quantize_after(graph: Graph, node: Node) -> Node | None:
     if not has_single_reader(graph, node) or not has_kernel(graph, node):
         return None
     return child_of(graph, node, "QuantizeLinear")
 
 
-def _zero_point(graph: Graph, quantise: Node) -> Array | None:
-    return graph.array(quantise.inputs[2]) if quantise.input_at(2) else None
+def _zero_point(graph: Graph, quantize: Node) -> Array | None:
+    return graph.array(quantize.inputs[2]) if quantize.input_at(2) else None
 
 
-def _limits(graph: Graph, quantise: Node) -> tuple[float, float] | None:
+def _limits(graph: Graph, quantize: Node) -> tuple[float, float] | None:
     """The last number that becomes the lowest integer, and the first that becomes the highest."""
-    scale, zero = graph.array(quantise.inputs[1]), _zero_point(graph, quantise)
-    held = integer_range(graph, quantise.input_at(2))
+    scale, zero = graph.array(quantize.inputs[1]), _zero_point(graph, quantize)
+    held = integer_range(graph, quantize.input_at(2))
     if scale is None or zero is None or held is None or scale.ndim or zero.ndim:
         return None
     if scale.dtype != np.float32:

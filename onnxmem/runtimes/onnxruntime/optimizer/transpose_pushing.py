@@ -47,14 +47,14 @@ from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
     inverse,
     is_comprehensive,
     is_constant_input,
-    is_dequantise,
+    is_dequantize,
     mend_units,
     move_output,
     order_of,
     permute_input,
     positive,
     push_simply,
-    quantisation_of,
+    quantization_of,
     read_moved,
     redo_outputs,
     single_reader,
@@ -97,7 +97,7 @@ def _to_channels_first(rank: int) -> Order:
 
 
 def push_integer_pool(push: Push) -> bool:
-    """Switch a quantised pool between its two layouts."""
+    """Switch a quantized pool between its two layouts."""
     is_last = integer(push.node, "channels_last")
     order = inverse(push.order) if is_last else push.order
     if order != _to_channels_first(push.rank):
@@ -408,7 +408,7 @@ def _groups(dims: Dims, target: Dims) -> list[list[int]] | None:
 # ``NormalizeInputRanks`` and ``UnsqueezeInput``.
 
 
-def equalise_ranks(push: Push) -> bool:
+def equalize_ranks(push: Push) -> bool:
     """Give inputs of lower rank leading dims of 1; false where a rank is unknown or higher."""
     graph, node = push.graph, push.node
     ranks = [rank_of(graph, node.inputs[place]) for place in push.inputs]
@@ -437,7 +437,7 @@ def _unsqueeze_input(graph: Graph, node: Node, place: int, num_dims: int) -> Non
         transpose_input(graph, unsqueeze, 0, inverse(order))
         target = transpose_output(graph, unsqueeze, 0, unsqueezed(order, range(num_dims)))
     graph.set_input(node, place, target)
-    if maker is not None and is_dequantise(maker):
+    if maker is not None and is_dequantize(maker):
         close_unit(graph, maker)
 
 
@@ -446,16 +446,16 @@ def _use_squeeze_above(graph: Graph, use: tuple[Node, int], axes: list[int]) -> 
     node, place = use
     name = node.inputs[place]
     maker = graph.makers.get(name)
-    dequantise = None
-    if maker is not None and is_dequantise(maker) and quantisation_of(graph, maker) is not None:
-        dequantise, name = maker, maker.inputs[0]
+    dequantize = None
+    if maker is not None and is_dequantize(maker) and quantization_of(graph, maker) is not None:
+        dequantize, name = maker, maker.inputs[0]
         maker = graph.makers.get(name)
     if maker is None or maker.op_type != "Squeeze" or axes_of(graph, maker) != axes:
         return False
     source = maker.inputs[0]
-    if dequantise is not None:
+    if dequantize is not None:
         rank = rank_of(graph, name) or 0
-        read_moved(graph, dequantise, source, (*[-1] * len(axes), *range(rank)))
+        read_moved(graph, dequantize, source, (*[-1] * len(axes), *range(rank)))
     else:
         graph.set_input(node, place, source)
     if name not in graph.outputs and not graph.readers(name):
@@ -501,7 +501,7 @@ class Handler:
 
 
 def _push_broadcast(push: Push) -> bool:
-    return equalise_ranks(push) and push_simply(push)
+    return equalize_ranks(push) and push_simply(push)
 
 
 def _push_axis(push: Push) -> bool:
@@ -548,7 +548,7 @@ def _push_gather(push: Push) -> bool:
     return True
 
 
-def _push_quantise(push: Push) -> bool:
+def _push_quantize(push: Push) -> bool:
     is_per_axis = push.graph.dims_of(push.node.inputs[1]) not in ((), (1,))
     axis = integer(push.node, "axis", 1) % push.rank
     undo_inputs(push)
@@ -589,7 +589,7 @@ _REDUCTIONS = (
 _ONE_INPUT = ("Gelu", "QLinearLeakyRelu", "QLinearSigmoid", "QuickGelu")
 _POOLS = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 _MICROSOFT_HANDLERS: Final = {
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), Handler(_push_quantise)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), Handler(_push_quantize)),
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), Handler(_push_broadcast, _both_operands)),
     **dict.fromkeys(_ONE_INPUT, _SIMPLE),
     **dict.fromkeys(_POOLS, Handler(push_integer_pool)),
@@ -604,7 +604,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     **dict.fromkeys(_ELEMENTWISE.split(), _BROADCAST),
     **dict.fromkeys(_REDUCTIONS.split(), _REDUCTION),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), Handler(_push_softmax)),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), Handler(_push_quantise)),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), Handler(_push_quantize)),
     **dict.fromkeys(("ArgMax", "ArgMin"), Handler(_push_arg)),
     "Concat": Handler(_push_axis, all_inputs),
     "Gather": Handler(_push_gather),
@@ -653,7 +653,7 @@ def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
     changed = False
     for node in nodes:
         changed |= _process(graph, node, leading, is_assigned=is_assigned)
-    if any(is_dequantise(node) for node in nodes):
+    if any(is_dequantize(node) for node in nodes):
         changed |= mend_units(graph)
     for node in list(graph.nodes.values()):
         for body in node.bodies.values():
@@ -738,7 +738,7 @@ def _input_cost(graph: Graph, name: str, order: Order) -> int:
 def _maker_before(graph: Graph, name: str) -> Node | None:
     """The node that makes a value, seen through DequantizeLinear and a Squeeze of a Transpose."""
     maker = graph.makers.get(name)
-    if maker is None or not is_dequantise(maker):
+    if maker is None or not is_dequantize(maker):
         return maker
     above = graph.makers.get(maker.inputs[0])
     if above is None:

@@ -79,32 +79,32 @@ _DEFAULT_AXIS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Quantisation:
-    """How many scales a quantised value has."""
+class Quantization:
+    """How many scales a quantized value has."""
 
     axis: int
     """Counted from the start; 1 where it means nothing."""
     is_per_axis: bool
 
 
-def is_dequantise(node: Node | None) -> bool:
+def is_dequantize(node: Node | None) -> bool:
     """Whether a node is DequantizeLinear of either domain."""
     return node is not None and node.op_type == "DequantizeLinear"
 
 
-def quantisation_of(graph: Graph, node: Node) -> Quantisation | None:
-    """The quantisation of a QuantizeLinear or DequantizeLinear; ``None`` where it is in blocks."""
+def quantization_of(graph: Graph, node: Node) -> Quantization | None:
+    """The quantization of a QuantizeLinear or DequantizeLinear; ``None`` where it is in blocks."""
     dims = graph.dims_of(node.inputs[_SCALE])
     if dims is None:
         return None
     if dims in ((), (1,)):
-        return Quantisation(_DEFAULT_AXIS, is_per_axis=False)
+        return Quantization(_DEFAULT_AXIS, is_per_axis=False)
     rank = rank_of(graph, node.inputs[0])
     if rank is None or integer(node, "block_size"):
         return None
     axis = integer(node, "axis", _DEFAULT_AXIS)
     axis += rank if axis < 0 else 0
-    return Quantisation(axis, is_per_axis=True) if 0 <= axis < rank else None
+    return Quantization(axis, is_per_axis=True) if 0 <= axis < rank else None
 
 
 def is_comprehensive(graph: Graph, name: str) -> bool:
@@ -123,7 +123,7 @@ def single_reader(graph: Graph, name: str) -> Node | None:
 def constant_before(graph: Graph, name: str) -> Node | None:
     """The DequantizeLinear that makes a value of a constant, for one reader only."""
     node = graph.makers.get(name)
-    if node is None or not is_dequantise(node) or quantisation_of(graph, node) is None:
+    if node is None or not is_dequantize(node) or quantization_of(graph, node) is None:
         return None
     source = node.inputs[0]
     if graph.constant(source) is None or not is_comprehensive(graph, source):
@@ -136,7 +136,7 @@ def read_moved(graph: Graph, node: Node, source: str, places: tuple[int, ...]) -
 
     Its axis and the dims of its output follow.
     """
-    known = quantisation_of(graph, node)
+    known = quantization_of(graph, node)
     graph.set_input(node, 0, source)
     if known is not None and known.is_per_axis:
         put(node, "axis", places.index(known.axis))
@@ -161,8 +161,8 @@ def transpose_constant(graph: Graph, node: Node, place: int, order: Order) -> bo
     found = _held(graph, node.inputs[place])
     if found is None:
         return False
-    name, dequantise = found
-    holder = (node, place) if dequantise is None else (dequantise, 0)
+    name, dequantize = found
+    holder = (node, place) if dequantize is None else (dequantize, 0)
     tensor = graph.initializers[name]
     if int(np.prod(tensor.dims, dtype=np.int64)) == 1:
         return True
@@ -172,8 +172,8 @@ def transpose_constant(graph: Graph, node: Node, place: int, order: Order) -> bo
         add_array(graph, name, value.transpose(order))
     else:
         _redim(graph, name, [tensor.dims[axis] for axis in order])
-    if dequantise is not None:
-        read_moved(graph, dequantise, name, order)
+    if dequantize is not None:
+        read_moved(graph, dequantize, name, order)
     return True
 
 
@@ -182,31 +182,31 @@ def unsqueeze_constant(graph: Graph, node: Node, place: int, num_dims: int) -> b
     found = _held(graph, node.inputs[place])
     if found is None:
         return False
-    name, dequantise = found
-    holder = (node, place) if dequantise is None else (dequantise, 0)
+    name, dequantize = found
+    holder = (node, place) if dequantize is None else (dequantize, 0)
     _undo_for_others(graph, holder, "Squeeze", list(range(num_dims)))
     dims = list(graph.initializers[name].dims)
     _redim(graph, name, [1] * num_dims + dims)
-    if dequantise is not None:
+    if dequantize is not None:
         added = [-1] * num_dims
-        read_moved(graph, dequantise, name, (*added, *range(len(dims))))
+        read_moved(graph, dequantize, name, (*added, *range(len(dims))))
     return True
 
 
 def is_constant_input(graph: Graph, name: str) -> bool:
-    """Whether a value is a constant, or dequantised from one for a single reader."""
+    """Whether a value is a constant, or dequantized from one for a single reader."""
     return graph.constant(name) is not None or constant_before(graph, name) is not None
 
 
 def _held(graph: Graph, name: str) -> tuple[str, Node | None] | None:
-    dequantise = None
+    dequantize = None
     if name in graph.makers:
-        dequantise = constant_before(graph, name)
-        if dequantise is None:
+        dequantize = constant_before(graph, name)
+        if dequantize is None:
             return None
-        name = dequantise.inputs[0]
+        name = dequantize.inputs[0]
     is_local = name in graph.initializers and graph.constant(name) is not None
-    return (name, dequantise) if is_local and is_comprehensive(graph, name) else None
+    return (name, dequantize) if is_local and is_comprehensive(graph, name) else None
 
 
 def _undo_for_others(
@@ -266,16 +266,16 @@ def _redim(graph: Graph, name: str, dims: Sequence[int]) -> None:
 _ZERO_POINT = 2
 
 
-def close_unit(graph: Graph, dequantise: Node) -> bool:
-    """After the only reader, a Transpose or Unsqueeze, quantise and dequantise again."""
-    reader = single_reader(graph, dequantise.outputs[0])
-    known = quantisation_of(graph, dequantise)
+def close_unit(graph: Graph, dequantize: Node) -> bool:
+    """After the only reader, a Transpose or Unsqueeze, quantize and dequantize again."""
+    reader = single_reader(graph, dequantize.outputs[0])
+    known = quantization_of(graph, dequantize)
     if reader is None or known is None:
         return False
     axis = known.axis
     if known.is_per_axis:
         axis = _axis_after(graph, reader, axis)
-    _insert_pair(graph, dequantise, reader, reader.outputs[0], axis)
+    _insert_pair(graph, dequantize, reader, reader.outputs[0], axis)
     return True
 
 
@@ -288,20 +288,20 @@ def _axis_after(graph: Graph, node: Node, axis: int) -> int:
 def _insert_pair(graph: Graph, like: Node, maker: Node, target: str, axis: int) -> None:
     """Between a node and who reads an output of it; the readers keep the name."""
     parameters = [name for name in like.inputs[1:] if name]
-    known, quantised = (
+    known, quantized = (
         TensorType(graph.elem_type_of(target), graph.dims_of(target)),
         like.outputs[0],
     )
-    if is_dequantise(like):
-        quantised = like.inputs[0]
-    middle, quantise = _add(graph, "QuantizeLinear", ["", *parameters], axis, like.domain)
-    _, dequantise = _add(graph, "DequantizeLinear", [middle, *parameters], axis, like.domain)
+    if is_dequantize(like):
+        quantized = like.inputs[0]
+    middle, quantize = _add(graph, "QuantizeLinear", ["", *parameters], axis, like.domain)
+    _, dequantize = _add(graph, "DequantizeLinear", [middle, *parameters], axis, like.domain)
     source = graph.fresh_name(maker.name)
     graph.set_outputs(maker, [source if name == target else name for name in maker.outputs])
-    graph.set_outputs(dequantise, [target])
-    graph.set_input(quantise, 0, source)
+    graph.set_outputs(dequantize, [target])
+    graph.set_input(quantize, 0, source)
     graph.types[source] = known
-    graph.types[middle] = TensorType(graph.elem_type_of(quantised), known.dims)
+    graph.types[middle] = TensorType(graph.elem_type_of(quantized), known.dims)
 
 
 def _add(
@@ -354,13 +354,13 @@ def _fold(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _drop_empty(graph: Graph, quantise: Node) -> bool:
-    first = graph.makers.get(quantise.inputs[0])
-    if first is None or not is_dequantise(first) or not _matches(graph, first, quantise):
+def _drop_empty(graph: Graph, quantize: Node) -> bool:
+    first = graph.makers.get(quantize.inputs[0])
+    if first is None or not is_dequantize(first) or not _matches(graph, first, quantize):
         return False
-    if single_reader(graph, first.outputs[0]) is not quantise:
+    if single_reader(graph, first.outputs[0]) is not quantize:
         return False
-    source, target = first.inputs[0], quantise.outputs[0]
+    source, target = first.inputs[0], quantize.outputs[0]
     reader = single_reader(graph, target)
     if reader is not None:
         names = [source if read == target else read for read in reader.inputs]
@@ -370,24 +370,24 @@ def _drop_empty(graph: Graph, quantise: Node) -> bool:
         if maker is None or single_reader(graph, source) is not first:
             return False
         graph.remove(first)
-        graph.remove(quantise)
+        graph.remove(quantize)
         outputs = [target if name == source else name for name in maker.outputs]
         graph.set_outputs(maker, outputs)
         return True
     else:
         return False
     graph.remove(first)
-    graph.remove(quantise)
+    graph.remove(quantize)
     return True
 
 
-def _matches(graph: Graph, dequantise: Node, quantise: Node) -> bool:
+def _matches(graph: Graph, dequantize: Node, quantize: Node) -> bool:
     """Equal types, scales and zero points (``CheckQDQNodePairMatch``)."""
-    kinds = graph.elem_type_of(dequantise.inputs[0]), graph.elem_type_of(quantise.outputs[0])
-    if dequantise.domain != quantise.domain or kinds[0] != kinds[1] or not kinds[0]:
+    kinds = graph.elem_type_of(dequantize.inputs[0]), graph.elem_type_of(quantize.outputs[0])
+    if dequantize.domain != quantize.domain or kinds[0] != kinds[1] or not kinds[0]:
         return False
     places = range(1, _ZERO_POINT + 1)
-    return all(_equal(graph, dequantise.input_at(p), quantise.input_at(p)) for p in places)
+    return all(_equal(graph, dequantize.input_at(p), quantize.input_at(p)) for p in places)
 
 
 def _equal(graph: Graph, one: str, other: str) -> bool:
@@ -403,7 +403,7 @@ def _equal(graph: Graph, one: str, other: str) -> bool:
 
 def _close_after(graph: Graph, transpose: Node) -> bool:
     first = graph.makers.get(transpose.inputs[0])
-    if first is None or not is_dequantise(first):
+    if first is None or not is_dequantize(first):
         return False
     readers = graph.readers(transpose.outputs[0])
     if len(readers) > 1 or any(reader.op_type == "QuantizeLinear" for reader in readers):
@@ -412,18 +412,18 @@ def _close_after(graph: Graph, transpose: Node) -> bool:
 
 
 def _close_before(graph: Graph, transpose: Node) -> bool:
-    quantise = single_reader(graph, transpose.outputs[0])
-    if quantise is None or quantise.op_type != "QuantizeLinear":
+    quantize = single_reader(graph, transpose.outputs[0])
+    if quantize is None or quantize.op_type != "QuantizeLinear":
         return False
     source = transpose.inputs[0]
     maker = graph.makers.get(source)
-    if maker is None or is_dequantise(maker) or len(graph.readers(source)) != 1:
+    if maker is None or is_dequantize(maker) or len(graph.readers(source)) != 1:
         return False
-    known, order = quantisation_of(graph, quantise), order_of(transpose)
+    known, order = quantization_of(graph, quantize), order_of(transpose)
     if known is None or order is None:
         return False
     axis = order[known.axis] if known.is_per_axis else known.axis
-    _insert_pair(graph, quantise, maker, source, axis)
+    _insert_pair(graph, quantize, maker, source, axis)
     return True
 
 
@@ -492,7 +492,7 @@ def transpose_input(graph: Graph, node: Node, place: int, order: Order) -> None:
     target = _add_transpose(graph, name, order)
     graph.set_input(node, place, target)
     maker = graph.makers.get(name)
-    if maker is not None and is_dequantise(maker):
+    if maker is not None and is_dequantize(maker):
         close_unit(graph, maker)
 
 
@@ -501,18 +501,18 @@ def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> b
     node, place = use
     name = node.inputs[place]
     maker = graph.makers.get(name)
-    dequantise = None
-    if maker is not None and is_dequantise(maker) and quantisation_of(graph, maker) is not None:
-        dequantise, name = maker, maker.inputs[0]
+    dequantize = None
+    if maker is not None and is_dequantize(maker) and quantization_of(graph, maker) is not None:
+        dequantize, name = maker, maker.inputs[0]
         maker = graph.makers.get(name)
     before = order_of(maker)
     if maker is None or before is None or len(before) != len(order):
         return False
     source, cancels = maker.inputs[0], before == inverse(order)
-    if dequantise is not None:
+    if dequantize is not None:
         if not cancels:
             return False
-        read_moved(graph, dequantise, source, order)
+        read_moved(graph, dequantize, source, order)
     else:
         graph.set_input(node, place, "")
         joined = source if cancels else _add_transpose(graph, source, composed(before, order))

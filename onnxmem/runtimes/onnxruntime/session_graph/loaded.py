@@ -37,8 +37,8 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class OptimisedModel:
-    """A model as its optimiser left it."""
+class OptimizedModel:
+    """A model as its optimizer left it."""
 
     proto: onnx.ModelProto
     """Without weights; large ones refer to a file that is not there."""
@@ -47,11 +47,11 @@ class OptimisedModel:
     is_in_running_order: bool
     """False: every graph stands in the order of the file."""
     level: str
-    """Of graph optimisation."""
-    optimiser: str
-    """Who optimised it: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
+    """Of graph optimization."""
+    graph_optimizer: str
+    """Who optimized it: ``onnxruntime 1.31.1``, or ``onnxmem`` where that was emulated."""
     cpu: Cpu = AVX512
-    """That it was optimised for."""
+    """That it was optimized for."""
     findings: tuple[Finding, ...] = ()
     in_file_order: frozenset[str] = frozenset()
     """Places of the graphs that stand in the order of the file where others do not."""
@@ -70,7 +70,7 @@ class SessionGraph:
     """Nodes in running order, sizes as bound."""
     shapes: LoadShapes
     """As the planner sees them."""
-    optimised: OptimisedModel
+    optimized: OptimizedModel
     course: Course = PLAIN
     """What a run does that the plan leaves open."""
     deciding: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,33 +79,33 @@ class SessionGraph:
 
 
 def session_graph(
-    optimised: OptimisedModel,
+    optimized: OptimizedModel,
     inputs: Mapping[str, tuple[int, ...]],
     values: Mapping[str, Values] = MappingProxyType({}),
 ) -> SessionGraph:
-    """Read an optimised model; ``inputs`` are the shapes that it is fed, ``values`` what is known
+    """Read an optimized model; ``inputs`` are the shapes that it is fed, ``values`` what is known
     of their elements.
 
     :raises OnnxmemError: what ``prepare`` and ``build`` raise, or values that do not fit.
     """
-    drop_doubled_constants(optimised.proto)
-    prepared = prepare(ModelFile("", optimised.proto, 0))
-    binding = bind(prepared.given, _request(optimised.proto, inputs))
+    drop_doubled_constants(optimized.proto)
+    prepared = prepare(ModelFile("", optimized.proto, 0))
+    binding = bind(prepared.given, _request(optimized.proto, inputs))
     shaped = with_shapes(prepared.proto, binding)
     graph = read_graph(shaped.proto, shaped.assumed)
-    graph = _with_external(graph, optimised.external)
-    graph = sorted_graph(graph, optimised.in_file_order if optimised.is_in_running_order else None)
-    shapes = dict(_scoped(graph, optimised.shapes, "", ""))
+    graph = _with_external(graph, optimized.external)
+    graph = sorted_graph(graph, optimized.in_file_order if optimized.is_in_running_order else None)
+    shapes = dict(_scoped(graph, optimized.shapes, "", ""))
     graph = with_load_shapes(graph, shapes, binding.dims)
     facts = SessionFacts(
-        dict(_scoped(graph, optimised.contents, "", "")),
-        dict(_scoped(graph, optimised.indices, "", "")),
-        optimised.cpu,
+        dict(_scoped(graph, optimized.contents, "", "")),
+        dict(_scoped(graph, optimized.indices, "", "")),
+        optimized.cpu,
     )
     known = given_values(graph, values)
     course = simulate_control_flow(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
-    return SessionGraph(graph, shapes, optimised, course, deciding, facts)
+    return SessionGraph(graph, shapes, optimized, course, deciding, facts)
 
 
 def _with_external(graph: Graph, names: Container[str]) -> Graph:

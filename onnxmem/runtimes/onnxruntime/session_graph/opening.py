@@ -18,7 +18,7 @@ from onnxmem.model.shapes.microsoft import with_channel_block
 from onnxmem.runtimes.onnxruntime.allocation.planning import LoadShape
 from onnxmem.runtimes.onnxruntime.cpu import CPUS, Cpu, cpu_named, native_cpu
 from onnxmem.runtimes.onnxruntime.optimizer.constants import content_of
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised, planner_shapes
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized, planner_shapes
 from onnxmem.runtimes.onnxruntime.optimizer.reading import INDEX
 from onnxmem.runtimes.onnxruntime.session_files import (
     OnDisk,
@@ -29,14 +29,14 @@ from onnxmem.runtimes.onnxruntime.session_files import (
     without_noise,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
-    OptimisedModel,
+    OptimizedModel,
     PlacedContents,
     PlacedIndices,
     PlacedShapes,
 )
 from onnxmem.runtimes.onnxruntime.session_graph.placing import placed_graphs
 
-_SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimised"
+_SAVE: Final = "onnxmem.runtimes.onnxruntime.session_graph.saving:save_optimized"
 _SECONDS: Final = 300.0
 _NO_SHAPES: Final = (
     "the weights are too large for a file in onnxruntime's own format: the shapes that its planner "
@@ -54,7 +54,7 @@ class Opening:
     fixed_dims: bool = False
     """Whether symbols are numbers at load: ``add_free_dimension_override_by_name``."""
     asks_onnxruntime: bool = True
-    """False: emulate its optimiser even where it is installed."""
+    """False: emulate its optimizer even where it is installed."""
     cpu: str = "native"
     """That the session runs on: ``native``, or a name of ``CPUS``."""
 
@@ -76,24 +76,24 @@ class ModelAt:
     bound: BoundModel
 
 
-def optimised_model(model: ModelAt, opening: Opening) -> OptimisedModel:
+def optimized_model(model: ModelAt, opening: Opening) -> OptimizedModel:
     """The model that a session opened so would run; its symbols are still symbols.
 
     Its blocks of channels are those of the CPU in effect, which its nodes need not tell.
 
     :raises OnnxmemError: what ``on_disk`` raises.
     """
-    found = _optimised(model, opening)
+    found = _optimized(model, opening)
     with_channel_block(found.proto, found.cpu.channel_block)
     return found
 
 
-def _optimised(model: ModelAt, opening: Opening) -> OptimisedModel:
+def _optimized(model: ModelAt, opening: Opening) -> OptimizedModel:
     findings: tuple[Finding, ...] = _cpu_findings(opening)
     cpu = cpu_named(opening.cpu)
     if opening.asks_onnxruntime and opening.is_of_this_machine():
         found = _asked(model.file, model.bound, opening)
-        if isinstance(found, OptimisedModel):
+        if isinstance(found, OptimizedModel):
             return replace(found, findings=(*findings, *found.findings))
         findings = (*findings, found)
     elif opening.asks_onnxruntime:
@@ -107,7 +107,7 @@ def _optimised(model: ModelAt, opening: Opening) -> OptimisedModel:
         text = (
             f"the emulated optimiser failed ({type(fault).__name__}); the file's own graph counts"
         )
-        found = unoptimised(model.prepared, opening.level, cpu)
+        found = unoptimized(model.prepared, opening.level, cpu)
         findings = (*findings, Finding("optimiser_failed", text))
     return replace(found, findings=findings)
 
@@ -124,7 +124,7 @@ def _cpu_findings(opening: Opening) -> tuple[Finding, ...]:
     return ()
 
 
-def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimisedModel | Finding:
+def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimizedModel | Finding:
     with tempfile.TemporaryDirectory(prefix="onnxmem-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         try:
@@ -136,7 +136,7 @@ def _asked(file: ModelFile, bound: BoundModel, opening: Opening) -> OptimisedMod
 
 def _saved(
     given: OnDisk, bound: BoundModel, opening: Opening, folder: Path
-) -> OptimisedModel | Finding:
+) -> OptimizedModel | Finding:
     limits = ChildLimits(_SECONDS, available_bytes())
     model = runnable(given, bound, folder, limits)
     if isinstance(model, ChildFault):
@@ -163,7 +163,7 @@ def _saved(
         for name in ("shapes", "contents", "indices")
     )
     proto, cpu = load(folder / "optimised.onnx").proto, cpu_named(opening.cpu)
-    return OptimisedModel(
+    return OptimizedModel(
         proto,
         _placed(shapes) or {"": planner_shapes(proto, cpu=cpu)},
         bool(reply["changed"]),
@@ -205,39 +205,39 @@ def _fault(fault: ChildFault) -> Finding:
 # The emulation.
 
 
-def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) -> OptimisedModel:
-    """What onnxruntime's optimiser would make of a model, as far as the emulation goes.
+def emulated(prepared: Prepared, level: str, dims: Mapping[str, int], cpu: Cpu) -> OptimizedModel:
+    """What onnxruntime's optimizer would make of a model, as far as the emulation goes.
 
     ``dims`` are numbers for symbols, as free-dimension overrides give them.
     """
     given = prepared.with_calls or prepared.proto
-    return optimised_of(optimised(given, level, dims=dims, cpu=cpu), level, cpu)
+    return optimized_of(optimized(given, level, dims=dims, cpu=cpu), level, cpu)
 
 
-def optimised_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimisedModel:
+def optimized_of(model: onnx.ModelProto, level: str, cpu: Cpu) -> OptimizedModel:
     """A model that the passes left, with what else they say of it."""
-    return OptimisedModel(
+    return OptimizedModel(
         proto=model,
         shapes=_placed_shapes(model.graph),
         is_in_running_order=True,
         level=level,
-        optimiser="onnxmem",
+        graph_optimizer="onnxmem",
         cpu=cpu,
         contents=_placed_contents(model.graph),
         indices=_placed_indices(model.graph),
     )
 
 
-def unoptimised(prepared: Prepared, level: str, cpu: Cpu) -> OptimisedModel:
+def unoptimized(prepared: Prepared, level: str, cpu: Cpu) -> OptimizedModel:
     """The file's own graph, with the shapes that it declares."""
     shapes = _placed_shapes(prepared.proto.graph)
     proto = onnx.ModelProto()
     proto.CopyFrom(prepared.proto)  # who reads it takes doubled constants out
-    return OptimisedModel(proto, shapes, False, level, "nobody", cpu)  # noqa: FBT003 - a field
+    return OptimizedModel(proto, shapes, False, level, "nobody", cpu)  # noqa: FBT003 - a field
 
 
 def _placed_shapes(main: onnx.GraphProto) -> PlacedShapes:
-    """The shapes that the optimised model carries, by the place of their graph."""
+    """The shapes that the optimized model carries, by the place of their graph."""
     return {
         place: {
             value.name: _load_shape(value.type)

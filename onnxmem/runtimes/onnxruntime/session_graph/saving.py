@@ -140,10 +140,10 @@ _MOST_IN_OWN_FORMAT: Final = 1_500_000_000
 """Of weights in bytes: a file in onnxruntime's own format ends at 2 GiB."""
 
 
-def save_optimised(
+def save_optimized(
     model: str, folder: str, level: str, overrides: Mapping[str, int], weight_bytes: int
 ) -> dict[str, JSON]:
-    """Write ``optimised.onnx`` and the files of ``_READ`` into ``folder``.
+    """Write ``optimized.onnx`` and the files of ``_READ`` into ``folder``.
 
     Comes back: ``version`` of onnxruntime, ``changed``: whether any node differs from the file's,
     and ``in_file_order``: the places of the graphs in which none does. A graph in which nothing was

@@ -26,7 +26,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
 from onnxmem.runtimes.onnxruntime.optimizer.rewriting import NewNode, add_node, replace_chain
 
 # --------------------------------------------------------------------------------------------------
-# The nodes of a layer normalisation become LayerNormalization.
+# The nodes of a layer normalization become LayerNormalization.
 #
 # onnxruntime/core/optimizer/layer_norm_fusion.cc, ``LayerNormFusion``: mean, difference, square,
 # mean, epsilon, root, quotient, scale and bias, with casts in three places.
@@ -44,7 +44,7 @@ _MAX_DIFFERENCES = 2
 
 
 def fuse_layer_norm(graph: Graph) -> bool:
-    """Replace every layer normalisation along the last axis."""
+    """Replace every layer normalization along the last axis."""
     changed: list[bool] = []
     for node in walk(graph, fuse_layer_norm, changed):
         if is_float_op(graph, node, "ReduceMean", MEAN, 1):
@@ -187,7 +187,7 @@ def epsilon_of(graph: Graph, add: Node) -> float | None:
 
 
 def put_stash_type(graph: Graph, made: Node) -> None:
-    """A normalisation with a scale of doubles computes in doubles."""
+    """A normalization with a scale of doubles computes in doubles."""
     if graph.elem_type_of(made.inputs[1]) == DOUBLE:
         put(made, "stash_type", DOUBLE)
 
@@ -206,7 +206,7 @@ def _beside(node: Node, maker: Node) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A normalisation by the root mean square becomes SimplifiedLayerNormalization.
+# A normalization by the root mean square becomes SimplifiedLayerNormalization.
 #
 # onnxruntime/core/optimizer/layer_norm_fusion.cc, ``SimplifiedLayerNormFusion``, as it holds on
 # the CPU: no casts inside.
@@ -253,7 +253,7 @@ def _fuse_simplified_layer_norm(graph: Graph, power: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A residual sum before a normalisation becomes part of it: SkipLayerNormalization.
+# A residual sum before a normalization becomes part of it: SkipLayerNormalization.
 #
 # onnxruntime/core/optimizer/skip_layer_norm_fusion.cc and bias_skip_layer_norm_fusion.cc. The sum
 # has no other reader; a bias added on the way goes in too.
@@ -304,7 +304,7 @@ def _has_types(graph: Graph, node: Node) -> bool:
 
 
 def _is_residual(graph: Graph, add: Node) -> bool:
-    """A sum of two tensors of rank 3 with equal dims that only the normalisation reads."""
+    """A sum of two tensors of rank 3 with equal dims that only the normalization reads."""
     if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
         return False
     one, other = (graph.dims_of(name) for name in add.inputs)

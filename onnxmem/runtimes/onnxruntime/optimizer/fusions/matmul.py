@@ -68,7 +68,7 @@ def _fuse_all(graph: Graph, blocks: "_AttentionBlocks | None") -> bool:
 
 @dataclass(slots=True)
 class _AttentionBlocks:
-    """Normalisations with three products and a residual, and the sums that close such blocks."""
+    """Normalizations with three products and a residual, and the sums that close such blocks."""
 
     norms: set[int] = field(default_factory=set)
     sums: set[int] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""The emulated optimiser beside onnxruntime's own: both graphs as lines of text, compared.
+"""The emulated optimizer beside onnxruntime's own: both graphs as lines of text, compared.
 
 A line is one node as a C-like expression: the values that it reads are constants (type and dims),
 graph inputs, or outputs of earlier lines (``%LINE``), so that names that passes give don't matter.
@@ -20,7 +20,7 @@ from installed_runtime import cpu_of_onnxruntime, require_verified
 
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimised
+from onnxmem.runtimes.onnxruntime.optimizer.pipeline import optimized
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.session_graph.loaded import drop_doubled_constants
 
@@ -46,7 +46,7 @@ def agrees(
     prepared = prepare(ModelFile("<text>", _copy(proto), 0))
     real = by_onnxruntime(filled(proto), level, dims or {})
     given = prepared.with_calls or prepared.proto
-    ours = optimised(given, level, dims=dims, cpu=cpu_of_onnxruntime())
+    ours = optimized(given, level, dims=dims, cpu=cpu_of_onnxruntime())
     assert_alike(real, ours, has_order=has_order)
     return [node.op_type for node in ours.graph.node]
 
