@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from onnxmem.allocators.caching import CachingAllocator
 from onnxmem.program.program import Category, Program, ProgramBuilder
 from onnxmem.program.sizes import Sizes
-from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings, torch_memory
+from onnxmem.runtimes.base import RuntimeProgram
+from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
 
 Event = tuple[int, int]
 """An allocation's number, and its bytes; below 0: it is released."""
@@ -44,10 +45,10 @@ def program_of(setup: Iterable[Event], events: Iterable[Event]) -> tuple[Program
 def replayed(
     setup: Iterable[Event],
     events: Iterable[Event],
-    settings: TorchSettings,
+    runtime: TorchRuntime,
     capacity_bytes: int | None = None,
     iterations: int = 8,
 ) -> TorchMemory:
     """Replay a setup and a step on PyTorch's allocator."""
     made = program_of(setup, events)
-    return torch_memory(*made, settings, capacity_bytes=capacity_bytes, iterations=iterations)
+    return runtime.memory(RuntimeProgram(*made, iterations=iterations), capacity_bytes)

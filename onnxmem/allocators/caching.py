@@ -28,7 +28,7 @@ class Block:
     is_free: bool = True
     is_mapped: bool = True
     """False: addresses of an expandable segment that no memory stands behind."""
-    asked_bytes: int = 0
+    requested_bytes: int = 0
     """What the tensor in it asked for, before it was rounded."""
 
     @property
@@ -519,9 +519,9 @@ class CachingAllocator:
     config: CachingConfig = field(default_factory=CachingConfig)
     capacity_bytes: int | None = None
     """What the device has for the allocator; ``None``: as much as is asked for."""
-    asked_bytes: int = 0
+    requested_bytes: int = 0
     """requested_bytes.all.current: what tensors asked for."""
-    asked_peak_bytes: int = 0
+    requested_peak_bytes: int = 0
     allocated_bytes: int = 0
     """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
     allocated_peak_bytes: int = 0
@@ -580,9 +580,9 @@ class CachingAllocator:
         rounded, pool = self._rounded[size_bytes]
         block = pool.cached(rounded) or pool.reserved(rounded) or self._retried(pool, rounded)
         self._blocks[number] = block
-        block.asked_bytes = size_bytes
-        self.asked_bytes = asked_bytes = self.asked_bytes + size_bytes
-        self.asked_peak_bytes = max(self.asked_peak_bytes, asked_bytes)
+        block.requested_bytes = size_bytes
+        self.requested_bytes = requested_bytes = self.requested_bytes + size_bytes
+        self.requested_peak_bytes = max(self.requested_peak_bytes, requested_bytes)
         self.allocated_bytes = allocated_bytes = self.allocated_bytes + block.size_bytes
         self.allocated_peak_bytes = max(self.allocated_peak_bytes, allocated_bytes)
 
@@ -595,7 +595,7 @@ class CachingAllocator:
         if block is None:
             msg = f"block {number} is freed and was not allocated"
             raise ValueError(msg)
-        self.asked_bytes -= block.asked_bytes
+        self.requested_bytes -= block.requested_bytes
         self.allocated_bytes -= block.size_bytes
         # What stays with a block unsplit changes no pool: the small one leaves nothing over, and
         # the large one's blocks are above its bound anyway.

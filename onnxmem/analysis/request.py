@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
     from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
     from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
-    from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
+    from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
     from onnxmem.settings import Settings
 
 
@@ -108,17 +108,19 @@ class AnalysisRequest:
         """What the stages find at the batch and the dims requested, walked once."""
         return stage_results(self.prepared, self.settings)
 
-    def torch_settings(self, terms: StageResults) -> "TorchSettings":
-        """PyTorch's allocator as asked for, and what is assumed beside the step's tensors."""
-        from onnxmem.runtimes.torch.cuda import TorchSettings
+    def torch_runtime(self, terms: StageResults) -> "TorchRuntime":
+        """PyTorch's process as requested, and what is assumed beside the step's tensors."""
+        from onnxmem.allocators.caching import CachingConfig
+        from onnxmem.runtimes.torch.cuda import WORKSPACE_BYTES, TorchRuntime
 
-        asked, usual = self.settings, TorchSettings()
+        requested = self.settings
         multiplies = terms.training is not None and terms.training.multiplies_matrices
-        return TorchSettings(
-            allocator=replace(usual.allocator, expandable_segments=asked.expandable_segments),
-            cublas_workspace_bytes=usual.cublas_workspace_bytes if multiplies else 0,
-            cudnn_workspace_bytes=self.workspace(terms).size_bytes,
-            context_bytes=self.torch_context.size_bytes,
+        return TorchRuntime(
+            recipe=requested.recipe,
+            config=CachingConfig(expandable_segments=requested.expandable_segments),
+            cublas_workspace_bytes=WORKSPACE_BYTES if multiplies else 0,
+            context=self.torch_context,
+            workspace=self.workspace(terms),
         )
 
     @property
@@ -147,10 +149,8 @@ class AnalysisRequest:
         training = terms.training
         if training is None:
             return None
-        step, settings = training.replay, self.torch_settings(terms)
-        from onnxmem.runtimes.torch.cuda import torch_memory
-
-        return torch_memory(step.program, step.sizes, settings, capacity_bytes=capacity_bytes)
+        runtime = self.torch_runtime(terms)
+        return runtime.memory(runtime.program_of(training), capacity_bytes)
 
     @property
     def runtime_name(self) -> str | None:
@@ -164,14 +164,8 @@ class AnalysisRequest:
         if step is None or not results.is_whole or step.checkpoints or step.batchnorms.unknown:
             return None
         from onnxmem.runtimes.base import RuntimeRun
-        from onnxmem.runtimes.torch.cuda import TorchRuntime
 
-        runtime = TorchRuntime(
-            self.settings.recipe,
-            self.torch_settings(results),
-            self.torch_context,
-            self.workspace(results),
-        )
+        runtime = self.torch_runtime(results)
         return RuntimeRun(runtime, runtime.program_of(step), runtime.overheads(results.graph))
 
     def session(self, name: str) -> "tuple[SessionRuntime, Graph]":

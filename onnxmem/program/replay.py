@@ -305,9 +305,7 @@ def replay(
         message = f"{len(sizes)} sizes at one number for {program.num_allocations} allocations"
         raise ValueError(message)
     if allocator is not None:
-        reserved = serve(
-            program, sizes, allocator, iterations=iterations, workspaces_bytes=workspaces_bytes
-        )
+        reserved = _serve(program, sizes, allocator, iterations, workspaces_bytes)
         return Replay(program, sizes, reserved, reserved.out_of_memory_at)
     found = Replay(program, sizes)
     if capacity_bytes is None or found.peak_bytes <= capacity_bytes:
@@ -315,34 +313,6 @@ def replay(
     is_over = found.live_bytes > capacity_bytes
     at = int(is_over.argmax()) if is_over.any() else 0
     return Replay(program, sizes, out_of_memory_at=at)
-
-
-def serve(
-    program: Program,
-    sizes: Sizes,
-    allocator: Allocator,
-    *,
-    iterations: int = 1,
-    workspaces_bytes: Sequence[int] = (),
-) -> Reserved:
-    """Have an allocator serve a program as ``replay`` does: what it reserves alone."""
-    setup, events = _requests(program, sizes)
-    server = _Server(sizes.fixed_bytes.tolist(), allocator)
-    by_iteration: list[int] = []
-    out_of_memory_at = None
-    try:
-        server.serve(setup)
-        # The program's own numbers are from 0 on.
-        server.serve_workspaces(workspaces_bytes)
-        server.iterate(program, events, by_iteration, iterations)
-    except OutOfMemoryError:
-        out_of_memory_at = _event_of(program, server.failed)
-    return Reserved(
-        peak_bytes=allocator.reserved_peak_bytes,
-        by_iteration_bytes=tuple(by_iteration),
-        num_retries=allocator.num_retries,
-        out_of_memory_at=out_of_memory_at,
-    )
 
 
 def reserved_by_step(
@@ -374,6 +344,33 @@ def reserved_by_step(
             most[step] = max(most[step], allocator.reserved_bytes)
     most[begun + 1 :] = [allocator.reserved_bytes] * (len(most) - begun - 1)
     return tuple(most)
+
+
+def _serve(
+    program: Program,
+    sizes: Sizes,
+    allocator: Allocator,
+    iterations: int,
+    workspaces_bytes: Sequence[int],
+) -> Reserved:
+    """Have an allocator serve a program: what it reserves."""
+    setup, events = _requests(program, sizes)
+    server = _Server(sizes.fixed_bytes.tolist(), allocator)
+    by_iteration: list[int] = []
+    out_of_memory_at = None
+    try:
+        server.serve(setup)
+        # The program's own numbers are from 0 on.
+        server.serve_workspaces(workspaces_bytes)
+        server.iterate(program, events, by_iteration, iterations)
+    except OutOfMemoryError:
+        out_of_memory_at = _event_of(program, server.failed)
+    return Reserved(
+        peak_bytes=allocator.reserved_peak_bytes,
+        by_iteration_bytes=tuple(by_iteration),
+        num_retries=allocator.num_retries,
+        out_of_memory_at=out_of_memory_at,
+    )
 
 
 def _requests(program: Program, sizes: Sizes) -> tuple[list[int], list[int]]:

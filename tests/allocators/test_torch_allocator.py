@@ -11,17 +11,17 @@ from onnxmem.allocators.caching import (
     rounded_bytes,
     segment_bytes,
 )
-from onnxmem.runtimes.torch.cuda import TorchSettings
+from onnxmem.runtimes.torch.cuda import TorchRuntime
 
 KIB = 2**10
 MIB = 2**20
 
-BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
-EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
+BARE = TorchRuntime(cublas_workspace_bytes=0)
+EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
-def after(*events: Event, settings: TorchSettings = BARE) -> CachingAllocator:
-    allocator = CachingAllocator(settings.allocator)
+def after(*events: Event, settings: TorchRuntime = BARE) -> CachingAllocator:
+    allocator = CachingAllocator(settings.config)
     run(allocator, events)
     return allocator
 
@@ -69,7 +69,7 @@ def test_a_segment_is_2_or_20_mib_or_of_the_requests_size(block_bytes: int, segm
 def test_small_requests_share_2_mib() -> None:
     found = after((0, 3), (1, 701 * KIB), (2, 907 * KIB))
     assert found.allocated_bytes == 512 + 701 * KIB + 907 * KIB
-    assert found.asked_bytes == 3 + 701 * KIB + 907 * KIB
+    assert found.requested_bytes == 3 + 701 * KIB + 907 * KIB
     assert (found.reserved_bytes, found.num_segments) == (2 * MIB, 1)
 
 
@@ -99,7 +99,7 @@ def test_requests_below_10_mib_share_20_mib() -> None:
 
 def test_a_rest_up_to_1_mib_stays_with_a_large_block_and_counts_as_allocated() -> None:
     found = after((0, 11 * MIB))
-    assert (found.asked_bytes, found.allocated_bytes) == (11 * MIB, 12 * MIB)
+    assert (found.requested_bytes, found.allocated_bytes) == (11 * MIB, 12 * MIB)
     assert found.inactive_split_bytes == 0
 
 
@@ -143,7 +143,7 @@ def test_a_freed_segment_is_kept() -> None:
 
 
 def test_a_split_limit_keeps_large_blocks_whole() -> None:
-    limited = TorchSettings(allocator=CachingConfig(max_split_bytes=30 * MIB))
+    limited = TorchRuntime(config=CachingConfig(max_split_bytes=30 * MIB))
     made: list[Event] = [(0, 58 * MIB), (0, -1), (1, 16 * MIB)]
     assert after(*made).reserved_bytes == 58 * MIB
     # A small request takes none of a block above the limit, nor does one 20 MiB below it in size.

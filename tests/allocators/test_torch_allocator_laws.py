@@ -175,18 +175,18 @@ def test_reserved_is_at_least_allocated_and_that_at_least_what_is_asked(
     reserved_bytes = 0
     for event in made:
         run(allocator, [event])
-        assert allocator.reserved_bytes >= allocator.allocated_bytes >= allocator.asked_bytes
+        assert allocator.reserved_bytes >= allocator.allocated_bytes >= allocator.requested_bytes
         assert allocator.reserved_bytes >= reserved_bytes
         assert allocator.reserved_bytes % (2 * MIB) == 0
         assert allocator.inactive_split_bytes <= (
             allocator.reserved_bytes - allocator.allocated_bytes
         )
         reserved_bytes = allocator.reserved_bytes
-    assert allocator.asked_peak_bytes <= allocator.allocated_peak_bytes <= reserved_bytes
+    assert allocator.requested_peak_bytes <= allocator.allocated_peak_bytes <= reserved_bytes
     # Freeing everything leaves the reserved bytes.
     alive = {number for number, size in made if size > 0} - {n for n, size in made if size < 0}
     for number in alive:
         allocator.free(number)
-    assert (allocator.allocated_bytes, allocator.asked_bytes) == (0, 0)
+    assert (allocator.allocated_bytes, allocator.requested_bytes) == (0, 0)
     assert allocator.reserved_bytes == reserved_bytes
     assert allocator.inactive_split_bytes == 0

@@ -18,17 +18,17 @@ from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
 from onnxmem.program.replay import OutOfMemoryError
 from onnxmem.runtimes import assumed
-from onnxmem.runtimes.torch.cuda import TorchSettings
+from onnxmem.runtimes.torch.cuda import TorchRuntime
 from onnxmem.settings import Settings
 
 MIB = 2**20
-BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
-EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
+BARE = TorchRuntime(cublas_workspace_bytes=0)
+EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
 def test_cached_segments_go_back_where_the_device_is_full() -> None:
     """A free segment of 24 MiB is too small for 30, and both are more than there is."""
-    allocator = CachingAllocator(BARE.allocator, capacity_bytes=50 * MIB)
+    allocator = CachingAllocator(BARE.config, capacity_bytes=50 * MIB)
     allocator.malloc(0, 23 * MIB)
     allocator.free(0)
     allocator.malloc(1, 29 * MIB)
@@ -39,7 +39,7 @@ def test_cached_segments_go_back_where_the_device_is_full() -> None:
 
 
 def test_a_segment_that_is_in_use_in_part_stays() -> None:
-    allocator = CachingAllocator(BARE.allocator, capacity_bytes=70 * MIB)
+    allocator = CachingAllocator(BARE.config, capacity_bytes=70 * MIB)
     for number, size in enumerate((37, 3, 5)):
         allocator.malloc(number, size * MIB)
     allocator.free(0)
@@ -76,7 +76,7 @@ def test_an_oversize_block_that_is_large_enough_goes_back_alone() -> None:
 
 
 def test_pages_of_an_expandable_segment_go_back_and_leave_a_gap() -> None:
-    allocator = CachingAllocator(EXPANDABLE.allocator, capacity_bytes=120 * MIB)
+    allocator = CachingAllocator(EXPANDABLE.config, capacity_bytes=120 * MIB)
     for number, size in enumerate((40, 40, 20)):
         allocator.malloc(number, size * MIB)
     allocator.free(1)
@@ -102,7 +102,7 @@ def test_what_is_reserved_is_what_blocks_lie_in_and_never_more_than_there_is(
     capacity_mib: int,
 ) -> None:
     settings = EXPANDABLE if expands else BARE
-    allocator = CachingAllocator(settings.allocator, capacity_bytes=capacity_mib * MIB)
+    allocator = CachingAllocator(settings.config, capacity_bytes=capacity_mib * MIB)
     alive: list[int] = []
     for number, (size, frees) in enumerate(requests):
         try:

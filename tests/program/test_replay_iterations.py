@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.program.program import Category, ProgramBuilder
-from onnxmem.program.replay import Reserved, replay, reserved_by_step, serve
+from onnxmem.program.replay import Reserved, replay, reserved_by_step
 from onnxmem.program.sizes import Sizes
-from onnxmem.runtimes.torch.cuda import TorchMemory, TorchSettings
+from onnxmem.runtimes.assumed import Assumed
+from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
 
 MIB = 2**20
 
-BARE = TorchSettings(cublas_workspace_bytes=0, context_bytes=0)
-EXPANDABLE = replace(BARE, allocator=CachingConfig(expandable_segments=True))
+BARE = TorchRuntime(cublas_workspace_bytes=0)
+EXPANDABLE = replace(BARE, config=CachingConfig(expandable_segments=True))
 
 
 def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() -> None:
@@ -26,7 +27,7 @@ def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() 
     step = [(1, 23 * MIB), (2, 5 * MIB), (1, -23 * MIB)]
     found = replayed(setup, step, BARE, iterations=3)
     assert found == TorchMemory(
-        asked_peak_bytes=(11 + 23 + 5) * MIB,
+        requested_peak_bytes=(11 + 23 + 5) * MIB,
         allocated_peak_bytes=(12 + 24 + 5) * MIB,
         reserved=Reserved((12 + 24 + 20) * MIB, (56 * MIB,) * 2, 0),
         allocated_end_bytes=(12 + 5) * MIB,
@@ -41,7 +42,7 @@ def test_the_setup_is_allocated_once_and_what_an_iteration_leaves_is_released() 
 
 def test_allocations_of_no_bytes_are_passed_over() -> None:
     found = replayed([(0, 0)], [(1, 0), (2, 3), (1, -1), (0, -1)], BARE)
-    assert found.asked_peak_bytes == 3
+    assert found.requested_peak_bytes == 3
     assert found.reserved.by_iteration_bytes == (2 * MIB,) * 2
 
 
@@ -68,7 +69,7 @@ def test_what_an_iteration_leaves_inherits_the_setup_that_it_releases() -> None:
     setup = [(0, 11 * MIB), (1, 23 * MIB), (2, 37 * MIB)]
     step = [(3, 5 * MIB), (1, -1), (2, -1), (4, 37 * MIB), (5, 23 * MIB)]
     found = replayed(setup, step, BARE, iterations=3)
-    assert found.asked_peak_bytes == (11 + 23 + 37 + 5) * MIB
+    assert found.requested_peak_bytes == (11 + 23 + 37 + 5) * MIB
     assert found.reserved.by_iteration_bytes == ((12 + 24 + 38 + 20) * MIB,) * 2
 
 
@@ -100,7 +101,7 @@ def test_the_order_of_two_iterations() -> None:
     """
     setup, step = [(0, 7), (1, 7)], [(0, -1), (2, 7), (3, 7), (4, 11), (5, 13), (5, -1)]
     log = Log()
-    serve(*program_of(setup, step), log, iterations=2, workspaces_bytes=(17, 0, 19))
+    replay(*program_of(setup, step), log, iterations=2, workspaces_bytes=(17, 0, 19))
     again = [("free", 0, 0), ("malloc", 2, 7), ("malloc", 3, 7), ("malloc", 4, 11)]
     again += [("malloc", 5, 13), ("free", 5, 0)]
     assert log.calls == [
@@ -113,12 +114,13 @@ def test_the_order_of_two_iterations() -> None:
 
 def test_an_allocator_that_never_comes_to_rest_is_left_after_the_iterations() -> None:
     for iterations in (1, 5):
-        found = serve(*program_of([], [(0, 3)]), Log(), iterations=iterations)
-        assert found.by_iteration_bytes == (0,) * iterations
+        found = replay(*program_of([], [(0, 3)]), Log(), iterations=iterations)
+        assert found.reserved is not None
+        assert found.reserved.by_iteration_bytes == (0,) * iterations
 
 
 def test_workspaces_are_taken_from_the_allocator_and_the_context_is_not() -> None:
-    settings = TorchSettings(cudnn_workspace_bytes=31 * MIB, context_bytes=401 * MIB)
+    settings = TorchRuntime(workspace=Assumed.given(31 * MIB), context=Assumed.given(401 * MIB))
     found = replayed([], [], settings)
     assert found.cublas_workspace_bytes == 2 * 8_519_680
     assert found.cudnn_workspace_bytes == 31 * MIB
@@ -142,7 +144,8 @@ def test_the_setup_workspaces_and_later_iterations_run_out_of_memory_too() -> No
     def failed(setup: list[Event], step: list[Event], capacity: int, *workspaces: int) -> object:
         allocator = CachingAllocator(capacity_bytes=capacity)
         made = program_of(setup, step)
-        return serve(*made, allocator, iterations=4, workspaces_bytes=workspaces)
+        found = replay(*made, allocator, iterations=4, workspaces_bytes=workspaces)
+        return found.reserved
 
     assert failed([(0, 61 * MIB)], [], 50 * MIB) == Reserved(0, (), 1, 0)
     assert failed([(0, 3)], [(1, 5)], 50 * MIB, 61 * MIB) == Reserved(2 * MIB, (), 1, 1)
@@ -167,7 +170,7 @@ def test_a_program_that_is_repeated_comes_to_rest(
     it, so that each step takes a new one until memory is out.
     """
     assume(config.max_split_bytes is None)
-    found = replayed(setup, step, TorchSettings(allocator=config)).reserved
+    found = replayed(setup, step, TorchRuntime(config=config)).reserved
     by_iteration = found.by_iteration_bytes
     assert by_iteration == tuple(sorted(by_iteration))
     assert by_iteration[-2] == by_iteration[-1] == found.peak_bytes

@@ -11,8 +11,7 @@ from onnxmem.program.replay import MAX_ITERATIONS
 from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.assumed import TORCH_CONTEXT, Assumed
 from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeProgram, RuntimeRun
-from onnxmem.runtimes.torch.cuda import TorchRuntime, TorchSettings
-from onnxmem.settings import Recipe
+from onnxmem.runtimes.torch.cuda import TorchRuntime
 
 NETWORK = """
 <ir_version: 8, opset_import: ["" : 17]>
@@ -49,7 +48,7 @@ class Activations:
 
 def torch_runtime(workspace: Assumed | None = None) -> TorchRuntime:
     none = Assumed.given(0)
-    return TorchRuntime(Recipe(), TorchSettings(), TORCH_CONTEXT, workspace or none)
+    return TorchRuntime(context=TORCH_CONTEXT, workspace=workspace or none)
 
 
 def graph_at(batch: int) -> Graph:

@@ -190,7 +190,7 @@ def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
     return replace(
         step,
         total_bytes=memory.total_bytes,
-        least_bytes=memory.asked_peak_bytes + context.size_bytes,
+        least_bytes=memory.requested_peak_bytes + context.size_bytes,
         context=context,
         workspace=request.workspace(terms),
         runs_in=runs_in,

@@ -1,19 +1,17 @@
 """What PyTorch takes of a CUDA device for a training run: its allocator's memory, and the rest.
 
-In go a step's program and sizes, and what is set of PyTorch; out come the figures of
+In go a step and the settings of PyTorch (``TorchRuntime``); out come the figures of
 ``torch.cuda.memory_stats``, with the workspaces of cuBLAS and cuDNN in them and the CUDA context
 beside them.
 """
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
 from onnxmem.model.graph import Graph
-from onnxmem.program.program import Program
-from onnxmem.program.replay import MAX_ITERATIONS, Reserved, serve
-from onnxmem.program.sizes import Sizes
-from onnxmem.runtimes.assumed import Assumed
+from onnxmem.program.replay import MAX_ITERATIONS, Reserved
+from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
@@ -25,40 +23,16 @@ WORKSPACE_BYTES = 8_519_680
 Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
 """
 
-HOPPER_WORKSPACE_BYTES = 33_554_432
-"""The same where the compute capability is 9.x, and in some releases 10.x and 12.x."""
-
-
-@dataclass(frozen=True, slots=True)
-class TorchSettings:
-    """PyTorch's allocator, and the terms that no list of tensors holds; sizes in bytes."""
-
-    allocator: CachingConfig = field(default_factory=CachingConfig)
-    """PYTORCH_CUDA_ALLOC_CONF."""
-    cublas_workspace_bytes: int = WORKSPACE_BYTES
-    """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
-    num_cublas_handles: int = 2
-    """A handle belongs to a thread: the caller's, and autograd's own of the backward pass."""
-    cudnn_workspace_bytes: int = 0
-    """The largest that a convolution asks for, of which one runs at a time.
-    Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
-    """
-    context_bytes: int = 0
-    """The CUDA context and loaded kernels, outside the allocator."""
-
-    @property
-    def workspaces_bytes(self) -> tuple[int, ...]:
-        """Each workspace, in the order of allocation."""
-        cublas = (self.cublas_workspace_bytes,) * self.num_cublas_handles
-        return (*cublas, self.cudnn_workspace_bytes)
+_NUM_CUBLAS_HANDLES: Final = 2
+"""A handle belongs to a thread: the caller's, and autograd's own of the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorchMemory:
     """The terms of a process in device memory, in bytes."""
 
-    asked_peak_bytes: int
-    """The most that tensors and workspaces ask for at once, before rounding."""
+    requested_peak_bytes: int
+    """The most that tensors and workspaces request at once, before rounding."""
     allocated_peak_bytes: int
     """The most in use at once in whole blocks: `torch.cuda.max_memory_allocated`."""
     reserved: Reserved
@@ -105,15 +79,22 @@ class TorchMemory:
         return self.reserved_peak_bytes + self.context_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TorchRuntime:
     """A training loop in a process of PyTorch on a CUDA device, as a ``Runtime``."""
 
-    recipe: Recipe
-    settings: TorchSettings
-    context: Assumed
-    workspace: Assumed
-    """Of cuDNN: what counts of it is what ``settings`` say."""
+    recipe: Recipe = field(default_factory=Recipe)
+    config: CachingConfig = field(default_factory=CachingConfig)
+    """PYTORCH_CUDA_ALLOC_CONF."""
+    cublas_workspace_bytes: int = WORKSPACE_BYTES
+    """Of one cuBLAS handle, shared with cublasLt; 0 where no matrix is multiplied."""
+    context: Assumed = NO_TERM
+    """The CUDA context and loaded kernels, outside the allocator."""
+    workspace: Assumed = NO_TERM
+    """The largest that a convolution of cuDNN asks for, of which one runs at a time.
+
+    Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
+    """
     name: ClassVar[str] = "pytorch-cuda"
 
     def program(self, graph: Graph) -> RuntimeProgram:
@@ -125,43 +106,35 @@ class TorchRuntime:
 
     def program_of(self, step: TrainingMemory) -> RuntimeProgram:
         """The same of a step that was walked."""
-        replay = step.replay
-        return RuntimeProgram(replay.program, replay.sizes, step.findings, MAX_ITERATIONS)
+        replayed = step.replay
+        return RuntimeProgram(replayed.program, replayed.sizes, step.findings, MAX_ITERATIONS)
 
     def allocator(self, capacity_bytes: int | None = None) -> CachingAllocator:
         """A new caching allocator."""
-        return CachingAllocator(self.settings.allocator, capacity_bytes)
+        return CachingAllocator(self.config, capacity_bytes)
 
-    def overheads(self, graph: Graph) -> Overheads:  # noqa: ARG002 - known before the graph
+    def overheads(self, graph: Graph | None = None) -> Overheads:  # noqa: ARG002 - known before it
         """The context, and the workspaces of cuBLAS and cuDNN."""
-        *cublas, _ = self.settings.workspaces_bytes
-        return Overheads(self.context, workspace=self.workspace, workspaces_bytes=tuple(cublas))
+        cublas = (self.cublas_workspace_bytes,) * _NUM_CUBLAS_HANDLES
+        return Overheads(self.context, workspace=self.workspace, workspaces_bytes=cublas)
 
+    def memory(self, step: RuntimeProgram, capacity_bytes: int | None = None) -> TorchMemory:
+        """Run a step again and again on the allocator, until it comes to rest.
 
-def torch_memory(
-    program: Program,
-    sizes: Sizes,
-    settings: TorchSettings | None = None,
-    *,
-    capacity_bytes: int | None = None,
-    iterations: int = MAX_ITERATIONS,
-) -> TorchMemory:
-    """Run a step again and again on PyTorch's allocator, until it comes to rest.
-
-    With ``capacity_bytes`` the device has so much for the allocator: cached segments are given
-    back where it has no more, and the replay ends where that does not help.
-    """
-    settings = settings or TorchSettings()
-    allocator = CachingAllocator(settings.allocator, capacity_bytes)
-    workspaces = settings.workspaces_bytes
-    reserved = serve(program, sizes, allocator, iterations=iterations, workspaces_bytes=workspaces)
-    return TorchMemory(
-        asked_peak_bytes=allocator.asked_peak_bytes,
-        allocated_peak_bytes=allocator.allocated_peak_bytes,
-        reserved=reserved,
-        allocated_end_bytes=allocator.allocated_bytes,
-        inactive_split_end_bytes=allocator.inactive_split_bytes,
-        num_segments=allocator.num_segments,
-        workspaces_bytes=workspaces,
-        context_bytes=settings.context_bytes,
-    )
+        With ``capacity_bytes`` the device has so much for the allocator: cached segments are given
+        back where it has no more, and the replay ends where that does not help.
+        """
+        allocator = self.allocator(capacity_bytes)
+        workspaces = self.overheads().served_bytes
+        found = step.serve_with(allocator, workspaces).reserved
+        assert found is not None  # noqa: S101 - there is an allocator
+        return TorchMemory(
+            requested_peak_bytes=allocator.requested_peak_bytes,
+            allocated_peak_bytes=allocator.allocated_peak_bytes,
+            reserved=found,
+            allocated_end_bytes=allocator.allocated_bytes,
+            inactive_split_end_bytes=allocator.inactive_split_bytes,
+            num_segments=allocator.num_segments,
+            workspaces_bytes=workspaces,
+            context_bytes=self.context.size_bytes,
+        )
