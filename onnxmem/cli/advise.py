@@ -41,8 +41,23 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.asking import Advice
     from onnxmem.runtimes.onnxruntime.advice import Choice
 
-
 EMITTED: Final = ("python", "json", "triton")
+SCHEMA: Final = "onnxmem.advice"
+SCHEMA_VERSION: Final = "1.1"
+_DEFAULT: Final = "ort-cpu"
+Outcome = tuple[str, str | None, "AdvisedModel | Fault"]
+"""Path, runtime, and the advice or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdvisedModel:
+    """A model, and the advice on it for one runtime."""
+
+    path: str
+    settings: Settings
+    advice: Advised
+    session: Advice | None
+    """``None`` for a training step, which no runtime is advised for."""
 
 
 def advise_parser() -> ArgumentParser:
@@ -74,26 +89,6 @@ def advise_parser() -> ArgumentParser:
     add_json_option(add_result_options(parser))
     parser.set_defaults(run=run)
     return parser
-
-
-SCHEMA: Final = "onnxmem.advice"
-SCHEMA_VERSION: Final = "1.1"
-_DEFAULT: Final = "ort-cpu"
-
-
-@dataclass(frozen=True, slots=True)
-class AdvisedModel:
-    """A model, and the advice on it for one runtime."""
-
-    path: str
-    settings: Settings
-    advice: Advised
-    session: Advice | None
-    """``None`` for a training step, which no runtime is advised for."""
-
-
-Outcome = tuple[str, str | None, "AdvisedModel | Fault"]
-"""Path, runtime, and the advice or why there is none."""
 
 
 def run(arguments: Namespace) -> int:

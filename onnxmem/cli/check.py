@@ -41,9 +41,7 @@ if TYPE_CHECKING:
     from onnxmem.decisions.check.budgets import Budget, Configuration
     from onnxmem.decisions.check.checking import Analyze, Baseline, Checkup
 
-
 FORMAT_NAMES: Final = ("text", "json", "markdown", "github", "sarif", "junit")
-
 _EPILOG: Final = """\
 budgets, in pyproject.toml or onnxmem.toml of this folder or one above it:
   [[tool.onnxmem.budgets]]
@@ -78,6 +76,42 @@ def check_parser() -> ArgumentParser:
     parser.set_defaults(values=[])
     parser.set_defaults(run=run)
     return parser
+
+
+def run(arguments: Namespace) -> int:
+    """Check every model, then write the result in each requested format."""
+    from onnxmem.collection.sources import model_paths
+    from onnxmem.decisions.check.checking import Checkup, Gate
+    from onnxmem.report.check import FORMATS
+
+    refuse_contradictions(arguments)
+    files = [arguments.output, *(file for _, file in arguments.also)]
+    named = model_paths(arguments.models)
+    for file in files:
+        check_output(file, named, force=arguments.force)
+    form = form_of(arguments.output, arguments.format, FORMATS)
+    for name, file in arguments.also:
+        form_of(file, name, ())
+    configuration = _configuration(arguments)
+    refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
+    _refuse_process_of_run(configuration.budgets)
+    paths = named or _paths_of(configuration)
+    codes: list[int] = []
+    gate = Gate(
+        configuration.budgets,
+        configuration.folder,
+        _analyze_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
+        _baseline(arguments, configuration),
+        _own_baselines(arguments, configuration),
+    )
+    checkup = Checkup(
+        tuple(gate.check(paths)),
+        () if named else gate.unmatched(paths),
+        allows_uncovered=arguments.allow_uncovered,
+    )
+    codes += _missing(checkup)
+    _write(checkup, form, arguments)
+    return worst_exit_code([*codes, *_codes(checkup)])
 
 
 def _add_models(parser: ArgumentParser) -> None:
@@ -140,42 +174,6 @@ def _format_and_file(text: str) -> tuple[str, str]:
         message = f"{text!r} is not FORMAT=FILE, with one of {', '.join(FORMAT_NAMES)}"
         raise ArgumentTypeError(message)
     return name, file
-
-
-def run(arguments: Namespace) -> int:
-    """Check every model, then write the result in each requested format."""
-    from onnxmem.collection.sources import model_paths
-    from onnxmem.decisions.check.checking import Checkup, Gate
-    from onnxmem.report.check import FORMATS
-
-    refuse_contradictions(arguments)
-    files = [arguments.output, *(file for _, file in arguments.also)]
-    named = model_paths(arguments.models)
-    for file in files:
-        check_output(file, named, force=arguments.force)
-    form = form_of(arguments.output, arguments.format, FORMATS)
-    for name, file in arguments.also:
-        form_of(file, name, ())
-    configuration = _configuration(arguments)
-    refuse_untrained(arguments, trains=any(budget.trains for budget in configuration.budgets))
-    _refuse_process_of_run(configuration.budgets)
-    paths = named or _paths_of(configuration)
-    codes: list[int] = []
-    gate = Gate(
-        configuration.budgets,
-        configuration.folder,
-        _analyze_with(codes, list(dict(arguments.dims)) if len(paths) == 1 else ()),
-        _baseline(arguments, configuration),
-        _own_baselines(arguments, configuration),
-    )
-    checkup = Checkup(
-        tuple(gate.check(paths)),
-        () if named else gate.unmatched(paths),
-        allows_uncovered=arguments.allow_uncovered,
-    )
-    codes += _missing(checkup)
-    _write(checkup, form, arguments)
-    return worst_exit_code([*codes, *_codes(checkup)])
 
 
 def _refuse_process_of_run(budgets: Iterable[Budget]) -> None:
@@ -287,7 +285,7 @@ def _baseline(arguments: Namespace, configuration: Configuration) -> Baseline | 
 
 
 def _own_baselines(arguments: Namespace, configuration: Configuration) -> dict[Path, Baseline]:
-    """Those that budgets name, each read once; ``--baseline`` takes the place of all of them."""
+    """Those that budgets name, each read once; ``--baseline`` replaces all of them."""
     from onnxmem.decisions.check.checking import read_baseline
 
     if arguments.baseline is not None:

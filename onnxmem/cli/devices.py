@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.decisions.devices import Device
 
+SCHEMA: Final = "onnxmem.devices"
+SCHEMA_VERSION: Final = "1.0"
+
 
 def devices_parser() -> ArgumentParser:
     """The flags of ``onnxmem devices``."""
@@ -51,10 +54,6 @@ def devices_parser() -> ArgumentParser:
     add_color_option(output)
     parser.set_defaults(run=run)
     return parser
-
-
-SCHEMA: Final = "onnxmem.devices"
-SCHEMA_VERSION: Final = "1.0"
 
 
 def run(arguments: Namespace) -> int:

@@ -51,61 +51,9 @@ if TYPE_CHECKING:
     from onnxmem.decisions.diff import Change, Difference, SavedSetting, Snapshot
     from onnxmem.report.page.diff_page import SideTimelines
 
-
-def diff_parser() -> ArgumentParser:
-    """The flags of ``onnxmem diff``."""
-    parser = Parser(
-        prog="onnxmem diff",
-        usage="onnxmem diff A [B] [options]",
-        description="Say what changed between two models, two settings (--b-batch 8), or a report "
-        "saved by onnxmem MODEL --json -o FILE and a model now.",
-        allow_abbrev=False,
-    )
-    add_sized_models(parser)
-    parser.set_defaults(values=[])
-    add_training_options(parser)
-    _add_own_options(parser)
-    _add_output(parser)
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _add_own_options(parser: ArgumentParser) -> None:
-    own = parser.add_argument_group("setting of B, where it differs from A's")
-    own.add_argument("--b-batch", type=dim, metavar="N")
-    for flag, kind, shown in (
-        ("dim", named_dim, "NAME=N"),
-        ("shape", named_shape, "INPUT:1,3,224,224"),
-    ):
-        own.add_argument(
-            f"--b-{flag}", dest=f"b_{flag}s", type=kind, action="append", default=[], metavar=shown
-        )
-    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME")
-    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME")
-    own.add_argument("--b-checkpoint", metavar="HOW")
-
-
-def _add_output(parser: ArgumentParser) -> None:
-    output = add_result_options(parser)
-    output.add_argument(
-        "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
-    )
-    add_verdict_options(output)
-    output.add_argument(
-        "--fail-on-growth",
-        metavar="PERCENT",
-        help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
-    )
-    add_json_option(output)
-    output.add_argument("--html", metavar="FILE", help="write a page too: timelines, bars, layers")
-
-
 _GATED: Final = ("weights", "run", "training peak")
 _HEAD_BYTES: Final = 64
+_OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +82,24 @@ class _Side:
         from onnxmem.report.page.diff_page import side_timelines
 
         return None if self.analysis is None else side_timelines(self.analysis)
+
+
+def diff_parser() -> ArgumentParser:
+    """The flags of ``onnxmem diff``."""
+    parser = Parser(
+        prog="onnxmem diff",
+        usage="onnxmem diff A [B] [options]",
+        description="Say what changed between two models, two settings (--b-batch 8), or a report "
+        "saved by onnxmem MODEL --json -o FILE and a model now.",
+        allow_abbrev=False,
+    )
+    add_sized_models(parser)
+    parser.set_defaults(values=[])
+    add_training_options(parser)
+    _add_own_options(parser)
+    _add_output(parser)
+    parser.set_defaults(run=run)
+    return parser
 
 
 def run(arguments: Namespace) -> int:
@@ -172,6 +138,40 @@ def run(arguments: Namespace) -> int:
     codes = [*_budget_codes(difference, arguments.budget_bytes)]
     codes += [] if limit is None else [_gate(difference, limit)]
     return worst_exit_code(codes)
+
+
+def _add_own_options(parser: ArgumentParser) -> None:
+    own = parser.add_argument_group("setting of B, where it differs from A's")
+    own.add_argument("--b-batch", type=dim, metavar="N")
+    for flag, kind, shown in (
+        ("dim", named_dim, "NAME=N"),
+        ("shape", named_shape, "INPUT:1,3,224,224"),
+    ):
+        own.add_argument(
+            f"--b-{flag}", dest=f"b_{flag}s", type=kind, action="append", default=[], metavar=shown
+        )
+    own.add_argument("--b-optimizer", choices=OPTIMIZERS, metavar="NAME")
+    own.add_argument("--b-precision", choices=PRECISIONS, metavar="NAME")
+    own.add_argument("--b-checkpoint", metavar="HOW")
+
+
+def _add_output(parser: ArgumentParser) -> None:
+    output = add_result_options(parser)
+    output.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="whether both sides fit in this; exit with 1 if B does not, with 3 if that is unknown",
+    )
+    add_verdict_options(output)
+    output.add_argument(
+        "--fail-on-growth",
+        metavar="PERCENT",
+        help="exit with 1 if weights or a peak grew by more than this, as in 5%%",
+    )
+    add_json_option(output)
+    output.add_argument("--html", metavar="FILE", help="write a page too: timelines, bars, layers")
 
 
 def _refuse_unused_dims(sides: Sequence[_Side], dims: Iterable[str]) -> None:
@@ -234,9 +234,6 @@ def _requested_of_b(arguments: Namespace) -> _Requested:
         both.train or bool(own),
         {**both.recipe, **own},
     )
-
-
-_OF_RECIPE: Final = ("optimizer", "precision", "checkpoint")
 
 
 def _found(

@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from onnxmem.decisions.explain.glossary import Metric, MetricValue
     from onnxmem.decisions.explain.out_of_memory import OutOfMemory
 
+SCHEMA: Final = "onnxmem.explain"
+SCHEMA_VERSION: Final = "1.0"
+_MOST_CHARACTERS: Final = 1 << 20
+"""Of a message on stdin: a log may hold more, and the message stands at its end."""
+_ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
+
 
 def explain_parser() -> ArgumentParser:
     """The flags of ``onnxmem explain``."""
@@ -65,13 +71,6 @@ def explain_parser() -> ArgumentParser:
     return parser
 
 
-SCHEMA: Final = "onnxmem.explain"
-SCHEMA_VERSION: Final = "1.0"
-_MOST_CHARACTERS: Final = 1 << 20
-"""Of a message on stdin: a log may hold more, and the message stands at its end."""
-_ON_CUDA: Final = frozenset({"runtime.context_bytes", "runtime.workspace_bytes"})
-
-
 def run(arguments: Namespace) -> int:
     """Say what is meant; a model that fails is a fault."""
     model = arguments.model
@@ -82,7 +81,7 @@ def run(arguments: Namespace) -> int:
         text, rows = _explained(arguments)
     except UsageError:
         raise
-    except Exception as error:  # noqa: BLE001 - the fault of a model, told as such
+    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
         return report_fault(fault_of(error), error, model)
     if arguments.json:
         text = _document(arguments, rows)

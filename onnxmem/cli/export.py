@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
     Parser,
@@ -32,7 +32,6 @@ from onnxmem.units import plural
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
 
-
 FORMATS: Final = (
     *("chrome", "torch-snapshot", "csv", "graphml", "dot"),
     *("ort-node-stats", "model-card", "metrics"),
@@ -42,7 +41,6 @@ OF_INFERENCE: Final = frozenset({"csv", "graphml", "dot", "ort-node-stats"})
 OF_A_SESSION: Final = frozenset({"ort-node-stats"})
 """Those of an optimised graph, whatever the figures are of."""
 BINARY: Final = frozenset({"torch-snapshot"})
-
 _EPILOG: Final = """\
 formats:
   chrome          trace of bytes and nodes, for ui.perfetto.dev and chrome://tracing
@@ -53,6 +51,8 @@ formats:
   model-card      a block of markdown
   metrics         a flat JSON object, for an experiment tracker
 """
+_CHUNK_CHARACTERS: Final = 1 << 16
+"""Written at once: a piece may be a few characters."""
 
 
 def export_parser() -> ArgumentParser:
@@ -77,28 +77,6 @@ def export_parser() -> ArgumentParser:
     return parser
 
 
-def _add_budget_and_context(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("budget and context")
-    group.add_argument(
-        "--budget",
-        dest="budget_bytes",
-        type=size,
-        metavar="SIZE",
-        help="find the largest batch that fits, as in 24GiB: among the metrics",
-    )
-    group.add_argument(
-        "--context",
-        type=dim,
-        metavar="N",
-        help="tokens that a language model's cache holds after a decode step",
-    )
-
-
-_CHUNK: Final = 1 << 16
-"""Characters or bytes that are written at once: a piece may be a few."""
-_Text = TypeVar("_Text", str, bytes)
-
-
 def run(arguments: Namespace) -> int:
     """Analyze one model and write it."""
     from onnxmem.analysis.analyzing import analyze
@@ -114,7 +92,7 @@ def run(arguments: Namespace) -> int:
             analysis = analyze(staged(name, stack), **analyze_settings(arguments))
             _write(replace(analysis, path=name), arguments)
             _warn_of_unknown(analysis, name, quiet=arguments.quiet)
-    except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, name)
     return EXIT_OK
 
@@ -140,6 +118,23 @@ def staged(name: str, stack: ExitStack) -> str:
     if name == STDIN:
         return stack.enter_context(staged_stdin())
     return stack.enter_context(local_file(name))
+
+
+def _add_budget_and_context(parser: ArgumentParser) -> None:
+    group = parser.add_argument_group("budget and context")
+    group.add_argument(
+        "--budget",
+        dest="budget_bytes",
+        type=size,
+        metavar="SIZE",
+        help="find the largest batch that fits, as in 24GiB: among the metrics",
+    )
+    group.add_argument(
+        "--context",
+        type=dim,
+        metavar="N",
+        help="tokens that a language model's cache holds after a decode step",
+    )
 
 
 def _check(arguments: Namespace) -> None:
@@ -172,7 +167,7 @@ def _write(analysis: Analysis, arguments: Namespace) -> None:
         _write_bytes((piece for piece in pieces if isinstance(piece, bytes)), arguments)
     else:
         texts = (piece for piece in pieces if isinstance(piece, str))
-        write_pieces(_chunks(texts, ""), arguments.output, quiet=arguments.quiet)
+        write_pieces(_chunks(texts), arguments.output, quiet=arguments.quiet)
 
 
 def _warn_of_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
@@ -182,19 +177,19 @@ def _warn_of_unknown(analysis: Analysis, name: str, *, quiet: bool) -> None:
         print(f"{shortened(name)}: {unknown} of unknown size left out", file=sys.stderr)
 
 
-def _chunks(pieces: Iterator[_Text], nothing: _Text) -> Iterator[_Text]:
-    """The pieces, many at once; the first are made at once, before there is a file."""
+def _chunks(pieces: Iterator[str]) -> Iterator[str]:
+    """The pieces, many at once; the first chunk is made now, before there is a file."""
 
-    def chunks() -> Iterator[_Text]:
-        waiting: list[_Text] = []
+    def chunks() -> Iterator[str]:
+        waiting: list[str] = []
         num_waiting = 0
         for piece in pieces:
             waiting.append(piece)
             num_waiting += len(piece)
-            if num_waiting >= _CHUNK:
-                yield nothing.join(waiting)
+            if num_waiting >= _CHUNK_CHARACTERS:
+                yield "".join(waiting)
                 waiting, num_waiting = [], 0
-        yield nothing.join(waiting)
+        yield "".join(waiting)
 
     made = chunks()
     return chain([next(made)], made)

@@ -50,11 +50,12 @@ if TYPE_CHECKING:
     from onnxmem.decisions.devices import Catalog, Device
     from onnxmem.report.fit import Target
 
-
 _EPILOG: Final = """\
 exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
 part alone, or known to be too low
 """
+SCHEMA: Final = "onnxmem.fit"
+SCHEMA_VERSION: Final = "1.0"
 
 
 def fit_parser() -> ArgumentParser:
@@ -77,6 +78,42 @@ def fit_parser() -> ArgumentParser:
     add_color_option(output)
     parser.set_defaults(run=run)
     return parser
+
+
+def run(arguments: Namespace) -> int:
+    """Compare the models, all together, with one device or with every device."""
+    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.verdicts import Verdict
+
+    check_output(arguments.output, arguments.models, force=arguments.force)
+    refuse_contradictions(arguments)
+    settle_json(arguments)
+    target = None if arguments.which_device else _target(arguments)
+    known = device_catalogue(arguments) if target is None else None
+    settings, free = _settings(arguments), _free_dim(arguments)
+    refuse_unused_of_fit(arguments, None if target is None else target.device)
+    path = None
+    try:
+        requests = []
+        for path in arguments.models:
+            requests.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
+        path = arguments.models[0] if len(arguments.models) == 1 else None
+        if target is None:
+            verdict, text, row = _ranked(requests, known or device_catalogue(arguments), arguments)
+        else:
+            verdict, text, row = _fitted(requests, target, free, arguments)
+    except UsageError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
+        fault = fault_of(error)
+        if arguments.json:
+            error_row: JsonDict = {"code": fault.code, "message": printable(fault.message)}
+            write_result(_document(arguments, {"status": "error", "error": error_row}), arguments)
+        return report_fault(fault, error, path)
+    text = _document(arguments, row) if arguments.json else in_color(text, arguments)
+    write_result(text, arguments)
+    codes = {Verdict.OVER: EXIT_GATE_FAILED, Verdict.UNKNOWN: EXIT_UNANALYSED}
+    return codes.get(verdict, EXIT_OK)
 
 
 def named_dim_or_free(text: str) -> tuple[str, int | None]:
@@ -142,46 +179,6 @@ def _add_runtime(parser: ArgumentParser) -> None:
     )
     add_session_options(runtime)
     add_verdict_options(runtime)
-
-
-SCHEMA: Final = "onnxmem.fit"
-SCHEMA_VERSION: Final = "1.0"
-
-
-def run(arguments: Namespace) -> int:
-    """Compare the models, all together, with one device or with every device."""
-    from onnxmem.analysis.fitting.holding import request_of
-    from onnxmem.analysis.fitting.verdicts import Verdict
-
-    check_output(arguments.output, arguments.models, force=arguments.force)
-    refuse_contradictions(arguments)
-    settle_json(arguments)
-    target = None if arguments.which_device else _target(arguments)
-    known = device_catalogue(arguments) if target is None else None
-    settings, free = _settings(arguments), _free_dim(arguments)
-    refuse_unused_of_fit(arguments, None if target is None else target.device)
-    path = None
-    try:
-        requests = []
-        for path in arguments.models:
-            requests.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
-        path = arguments.models[0] if len(arguments.models) == 1 else None
-        if target is None:
-            verdict, text, row = _ranked(requests, known or device_catalogue(arguments), arguments)
-        else:
-            verdict, text, row = _fitted(requests, target, free, arguments)
-    except UsageError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the fault of a model, reported as such
-        fault = fault_of(error)
-        if arguments.json:
-            error_row: JsonDict = {"code": fault.code, "message": printable(fault.message)}
-            write_result(_document(arguments, {"status": "error", "error": error_row}), arguments)
-        return report_fault(fault, error, path)
-    text = _document(arguments, row) if arguments.json else in_color(text, arguments)
-    write_result(text, arguments)
-    codes = {Verdict.OVER: EXIT_GATE_FAILED, Verdict.UNKNOWN: EXIT_UNANALYSED}
-    return codes.get(verdict, EXIT_OK)
 
 
 def _fitted(

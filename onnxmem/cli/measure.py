@@ -43,8 +43,14 @@ if TYPE_CHECKING:
     from onnxmem.measure.measuring import MeasureSettings
     from onnxmem.model.binding import Request
 
-
 _MOST_RUNS: Final = 10**6
+SCHEMA: Final = "onnxmem.measurement"
+SCHEMA_VERSION: Final = "1.0"
+_OF_ARENA: Final = (
+    *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
+    *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
+)
+Outcome: TypeAlias = "tuple[str, tuple[Measurement, Predicted | None] | Fault]"
 
 
 def measure_parser() -> ArgumentParser:
@@ -62,6 +68,18 @@ def measure_parser() -> ArgumentParser:
     add_json_option(add_result_options(parser))
     parser.set_defaults(run=run)
     return parser
+
+
+def run(arguments: Namespace) -> int:
+    """Measure every model in order, one that fails costs no other its row; then write them."""
+    check_output(arguments.output, arguments.models, force=arguments.force)
+    refuse_contradictions(arguments)
+    settle_json(arguments)
+    codes: list[int] = []
+    outcomes = list(_outcomes(arguments, codes))
+    text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
+    write_result(in_color(text, arguments), arguments)
+    return worst_exit_code(codes)
 
 
 def _add_run_options(parser: ArgumentParser) -> None:
@@ -110,27 +128,6 @@ def _runs(text: str) -> int:
     return int(text[:9])
 
 
-SCHEMA: Final = "onnxmem.measurement"
-SCHEMA_VERSION: Final = "1.0"
-_OF_ARENA: Final = (
-    *("requested_peak_bytes", "with_scratch_peak_bytes", "pattern_block_bytes", "base_bytes"),
-    *("in_use_peak_bytes", "held_bytes", "held_steady_bytes"),
-)
-Outcome: TypeAlias = "tuple[str, tuple[Measurement, Predicted | None] | Fault]"
-
-
-def run(arguments: Namespace) -> int:
-    """Measure every model in order, one that fails costs no other its row; then write them."""
-    check_output(arguments.output, arguments.models, force=arguments.force)
-    refuse_contradictions(arguments)
-    settle_json(arguments)
-    codes: list[int] = []
-    outcomes = list(_outcomes(arguments, codes))
-    text = _json(outcomes, arguments) if arguments.json else _text(outcomes, arguments)
-    write_result(in_color(text, arguments), arguments)
-    return worst_exit_code(codes)
-
-
 def _outcomes(arguments: Namespace, codes: list[int]) -> Iterator[Outcome]:
     for path in arguments.models:
         outcome = _outcome(path, arguments)
@@ -156,7 +153,7 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
     show = _progress_line(path, is_quiet=arguments.quiet)
     try:
         found = measure(path, request, _settings(arguments, show))
-    except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return fault_of(error)
     finally:
         show("")
@@ -187,7 +184,7 @@ def _predicted(
             given = {name: array.shape for name, array in read_headers(arguments.inputs).items()}
             request = replace(request, shapes={**given, **request.shapes})
         return predicted_by(predict(load(path), request, question))
-    except Exception:  # noqa: BLE001 - whatever it is, what was measured is told
+    except Exception:  # noqa: BLE001 - whatever it is, the measurement stands
         return None
 
 

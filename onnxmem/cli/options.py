@@ -43,10 +43,21 @@ from onnxmem.version import __version__
 if TYPE_CHECKING:
     from onnxmem.decisions.devices import Catalog
 
-
 _MAX_DIGITS = 18
 _MOST_SECONDS = 7 * 24 * 3600
 """Of a dim: larger numbers are no size of anything."""
+_SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
+_CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
+_FLAGS: Final = {"outputs": "--loss-output"}
+
+
+class Parser(ArgumentParser):
+    """A parser whose faults are reported like any other."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the fault, with where to read on."""
+        message = f"{message}; see {self.prog} --help"
+        raise UsageError(message)
 
 
 def add_model_options(
@@ -227,15 +238,6 @@ def add_report_options(parser: ArgumentParser) -> None:
         "--strict", action="store_true", help="exit with 3 if anything is left out of a figure"
     )
     add_color_option(report)
-
-
-class Parser(ArgumentParser):
-    """A parser whose faults are reported like any other."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise the fault, with where to read on."""
-        message = f"{message}; see {self.prog} --help"
-        raise UsageError(message)
 
 
 def add_runtime_options(parser: ArgumentParser) -> None:
@@ -482,11 +484,6 @@ def analyze_settings(arguments: Namespace) -> dict[str, Any]:
         "fixed_dims": arguments.fixed_dims,
         "asks_onnxruntime": not arguments.emulate_optimiser,
     }
-
-
-_SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
-_CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
-_FLAGS: Final = {"outputs": "--loss-output"}
 
 
 def refuse_unused_options(arguments: Namespace, settings: Settings) -> None:

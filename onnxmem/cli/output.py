@@ -2,7 +2,12 @@
 
 The form of a result follows from a flag or from the file's ending. A result may be written piece by
 piece; a reader of stdout that goes away ends the work, and is not a fault.
+
+Every command imports this module: what takes milliseconds to import (pathlib: 5) is imported where
+it is used.
 """
+
+from __future__ import annotations
 
 import io
 import os
@@ -10,7 +15,6 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TextIO
 
@@ -33,6 +37,8 @@ _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     }
 )
 """What a file of each ending may hold; the first is what it holds where no flag says."""
+_LONGEST: Final = 2000
+"""Characters of a message, which may name a few long names."""
 
 
 def form_of(path: str | None, requested: str | None, known: Iterable[str]) -> str:
@@ -40,6 +46,8 @@ def form_of(path: str | None, requested: str | None, known: Iterable[str]) -> st
 
     :raises UsageError: the two contradict each other, or this command has no such form.
     """
+    from pathlib import Path
+
     forms = () if path is None else _FORMS.get(Path(path).suffix.lower(), ())
     if path is None or not forms or requested in forms:
         return requested or "text"
@@ -63,6 +71,8 @@ def settle_json(arguments: Namespace, others: Iterable[str] = ()) -> str:
 
 def check_output(path: str | None, models: Iterable[str], *, force: bool) -> None:
     """Refuse a file that cannot be written or is a model, before any work is done for it."""
+    from pathlib import Path
+
     if path is None:
         return
     if any(_is_same_file(path, model) for model in models):
@@ -77,6 +87,8 @@ def check_output(path: str | None, models: Iterable[str], *, force: bool) -> Non
 
 
 def _is_same_file(path: str, model: str) -> bool:
+    from pathlib import Path
+
     try:
         return Path(path).samefile(model)
     except OSError:
@@ -93,6 +105,8 @@ def write_result(text: str, arguments: Namespace) -> None:
 
 def write_file(text: str, path: str, *, quiet: bool) -> None:
     """Write a result to a file and say so."""
+    from pathlib import Path
+
     try:
         Path(path).write_text(text, encoding="utf-8", newline="\n")
     except OSError as fault:
@@ -104,23 +118,12 @@ def write_file(text: str, path: str, *, quiet: bool) -> None:
 
 def write_stdout(text: str) -> None:
     """Write a result to stdout; a reader that has gone away is no fault."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal's encoding lacks must not cost the report.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Python flushes once more at exit, which would complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as fault:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        message = f"stdout: cannot be written: {fault.strerror}"
-        raise UsageError(message) from fault
+    _escape_unencodable(sys.stdout)
+    _is_written(text, sys.stdout, "stdout")
 
 
 def in_color(text: str, arguments: Namespace) -> str:
-    """Colour a result that is text where ``--color`` says so; JSON stays as it is."""
+    """Color a result that is text where ``--color`` says so; JSON stays as it is."""
     to_file = arguments.output is not None
     if arguments.json or not wants_color(arguments.color, to_file=to_file):
         return text
@@ -156,19 +159,21 @@ def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool
 
     :raises UsageError: it cannot be written.
     """
+    from onnxmem.report.text import legible
+
     name = "stdout" if path is None else shortened(path)
     with ExitStack() as stack:
         stream = sys.stdout if path is None else stack.enter_context(_opened(path, name))
-        if isinstance(stream, io.TextIOWrapper):
-            # A name that the terminal's encoding lacks must not cost the report.
-            stream.reconfigure(errors="backslashreplace")
-        yield lambda piece: _is_written(piece, stream, name)
+        _escape_unencodable(stream)
+        yield lambda piece: _is_written(legible(piece, stream.encoding), stream, name)
     if path is not None and not quiet:
         print(f"Wrote {name}", file=sys.stderr)
 
 
 @contextmanager
 def _opened(path: str, name: str) -> Iterator[TextIO]:
+    from pathlib import Path
+
     try:
         stream = Path(path).open("w", encoding="utf-8", newline="\n")  # noqa: SIM115
     except OSError as fault:
@@ -182,11 +187,19 @@ def _opened(path: str, name: str) -> Iterator[TextIO]:
             stream.close()
 
 
-def _is_written(piece: str, stream: TextIO, name: str) -> bool:
-    from onnxmem.report.text import legible
+def _escape_unencodable(stream: TextIO) -> None:
+    """A name that the terminal's encoding lacks must not cost the report."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
 
+
+def _is_written(piece: str, stream: TextIO, name: str) -> bool:
+    """Write and flush a piece; false: the reader of stdout has gone away.
+
+    :raises UsageError: it cannot be written.
+    """
     try:
-        stream.write(legible(piece, stream.encoding))
+        stream.write(piece)
         stream.flush()
     except OSError as fault:
         if stream is sys.stdout:
@@ -197,10 +210,6 @@ def _is_written(piece: str, stream: TextIO, name: str) -> bool:
         message = f"{name}: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
     return True
-
-
-_LONGEST: Final = 2000
-"""Characters of a message, which may name a few long names."""
 
 
 def report_fault(fault: Fault, error: BaseException | None = None, path: str | None = None) -> int:
@@ -216,6 +225,3 @@ def report_fault(fault: Fault, error: BaseException | None = None, path: str | N
 
         traceback.print_exception(error)
     return fault.exit_code
-
-
-_CHUNK_BYTES: Final = 1 << 20

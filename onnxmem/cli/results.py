@@ -23,7 +23,6 @@ from onnxmem.units import format_bytes, plural
 if TYPE_CHECKING:
     from onnxmem.collection.summary import Accuracies, Summary, Tally, Target
 
-
 _LACKING: Final = frozenset({"unused_dim", "unused_value"})
 _REFRESH_SECONDS: Final = 0.1
 """Between two counts: a terminal is slower than small models."""
@@ -150,10 +149,53 @@ FORMS: Final[Mapping[str, type[Form]]] = MappingProxyType(
     }
 )
 """``table`` is the text of many models, ``nothing`` is for a command that only shows a page."""
+
+
 SUMMED: Final = frozenset({"table", "json"})
 """Those that end with a summary."""
+
+
 WHOLE: Final = frozenset({"json", "jsonl"})
 """Those whose rows hold all of the contract, and a row for every node where that is requested."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """Mutable: counts models on one line of a terminal, which is written over."""
+
+    num_models: int
+    is_shown: bool
+    num_done: int = 0
+    num_failed: int = 0
+    _is_on_screen: bool = field(default=False, init=False)
+    _last_seconds: float = field(default=0.0, init=False)
+
+    @classmethod
+    def for_terminal(cls, num_models: int, *, declined: bool) -> Progress:
+        """Shown to a person who waits: on a terminal, for more than one model."""
+        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        return cls(num_models, is_terminal and num_models > 1 and not declined)
+
+    def count(self, *, failed: bool) -> None:
+        """Count one more model."""
+        self.num_done += 1
+        self.num_failed += failed
+        now = time.monotonic()
+        if self.is_shown and now - self._last_seconds >= _REFRESH_SECONDS:
+            self._last_seconds = now
+            failures = f", {self.num_failed:,} failed" if self.num_failed else ""
+            self._write(f"{self.num_done:,} of {self.num_models:,} models{failures}")
+            self._is_on_screen = True
+
+    def clear(self) -> None:
+        """Leave the line to what is written next."""
+        if self._is_on_screen:
+            self._write("")
+            self._is_on_screen = False
+
+    @staticmethod
+    def _write(text: str) -> None:
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)
@@ -218,45 +260,6 @@ def page_of(arguments: Namespace, names: Sequence[str]) -> Page:
 
         table = read_accuracies(arguments.accuracy)
     return Page(path, len(names) == 1, table)
-
-
-@dataclass(slots=True)
-class Progress:
-    """Mutable: counts models on one line of a terminal, which is written over."""
-
-    num_models: int
-    is_shown: bool
-    num_done: int = 0
-    num_failed: int = 0
-    _is_on_screen: bool = field(default=False, init=False)
-    _last_seconds: float = field(default=0.0, init=False)
-
-    @classmethod
-    def for_terminal(cls, num_models: int, *, declined: bool) -> Progress:
-        """Shown to a person who waits: on a terminal, for more than one model."""
-        is_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        return cls(num_models, is_terminal and num_models > 1 and not declined)
-
-    def count(self, *, failed: bool) -> None:
-        """Count one more model."""
-        self.num_done += 1
-        self.num_failed += failed
-        now = time.monotonic()
-        if self.is_shown and now - self._last_seconds >= _REFRESH_SECONDS:
-            self._last_seconds = now
-            failures = f", {self.num_failed:,} failed" if self.num_failed else ""
-            self._write(f"{self.num_done:,} of {self.num_models:,} models{failures}")
-            self._is_on_screen = True
-
-    def clear(self) -> None:
-        """Leave the line to what is written next."""
-        if self._is_on_screen:
-            self._write("")
-            self._is_on_screen = False
-
-    @staticmethod
-    def _write(text: str) -> None:
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 class RunStatus:
@@ -355,7 +358,7 @@ def _lacking(row: JsonDict) -> Iterator[str]:
 
 
 def _budget_fault(row: JsonDict) -> Iterator[FaultRow]:
-    """A budget that is not met at the batch asked for, or of which that is not known."""
+    """A budget that is not met at the requested batch, or of which that is not known."""
     found = cast("dict[str, Any] | None", row["verdict"])
     if found is None or found["verdict"] in {Verdict.FITS, Verdict.TIGHT}:
         return

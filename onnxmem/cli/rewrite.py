@@ -37,6 +37,12 @@ if TYPE_CHECKING:
     from onnxmem.model.graph import Graph
     from onnxmem.model.wire import Piece
 
+_CHUNK_BYTES: Final = 1 << 20
+_OWN_ORDER: Final = (
+    "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "
+    "ExecutionOrder.PRIORITY_BASED with its optimiser off runs the file's"
+)
+
 
 def annotate_parser() -> ArgumentParser:
     """The flags of ``onnxmem annotate``."""
@@ -73,7 +79,7 @@ def run_annotate(arguments: Namespace) -> int:
             with _window(path) as window:
                 made = annotated(window, analysis)
                 write_copy(made.pieces, window, Path(arguments.output))
-    except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, name)
     if not arguments.quiet:
         output, nodes = arguments.output, plural(made.num_nodes, "node")
@@ -81,20 +87,6 @@ def run_annotate(arguments: Namespace) -> int:
         folder = None if name == STDIN or is_remote(name) else Path(name).parent
         _warn_of_data(analysis.graph, folder, output)
     return EXIT_OK
-
-
-def _analysis(path: str, arguments: Namespace) -> Analysis:
-    from onnxmem.analysis.analyzing import analyze
-
-    return analyze(
-        path,
-        batch=arguments.batch,
-        dims=dict(arguments.dims),
-        shapes=dict(arguments.shapes),
-        values=dict(arguments.values),
-        train=arguments.train,
-        recipe=recipe_from(arguments),
-    )
 
 
 def reorder_parser() -> ArgumentParser:
@@ -114,13 +106,6 @@ def reorder_parser() -> ArgumentParser:
     add_result_options(parser)
     parser.set_defaults(run=run_reorder)
     return parser
-
-
-_CHUNK_BYTES: Final = 1 << 20
-_OWN_ORDER: Final = (
-    "onnxruntime by default takes more of the copy than of the file: it runs an order of its own; "
-    "ExecutionOrder.PRIORITY_BASED with its optimiser off runs the file's"
-)
 
 
 def run_reorder(arguments: Namespace) -> int:
@@ -146,7 +131,7 @@ def run_reorder(arguments: Namespace) -> int:
             with _window(file.path) as window:
                 pieces = reordered(window, [indices[index] for index in schedule.order])
                 write_copy(pieces, window, Path(output))
-    except Exception as error:  # noqa: BLE001 - every fault is told with the model's name
+    except Exception as error:  # noqa: BLE001 - every fault is reported with the model's name
         return report_fault(fault_of(error), error, name)
     if not arguments.quiet:
         if own[1] > own[0]:
@@ -157,6 +142,20 @@ def run_reorder(arguments: Namespace) -> int:
         elif output is not None:
             print(f"{shortened(output)}: not written: nothing is gained", file=sys.stderr)
     return EXIT_OK
+
+
+def _analysis(path: str, arguments: Namespace) -> Analysis:
+    from onnxmem.analysis.analyzing import analyze
+
+    return analyze(
+        path,
+        batch=arguments.batch,
+        dims=dict(arguments.dims),
+        shapes=dict(arguments.shapes),
+        values=dict(arguments.values),
+        train=arguments.train,
+        recipe=recipe_from(arguments),
+    )
 
 
 def _graph(file: ModelFile, arguments: Namespace) -> Graph:
