@@ -15,7 +15,7 @@ NOT_NEEDED = (
     "onnxmem.report.page.model_page",
     "onnxmem.measure.measuring",
     "onnxmem.runtimes.ideal.scheduling",
-    "onnxmem.analysis.fitting.holding",
+    "onnxmem.analysis.fitting.footprints",
     "onnxmem.decisions.devices",
     "onnxmem.kv_cache.cache",
     "onnxmem.analysis.cache_memory",

@@ -35,7 +35,7 @@ from onnxmem.program.sizes import Affine
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
-    from onnxmem.analysis.fitting.answering import FitResult
+    from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model.graph import Graph
@@ -388,7 +388,7 @@ def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding
     if asked.budget_bytes is None:
         return None, ()
     runtime = request.runtime_name
-    from onnxmem.analysis.fitting.answering import FitRequest, fit
+    from onnxmem.analysis.fitting.assessing import FitRequest, fit
     from onnxmem.analysis.fitting.verdicts import basis_for
 
     setup = FitRequest(
@@ -396,7 +396,7 @@ def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding
         basis=basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
         accepted=frozenset(asked.accepted),
     )
-    from onnxmem.analysis.fitting.holding import NoFigureError
+    from onnxmem.analysis.fitting.footprints import NoFigureError
 
     try:
         return fit((request,), setup), ()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
     from onnxmem.analysis.compute import Compute
     from onnxmem.analysis.coverage import Coverage
-    from onnxmem.analysis.fitting.answering import FitResult
+    from onnxmem.analysis.fitting.assessing import FitResult
     from onnxmem.analysis.rules_of_thumb import RulesOfThumb
     from onnxmem.measure.measurement import Measurement
     from onnxmem.program.sizes import Affine

@@ -85,7 +85,7 @@ def _listed(devices: tuple[Device, ...], *, is_named: bool) -> tuple[str, JsonDi
 
 
 def _bounded(devices: tuple[Device, ...], arguments: Namespace) -> tuple[str, JsonDict]:
-    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.footprints import request_of
     from onnxmem.decisions.roofline import bound, work_of
     from onnxmem.report.devices import device_row, render_bounds, work_row
 

@@ -171,7 +171,7 @@ def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
 
 
 def _message(message: OutOfMemory, arguments: Namespace) -> tuple[str, list[JsonDict]]:
-    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.footprints import request_of
     from onnxmem.decisions.explain.out_of_memory import oom_report
     from onnxmem.report.explain import message_row, render_message
 

@@ -43,7 +43,7 @@ from onnxmem.errors import (
 from onnxmem.settings import RUNTIMES, Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.holding import Deployment
+    from onnxmem.analysis.fitting.footprints import Deployment
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.analysis.request import AnalysisRequest
@@ -82,7 +82,7 @@ def fit_parser() -> ArgumentParser:
 
 def run(arguments: Namespace) -> int:
     """Compare the models, all together, with one device or with every device."""
-    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.footprints import request_of
     from onnxmem.analysis.fitting.verdicts import Verdict
 
     check_output(arguments.output, arguments.models, force=arguments.force)
@@ -184,8 +184,8 @@ def _add_runtime(parser: ArgumentParser) -> None:
 def _fitted(
     requests: list[AnalysisRequest], target: Target, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, JsonDict]:
-    from onnxmem.analysis.fitting.answering import FitRequest, fit
-    from onnxmem.analysis.fitting.holding import on_device
+    from onnxmem.analysis.fitting.assessing import FitRequest, fit
+    from onnxmem.analysis.fitting.footprints import on_device
     from onnxmem.analysis.fitting.verdicts import basis_for
     from onnxmem.decisions.fit import fit_at
     from onnxmem.report.fit import fit_row, render_fit
@@ -214,7 +214,7 @@ def _fitted(
 def _ranked(
     requests: list[AnalysisRequest], devices: Catalog, arguments: Namespace
 ) -> tuple[Verdict, str, JsonDict]:
-    from onnxmem.analysis.fitting.answering import FitRequest
+    from onnxmem.analysis.fitting.assessing import FitRequest
     from onnxmem.analysis.fitting.verdicts import Verdict
     from onnxmem.decisions.fit import at_context, rank
     from onnxmem.kv_cache.steps import Step
@@ -278,7 +278,7 @@ def _free_dim(arguments: Namespace) -> str | None:
 
 
 def _deployment(arguments: Namespace) -> Deployment:
-    from onnxmem.analysis.fitting.holding import Deployment
+    from onnxmem.analysis.fitting.footprints import Deployment
 
     if arguments.train and arguments.share_weights:
         message = "--share-weights: trainings share no weights"

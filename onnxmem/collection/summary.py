@@ -23,7 +23,7 @@ from onnxmem.errors import OnnxmemError, UsageError, shortened
 from onnxmem.settings import Settings
 
 if TYPE_CHECKING:
-    from onnxmem.analysis.fitting.answering import Assessment
+    from onnxmem.analysis.fitting.assessing import Assessment
     from onnxmem.analysis.request import AnalysisRequest
 
 _NUM_COMMON: Final = 8
@@ -79,11 +79,11 @@ def verdicts_on(request: "AnalysisRequest", targets: Iterable[Target]) -> Iterat
         basis = target.basis(request.settings)
         key = basis, target.cpu
         if key not in found:
-            from onnxmem.analysis.fitting.answering import FitRequest, assess
+            from onnxmem.analysis.fitting.assessing import FitRequest, assess
 
             setup = FitRequest(memory_bytes=target.limit_bytes, basis=basis, accepted=accepted)
             try:
-                from onnxmem.analysis.fitting.holding import on_device
+                from onnxmem.analysis.fitting.footprints import on_device
 
                 there = on_device(request, target.cpu, basis)
                 found[key] = assess((there,), setup)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from onnxmem.analysis.fitting.answering import (
+from onnxmem.analysis.fitting.assessing import (
     Assessment,
     DemandCurve,
     FitRequest,
@@ -20,7 +20,7 @@ from onnxmem.analysis.fitting.answering import (
     fit,
     max_batch_of,
 )
-from onnxmem.analysis.fitting.holding import on_device
+from onnxmem.analysis.fitting.footprints import footprint_together, on_device
 from onnxmem.analysis.fitting.searching import MaxBatch, Search
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
@@ -246,7 +246,7 @@ def _longest(requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step)
     def demand(context: int) -> Demand | None:
         try:
             at = at_context(requests, context, step)
-            footprint = DemandCurve(tuple(at), setup).worked_out(at)
+            footprint = footprint_together(at, setup.basis, setup.deployment)
         except OnnxmemError:
             return None
         return footprint.demand if footprint.is_whole else None

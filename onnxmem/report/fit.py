@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from onnxmem.analysis.fitting.answering import FitResult, TableRow
-from onnxmem.analysis.fitting.holding import Footprint
+from onnxmem.analysis.fitting.assessing import FitResult, TableRow
+from onnxmem.analysis.fitting.footprints import Footprint
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.json_rows import JsonDict

@@ -12,7 +12,7 @@ from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
-    from onnxmem.analysis.fitting.answering import Assessment, FitResult
+    from onnxmem.analysis.fitting.assessing import Assessment, FitResult
     from onnxmem.analysis.fitting.searching import MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}

@@ -12,8 +12,8 @@ from models_on_disk import CONVNET
 
 from onnxmem.allocators.bfc_arena import ArenaOptions, BfcArena
 from onnxmem.allocators.caching import CachingAllocator, CachingConfig
-from onnxmem.analysis.fitting.answering import DemandCurve, FitRequest, fit
-from onnxmem.analysis.fitting.holding import Deployment, request_of
+from onnxmem.analysis.fitting.assessing import DemandCurve, FitRequest, fit
+from onnxmem.analysis.fitting.footprints import Deployment, request_of
 from onnxmem.analysis.fitting.searching import Search, largest_fitting
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, Demand, Verdict
 from onnxmem.program.replay import OutOfMemoryError

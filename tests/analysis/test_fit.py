@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from models_on_disk import HOSTILE, MYSTERY, write_hostile_model, write_model
 from paths import MODELS
 
-from onnxmem.analysis.fitting.answering import FitRequest, FitResult, fit
-from onnxmem.analysis.fitting.holding import Deployment, Footprint, footprint_of, request_of
+from onnxmem.analysis.fitting.assessing import FitRequest, FitResult, fit
+from onnxmem.analysis.fitting.footprints import Deployment, Footprint, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import Search, crossing, largest_fitting
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,

@@ -131,13 +131,13 @@ def row_face(code: int, row: Mapping[str, Any]) -> Face:
 
 
 def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
-    from onnxmem.analysis.fitting.holding import request_of
+    from onnxmem.analysis.fitting.footprints import request_of
 
     question = request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
     from onnxmem.analysis.fitting.verdicts import basis_for
 
     basis = basis_for(None, train=asked.train, runtime=None)
-    from onnxmem.analysis.fitting.answering import FitRequest, fit
+    from onnxmem.analysis.fitting.assessing import FitRequest, fit
 
     setup = FitRequest(memory_bytes=parse_size(asked.budget), basis=basis)
     found = fit((question,), setup)

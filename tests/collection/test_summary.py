@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from models_on_disk import MYSTERY, write_model
 
-from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.verdicts import Basis, Verdict
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.cli import main

@@ -16,7 +16,7 @@ from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
 import onnxmem
-from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.searching import MaxBatch
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from graphs import model_of
 
-from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Work, bound, work_of
 from onnxmem.settings import Recipe, Settings

@@ -13,8 +13,8 @@ from models_on_disk import HOSTILE, write_model
 from paths import MODELS
 
 from onnxmem import analyze
-from onnxmem.analysis.fitting.answering import FitRequest
-from onnxmem.analysis.fitting.holding import Deployment, footprint_of, request_of
+from onnxmem.analysis.fitting.assessing import FitRequest
+from onnxmem.analysis.fitting.footprints import Deployment, footprint_of, request_of
 from onnxmem.analysis.fitting.searching import MaxBatch, crossing
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, AnyBasis, Basis
 from onnxmem.analysis.request import AnalysisRequest

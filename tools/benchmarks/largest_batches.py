@@ -11,8 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from onnxmem.analysis.fitting.answering import FitRequest, fit
-from onnxmem.analysis.fitting.holding import footprint_of, on_device, request_of
+from onnxmem.analysis.fitting.assessing import FitRequest, fit
+from onnxmem.analysis.fitting.footprints import footprint_of, on_device, request_of
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, Basis, basis_for
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.devices import catalog

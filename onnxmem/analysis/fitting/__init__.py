@@ -1,4 +1,5 @@
-"""Whether a model fits a device, the largest that does, and what limits it.
+"""Models and a device in, whether they fit out: the verdict, the largest that fits, what limits it.
 
-Which figure is held against memory is known at once; what works figures out is imported late.
+Begin reading with ``assessing.fit``: ``footprints`` has what models take, ``verdicts`` the rule by
+which that is compared, ``searching`` the search for the largest number.
 """

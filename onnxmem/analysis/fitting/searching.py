@@ -124,8 +124,8 @@ def largest_fitting(search: Search, *, is_rising: bool) -> MaxBatch | None:
     if search.bytes_at(1) is None:
         return None
     if is_rising:
-        reach = crossing(search.needed_at, search.limit_bytes)
-        return None if reach is None else _with_comfort(search, _as_counted(search, reach))
+        max_batch = crossing(search.needed_at, search.limit_bytes)
+        return None if max_batch is None else _with_comfort(search, _as_counted(search, max_batch))
     top = crossing(search.least_at, search.limit_bytes)
     if top is None:
         return None
@@ -154,39 +154,39 @@ def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) ->
     guess = None
     for guess in guesses:
         if fits(guess) and not fits(guess + 1):
-            return _reach(at, guess, "closed form")
+            return _max_batch(at, guess, "closed form")
     ends = _around(fits, guess or 1)
     if ends is None:
         return MaxBatch(None, at(LARGEST_BATCH), None, "bisection")
     low = _narrowed(at, limit_bytes, *ends) if by_formula else _bisected(fits, *ends)
-    return _reach(at, low, "bisection")
+    return _max_batch(at, low, "bisection")
 
 
-def _reach(at: BytesAt, number: int, method: str) -> MaxBatch:
+def _max_batch(at: BytesAt, number: int, method: str) -> MaxBatch:
     over = at(number + 1)
     return MaxBatch(number, at(number), over, method, is_stopped=over is None)
 
 
-def _as_counted(search: Search, reach: MaxBatch) -> MaxBatch:
+def _as_counted(search: Search, max_batch: MaxBatch) -> MaxBatch:
     """The bytes that figures count, where those needed are more."""
-    if reach.number is None:
-        return replace(reach, num_bytes=search.bytes_at(LARGEST_BATCH))
+    if max_batch.number is None:
+        return replace(max_batch, num_bytes=search.bytes_at(LARGEST_BATCH))
     return replace(
-        reach,
-        num_bytes=search.bytes_at(reach.number) if reach.number else None,
-        over_bytes=None if reach.over_bytes is None else search.bytes_at(reach.number + 1),
+        max_batch,
+        num_bytes=search.bytes_at(max_batch.number) if max_batch.number else None,
+        over_bytes=None if max_batch.over_bytes is None else search.bytes_at(max_batch.number + 1),
     )
 
 
-def _with_comfort(search: Search, reach: MaxBatch) -> MaxBatch:
+def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
     """Of bytes that do not fall: where *tight* begins, found by bisection."""
-    number = reach.number
+    number = max_batch.number
     if number is None:
-        return reach
+        return max_batch
     comfortable = 0
     if number and search.verdict(1) is Verdict.FITS:
         comfortable = _bisected(lambda each: search.verdict(each) is Verdict.FITS, 1, number + 1)
-    return replace(reach, comfortable=comfortable)
+    return replace(max_batch, comfortable=comfortable)
 
 
 def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:

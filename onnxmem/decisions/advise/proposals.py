@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import onnx
 
-from onnxmem.analysis.fitting.answering import FitRequest, assess
+from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.verdicts import (
     ACCURACIES,
     BASES,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.fitting.answering import Assessment, FitRequest, assess
-from onnxmem.analysis.fitting.holding import NoFigureError
+from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, assess
+from onnxmem.analysis.fitting.footprints import NoFigureError
 from onnxmem.analysis.fitting.verdicts import (
     PARTIAL,
     Accuracy,

@@ -24,7 +24,7 @@ from onnxmem.allocators.caching import (
     SMALL_BYTES,
     SMALL_SEGMENT_BYTES,
 )
-from onnxmem.analysis.fitting.answering import Assessment, FitRequest, FitResult, assess, fit
+from onnxmem.analysis.fitting.assessing import Assessment, FitRequest, FitResult, assess, fit
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.errors import OnnxmemError

@@ -8,8 +8,8 @@ from graphs import model_of
 from models_on_disk import CONVNET
 from session_graphs import session_of
 
-from onnxmem.analysis.fitting.answering import DemandCurve, FitRequest, fit
-from onnxmem.analysis.fitting.holding import footprint_of, request_of
+from onnxmem.analysis.fitting.assessing import DemandCurve, FitRequest, fit
+from onnxmem.analysis.fitting.footprints import footprint_of, request_of
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import AffineRun, Overheads, Runtime, RuntimeFailedError, RuntimeRun

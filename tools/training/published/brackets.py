@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from onnxmem.analysis.fitting.answering import FitRequest, assess
-from onnxmem.analysis.fitting.holding import request_of
+from onnxmem.analysis.fitting.assessing import FitRequest, assess
+from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.settings import Recipe, Settings
 

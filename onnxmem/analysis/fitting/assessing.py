@@ -1,14 +1,28 @@
-"""Whether models fit a device, by how much, and how far they go."""
+"""Whether models fit a device, by how much, and how far they go.
 
-from collections.abc import Iterator, Mapping, Sequence
+``fit`` is the one verdict of every command, ``assess`` what models take, ready to be compared with
+any memory. A ``DemandCurve`` says what models take at one number after another: where a runtime
+makes one program at every batch of a range, and its sizes are affine in the batch, its allocator is
+replayed without walking the model again. That it does is checked at both ends and at batches
+between them; a batch beyond the range is walked, and widens it where it is alike.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from onnxmem.analysis.coverage import dims_line, guess_told
-from onnxmem.analysis.fitting.holding import Deployment, Footprint, combined, footprint_of
-from onnxmem.analysis.fitting.replays import ReplayDemands, demand_of
+from onnxmem.analysis.fitting.footprints import (
+    Deployment,
+    Footprint,
+    combined,
+    footprint_of,
+    footprint_together,
+)
 from onnxmem.analysis.fitting.searching import (
     FEW_REPLAYS,
+    MOST_REPLAYS,
     MaxBatch,
     Search,
     largest_fitting,
@@ -32,15 +46,28 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
+from onnxmem.runtimes.base import AffineRun, RuntimeRun
 
+RunAt = Callable[[int], RuntimeRun | None]
+"""A runtime's run at a batch; ``None``: something is left out of it, or the batch decides more."""
 Doubts = tuple[Doubt, ...]
-
-FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
+_FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
 """Figures that an allocator makes: they may fall as the batch grows."""
 _POWERS: Final = 4
 """Powers of two up to the largest that fits that the table shows."""
 _WORTH: Final = 10
 """A power of two is the better pick where it gives up at most a part in so many."""
+_EVENTS: Final = 4_000_000
+"""Allocations and releases that one search replays: some seconds."""
+_FIRST: Final = (1, 2, 8)
+"""Batches from which on the program may be the same: at batch 1 some copies are left out."""
+_LEAST: Final = 3
+"""Batches that show sizes to be affine: two ends, and one between."""
+_MOST_WALKED: Final = 16
+"""Batches that are walked at most to find lines; of a runtime that draws none no more are."""
+_BETWEEN: Final = 15
+"""Batches between the ends of a range at which a runtime of the caller's own is checked: nothing is
+known of how its sizes grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,6 +212,82 @@ class FitResult:
 
 
 @dataclass(slots=True)
+class ReplayDemands:
+    """The runs of a runtime by batch, and the range in which they are known without a walk."""
+
+    run_at: RunAt
+    is_own: bool
+    """Whether the caller made the runtime: no line is drawn then before a range is checked."""
+    _affine: AffineRun | None = None
+    _walked: dict[int, RuntimeRun | None] = field(default_factory=dict)
+
+    def run(self, batch: int) -> RuntimeRun | None:
+        """The run at a batch; ``None``: it is to be worked out in full.
+
+        :raises OnnxmemError: the runtime does not run the model at the batch.
+        """
+        affine = self._affine
+        if affine is not None and affine.holds_at(batch):
+            return affine.at(batch)
+        if self.is_own or len(self._walked) >= _MOST_WALKED or None in self._walked.values():
+            return None
+        run = self._known(batch)
+        if run is not None:
+            self._widen(batch)
+        return run
+
+    def draw_lines(self, last: int) -> int:
+        """Find the runs up to a batch, where they are alike: how many replays a search may take."""
+        with suppress(OnnxmemError):
+            if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
+                return max(MOST_REPLAYS, _EVENTS // (self._affine.run.made.num_events + 1))
+        return FEW_REPLAYS
+
+    def _draws(self, first: int, last: int) -> bool:
+        """Whether the runs from one batch to another are alike, at both and at those between."""
+        parts = 1 + (_BETWEEN if self.is_own else 1)
+        batches = sorted({first + (last - first) * part // parts for part in range(parts + 1)})
+        if first >= last or len(batches) < _LEAST:
+            return False
+        runs = [(batch, run) for batch in batches if (run := self._known(batch)) is not None]
+        found = AffineRun.through(runs) if len(runs) == len(batches) else None
+        if found is not None:
+            self._affine = self._joined(found)
+        return found is not None
+
+    def _joined(self, found: AffineRun) -> AffineRun:
+        """Lines that were found with those that were drawn farther, which they lie on."""
+        drawn = self._affine
+        if drawn is None or not drawn.holds_at(found.last) or drawn.last == found.last:
+            return found
+        batches = (found.first, found.last)
+        points = [*((n, found.at(n)) for n in batches), (drawn.last, drawn.at(drawn.last))]
+        return AffineRun.through(points) or found
+
+    def _known(self, batch: int) -> RuntimeRun | None:
+        """The run by the lines, or walked once."""
+        if self._affine is not None and self._affine.holds_at(batch):
+            return self._affine.at(batch)
+        if batch not in self._walked:
+            self._walked[batch] = self.run_at(batch)
+        return self._walked[batch]
+
+    def _widen(self, batch: int) -> None:
+        """Draw the lines on to a batch that was walked, or through it where there are none yet."""
+        affine = self._affine
+        runs = [
+            (number, run)
+            for number, run in sorted(self._walked.items())
+            if run is not None and (affine is None or affine.holds_at(number) or number == batch)
+        ]
+        for index in range(len(runs) - _LEAST + 1):
+            found = AffineRun.through(runs[index:])
+            if found is not None and found.holds_at(batch):
+                self._affine = found
+                return
+
+
+@dataclass(slots=True)
 class DemandCurve:
     """What models take at one number after another."""
 
@@ -213,7 +316,7 @@ class DemandCurve:
     def at(self, number: int) -> Footprint | None:
         """What all models take at a number, worked out in full; ``None`` where they cannot be."""
         try:
-            return self.worked_out(self._at(number))
+            return footprint_together(self._at(number), self.setup.basis, self.setup.deployment)
         except OnnxmemError:
             return None
 
@@ -223,7 +326,7 @@ class DemandCurve:
             try:
                 run = self._replays.run(number)
                 if run is not None:
-                    return demand_of(run)
+                    return _demand_of(run)
             except OnnxmemError:
                 return None
         footprint = self.at(number)
@@ -237,18 +340,6 @@ class DemandCurve:
         """A search of the largest number."""
         accuracy = ACCURACIES[self.setup.basis]
         return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
-
-    def worked_out(self, requests: Sequence[AnalysisRequest]) -> Footprint:
-        """What these take together.
-
-        :raises OnnxmemError: one of them cannot be worked out.
-        """
-        footprint = self.each(requests)
-        return combined(footprint, self.setup.deployment)
-
-    def each(self, requests: Sequence[AnalysisRequest]) -> list[Footprint]:
-        """What one instance of each takes."""
-        return [footprint_of(request, self.setup.basis) for request in requests]
 
     def _at(self, number: int) -> list[AnalysisRequest]:
         name = self.setup.dim
@@ -274,7 +365,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     :raises OnnxmemError: a model cannot be worked out at what is asked.
     """
     curve = DemandCurve(tuple(requests), setup)
-    each = curve.each(requests)
+    each = [footprint_of(request, setup.basis) for request in requests]
     number, footprint = curve.asked(), combined(each, setup.deployment)
     doubts, findings = _doubts(requests, footprint, setup)
     assessment = Assessment(
@@ -298,9 +389,35 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     )
 
 
-def may_fall(basis: AnyBasis) -> bool:
+def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
+    """What models take at what is asked about, and what leaves that in doubt.
+
+    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    """
+    footprint = footprint_together(requests, setup.basis, setup.deployment)
+    doubts, findings = _doubts(requests, footprint, setup)
+    return Assessment(basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings)
+
+
+def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
+    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
+    return largest_fitting(search, is_rising=not _may_fall(basis))
+
+
+def _may_fall(basis: AnyBasis) -> bool:
     """Whether a figure may fall as the batch grows, for an allocator makes it."""
-    return basis in FALLING or isinstance(basis, RuntimeBasis)
+    return basis in _FALLING or isinstance(basis, RuntimeBasis)
+
+
+def _demand_of(run: RuntimeRun) -> Demand:
+    """What a run wants of a device."""
+    replayed = run.replay()
+    return Demand(
+        size_bytes=replayed.total_bytes,
+        more_bytes=run.overheads.more_bytes,
+        least_bytes=replayed.least_bytes,
+        runs_in=None if run.made.is_paged else run.runs_in,
+    )
 
 
 def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | None:
@@ -309,24 +426,9 @@ def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | No
         return ReplayDemands(lambda batch: request.at(batch).own_run(basis.value), is_own=True)
     if basis is Basis.TORCH:
         return ReplayDemands(lambda batch: request.at(batch).torch_run(), is_own=False)
-    if basis in FALLING:
+    if basis in _FALLING:
         return ReplayDemands(lambda n: request.at(n).session_run(basis.value), is_own=False)
     return None
-
-
-def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
-    """What models take at what is asked about, and what leaves that in doubt.
-
-    :raises OnnxmemError: a model cannot be worked out at what is asked.
-    """
-    footprint = DemandCurve(tuple(requests), setup).worked_out(requests)
-    doubts, findings = _doubts(requests, footprint, setup)
-    return Assessment(basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings)
-
-
-def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
-    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
-    return largest_fitting(search, is_rising=not may_fall(basis))
 
 
 def _doubts(

@@ -1,4 +1,4 @@
-"""What one instance of a model holds of a device's memory, and what instances share."""
+"""What one instance of a model takes of a device's memory, and what instances share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -113,6 +113,31 @@ class Deployment:
         return None if two == one else 1 + (limit_bytes - one) // (two - one)
 
 
+def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
+    """Work out what one instance takes, in full.
+
+    :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
+    """
+    terms = request.results
+    if isinstance(basis, RuntimeBasis):
+        footprint = _of_runtime(request, terms, basis.value)
+    elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
+        footprint = _session(request, terms, basis)
+    else:
+        footprint = _READERS[basis](request, terms)
+    return replace(footprint, weight_bytes=terms.weight_bytes)
+
+
+def footprint_together(
+    requests: Sequence[AnalysisRequest], basis: AnyBasis, deployment: Deployment
+) -> Footprint:
+    """What a deployment of several models takes.
+
+    :raises OnnxmemError: the dims do not fit a model, or one has no such figure.
+    """
+    return combined([footprint_of(request, basis) for request in requests], deployment)
+
+
 def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footprint:
     """Several models as one: the node and the tensors are those of the largest.
 
@@ -157,21 +182,6 @@ def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis)
     if device_cpu is None or basis is not Basis.ORT_CPU:
         return request
     return replace(request, settings=replace(request.settings, cpu=device_cpu))
-
-
-def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
-    """Work out what one instance takes, in full.
-
-    :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
-    """
-    terms = request.results
-    if isinstance(basis, RuntimeBasis):
-        footprint = _of_runtime(request, terms, basis.value)
-    elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-        footprint = _session(request, terms, basis)
-    else:
-        footprint = _READERS[basis](request, terms)
-    return replace(footprint, weight_bytes=terms.weight_bytes)
 
 
 def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
