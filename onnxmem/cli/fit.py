@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.json_rows import JsonDict
     from onnxmem.analysis.request import AnalysisRequest
     from onnxmem.decisions.devices import Catalog, Device
-    from onnxmem.report.fit import Target
+    from onnxmem.report.fit import ComparedMemory
 
 _EPILOG: Final = """\
 exit codes: 0 fits, if only tightly; 1 does not; 2 wrong usage or no such file; 3 unknown, known in
@@ -182,7 +182,7 @@ def _add_runtime(parser: ArgumentParser) -> None:
 
 
 def _fitted(
-    requests: list[AnalysisRequest], target: Target, free: str | None, arguments: Namespace
+    requests: list[AnalysisRequest], target: ComparedMemory, free: str | None, arguments: Namespace
 ) -> tuple[Verdict, str, JsonDict]:
     from onnxmem.analysis.fitting.assessing import FitRequest, fit
     from onnxmem.analysis.fitting.footprints import on_device
@@ -244,13 +244,13 @@ def _ranked(
     return verdict, render_ranking(ranked, requests), row
 
 
-def _target(arguments: Namespace) -> Target:
+def _target(arguments: Namespace) -> ComparedMemory:
     """The device, or a size alone.
 
     :raises UsageError: none is named, or what is named is neither.
     """
     from onnxmem.decisions.devices import Device
-    from onnxmem.report.fit import Target
+    from onnxmem.report.fit import ComparedMemory
 
     name = arguments.device
     if name is None:
@@ -258,8 +258,8 @@ def _target(arguments: Namespace) -> Target:
         raise UsageError(message)
     found = device_catalogue(arguments).device_or_size(name)
     if isinstance(found, Device):
-        return Target(found.name, found.limit_bytes, found)
-    return Target(shortened(name), found, None)
+        return ComparedMemory(found.name, found.limit_bytes, found)
+    return ComparedMemory(shortened(name), found, None)
 
 
 def _free_dim(arguments: Namespace) -> str | None:

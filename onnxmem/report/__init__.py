@@ -1,4 +1,6 @@
-"""Faces of an analysis: text for a terminal, JSON by a contract. Pure functions to text.
+"""An analysis, and what follows from it, as text, JSON, CSV and pages: pure functions to text.
 
-Each is imported where it is asked for.
+What comes in is an ``Analysis`` or a result of ``decisions`` and ``collection``; what goes out is a
+text, or plain values of the JSON contract. Begin with ``terminal``, the text report, then
+``sections``, its parts, which the page shares; ``text`` has what all texts are laid out by.
 """

@@ -1,4 +1,4 @@
-"""Devices as a table, one by one with their sources, and as bounds on a model's time."""
+"""Devices: a table, their details with sources, bounds on a model's time, a ranking for a model."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
@@ -25,7 +25,7 @@ _ROOFLINE: Final = (
 _SCALES: Final = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
-def format_seconds(seconds: float | None) -> str:
+def _seconds_text(seconds: float | None) -> str:
     """Write a time with three digits: ``12.3 ms``; ``-`` where it is unknown."""
     if seconds is None:
         return _UNKNOWN
@@ -61,12 +61,12 @@ def render_details(devices: Iterable[Device]) -> str:
 
 
 def render_bounds(
-    question: AnalysisRequest, batch: int | None, work: Work, bounds: Iterable[tuple[Device, Bound]]
+    request: AnalysisRequest, batch: int | None, work: Work, bounds: Iterable[tuple[Device, Bound]]
 ) -> str:
     """The least time on each device, the fastest first; ends with a newline."""
-    what = "a training step" if question.settings.train else "a run"
+    what = "a training step" if request.settings.train else "a run"
     at = "" if batch is None else f" at batch {batch:,}"
-    lines = [f"{shortened(question.model.path)}  {what}{at}", "", *_work_lines(work), ""]
+    lines = [f"{shortened(request.model.path)}  {what}{at}", "", *_work_lines(work), ""]
     lines.append(f"{'DEVICE':<26}{'BOUND':>12}{'COMPUTE':>12}{'MEMORY':>12}   LIMITED BY")
     unbounded = 0
     ordered = sorted(bounds, key=lambda each: each[1].seconds or float("inf"))
@@ -75,7 +75,7 @@ def render_bounds(
             unbounded += 1
             continue
         sides = (bound.seconds, bound.compute_seconds, bound.memory_seconds)
-        times = "".join(f"{format_seconds(side):>12}" for side in sides)
+        times = "".join(f"{_seconds_text(side):>12}" for side in sides)
         lines.append(f"{shortened(device.name):<26}{times}   {bound.limited_by or 'unknown'}")
     lines += ["", *prose("BOUND, by the roofline: ", _ROOFLINE)]
     if unbounded:
@@ -83,9 +83,9 @@ def render_bounds(
     return "\n".join(lines) + "\n"
 
 
-def render_ranking(ranked: Sequence[Ranked], questions: Sequence[AnalysisRequest]) -> str:
+def render_ranking(ranked: Sequence[Ranked], requests: Sequence[AnalysisRequest]) -> str:
     """The devices that fit, the smallest first, and the largest that do not."""
-    lines = ["  ".join(shortened(question.model.path) for question in questions), ""]
+    lines = ["  ".join(shortened(request.model.path) for request in requests), ""]
     lines += [_taken_line(each) for each in {(x.basis, x.cpu): x for x in ranked}.values()]
     fitting = [each for each in ranked if each.verdict is Verdict.FITS]
     tight = [each for each in ranked if each.verdict is Verdict.TIGHT]
@@ -126,7 +126,7 @@ def device_row(device: Device) -> JsonDict:
 
 
 def work_row(work: Work) -> JsonDict:
-    """What there is to do, in JSON."""
+    """Arithmetic and memory traffic, in JSON."""
     return {
         "flops": work.flops,
         "bytes_moved": work.bytes_moved,
@@ -217,13 +217,13 @@ def _taken_line(each: Ranked) -> str:
 
 
 def _compared(each: Ranked) -> str:
-    """The figure that is compared, and the device's CPU where it is of that."""
+    """The figure that is compared, and the device's CPU where it depends on that."""
     return each.basis if each.cpu is None else f"{each.basis}, {each.cpu}"
 
 
 def _ranked_line(each: Ranked) -> str:
     return (
         f"{shortened(each.device.name):<26}{format_bytes(each.limit_bytes):>10}"
-        f"{format_bytes(each.margin_bytes):>10}{format_seconds(each.bound.seconds):>11}"
+        f"{format_bytes(each.margin_bytes):>10}{_seconds_text(each.bound.seconds):>11}"
         f"{each.device.price_usd or _UNKNOWN:>8}   {_compared(each)}"
     )

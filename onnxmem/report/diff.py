@@ -8,16 +8,16 @@ from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
 from onnxmem.decisions.diff import Change, Difference, LayerChange, LayerSize, PeakChange, Snapshot
 from onnxmem.errors import Finding, printable, shortened
-from onnxmem.report.text import fact, figure, finding_rows, finding_text, prose
+from onnxmem.report.text import fact, figure, finding_rows, finding_text, percent, prose
 from onnxmem.report.verdict import error_text, verdict_text
 from onnxmem.units import format_bytes, plural
 
-SCHEMA: Final = "onnxmem.diff"
-SCHEMA_VERSION: Final = "1.0"
+_SCHEMA: Final = "onnxmem.diff"
+_SCHEMA_VERSION: Final = "1.0"
 _NO_VERDICT: Final = "unknown: the saved report is of another budget, or of none: save it anew"
 _MOST_ROWS: Final = 12
-"""Blocks and layers that the text lists; JSON has all."""
-LABELS: Final = {
+"""Allocations and layers that the text lists; JSON has all."""
+_LABELS: Final = {
     "weights": "WEIGHTS",
     "inputs": "INPUTS",
     "activations peak": "ACTIVATIONS, peak",
@@ -64,7 +64,7 @@ def as_json(difference: Difference) -> str:
         "layers": None if layers is None else [_layer_change(change) for change in layers],
         "unchanged_layers": difference.num_same_layers,
     }
-    return document_text(document(SCHEMA, SCHEMA_VERSION, content))
+    return document_text(document(_SCHEMA, _SCHEMA_VERSION, content))
 
 
 def _runtimes(difference: Difference) -> JsonDict:
@@ -83,7 +83,7 @@ def _side(letter: str, side: Snapshot) -> Iterator[str]:
 
 def figure_label(change: Change) -> str:
     """What a figure of a difference is called; that of a runtime by its name."""
-    return LABELS.get(change.name) or shortened(change.name).upper().replace(" PEAK", ", peak")
+    return _LABELS.get(change.name) or shortened(change.name).upper().replace(" PEAK", ", peak")
 
 
 def _figure(change: Change) -> str:
@@ -91,8 +91,7 @@ def _figure(change: Change) -> str:
     sizes = f"{format_bytes(change.before_bytes):>12}{format_bytes(change.after_bytes):>12}"
     if change.change_bytes is None:
         return f"{label:<20}{sizes}{'unknown':>26}"
-    percent = change.change_percent
-    share = "" if percent is None else f"{percent:+.1f} %"
+    share = percent(change.change_percent)
     return f"{label:<20}{sizes}{f'{change.change_bytes:+,} B':>26}{share:>12}".rstrip()
 
 
@@ -108,9 +107,9 @@ def budget_lines(difference: Difference) -> Iterator[str]:
         if each is None:
             yield fact(f"  {letter}", _NO_VERDICT)
             continue
-        told = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
+        text = verdict_text(each.verdict, each.size_bytes, each.limit_bytes or 0)
         by = f", by {each.basis}" if len(bases) > 1 and each.basis is not None else ""
-        yield figure(f"  {letter}", each.size_bytes, told + by, wraps=True)
+        yield figure(f"  {letter}", each.size_bytes, text + by, wraps=True)
     for basis in bases:
         name = f" ({basis})" if len(bases) > 1 else ""
         yield fact("  compared" + name, BASES[basis], wraps=True)
@@ -118,12 +117,12 @@ def budget_lines(difference: Difference) -> Iterator[str]:
 
 
 def _budget(difference: Difference) -> list[str]:
-    told = list(budget_lines(difference))
-    return ["", *told] if told else []
+    lines = list(budget_lines(difference))
+    return ["", *lines] if lines else []
 
 
 def _why(label: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
-    """The blocks whose bytes sum to the change of a peak; ``elsewhere`` is where no node is."""
+    """The allocations whose changes add up to that of a peak; ``elsewhere`` stands for no node."""
     if change is None or not change.blocks:
         return
     yield ""
@@ -165,8 +164,8 @@ def _layers(difference: Difference) -> Iterator[str]:
         yield from prose("LAYERS  ", "unknown: the saved report has none; save it with --layers")
         return
     counts = Counter(change.what for change in changes)
-    told = [f"{count:,} {what}" for what, count in sorted(counts.items())]
-    yield f"LAYERS  {', '.join((*told, f'{difference.num_same_layers:,} as before'))}"
+    changed = [f"{count:,} {what}" for what, count in sorted(counts.items())]
+    yield f"LAYERS  {', '.join((*changed, f'{difference.num_same_layers:,} as before'))}"
     for change in changes[:_MOST_ROWS]:
         size = "unknown" if change.change_bytes is None else f"{change.change_bytes:+,} B"
         yield from prose(f"{size:>22}  ", f"{change.what:<8} {_layer_name(change)}")
@@ -182,12 +181,12 @@ def notes(difference: Difference) -> Iterator[tuple[str, Finding]]:
 
 
 def _notes(difference: Difference) -> Iterator[str]:
-    told = [line for which, each in notes(difference) for line in _note(which, each)]
-    yield from ["", *told] if told else []
-
-
-def _note(which: str, finding: Finding) -> list[str]:
-    return prose(f"note on {which}: ", finding_text(finding))
+    lines = [
+        line
+        for which, each in notes(difference)
+        for line in prose(f"note on {which}: ", finding_text(each))
+    ]
+    yield from ["", *lines] if lines else []
 
 
 def _layer_name(change: LayerChange) -> str:
@@ -263,6 +262,6 @@ def grown_figures(figures: Iterable[Change]) -> str:
     """What grew, in words, for an error's line."""
     return ", ".join(
         f"{change.name} {change.change_bytes or 0:+,} B"
-        + ("" if change.change_percent is None else f" ({change.change_percent:+.1f} %)")
+        + ("" if change.change_percent is None else f" ({percent(change.change_percent)})")
         for change in figures
     )

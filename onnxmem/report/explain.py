@@ -1,4 +1,7 @@
-"""What a figure, a code or an out-of-memory message means, as text and as JSON."""
+"""What a figure, a code or an out-of-memory message means, as text and as JSON.
+
+A message is compared with the tensors of a model: an ``OomReport`` has the candidates.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -8,11 +11,10 @@ from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.explain.glossary import Code, Metric, MetricValue, codes, metrics
 from onnxmem.decisions.explain.out_of_memory import Candidate, OomReport, OutOfMemory, is_shape
 from onnxmem.errors import printable, shortened
-from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out, prose
-from onnxmem.report.verdict import reach_lines, terms_lines, verdict_text
+from onnxmem.report.text import fact, figure, finding_lines, finding_rows, laid_out
+from onnxmem.report.verdict import assessment_lines, max_batch_lines, verdict_text
 from onnxmem.units import format_count, plural
 
-_INDENT: Final = f"{'':<26}"
 _MOST: Final = 6
 """Tensors that a text lists; JSON has more."""
 
@@ -29,13 +31,13 @@ def render_list() -> str:
 def render_code(code: Code) -> str:
     """One code."""
     lines = [fact(f"{code.id} {code.word}", code.title)]
-    lines += prose(f"{'  why it matters':<26}", code.why)
-    lines += prose(f"{'  what to do':<26}", code.act)
+    lines.append(fact("  why it matters", code.why, wraps=True))
+    lines.append(fact("  what to do", code.act, wraps=True))
     return "\n".join(lines) + "\n"
 
 
 def code_row(code: Code) -> JsonDict:
-    """The same in JSON."""
+    """A code in JSON."""
     return {
         "kind": "code",
         "id": code.id,
@@ -50,15 +52,15 @@ def render_metric(metric: Metric, path: str | None, value: MetricValue | None) -
     """One figure, and what it is on a model."""
     lines = [fact(_name(metric), metric.key)]
     where = "" if metric.definition is None else f" (definition {metric.definition})"
-    lines += prose(f"{'  is':<26}", metric.text + where)
-    lines += prose(f"{'  formula':<26}", metric.formula)
+    lines.append(fact("  is", metric.text + where, wraps=True))
+    lines.append(fact("  formula", metric.formula, wraps=True))
     if path is not None and value is not None:
         lines += ["", *_value(metric, path, value)]
     return "\n".join(lines) + "\n"
 
 
 def metric_row(metric: Metric, value: MetricValue | None) -> JsonDict:
-    """The same in JSON; without a model ``value`` is null and there are no parts."""
+    """A figure in JSON; without a model ``value`` is null and there are no parts."""
     return {
         "kind": "metric",
         "key": metric.key,
@@ -87,11 +89,11 @@ def _value(metric: Metric, path: str, value: MetricValue) -> Iterator[str]:
         yield figure("", size_bytes, shortened(name))
 
 
-def render_message(message: OutOfMemory, path: str | None, inquest: OomReport | None) -> str:
-    """A message, and what a model says to it."""
+def render_message(message: OutOfMemory, path: str | None, report: OomReport | None) -> str:
+    """A message, and the tensors of a model that can be what it requests."""
     lines = [fact("MESSAGE", f"of {message.program}")]
-    lines += prose(f"{'  means':<26}", message.meaning)
-    lines += _asked(message)
+    lines.append(fact("  means", message.meaning, wraps=True))
+    lines += _request(message)
     if message.node is not None or message.op_type is not None:
         words = [word for word in (message.node, message.op_type) if word]
         lines.append(fact("  at", shortened(", ".join(words))))
@@ -102,8 +104,8 @@ def render_message(message: OutOfMemory, path: str | None, inquest: OomReport | 
     ):
         if num_bytes is not None:
             lines.append(figure(label, num_bytes))
-    if path is not None and inquest is not None:
-        lines += ["", *_inquest(message, path, inquest)]
+    if path is not None and report is not None:
+        lines += ["", *_report(message, path, report)]
     elif message.sizes is not None:
         lines += [
             "",
@@ -112,7 +114,7 @@ def render_message(message: OutOfMemory, path: str | None, inquest: OomReport | 
     return "\n".join(lines) + "\n"
 
 
-def _asked(message: OutOfMemory) -> list[str]:
+def _request(message: OutOfMemory) -> list[str]:
     sizes = message.sizes
     if message.shape is not None:
         shape = fact("  shape", "x".join(map(str, message.shape)) or "a scalar")
@@ -127,76 +129,76 @@ def _asked(message: OutOfMemory) -> list[str]:
     ]
 
 
-def _inquest(message: OutOfMemory, path: str, inquest: OomReport) -> Iterator[str]:
-    batch = "no batch" if inquest.batch is None else f"batch {inquest.batch:,}"
+def _report(message: OutOfMemory, path: str, report: OomReport) -> Iterator[str]:
+    batch = "no batch" if report.batch is None else f"batch {report.batch:,}"
     yield fact("MODEL", f"{shortened(path)}, {batch}")
     if message.sizes is not None:
-        yield from _found(message, inquest, batch)
-    yield from _fits(inquest)
+        yield from _found(message, report, batch)
+    yield from _fits(report)
 
 
-def _found(message: OutOfMemory, inquest: OomReport, batch: str) -> Iterator[str]:
-    if inquest.at_batch:
-        yield fact(f"  at {batch}", f"{plural(inquest.num_at_batch, 'tensor')} of that size")
-        yield from _candidates(inquest.at_batch, inquest.num_at_batch, message)
+def _found(message: OutOfMemory, report: OomReport, batch: str) -> Iterator[str]:
+    if report.at_batch:
+        yield fact(f"  at {batch}", f"{plural(report.num_at_batch, 'tensor')} of that size")
+        yield from _candidates(report.at_batch, report.num_at_batch, message)
     else:
         yield fact(f"  at {batch}", "no tensor has that size")
-    if inquest.is_pattern_block:
+    if report.is_pattern_block:
         yield figure(
             "  pattern block",
-            inquest.pattern_block_bytes,
+            report.pattern_block_bytes,
             "the one piece of run 2: it has that size",
         )
-    elif inquest.pattern_block_bytes is not None and not inquest.at_batch:
-        yield figure("  pattern block", inquest.pattern_block_bytes, "not it, as predicted")
-    if inquest.at_others and not (inquest.at_batch or inquest.is_pattern_block):
-        count = plural(inquest.num_at_others, "tensor")
+    elif report.pattern_block_bytes is not None and not report.at_batch:
+        yield figure("  pattern block", report.pattern_block_bytes, "not it, as predicted")
+    if report.at_others and not (report.at_batch or report.is_pattern_block):
+        count = plural(report.num_at_others, "tensor")
         yield fact("  at other batches", f"{count} would have it")
-        yield from _candidates(inquest.at_others, inquest.num_at_others, message)
-    if not (inquest.at_batch or inquest.at_others or inquest.is_pattern_block):
+        yield from _candidates(report.at_others, report.num_at_others, message)
+    if not (report.at_batch or report.at_others or report.is_pattern_block):
         text = (
             "a kernel's workspace, several tensors in one piece, dims other than these (--dim, "
             "--shape), a training step (--train), or another model of the process"
         )
-        yield from prose(f"{'  it can be':<26}", text)
+        yield fact("  it can be", text, wraps=True)
 
 
 def _candidates(candidates: Sequence[Candidate], count: int, message: OutOfMemory) -> Iterator[str]:
     for candidate in candidates[:_MOST]:
-        yield from _suspect(candidate, message)
+        yield from _candidate(candidate, message)
     more = count - min(len(candidates), _MOST)
     if more:
-        yield f"{_INDENT}and {more:,} more"
+        yield fact("", f"and {more:,} more")
 
 
-def _suspect(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
+def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
     batch = "" if candidate.batch is None else f"batch {candidate.batch:,}"
-    maker = candidate.role if candidate.node is None else f"{candidate.op_type} {candidate.node}"
+    producer = candidate.role if candidate.node is None else f"{candidate.op_type} {candidate.node}"
     marks = [
         *(("the node of the message",) if candidate.is_named else ()),
         *(("its shape",) if is_shape(candidate, message.shape) else ()),
         *((candidate.graph,) if candidate.graph != "file" else ()),
     ]
-    told = f"{candidate.tensor}  by {maker}" + (f"  ({', '.join(marks)})" if marks else "")
-    yield figure(f"    {batch}", candidate.size_bytes, shortened(told, 2000))
+    text = f"{candidate.tensor}  by {producer}" + (f"  ({', '.join(marks)})" if marks else "")
+    yield figure(f"    {batch}", candidate.size_bytes, shortened(text, 2000))
 
 
-def _fits(inquest: OomReport) -> Iterator[str]:
-    assessment, answer = inquest.assessment, inquest.answer
+def _fits(report: OomReport) -> Iterator[str]:
+    assessment, result = report.assessment, report.answer
     if assessment is None:
-        yield fact("  takes", f"unknown: {BASES[inquest.basis]}")
+        yield fact("  takes", f"unknown: {BASES[report.basis]}")
         return
-    yield from laid_out(terms_lines(assessment))
-    if answer is not None:
-        capacity_bytes = answer.setup.memory_bytes
-        told = verdict_text(answer.verdict, answer.footprint.total_bytes, capacity_bytes)
-        yield figure("  capacity", capacity_bytes, f"{told}, were it free altogether", wraps=True)
-        yield from laid_out(reach_lines(answer))
+    yield from laid_out(assessment_lines(assessment))
+    if result is not None:
+        capacity_bytes = result.setup.memory_bytes
+        text = verdict_text(result.verdict, result.footprint.total_bytes, capacity_bytes)
+        yield figure("  capacity", capacity_bytes, f"{text}, were it free altogether", wraps=True)
+        yield from laid_out(max_batch_lines(result))
     yield from finding_lines(assessment.findings, "  ")
 
 
-def message_row(message: OutOfMemory, inquest: OomReport | None) -> JsonDict:
-    """The same in JSON; unknown is null."""
+def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
+    """A message in JSON; unknown is null."""
     sizes = message.sizes
     return {
         "kind": "message",
@@ -210,31 +212,31 @@ def message_row(message: OutOfMemory, inquest: OomReport | None) -> JsonDict:
         "capacity_bytes": message.capacity_bytes,
         "free_bytes": message.free_bytes,
         "held_bytes": message.held_bytes,
-        "model": None if inquest is None else _inquest_row(inquest),
+        "model": None if report is None else _report_row(report),
     }
 
 
-def _inquest_row(inquest: OomReport) -> JsonDict:
-    assessment, answer = inquest.assessment, inquest.answer
-    max_batch = None if answer is None else answer.max_batch
+def _report_row(report: OomReport) -> JsonDict:
+    assessment, result = report.assessment, report.answer
+    max_batch = None if result is None else result.max_batch
     is_whole = assessment is not None and assessment.footprint.is_whole
     return {
-        "batch": inquest.batch,
-        "at_batch": _suspect_rows(inquest.at_batch),
-        "num_at_batch": inquest.num_at_batch,
-        "at_others": _suspect_rows(inquest.at_others),
-        "num_at_others": inquest.num_at_others,
-        "pattern_block_bytes": inquest.pattern_block_bytes,
-        "is_pattern_block": inquest.is_pattern_block,
-        "basis": inquest.basis.value,
+        "batch": report.batch,
+        "at_batch": _candidate_rows(report.at_batch),
+        "num_at_batch": report.num_at_batch,
+        "at_others": _candidate_rows(report.at_others),
+        "num_at_others": report.num_at_others,
+        "pattern_block_bytes": report.pattern_block_bytes,
+        "is_pattern_block": report.is_pattern_block,
+        "basis": report.basis.value,
         "predicted_bytes": assessment.footprint.total_bytes if assessment and is_whole else None,
         "largest_batch": None if max_batch is None else max_batch.number,
-        "verdict": None if answer is None else answer.to_dict(),
+        "verdict": None if result is None else result.to_dict(),
         "findings": [] if assessment is None else finding_rows(assessment.findings),
     }
 
 
-def _suspect_rows(candidates: Sequence[Candidate]) -> list[JsonDict]:
+def _candidate_rows(candidates: Sequence[Candidate]) -> list[JsonDict]:
     return [
         {
             "tensor": printable(each.tensor),

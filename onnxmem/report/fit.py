@@ -30,9 +30,9 @@ from onnxmem.report.text import (
     prose,
 )
 from onnxmem.report.verdict import (
+    assessment_lines,
     fits_row,
-    reach_lines,
-    terms_lines,
+    max_batch_lines,
     verdict_text,
 )
 from onnxmem.runtimes.onnxruntime.cpu import cpu_named
@@ -46,7 +46,7 @@ _REPEATED: Final = frozenset({"bytes", "limit_bytes"})
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ComparedMemory:
     """What models are compared with: a device, or a size of memory alone."""
 
     name: str
@@ -57,24 +57,26 @@ class Target:
 
 def render_fit(
     result: FitResult,
-    target: Target,
+    memory: ComparedMemory,
     requests: Sequence[AnalysisRequest],
     contexts: Contexts | None = None,
 ) -> str:
     """Write the whole result; it ends with a newline."""
     blocks = [
-        _head(result, target, requests),
-        _verdict_section(result, target),
+        _head(result, memory, requests),
+        _verdict_section(result, memory),
         _largest_section(result),
         _table_section(result),
         contexts_lines(contexts),
         _instances_section(result),
-        _remarks(result, target),
+        _remarks(result, memory),
     ]
     return joined(blocks)
 
 
-def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None) -> JsonDict:
+def fit_row(
+    result: FitResult, memory: ComparedMemory, contexts: Contexts | None = None
+) -> JsonDict:
     """The result in JSON; unknown is null."""
     setup, limit_bytes = result.setup, result.setup.limit_bytes
     verdict = result.verdict
@@ -82,7 +84,7 @@ def fit_row(result: FitResult, target: Target, contexts: Contexts | None = None)
         "status": "ok" if result.footprint.is_whole else "partial",
         "fits": fits_row(verdict),
         **{key: value for key, value in result.to_dict().items() if key not in _REPEATED},
-        "device": None if target.device is None else printable(target.device.name),
+        "device": None if memory.device is None else printable(memory.device.name),
         "memory_bytes": setup.memory_bytes,
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
@@ -138,7 +140,9 @@ def _row(row: TableRow) -> JsonDict:
     }
 
 
-def _head(result: FitResult, target: Target, requests: Sequence[AnalysisRequest]) -> list[str]:
+def _head(
+    result: FitResult, memory: ComparedMemory, requests: Sequence[AnalysisRequest]
+) -> list[str]:
     settings = requests[0].settings
     recipe = settings.recipe
     names = "  ".join(shortened(request.model.path) for request in requests)
@@ -153,11 +157,11 @@ def _head(result: FitResult, target: Target, requests: Sequence[AnalysisRequest]
             for name, number in result.dims.items()
             if name != result.setup.dim and name not in symbols
         ),
-        *_session(result, settings, target.device),
+        *_session(result, settings, memory.device),
         *((f"{deployment.instances:,} instances",) if deployment.instances > 1 else ()),
         *(("weights shared",) if deployment.shares_weights else ()),
     ]
-    return [f"{names}  on {shortened(target.name)}", *paragraph("assumes: ", parts)]
+    return [f"{names}  on {shortened(memory.name)}", *paragraph("assumes: ", parts)]
 
 
 def _session(result: FitResult, settings: Settings, device: Device | None) -> Iterator[str]:
@@ -175,11 +179,11 @@ def _at(result: FitResult) -> str:
     return f"{shortened(result.setup.dim or 'batch')} {result.asked.number:,}"
 
 
-def _verdict_section(result: FitResult, target: Target) -> list[str]:
+def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:
     setup = result.setup
     text = verdict_text(result.verdict, result.footprint.total_bytes, setup.limit_bytes)
-    lines = [fact("FITS", text), *laid_out(terms_lines(result.assessment))]
-    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(target.device), wraps=True))
+    lines = [fact("FITS", text), *laid_out(assessment_lines(result.assessment))]
+    lines.append(figure("  memory", setup.memory_bytes, _memory_remark(memory.device), wraps=True))
     if setup.reserve_bytes:
         lines.append(figure("  reserve", setup.reserve_bytes, "kept free"))
     return lines
@@ -201,7 +205,7 @@ def _largest_section(result: FitResult) -> list[str]:
     name = shortened(result.setup.dim or "batch")
     lines = [
         f"LARGEST {name.upper() if result.setup.dim is None else name}",
-        *laid_out(reach_lines(result)),
+        *laid_out(max_batch_lines(result)),
     ]
     max_batch = result.max_batch
     if max_batch is not None and max_batch.number is not None and not max_batch.is_stopped:
@@ -259,9 +263,9 @@ def _instances_section(result: FitResult) -> list[str]:
     return [fact("INSTANCES", f"{count} at most, {how}; {own}")]
 
 
-def _remarks(result: FitResult, target: Target) -> list[str]:
+def _remarks(result: FitResult, memory: ComparedMemory) -> list[str]:
     remarks = list(result.remarks)
-    if result.setup.basis is Basis.TORCH and target.device is None:
+    if result.setup.basis is Basis.TORCH and memory.device is None:
         remarks.append("a bare size is taken for a GPU's memory")
     if result.setup.basis is Basis.ORT_CUDA:
         remarks.append("from onnxruntime's sources; no GPU has confirmed its figures yet")

@@ -1,4 +1,4 @@
-"""The verdict on memory in words, and the budget: the same lines in every report."""
+"""The verdict on memory in words, and the section of a budget: the same lines in every report."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxmem.analysis.fitting.searching import MaxBatch
 
 _FITS: Final = {Verdict.FITS: True, Verdict.TIGHT: True, Verdict.OVER: False}
-_MOST_STRETCHES: Final = 5
+_MOST_RANGES: Final = 5
 _RETRIES: Final = "only by the allocator's retries"
 _IN_RANGE: Final = "within what is assumed or the error"
 
@@ -47,25 +47,25 @@ def verdict_text(verdict: Verdict, num_bytes: int | None, limit_bytes: int) -> s
 
 
 def budget(analysis: "Analysis") -> Section | None:
-    """What fits; ``None`` where no budget is given."""
-    budget_bytes, answer = analysis.settings.budget_bytes, analysis.fit
+    """Whether the model fits the budget, and the largest batch; ``None`` without a budget."""
+    budget_bytes, result = analysis.settings.budget_bytes, analysis.fit
     if budget_bytes is None:
         return None
-    if answer is None:
+    if result is None:
         total = Line("", budget_bytes, "unknown: the figure cannot be had; see FINDINGS")
         return Section(key="fits", title="FITS", total=total)
     batch = analysis.settings.batch
-    said = verdict_text(answer.verdict, answer.footprint.total_bytes, budget_bytes)
+    text = verdict_text(result.verdict, result.footprint.total_bytes, budget_bytes)
     at = "" if batch is None else f"batch {batch:,} "
-    law = analysis.batch_law if analysis.training is None else analysis.training_law
+    affine = analysis.batch_law if analysis.training is None else analysis.training_law
     return Section(
         key="fits",
         title="FITS",
-        total=Line("", budget_bytes, at + said),
+        total=Line("", budget_bytes, at + text),
         lines=(
-            *terms_lines(answer.assessment),
-            *reach_lines(answer),
-            *formula_lines(law),
+            *assessment_lines(result.assessment),
+            *max_batch_lines(result),
+            *formula_lines(affine),
             *_rule_lines(analysis.rule_max_batch),
         ),
     )
@@ -77,14 +77,14 @@ def _rule_lines(batch: int | None) -> Iterator[Line]:
         yield Line("rule of thumb", text=rule)
 
 
-def terms_lines(assessment: "Assessment") -> Iterator[Line]:
-    """What is compared: its bytes, what of them is assumed, its error and its doubts."""
-    held = assessment.footprint
-    yield Line("takes", held.total_bytes, BASES[assessment.basis], wraps=True)
-    yield from _assumed("context", held.context, "--cuda-context")
-    yield from _assumed("workspace", held.workspace, "--cuda-workspace")
-    if held.range_bytes:
-        high_bytes = held.total_bytes + held.range_bytes
+def assessment_lines(assessment: "Assessment") -> Iterator[Line]:
+    """What is compared: its bytes, what of them is assumed, its error and what is in doubt."""
+    footprint = assessment.footprint
+    yield Line("takes", footprint.total_bytes, BASES[assessment.basis], wraps=True)
+    yield from _assumed("context", footprint.context, "--cuda-context")
+    yield from _assumed("workspace", footprint.workspace, "--cuda-workspace")
+    if footprint.range_bytes:
+        high_bytes = footprint.total_bytes + footprint.range_bytes
         yield Line("or", high_bytes, "with the BatchNormalization that may be folded", depth=2)
     yield Line("error", text=error_text(assessment.accuracy), wraps=True)
     for doubt in assessment.doubts:
@@ -92,7 +92,7 @@ def terms_lines(assessment: "Assessment") -> Iterator[Line]:
 
 
 def error_text(accuracy: Accuracy) -> str:
-    """How far a figure may be off, and what says so.
+    """How far a figure may be off, and the source of that.
 
     >>> error_text(Accuracy(5.0, "nine in ten of 794 settings within it"))
     '+-5 %: nine in ten of 794 settings within it'
@@ -100,53 +100,53 @@ def error_text(accuracy: Accuracy) -> str:
     return (f"+-{accuracy.percent:g} %: " if accuracy.percent else "") + accuracy.source
 
 
-def _assumed(label: str, term: Assumed, flag: str) -> Iterator[Line]:
-    if not term.high_bytes:
+def _assumed(label: str, assumed: Assumed, flag: str) -> Iterator[Line]:
+    if not assumed.high_bytes:
         return
-    if term.low_bytes == term.high_bytes:
-        yield Line(label, term.size_bytes, term.source, depth=2)
+    if assumed.low_bytes == assumed.high_bytes:
+        yield Line(label, assumed.size_bytes, assumed.source, depth=2)
         return
-    to = f"{format_bytes(term.low_bytes)} to {format_bytes(term.high_bytes)}"
-    yield Line(label, term.size_bytes, f"assumed of {to}; {flag}", depth=2, wraps=True)
+    to = f"{format_bytes(assumed.low_bytes)} to {format_bytes(assumed.high_bytes)}"
+    yield Line(label, assumed.size_bytes, f"assumed of {to}; {flag}", depth=2, wraps=True)
 
 
-def reach_lines(answer: "FitResult") -> Iterator[Line]:
-    """How far it goes: the largest number, where tight begins, and what fits again above."""
-    max_batch, name = answer.max_batch, shortened(answer.setup.dim or "batch")
+def max_batch_lines(result: "FitResult") -> Iterator[Line]:
+    """The largest number that fits, where tight begins, and what fits again above."""
+    max_batch, name = result.max_batch, shortened(result.setup.dim or "batch")
     label = f"largest {name}"
     if max_batch is None:
-        why = "bytes are not known at 1" if answer.has_number else "the model has no batch"
+        why = "bytes are not known at 1" if result.has_number else "the model has no batch"
         yield Line(label, text=f"unknown: {why}")
         return
     if max_batch.number is None:
         yield Line(label, text=f"no limit: it fits up to {LARGEST_BATCH:,}")
         return
-    doubt = ", in doubt as the figures are" if answer.doubts else ""
+    doubt = ", in doubt as the figures are" if result.doubts else ""
     yield Line(label, text=f"{max_batch.number:,}{_tight(max_batch)}{doubt}")
     if max_batch.above:
-        yield Line("fits again", text=_stretches(max_batch), wraps=True)
+        yield Line("fits again", text=_ranges_text(max_batch), wraps=True)
     if max_batch.number:
         yield Line(
             f"at {max_batch.number:,}",
             max_batch.num_bytes,
-            _row_text(answer, max_batch.number),
+            _row_text(result, max_batch.number),
             depth=2,
         )
     over = "the model cannot be worked out there"
     if not max_batch.is_stopped:
-        phase = answer.limiting.phase if answer.limiting else None
+        phase = result.limiting.phase if result.limiting else None
         over = "does not fit" + (f" ({phase})" if phase else "")
     yield Line(f"at {max_batch.number + 1:,}", max_batch.over_bytes, over, depth=2)
-    yield Line("found by", text=found_by(max_batch))
+    yield Line("found by", text=_found_by(max_batch))
 
 
-def found_by(max_batch: "MaxBatch") -> str:
+def _found_by(max_batch: "MaxBatch") -> str:
     """How the largest number was found, and what proves it."""
     if max_batch.method == "every number" and max_batch.number == 0:
         return "one evaluation, in full; live bytes do not fall"
     if max_batch.method == "every number":
-        num = max_batch.num_replayed
-        return f"every one of {num:,} replayed; above them live bytes alone are more"
+        replayed = f"every one of {max_batch.num_replayed:,} replayed"
+        return f"{replayed}; above them live bytes alone are more"
     if max_batch.method == "replays":
         return f"{max_batch.num_replayed:,} replayed, not every one: the allocator's bytes may fall"
     proof = "in full" if max_batch.number == 0 else "and both evaluated in full"
@@ -159,16 +159,16 @@ def _tight(max_batch: "MaxBatch") -> str:
     return f", tight from {max_batch.comfortable + 1:,}"
 
 
-def _stretches(max_batch: "MaxBatch") -> str:
-    told = [
+def _ranges_text(max_batch: "MaxBatch") -> str:
+    ranges = [
         f"{first:,}" if first == last else f"{first:,} to {last:,}"
-        for first, last in max_batch.above[:_MOST_STRETCHES]
+        for first, last in max_batch.above[:_MOST_RANGES]
     ]
-    left = len(max_batch.above) - len(told)
+    left = len(max_batch.above) - len(ranges)
     more = f" and {left:,} more, the last up to {max_batch.above[-1][1]:,}" if left else ""
-    return ", ".join(told) + more
+    return ", ".join(ranges) + more
 
 
-def _row_text(answer: "FitResult", number: int) -> str:
-    row = next((row for row in answer.table if row.number == number), None)
+def _row_text(result: "FitResult", number: int) -> str:
+    row = next((row for row in result.table if row.number == number), None)
     return "" if row is None else row.verdict.value

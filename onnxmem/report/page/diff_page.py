@@ -23,6 +23,7 @@ from onnxmem.report.page.markup import (
     section,
     table,
 )
+from onnxmem.report.text import percent
 from onnxmem.report.timelines import StackedTimeline, run_timeline, step_timeline
 from onnxmem.units import format_bytes, plural
 
@@ -36,11 +37,11 @@ class SideTimelines:
 
     run: StackedTimeline
     step: StackedTimeline | None
-    """``None``: no step is worked out."""
+    """``None``: there is no training step."""
 
 
 def side_timelines(analysis: Analysis) -> SideTimelines:
-    """Take them from an analysis."""
+    """The timelines of an analysis."""
     step = analysis.training
     return SideTimelines(
         run_timeline(analysis), None if step is None else step_timeline(step.replay)
@@ -102,11 +103,7 @@ def _figures(changes: Sequence[Change]) -> str:
             bytes_cell(change.before_bytes),
             bytes_cell(change.after_bytes),
             _change_cell(change.change_bytes),
-            Cell(
-                "" if change.change_percent is None else f"{change.change_percent:+.1f} %",
-                change.change_percent,
-                is_number=True,
-            ),
+            Cell(percent(change.change_percent), change.change_percent, is_number=True),
         )
         for change in changes
     )
@@ -114,9 +111,9 @@ def _figures(changes: Sequence[Change]) -> str:
 
 
 def _budget(difference: Difference) -> Iterator[str]:
-    told = "\n".join(map(escape, budget_lines(difference)))
-    if told:
-        yield section("budget", "Budget", f'<pre class="verdict-terms">{told}</pre>')
+    text = "\n".join(map(escape, budget_lines(difference)))
+    if text:
+        yield section("budget", "Budget", f'<pre class="verdict-terms">{text}</pre>')
 
 
 def _notes(difference: Difference) -> Iterator[str]:
@@ -143,12 +140,12 @@ def _timelines(
             figures.append(f"<p>{letter}: a saved report has no timeline, or there is none.</p>")
             continue
         num_steps = len(timeline.labels)
-        told = f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}."
+        description = f"{plural(num_steps, 'step')}, peak {format_bytes(max(timeline.sums))}."
         svg = area_svg(
             timeline.series,
             chart_id=f"onnxmem-{section_id}-{letter.lower()}",
             title=f"{title}: {letter}",
-            description=told,
+            description=description,
             peak_step=timeline.peak_step,
             labels=timeline.labels,
             marks=timeline.marks,
@@ -162,7 +159,7 @@ def _timelines(
 
 
 def _why(section_id: str, title: str, elsewhere: str, change: PeakChange | None) -> Iterator[str]:
-    """Bars and a table of the blocks that sum to the change of a peak."""
+    """Bars and a table of the allocations that add up to the change of a peak."""
     if change is None or not change.blocks:
         return
     items = [(block.name, block.change_bytes or 0) for block in change.blocks]
@@ -214,14 +211,14 @@ def _layers(difference: Difference) -> str:
 def _layer_row(change: LayerChange) -> tuple[Cell, ...]:
     layer = change.after or change.before
     sizes = [None if each is None else each.size_bytes for each in (change.before, change.after)]
-    there = [each is not None for each in (change.before, change.after)]
+    is_there = [each is not None for each in (change.before, change.after)]
     return (
         Cell(change.what),
         Cell("" if layer is None else name(layer.op_type)),
         Cell("" if layer is None else name(layer.node)),
         *(
-            bytes_cell(number) if is_there else Cell("", is_number=True)
-            for number, is_there in zip(sizes, there, strict=True)
+            bytes_cell(number) if is_in_side else Cell("", is_number=True)
+            for number, is_in_side in zip(sizes, is_there, strict=True)
         ),
         _change_cell(change.change_bytes),
     )
