@@ -83,7 +83,7 @@ Dims = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The dims that the user asks for."""
+    """The dims that the user requests."""
 
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Binding:
     batch: int | None
     """The batch in effect; ``None`` where the model has none."""
     old_batch: int | None
-    """The number that the file fixes the batch at, where ``batch`` takes its place."""
+    """The number that the file fixes the batch at, where ``batch`` replaces it."""
     findings: tuple[Finding, ...]
     unbound: tuple[str, ...] = field(default=(), compare=False)
     """Symbols, the batch's aside, that count as 1 because nothing binds them."""
@@ -127,7 +127,7 @@ class Binding:
 
 
 def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
-    """Give every dim of the inputs that are handed in a number.
+    """Give every dim of the inputs that the caller passes a number.
 
     :raises ShapeError: a shape names no input or has another rank, or a number is not positive.
     """
@@ -136,12 +136,12 @@ def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
     known = {name: dims for name, dims in declared.items() if dims is not None}
     batch = find_batch(known)
     numbers = {**_symbols_of_shapes(request, known), **request.dims}
-    asked = request.batch
-    if asked is not None and batch is not None:
-        numbers = {**dict.fromkeys(batch.symbols, asked), **numbers}
+    requested = request.batch
+    if requested is not None and batch is not None:
+        numbers = {**dict.fromkeys(batch.symbols, requested), **numbers}
     symbols = _symbols(known.values())
     dims, unbound = _numbered(symbols, numbers)
-    shapes = {name: _bound(entry, dims, batch, asked) for name, entry in known.items()}
+    shapes = {name: _bound(entry, dims, batch, requested) for name, entry in known.items()}
     shapes.update(request.shapes)
     in_effect = _batch_in_effect(batch, dims, shapes)
     old_batch = batch.number if batch and batch.number != in_effect else None
@@ -274,11 +274,11 @@ def _symbols_of_shapes(request: Request, known: Mapping[str, Dims]) -> dict[str,
 
 
 def _bound(
-    entry: Dims, dims: Mapping[str, int], batch: Batch | None, asked: int | None
+    entry: Dims, dims: Mapping[str, int], batch: Batch | None, requested: int | None
 ) -> tuple[int, ...]:
     shape = [dims[dim] if isinstance(dim, str) else dim for dim in entry]
-    if shape and asked is not None and batch is not None and batch.number is not None:
-        shape[0] = asked
+    if shape and requested is not None and batch is not None and batch.number is not None:
+        shape[0] = requested
     return tuple(shape)
 
 

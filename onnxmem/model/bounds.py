@@ -1,7 +1,7 @@
 """How far a model is followed: past these bounds it is refused, or a shape stays unknown.
 
-A few bytes can ask for any amount of work. A bound that is reached is told by its name, which is
-that of the environment variable that moves it.
+A few bytes can request any amount of work. A bound that is reached is reported by its name: that of
+the environment variable that moves it.
 """
 
 import os
@@ -21,9 +21,9 @@ class Bounds:
     """Of a model with its local functions written out; more are refused."""
     growth: int = 100
     """Nodes that local functions expand to for each that the file writes, past five thousand; few
-    networks have so many layers alike. More are refused."""
+    networks repeat a layer so often. More are refused."""
     elements: int = 4096
-    """Of a value that is worked out to know shapes; larger ones are not made."""
+    """Of a value that is computed to know shapes; larger ones are not made."""
     rank: int = 64
     """Of a tensor; numpy (``NPY_MAXDIMS``) and PyTorch (``dim_bitset_size``) hold no more. The
     shape of one with more dims is unknown."""

@@ -78,10 +78,10 @@ def refuse_unless_whole(
 
 
 def _refuse_left_out(node: onnx.NodeProto, least: _Least) -> None:
-    for name, place in zip(node.input, least.single, strict=False):
-        if place and not name:
+    for name, slot in zip(node.input, least.single, strict=False):
+        if slot and not name:
             message = (
-                f"node {node_label(node)} leaves out {place}, which {node.op_type} needs; "
+                f"node {node_label(node)} leaves out {slot}, which {node.op_type} needs; "
                 "export the model again"
             )
             raise GraphError(message)
@@ -176,9 +176,9 @@ def refuse_partial_nodes(columns: Columns, version: int) -> None:
     :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
     """
     rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
-    for place, (node, op_type, inputs, outputs) in enumerate(rows):
+    for index, (node, op_type, inputs, outputs) in enumerate(rows):
         refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
-        for _, inner in columns.bodies.get(place, ()):
+        for _, inner in columns.bodies.get(index, ()):
             refuse_partial_nodes(columns_of(inner), version)
 
 
@@ -267,12 +267,12 @@ def sort_columns(
     order = _running_order(steps, producer)
     moved = order != list(range(len(order)))
     if moved:
-        nodes = [steps.nodes[place] for place in order]
+        nodes = [steps.nodes[index] for index in order]
         del graph.node[:]
         graph.node.extend(nodes)
     bodies = columns_of(graph).bodies if moved else columns.bodies
     offered = {*outer, *given, *producer} if bodies else ()
-    for _, inner in (body for place in sorted(bodies) for body in bodies[place]):
+    for _, inner in (body for index in sorted(bodies) for body in bodies[index]):
         moved |= sort_nodes(inner, offered)
     return moved
 
@@ -282,16 +282,16 @@ def _steps(columns: Columns) -> Columns:
     if not columns.bodies:
         return columns
     reads = list(columns.inputs)
-    for place, bodies in columns.bodies.items():
+    for index, bodies in columns.bodies.items():
         inside = (name for _, inner in bodies for name in sorted(outer_reads(inner)))
-        reads[place] = [*reads[place], *inside]
+        reads[index] = [*reads[index], *inside]
     return replace(columns, inputs=reads)
 
 
 def _producers(steps: Columns, given: set[str]) -> dict[str, int]:
     """Map each tensor to the node that makes it; one that is made twice is refused."""
     producer: dict[str, int] = {}
-    for place, names in enumerate(steps.outputs):
+    for index, names in enumerate(steps.outputs):
         for name in names:
             if name and (name in producer or name in given):
                 before = name in producer
@@ -300,11 +300,11 @@ def _producers(steps: Columns, given: set[str]) -> dict[str, int]:
                     if before
                     else "an input or initializer"
                 )
-                node = node_label(steps.nodes[place])
+                node = node_label(steps.nodes[index])
                 message = f"tensor {name!r} is defined twice: by {first} and by node {node}"
                 raise GraphError(message + _NEXT_STEP)
             if name:
-                producer[name] = place
+                producer[name] = index
     return producer
 
 
@@ -313,10 +313,10 @@ def _refuse_undefined(
 ) -> None:
     undefined = {name for names in steps.inputs for name in names}.difference({""}, *known)
     if undefined:
-        reads = ((place, name) for place, names in enumerate(steps.inputs) for name in names)
-        place, name = next(read for read in reads if read[1] in undefined)
+        reads = ((index, name) for index, names in enumerate(steps.inputs) for name in names)
+        index, name = next(read for read in reads if read[1] in undefined)
         message = (
-            f"node {node_label(steps.nodes[place])} reads tensor {name!r}, which nothing defines"
+            f"node {node_label(steps.nodes[index])} reads tensor {name!r}, which nothing defines"
         )
         raise GraphError(message + _NEXT_STEP)
     for value in graph.output:
@@ -335,8 +335,8 @@ def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
     edges: nx.DiGraph[int] = nx.DiGraph()
     edges.add_nodes_from(range(len(steps.nodes)))
     edges.add_edges_from(
-        (producer[name], place)
-        for place, names in enumerate(steps.inputs)
+        (producer[name], index)
+        for index, names in enumerate(steps.inputs)
         for name in names
         if name in producer
     )
@@ -347,9 +347,9 @@ def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
 
 
 def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
-    for place, names in enumerate(steps.inputs):
+    for index, names in enumerate(steps.inputs):
         for name in names:
-            if producer.get(name, -1) >= place:
+            if producer.get(name, -1) >= index:
                 return False
     return True
 
@@ -361,7 +361,7 @@ def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
     cycle = [edge[0] for edge in nx.find_cycle(edges)]
     written = {*steps.outputs[cycle[-1]]} - {""}
     closing = next(name for name in steps.inputs[cycle[0]] if name in written)
-    labels = [node_label(steps.nodes[place]) for place in cycle]
+    labels = [node_label(steps.nodes[index]) for index in cycle]
     if len(labels) > _LONGEST_CYCLE:
         labels[_LONGEST_CYCLE - 1 : -1] = [f"... ({len(labels) - _LONGEST_CYCLE} more)"]
     path = " -> ".join((*labels, labels[0]))

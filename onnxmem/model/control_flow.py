@@ -67,7 +67,7 @@ def _branch(node: Node, values: Mapping[str, Array]) -> str | None:
 
 
 def _made(graph: Graph) -> Iterator[str]:
-    """All that the nodes of a graph and of those inside make, and what these are handed."""
+    """All that the nodes of a graph and of those inside make, and what is passed to these."""
     for node in graph.all_nodes():
         yield from node.writes
         for _, inner in node.subgraphs:

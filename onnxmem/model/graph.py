@@ -51,7 +51,7 @@ class DType(StrEnum):
     FLOAT6E2M3 = "float6e2m3"
     FLOAT6E3M2 = "float6e3m2"
 
-    # An enum's own is worked out by Python code at each look-up in a table of sizes.
+    # An enum's own runs Python code at each look-up in a table of sizes.
     __hash__ = str.__hash__
 
     @property
@@ -112,7 +112,7 @@ class Role(StrEnum):
     """Who owns a tensor's bytes."""
 
     INPUT = "input"
-    """The caller hands it in."""
+    """The caller passes it."""
     WEIGHT = "weight"
     """The file holds it, or holds what it is filled with (ConstantOfShape)."""
     UNREAD = "unread"
@@ -120,9 +120,9 @@ class Role(StrEnum):
     ACTIVATION = "activation"
     """A node makes it at run time."""
     BODY_INPUT = "body_input"
-    """A subgraph's formal input: bytes that the enclosing node hands in."""
+    """A subgraph's formal input: bytes that the enclosing node passes."""
 
-    # An enum's own is worked out by Python code at each look-up.
+    # An enum's own runs Python code at each look-up.
     __hash__ = str.__hash__
 
 
@@ -143,7 +143,7 @@ class Tensor:
     num_stored: int | None = None
     """Elements that are really stored, of a sparse weight."""
     is_assumed: bool = False
-    """The shape is the file's word alone, or of a batch that the node could not follow."""
+    """The shape is only what the file declares, or of a batch that the node could not follow."""
 
     @property
     def num_elements(self) -> int | None:
@@ -167,7 +167,7 @@ class Tensor:
         return Operand(self.shape, self.dtype.bits if self.dtype else None, value)
 
 
-# A large graph has few shapes, each of many tensors: what follows from one is worked out once.
+# A large graph has few shapes, each of many tensors: what follows from one is computed once.
 
 
 @lru_cache(maxsize=4096)
@@ -190,7 +190,7 @@ class Node:
     """One use of an operator; inputs and outputs are tensor names, ``""`` where left out."""
 
     name: str
-    """As in the file, scope before it; an unnamed node is ``<op_type>_<place>``."""
+    """As in the file, scope before it; an unnamed node is ``<op_type>_<index>``."""
     op_type: str
     domain: str
     inputs: tuple[str, ...]
@@ -228,7 +228,7 @@ class Graph:
     name: str
     nodes: tuple[Node, ...]
     inputs: tuple[str, ...]
-    """Tensors handed in; initializers that the file lists as inputs are weights, not these."""
+    """What the caller passes; an initializer that the file lists as an input is a weight."""
     outputs: tuple[str, ...]
     tensors: Mapping[str, Tensor]
     """Every tensor of the model by its scoped name; subgraphs share this mapping."""
@@ -270,7 +270,7 @@ class Graph:
 
         Each node carries ``op_type``; nodes of subgraphs stay inside their If, Loop or Scan.
         """
-        # networkx takes as long to import as numpy, and few models are asked for their DAG.
+        # networkx takes as long to import as numpy, and few callers ask for a DAG.
         import networkx as nx
 
         dag: nx.DiGraph[str] = nx.DiGraph(name=self.name)

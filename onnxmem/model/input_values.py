@@ -158,7 +158,7 @@ def with_given_values(
 
 
 def _has_open_shapes(graph: Graph) -> bool:
-    """Whether a shape is not known, or on the file's word alone."""
+    """Whether a shape is not known, or only what the file declares."""
     return any(each.num_elements is None or each.is_assumed for each in graph.tensors.values())
 
 

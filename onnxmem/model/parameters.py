@@ -81,8 +81,8 @@ _LAYOUT = frozenset(
 as a recurrent layer's gates are.
 """
 
-_TOLD = _LAYOUT | {"Constant", "DequantizeLinear"}
-"""Operators whose outputs are told from others."""
+_FOLLOWED = _LAYOUT | {"Constant", "DequantizeLinear"}
+"""Operators whose outputs are followed to what made them."""
 
 _LITERAL_OPERANDS = _LAYOUT | {
     *("Add", "Div", "Exp", "Expand", "Max", "Min", "Mul"),
@@ -102,7 +102,7 @@ _NAME_OF_FOLDED = re.compile(
     r"(^|/)(val_\d+|onnx::\w+_\d+|\d+|\w*lifted_tensor_\d+|Constant(_\d+)?_output_\d+"
     rf"|_?({_TORCH_OPERATORS})(_default)?(_\d+)?)$"
 )
-"""How PyTorch's exporters name what they have worked out themselves: masks, tables of positions,
+"""How PyTorch's exporters name what they computed themselves: masks, tables of positions,
 factors. ``torch.export`` names a value after the operator that made it. What a layer trains keeps
 its name, unless it was turned around for a MatMul.
 """
@@ -137,7 +137,7 @@ class Parameters:
 
 
 def parameters(graph: Graph) -> Parameters:
-    """Sort the weights of a model, its subgraphs included, into trained, quantized and held."""
+    """Sort the weights of a model, its subgraphs included, into trained, quantized and buffers."""
     search = _Search(graph)
     for node in graph.all_nodes():
         search.visit(node)
@@ -145,21 +145,21 @@ def parameters(graph: Graph) -> Parameters:
         name for storage, name in search.trained.items() if storage not in search.quantized
     )
     quantized = tuple(search.quantized.values())
-    held = (weight for weight in graph.weights if not search.is_sorted(weight))
-    buffers = tuple(weight.name for weight in held if not search.is_literal(weight))
+    others = (weight for weight in graph.weights if not search.is_sorted(weight))
+    buffers = tuple(weight.name for weight in others if not search.is_literal(weight))
     count = sum(search.num_elements(name) for name in (*trained, *quantized))
     return Parameters(trained, quantized, buffers, count)
 
 
 def _producers(nodes: Iterable[Node]) -> Mapping[str, Node]:
-    """What nodes make of which more is asked than who reads it."""
-    told = [node for node in nodes if node.op_type in _TOLD]
-    return {name: node for node in told for name in node.writes}
+    """What nodes make whose producers matter."""
+    followed = [node for node in nodes if node.op_type in _FOLLOWED]
+    return {name: node for node in followed for name in node.writes}
 
 
 @dataclass(slots=True)
 class _Search:
-    """Walks back from the places of parameters to the weights: storage -> first name."""
+    """Walks back from the inputs that hold parameters to the weights: storage -> first name."""
 
     graph: Graph
     producers: Mapping[str, Node] = field(init=False)
@@ -178,7 +178,7 @@ class _Search:
 
     @property
     def readers(self) -> Readers:
-        """The readers of all tensors: few models have a weight of which they are asked."""
+        """The readers of all tensors: few models have a weight whose readers matter."""
         if self._readers is None:
             self._readers = readers_of(self.graph)
         return self._readers
@@ -188,8 +188,8 @@ class _Search:
         key = id(node.operator), len(node.inputs)
         if key not in self.slots:
             self.slots[key] = tuple(_slots(node.operator, len(node.inputs)))
-        for place, slot in self.slots[key]:
-            name = node.inputs[place]
+        for index, slot in self.slots[key]:
+            name = node.inputs[index]
             if not name:
                 continue
             if slot in node.operator.buffers and (weight := self._weight(name)):
@@ -229,7 +229,7 @@ class _Search:
         return not is_number and not is_table(weight, self.readers)
 
     def _scales_a_norm(self, node: Node, weight: Tensor) -> bool:
-        """Whether a list multiplies what was divided by a root: a norm's scale, 1 + w worked out.
+        """Whether a list multiplies what was divided by a root: a norm's scale, 1 + w computed.
 
         Exporters fold the sum (Gemma's RMSNorm) and give it a name of their own.
         """
@@ -292,12 +292,12 @@ class _Search:
 
 
 def _slots(operator: OpSpec, num_inputs: int) -> Iterator[tuple[int, str]]:
-    """The places of inputs that may hold parameters or buffers, and their schema names."""
-    asked = {*operator.buffers, *operator.quantized, *operator.parameters}
-    for place in range(num_inputs):
-        slot = operator.input_name(place)
-        if slot is not None and slot in asked:
-            yield place, slot
+    """The indices of inputs that may hold parameters or buffers, and their schema names."""
+    wanted = {*operator.buffers, *operator.quantized, *operator.parameters}
+    for index in range(num_inputs):
+        slot = operator.input_name(index)
+        if slot is not None and slot in wanted:
+            yield index, slot
 
 
 def _weights_per_element(node: Node, weight: Tensor) -> int:

@@ -76,11 +76,11 @@ def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def _external_place(proto: onnx.TensorProto) -> str | None:
-    """Identify the bytes of an external tensor; unknown where the file names no exact place."""
-    place = {entry.key: entry.value for entry in proto.external_data}
-    if not {"location", "offset", "length"} <= place.keys():
+    """Identify the bytes of an external tensor; unknown where the file names no exact range."""
+    entry_of = {entry.key: entry.value for entry in proto.external_data}
+    if not {"location", "offset", "length"} <= entry_of.keys():
         return None
-    return f"external {place['location']} {place['offset']}+{place['length']}"
+    return f"external {entry_of['location']} {entry_of['offset']}+{entry_of['length']}"
 
 
 def weight_roles(graph: Graph) -> dict[str, Tensor]:
@@ -150,8 +150,8 @@ def free_prefix(text: str, offered: Sequence[str]) -> str:
 
 def _first_from(text: str, names: Sequence[str]) -> str:
     """The first of the sorted names that is not before a text; ``""`` where there is none."""
-    place = bisect_left(names, text)
-    return names[place] if place < len(names) else ""
+    index = bisect_left(names, text)
+    return names[index] if index < len(names) else ""
 
 
 _MAX_VALUE_ELEMENTS = 64
@@ -265,15 +265,15 @@ class _Reader:
         taken: dict[str, int] = {}
         offered = sorted(set(scope.values())) if columns.bodies else []
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
-        for place, (node, op_type, reads, made) in enumerate(rows):
-            name = unique_name(prefix + (node.name or f"{op_type}_{place}"), taken)
+        for index, (node, op_type, reads, made) in enumerate(rows):
+            name = unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
             outputs = _scoped(made, prefix, scope)
             if op_type == "Constant":
                 self._add_made_constants(node, outputs, types)
             else:
                 self._add_outputs(made, outputs, types)
             # A node's own graphs are read before it is.
-            bodies = columns.bodies.get(place, ())
+            bodies = columns.bodies.get(index, ())
             inner = self._inner(bodies, name, scope, offered) if bodies else ()
             domain = node.domain
             nodes.append(
@@ -369,7 +369,7 @@ _FILLS = "ConstantOfShape"
 
 
 def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str]) -> Graph:
-    """A graph that was read, with other types of what is handed in and of what nodes make.
+    """A graph that was read, with other types of inputs and of what nodes make.
 
     ``assumed`` names the tensors whose shapes nothing derives.
     """

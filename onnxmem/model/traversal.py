@@ -36,8 +36,8 @@ def _graphs(attributes: Iterable[onnx.AttributeProto]) -> Iterator[tuple[str, on
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.name, attribute.g
         else:
-            for place, graph in enumerate(attribute.graphs):
-                yield f"{attribute.name}{place}", graph
+            for index, graph in enumerate(attribute.graphs):
+                yield f"{attribute.name}{index}", graph
 
 
 def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -93,7 +93,7 @@ class Columns:
     """Of each node what it reads itself; ``""`` for what is left out."""
     outputs: Sequence[Sequence[str]]
     bodies: Mapping[int, Sequence[tuple[str, onnx.GraphProto]]]
-    """By place, the graphs inside a node and the attributes that hold them."""
+    """By a node's index, the graphs inside it and the attributes that hold them."""
 
     def of_types(self, op_types: Collection[str]) -> list[onnx.NodeProto]:
         """The nodes of some operators, those of subgraphs included, in order."""
@@ -112,11 +112,11 @@ class Columns:
 def columns_of(graph: onnx.GraphProto) -> Columns:
     """Read the nodes of a graph, those of its subgraphs left out."""
     nodes = list(graph.node)
-    bodies = ((place, subgraphs(node)) for place, node in enumerate(nodes) if node.attribute)
+    bodies = ((index, subgraphs(node)) for index, node in enumerate(nodes) if node.attribute)
     return Columns(
         nodes=nodes,
         op_types=[node.op_type for node in nodes],
         inputs=[node.input[:] for node in nodes],
         outputs=[node.output[:] for node in nodes],
-        bodies={place: inner for place, inner in bodies if inner},
+        bodies={index: inner for index, inner in bodies if inner},
     )

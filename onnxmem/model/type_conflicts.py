@@ -67,9 +67,9 @@ def _declared_otherwise(node: Node, outputs: _Types, declared: Mapping[str, DTyp
     target = node.attributes.get("to") if node.onnx_op == "Cast" else None
     made = (dtype_of(target),) if isinstance(target, int) else outputs
     for name, dtype in zip(node.outputs, made, strict=False):
-        word = declared.get(name)
-        if word is not None and dtype is not None and word is not dtype:
-            return f"{node.op_type} makes {dtype}, and its output is declared as {word}"
+        written = declared.get(name)
+        if written is not None and dtype is not None and written is not dtype:
+            return f"{node.op_type} makes {dtype}, and its output is declared as {written}"
     return ""
 
 

@@ -16,15 +16,15 @@ from onnxmem.errors import ModelFileError
 
 
 class ByteSource(Protocol):
-    """Bytes by place: ``bytes``, a ``memoryview``, or a file's window."""
+    """Bytes by offset: ``bytes``, a ``memoryview``, or a file's window."""
 
     def __len__(self) -> int: ...
 
     @overload
-    def __getitem__(self, place: int, /) -> int: ...
+    def __getitem__(self, offset: int, /) -> int: ...
 
     @overload
-    def __getitem__(self, place: slice, /) -> bytes | memoryview: ...
+    def __getitem__(self, offset: slice, /) -> bytes | memoryview: ...
 
 
 Piece = bytes | slice

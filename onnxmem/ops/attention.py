@@ -239,7 +239,7 @@ class _State:
 
 def _state(call: Call) -> _State | None:
     """query: [B, T, Hq * D], key: [B, T, H * D], value: [B, T, H * E]."""
-    query, key, value = (dims(call.input_at(place), _PACKED_RANK) for place in range(3))
+    query, key, value = (dims(call.input_at(index), _PACKED_RANK) for index in range(3))
     heads, kv_heads = positive(call, "q_num_heads"), positive(call, "kv_num_heads")
     if not query or not key or not value or not heads or not kv_heads:
         return None
@@ -319,7 +319,7 @@ def _multi_head(past: int, length: int) -> Layout:
         both = _packed(call.input_at(1), 2)
         if both is not None:
             return attend(query, both, both, cached)
-        key, value = (split_heads(call.input_at(place), heads) for place in (1, 2))
+        key, value = (split_heads(call.input_at(index), heads) for index in (1, 2))
         return attend(query, key, value, cached)
 
     return layout
@@ -360,7 +360,7 @@ def _grouped(call: Call) -> Heads | None:
         size, rest = divmod(shape[2], heads + 2 * groups)
         key: Split | None = (shape[0], groups, shape[1], size)
         return None if rest else attend((shape[0], heads, shape[1], size), key, key, past)
-    key, value = (split_heads(call.input_at(place), groups) for place in (1, 2))
+    key, value = (split_heads(call.input_at(index), groups) for index in (1, 2))
     return attend(split_heads(call.input_at(0), heads), key, value, past)
 
 

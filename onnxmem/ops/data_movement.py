@@ -34,7 +34,7 @@ def _view(op_type: str, inputs: tuple[str, ...], output: str, made: Made | None 
 def _copy(
     op_type: str, inputs: tuple[str, ...], output: str, torch: str, *, trained: bool = False
 ) -> OpSpec:
-    """Copy elements to new places; the gradient is copied back, and reads no tensor.
+    """Copy elements to new positions; the gradient is copied back, and reads no tensor.
 
     ``trained``: networks apply it to a parameter itself.
     """
@@ -67,7 +67,7 @@ _MOVES = (
         source="torch cat",
     ),
     _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles
-    # dX = the middle of dY; the reflect and edge modes keep X as well, which is not told here
+    # dX = the middle of dY; the reflect and edge modes keep X as well, which is left out here
     _copy("Pad", ("data", "pads", "constant_value", "axes"), "output", "constant_pad_nd"),
     # dX = dY, padded and cut the other way
     _copy("CenterCropPad", ("input_data", "shape"), "output_data", "slice and constant_pad_nd"),
@@ -131,7 +131,7 @@ def _scatter(op_type: str, since_version: int = 1, *, inplace: bool) -> OpSpec:
     """Overwrite elements of a copy of the data.
 
     Without a reduction or with ``add`` the indices are enough; ``mul``, ``min`` and ``max`` read
-    data, updates and output as well, which is not told here.
+    data, updates and output as well, which is left out here.
     """
     return OpSpec(
         op_type=op_type,

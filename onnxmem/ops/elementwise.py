@@ -246,7 +246,7 @@ def _activation(
 
 def _clip_masks(call: Call) -> int | None:
     """Two masks of bytes, for clamp; hardtanh, as ReLU6 is, has a kernel of its own."""
-    bounds = [call.input_at(place) for place in (1, 2)]
+    bounds = [call.input_at(index) for index in (1, 2)]
     values = [bound.value for bound in bounds if bound is not None]
     return 0 if values == [(0,), (6,)] else per_element(2)(call)
 

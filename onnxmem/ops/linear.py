@@ -63,10 +63,10 @@ def _pairwise_macs(contraction: _Contraction) -> int:
     later.update(contraction.output)
     left: set[str] = set()
     macs = 0
-    for place, term in enumerate(contraction.terms):
+    for index, term in enumerate(contraction.terms):
         later.subtract(set(term))
         left |= set(term)
-        if place:
+        if index:
             macs += prod(contraction.sizes[label] for label in left)
             left = {label for label in left if later[label] > 0}
     return macs
@@ -99,7 +99,7 @@ def _labels(text: str, rank: int) -> Term | None:
         return None
     if not 0 <= spread <= (_MAX_LABELS if dots else 0):
         return None
-    return (*before, *(f".{place}" for place in range(spread, 0, -1)), *after)
+    return (*before, *(f".{axis}" for axis in range(spread, 0, -1)), *after)
 
 
 def _sizes(terms: tuple[Term, ...], shapes: list[tuple[int, ...]]) -> dict[str, int] | None:

@@ -19,7 +19,7 @@ def recurrent_macs(gates: int) -> Formula:
     """
 
     def formula(call: Call) -> int | None:
-        x, w, r = (dims(call.input_at(place), _RANK) for place in range(_RANK))
+        x, w, r = (dims(call.input_at(index), _RANK) for index in range(_RANK))
         if x is None or w is None or r is None or _hidden(r, gates) is None:
             return None
         if w[0] != r[0] or x[2] not in w[1:] or max(r[1:]) not in w[1:]:

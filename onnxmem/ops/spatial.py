@@ -45,7 +45,7 @@ _LEADING_DIMS = 2
 def convolution_macs(x: int = 0, w: int = 1) -> Formula:
     """X: [N, C, *D], W: [M, C/g, *K] -> Y: [N, M, *D']: one dot product of C/g * K per output.
 
-    The count is elements(Y) * C/g * prod(K), so it holds for channels in the last place as well.
+    The count is elements(Y) * C/g * prod(K), so it holds for channels last as well.
     """
 
     def formula(call: Call) -> int | None:
@@ -118,7 +118,7 @@ _CONVOLUTIONS = (
         inputs=("X", "W", "B"),
         outputs=("Y",),
         parameters=("W", "B"),
-        saved=CONVOLUTION_SAVED,  # with X and dY in each other's place
+        saved=CONVOLUTION_SAVED,  # with X and dY exchanged
         macs=transposed_macs,
         flops=multiply_add(transposed_macs, if_input(2, one_per_element)),
         source="torch derivatives.yaml: convolution_overrideable",
@@ -152,7 +152,7 @@ _INDEX_BYTES = 8
 
 
 def window_flops(per_position: int = 1, per_window: int = 0) -> Formula:
-    """X: [N, C, *D], kernel K -> Y: [N, C, *D']: so many per place in a window, and per window."""
+    """X: [N, C, *D], kernel K -> Y: [N, C, *D']: counts per position of a window, per window."""
 
     def formula(call: Call) -> int | None:
         made, kernel = dims(call.output_at(0)), integers(call.attributes.get("kernel_shape"))
@@ -164,7 +164,7 @@ def window_flops(per_position: int = 1, per_window: int = 0) -> Formula:
 
 
 def index_bytes(call: Call) -> int | None:
-    """Bytes of the place of each maximum; none beside ``Indices`` where the model has that."""
+    """Bytes of the index of each maximum; none beside ``Indices`` where the model has that."""
     if call.output_at(1) is not None:
         return 0
     return times(_INDEX_BYTES, num_elements(call.output_at(0)))

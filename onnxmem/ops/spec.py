@@ -87,7 +87,7 @@ def unknown(call: Call) -> int | None:  # noqa: ARG001 - a formula like any othe
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor that the backward formula reads, kept from the forward pass until then."""
+    """A tensor that the backward formula reads, kept in memory until then."""
 
     name: str
     """Schema name of the input or output."""
@@ -174,24 +174,24 @@ class OpSpec:
         return Gradient(slot or "", Made.RESHAPED if is_viewed else Made.NEW)
 
     def input_index(self, name: str) -> int:
-        """Place of a named input; a variadic one starts there."""
+        """Index of a named input; a variadic one starts there."""
         return _index(self.inputs, name)
 
     def output_index(self, name: str) -> int:
-        """Place of a named output; a variadic one starts there."""
+        """Index of a named output; a variadic one starts there."""
         return _index(self.outputs, name)
 
     def input_name(self, index: int) -> str | None:
-        """Schema name of the input at a place, variadic ones too; ``None`` beyond the record."""
+        """Schema name of the input at an index, variadic ones too; ``None`` beyond the record."""
         return _name(self.inputs, index)
 
     def output_name(self, index: int) -> str | None:
-        """Schema name of the output at a place; ``None`` beyond the record."""
+        """Schema name of the output at an index; ``None`` beyond the record."""
         return _name(self.outputs, index)
 
 
 def _index(names: tuple[str, ...], name: str) -> int:
-    return next(place for place, known in enumerate(names) if known.lstrip("*") == name)
+    return next(index for index, known in enumerate(names) if known.lstrip("*") == name)
 
 
 def _name(names: tuple[str, ...], index: int) -> str | None:

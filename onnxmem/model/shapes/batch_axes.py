@@ -59,9 +59,9 @@ def landing(before: int, dims: Dims, batch: int) -> BatchAxis | None:
 def _landing_of_one(before: int, dims: Dims, prefixes: Sequence[int]) -> BatchAxis | None:
     """Where a batch of 1 lands, which leaves no trace in the dims.
 
-    In a dim of length 1 at its place, if there is one. Between two longer dims it may be the last
-    factor of the first or the first of the second: the second, but for the last dim of all, which
-    holds features.
+    In a dim of length 1 where it stands, if there is one. Between two longer dims it may be the
+    last factor of the first or the first of the second: the second, but for the last dim of all,
+    which holds features.
     """
     units = (axis for axis, dim in enumerate(dims) if dim == 1 and prefixes[axis] == before)
     unit = next(units, None)
@@ -83,25 +83,27 @@ def _axis_around(before: int, prefixes: Sequence[int]) -> int | None:
     return next((a for a in axes if prefixes[a] <= before < prefixes[a + 1]), None)
 
 
-def grown(dims: Dims, place: BatchAxis, old: int, new: int) -> Dims:
+def grown(dims: Dims, batch_axis: BatchAxis, old: int, new: int) -> Dims:
     """The dims at the new batch of what had ``dims`` at the old one."""
-    size = dims[place.axis] // old * new
-    return (*dims[: place.axis], size, *dims[place.axis + 1 :])
+    size = dims[batch_axis.axis] // old * new
+    return (*dims[: batch_axis.axis], size, *dims[batch_axis.axis + 1 :])
 
 
 def inherited(
     old_dims: Dims, new_dims: Dims, sources: Sequence[tuple[BatchAxis, Dims]]
 ) -> BatchAxis | None:
-    """The place in an output, from the axis that has grown and what its inputs had there.
+    """The batch axis of an output, from the axis that has grown and what its inputs had there.
 
-    ``sources`` are the places of the inputs, with their dims at the old batch.
+    ``sources`` are the batch axes of the inputs, with their dims at the old batch.
     """
     axes = [a for a, (old, new) in enumerate(zip(old_dims, new_dims, strict=False)) if old != new]
     if len(old_dims) != len(new_dims) or not axes:
         return None
     axis = axes[0]
-    alike = (place.outer for place, dims in sources if dims[place.axis] == old_dims[axis])
-    return BatchAxis(axis, next(alike, 1))
+    same = (
+        batch_axis.outer for batch_axis, dims in sources if dims[batch_axis.axis] == old_dims[axis]
+    )
+    return BatchAxis(axis, next(same, 1))
 
 
 _BROADCASTING = frozenset(
@@ -123,59 +125,62 @@ class BatchOperand:
     """An input without the batch, of a node that has another with it."""
 
     index: int
-    place: BatchAxis
+    batch_axis: BatchAxis
     """Where the batch belongs in it."""
     is_certain: bool
     """False: the batch is 1, and a dim of length 1 is broadcast to any."""
 
 
 def operands_with_batch(
-    node: onnx.NodeProto, places: Mapping[str, BatchAxis], old: Mapping[str, Dims], batch: int
+    node: onnx.NodeProto, batch_axes: Mapping[str, BatchAxis], old: Mapping[str, Dims], batch: int
 ) -> Iterator[BatchOperand]:
     """Inputs that do not carry the batch yet and must, or may.
 
-    ``places`` holds the tensors that carry it; ``old`` the dims of the inputs at the old ``batch``.
+    ``batch_axes`` has the tensors that carry it; ``old`` the inputs' dims at the old ``batch``.
     """
-    source = next((name for name in node.input if name in places), None)
+    source = next((name for name in node.input if name in batch_axes), None)
     if source is None:
         return
     for index, name in enumerate(node.input):
-        if name and name not in places:
-            place = _place(node, index, places[source], old[source], old[name])
-            if place is not None:
-                length = old[name][place.axis]
+        if name and name not in batch_axes:
+            batch_axis = _batch_axis_of(node, index, batch_axes[source], old[source], old[name])
+            if batch_axis is not None:
+                length = old[name][batch_axis.axis]
                 is_certain = length > 1 or onnx_op(node) in _OF_EQUAL_LENGTH
-                if is_certain or length == batch == old[source][places[source].axis]:
-                    yield BatchOperand(index, place, is_certain)
+                if is_certain or length == batch == old[source][batch_axes[source].axis]:
+                    yield BatchOperand(index, batch_axis, is_certain)
 
 
-def _place(
-    node: onnx.NodeProto, index: int, place: BatchAxis, source: Dims, dims: Dims
+def _batch_axis_of(
+    node: onnx.NodeProto, index: int, batch_axis: BatchAxis, source: Dims, dims: Dims
 ) -> BatchAxis | None:
     operator = onnx_op(node)
     if operator in RECURRENT:
-        return _state_place(node, index, place, dims)
+        return _state_batch_axis(node, index, batch_axis, dims)
     if operator == "Concat":
         along = next((a.i for a in node.attribute if a.name == "axis"), 0) % max(len(source), 1)
-        meets = len(dims) == len(source) and along != place.axis
-        return place if meets and dims[place.axis] == source[place.axis] else None
+        meets = len(dims) == len(source) and along != batch_axis.axis
+        return batch_axis if meets and dims[batch_axis.axis] == source[batch_axis.axis] else None
     if operator in _BY_SAMPLE:
-        is_first = place == BatchAxis(0) and len(dims) > 1 and index in _BY_SAMPLE[operator]
-        return place if is_first and dims[0] == source[0] else None
-    if operator in _BROADCASTING or (operator in _PRODUCTS and place.axis < len(source) - 2):
-        axis = place.axis - (len(source) - len(dims))
-        if 0 <= axis < len(dims) - 2 * (operator in _PRODUCTS) and dims[axis] == source[place.axis]:
-            return BatchAxis(axis, place.outer)
+        is_first = batch_axis == BatchAxis(0) and len(dims) > 1 and index in _BY_SAMPLE[operator]
+        return batch_axis if is_first and dims[0] == source[0] else None
+    if operator in _BROADCASTING or (operator in _PRODUCTS and batch_axis.axis < len(source) - 2):
+        axis = batch_axis.axis - (len(source) - len(dims))
+        if (
+            0 <= axis < len(dims) - 2 * (operator in _PRODUCTS)
+            and dims[axis] == source[batch_axis.axis]
+        ):
+            return BatchAxis(axis, batch_axis.outer)
     return None
 
 
-def _state_place(
-    node: onnx.NodeProto, index: int, place: BatchAxis, dims: Dims
+def _state_batch_axis(
+    node: onnx.NodeProto, index: int, batch_axis: BatchAxis, dims: Dims
 ) -> BatchAxis | None:
     """X: [time, batch, input] has its batch second, or first where ``layout`` is 1."""
     axis = 0 if any(a.name == "layout" and a.i for a in node.attribute) else 1
     is_state = index in RECURRENT[node.op_type] and len(dims) > axis
-    return BatchAxis(axis) if is_state and place.axis == axis else None
+    return BatchAxis(axis) if is_state and batch_axis.axis == axis else None
 
 
 _TARGETS = {"Expand": 1, "Tile": 1, "ConstantOfShape": 0}
@@ -190,25 +195,27 @@ class Origin:
 
     node: onnx.NodeProto
     index: int
-    place: BatchAxis
+    batch_axis: BatchAxis
     """Of the batch, in the constant, or in what the target makes."""
     target: Dims | None = None
     """The target at the new batch; ``None``: the input is data."""
 
 
 def computing_nodes(
-    name: str, producers: Mapping[str, tuple[int, onnx.NodeProto]], places: Mapping[str, BatchAxis]
+    name: str,
+    producers: Mapping[str, tuple[int, onnx.NodeProto]],
+    batch_axes: Mapping[str, BatchAxis],
 ) -> list[onnx.NodeProto]:
     """The nodes that compute a tensor from constants, in running order; none if they are many.
 
-    Tensors that carry the batch already, those in ``places``, are not traced further.
+    Tensors that carry the batch already, those in ``batch_axes``, are not traced further.
     """
     found: dict[int, onnx.NodeProto] = {}
     pending = [name]
     while pending:
         tensor = pending.pop()
         index, node = producers.get(tensor, (-1, None))
-        if node is None or index in found or tensor in places or onnx_op(node) == "Constant":
+        if node is None or index in found or tensor in batch_axes or onnx_op(node) == "Constant":
             continue
         found[index] = node
         if len(found) > _MAX_NODES:
@@ -257,11 +264,11 @@ class OriginSearch:
 
     def _targets(self, node: onnx.NodeProto) -> Iterator[Origin]:
         index = _TARGETS[onnx_op(node)]
-        asked = self.values.get(node.input[index]) if len(node.input) > index else None
+        declared = self.values.get(node.input[index]) if len(node.input) > index else None
         made = self.old_dims(node.output[0])
-        if asked is None or asked.dtype.kind not in "iu" or not made:
+        if declared is None or declared.dtype.kind not in "iu" or not made:
             return
-        target = tuple(int(dim) for dim in asked.ravel())
+        target = tuple(int(dim) for dim in declared.ravel())
         if onnx_op(node) == "Expand":
             yield from self._expanded(node, made)
         elif onnx_op(node) == "Tile" and len(target) == len(made):
@@ -281,13 +288,13 @@ class OriginSearch:
         data = (1,) * (len(made) - len(data)) + data
         for axis in self._axes(made):
             if data[axis] == 1 and (self.is_certain or data == made or is_fill):
-                place = BatchAxis(axis)
-                yield Origin(node, 1, place, grown(made, place, self.old, self.new))
+                batch_axis = BatchAxis(axis)
+                yield Origin(node, 1, batch_axis, grown(made, batch_axis, self.old, self.new))
 
     def _grown_targets(self, node: onnx.NodeProto, index: int, target: Dims) -> Iterator[Origin]:
         for axis in self._axes(target):
-            place = BatchAxis(axis)
-            yield Origin(node, index, place, grown(target, place, self.old, self.new))
+            batch_axis = BatchAxis(axis)
+            yield Origin(node, index, batch_axis, grown(target, batch_axis, self.old, self.new))
 
     def _axes(self, dims: Dims) -> list[int]:
         """Where the batch may stand: dims as long as it first, then its multiples."""
@@ -322,15 +329,15 @@ class Source:
     old: Dims
     new: Dims
     """Its dims at either batch."""
-    place: BatchAxis | None
+    batch_axis: BatchAxis | None
     """Where it has the batch, if it has."""
 
 
 def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims | None:
-    """Expand: the batch stands where the data has it, else in the leading place."""
+    """Expand: the batch stands where the data has it, else in the leading dim."""
     shift = len(target) - len(data)
-    met = [axis for axis in range(max(shift, 0), len(target)) if data[axis - shift] == new]
-    axis = next((axis for axis in met if target[axis] == old != 1), 0)
+    meeting = [axis for axis in range(max(shift, 0), len(target)) if data[axis - shift] == new]
+    axis = next((axis for axis in meeting if target[axis] == old != 1), 0)
     spread = _broadcast(target, data)
     follows = spread is not None and spread != before
     if follows or len(target) != len(before) or target[axis : axis + 1] != (old,):
@@ -340,9 +347,9 @@ def expanded(target: Dims, before: Dims, data: Dims, old: int, new: int) -> Dims
 
 def reshaped(target: Dims, before: Dims, source: Source, old: int, new: int) -> Dims | None:
     """Reshape: the dim grows that the batch lands in, by row-major order."""
-    if source.place is None:
+    if source.batch_axis is None:
         return None if prod(source.new) == prod(source.old) else ()
-    landed = landing(source.place.elements_before(source.old), before, old)
+    landed = landing(source.batch_axis.elements_before(source.old), before, old)
     if landed is None:
         return ()
     moved = grown(before, landed, old, new)
@@ -351,10 +358,12 @@ def reshaped(target: Dims, before: Dims, source: Source, old: int, new: int) -> 
 
 def resized(target: Dims, before: Dims, source: Source, old: int, new: int) -> Dims | None:  # noqa: ARG001 - one signature for both rules
     """Resize: sizes are as long as the batch where the data has it."""
-    place = source.place
-    if place is None or target[place.axis : place.axis + 1] != (source.old[place.axis],):
+    batch_axis = source.batch_axis
+    if batch_axis is None or target[batch_axis.axis : batch_axis.axis + 1] != (
+        source.old[batch_axis.axis],
+    ):
         return None
-    return grown(target, place, old, new)
+    return grown(target, batch_axis, old, new)
 
 
 def _broadcast(one: Dims, other: Dims) -> Dims | None:
@@ -371,9 +380,7 @@ def _filled(dims: Dims, rank: int) -> Dims:
 
 def _resolved(dims: Dims, data: Dims) -> Dims:
     """Reshape's output for a target with 0 (copy) and -1 (the rest)."""
-    copied = [
-        data[place] if dim == 0 and place < len(data) else dim for place, dim in enumerate(dims)
-    ]
+    copied = [data[axis] if dim == 0 and axis < len(data) else dim for axis, dim in enumerate(dims)]
     known = prod(dim for dim in copied if dim != -1)
     return tuple(prod(data) // known if dim == -1 and known else dim for dim in copied)
 

@@ -12,7 +12,7 @@ layer's state, is as long as the batch and grows with it, where its length comes
 shape ``[batch, 1, ...]`` that counts 0, 1, 2... indexes the samples, and counts on.
 
 While shapes are inferred, placeholders take the positions of the constants; afterwards the file's
-own are put back, and one constant for all that grew alike (``without_placeholders``).
+own are put back, and one constant for all that grew to the same dims (``without_placeholders``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,16 +91,16 @@ def rewrite_batch(
     """Rewrite, in place, the constants of a model whose inputs have a new batch already.
 
     ``at_old`` is the same model with the shapes of the old batch inferred, ``at_new`` with what
-    onnx says of the new one while the constants stand, where it was asked.
+    onnx says of the new one while the constants stand, where that ran.
     """
     old_types: dict[str, onnx.TypeProto] = {}
     add_types(at_old.graph, old_types)
-    told: dict[str, onnx.TypeProto] = {}
+    whole_types: dict[str, onnx.TypeProto] = {}
     counted = count_on(model.graph, old, new)
     if at_new is not None and not counted:
-        add_types(at_new.graph, told)
+        add_types(at_new.graph, whole_types)
     engines = NodeInference(model), Folder(model.opset_import)
-    walk = BatchRewrite(model, old_types, old, new, engines, told)
+    walk = BatchRewrite(model, old_types, old, new, engines, whole_types)
     failures = tuple(walk.failures())
     return RewrittenBatch(
         failures,
@@ -143,7 +143,7 @@ class BatchRewrite:
     types: dict[str, onnx.TypeProto] = field(default_factory=dict)
     values: dict[str, Array] = field(default_factory=dict)
     old_dims: dict[str, Dims] = field(default_factory=dict)
-    """Of ``old_types``, as far as they were asked for."""
+    """Of ``old_types``, as far as they were needed."""
     batch_axes: dict[str, BatchAxis] = field(default_factory=dict)
     producers: dict[str, tuple[int, onnx.NodeProto]] = field(default_factory=dict)
     """The nodes that were walked, numbered in running order, by their outputs."""
@@ -182,12 +182,12 @@ class BatchRewrite:
     def _infer(self, node: onnx.NodeProto) -> None:
         if not self.rewritten.isdisjoint(node.input):
             self.rewritten.update(node.output)
-        told = {name: self.whole_types[name] for name in node.output if name in self.whole_types}
-        is_told = self.rewritten.isdisjoint(node.output) and all(map(is_complete, told.values()))
-        asker, folder = self.engines
-        if not (is_told and len(told) == len(node.output)):
-            told = asker.output_types(node, self.types, self.values)
-        self.types.update(told)
+        found = {name: self.whole_types[name] for name in node.output if name in self.whole_types}
+        is_whole = self.rewritten.isdisjoint(node.output) and all(map(is_complete, found.values()))
+        inference, folder = self.engines
+        if not (is_whole and len(found) == len(node.output)):
+            found = inference.output_types(node, self.types, self.values)
+        self.types.update(found)
         for name, value in folder.values_of(node, self.values, self.types).items():
             self.values[name] = value
             if not is_complete(self.types.get(name)):
@@ -202,11 +202,11 @@ class BatchRewrite:
             return
         sources = [(self.batch_axes[i], self._old(i)) for i in inputs if i in self.batch_axes]
         if is_row_major and sources:
-            place = landing(sources[0][0].elements_before(sources[0][1]), old, self.old)
+            batch_axis = landing(sources[0][0].elements_before(sources[0][1]), old, self.old)
         else:
-            place = inherited(old, new, sources)
-        if place is not None:
-            self.batch_axes[name] = place
+            batch_axis = inherited(old, new, sources)
+        if batch_axis is not None:
+            self.batch_axes[name] = batch_axis
 
     def _old(self, name: str) -> Dims:
         if name not in self.old_dims:
@@ -219,11 +219,16 @@ class BatchRewrite:
         if index is None:
             return True
         name = node.input[index] if index < len(node.input) else ""
-        asked, before = self.values.get(name), dims_of(self.old_types.get(node.output[0]))
+        target_value, before = self.values.get(name), dims_of(self.old_types.get(node.output[0]))
         data = dims_of(self.types.get(node.input[0])) if node.input else None
-        if asked is None or before is None or data is None or asked.dtype.kind not in "iu":
+        if (
+            target_value is None
+            or before is None
+            or data is None
+            or target_value.dtype.kind not in "iu"
+        ):
             return True
-        dims = tuple(int(dim) for dim in asked.ravel())
+        dims = tuple(int(dim) for dim in target_value.ravel())
         target: Dims | None
         if onnx_op(node) == "Expand":
             if self.old == 1 and node.input[0] not in self.batch_axes:
@@ -284,9 +289,9 @@ class BatchRewrite:
             _, producer = self.producers.get(name, (0, None))
             if producer is None or onnx_op(producer) != "Expand" or name not in self.batch_axes:
                 continue
-            place, dims = self.batch_axes[name], self.constants.get(producer.input[0], ())
-            if len(dims) == len(self._old(name)) and dims[place.axis] == 1:
-                self._grow(producer, 0, place)
+            batch_axis, dims = self.batch_axes[name], self.constants.get(producer.input[0], ())
+            if len(dims) == len(self._old(name)) and dims[batch_axis.axis] == 1:
+                self._grow(producer, 0, batch_axis)
 
     def _may_be_of_a_sample(self, name: str) -> bool:
         if name in self.constants:
@@ -303,14 +308,14 @@ class BatchRewrite:
         if name in self.constants:
             if not operand.is_certain and not is_state(self.constants[name], self.values.get(name)):
                 return False
-            self._grow(node, index, operand.place)
+            self._grow(node, index, operand.batch_axis)
             return True
-        wanted = grown(self._old(name), operand.place, self.old, self.new)
+        wanted = grown(self._old(name), operand.batch_axis, self.old, self.new)
         if self._grow_to(name, wanted, search):
             return True
         if operand.is_certain:
             # What follows is of the new batch all the same.
-            self._grow(node, index, operand.place)
+            self._grow(node, index, operand.batch_axis)
         return False
 
     def _search(self, *, is_certain: bool, constants_first: bool = False) -> OriginSearch:
@@ -339,7 +344,7 @@ class BatchRewrite:
     def _follows_from(self, origin: Origin, nodes: Sequence[onnx.NodeProto]) -> bool:
         """Rewrite an origin and walk the nodes after it again."""
         if origin.target is None:
-            self._grow(origin.node, origin.index, origin.place)
+            self._grow(origin.node, origin.index, origin.batch_axis)
         else:
             self._set_target(origin.node, origin.index, origin.target)
         changed: set[str] = set()
@@ -355,13 +360,13 @@ class BatchRewrite:
                 return False
         return True
 
-    def _grow(self, node: onnx.NodeProto, index: int, place: BatchAxis) -> None:
+    def _grow(self, node: onnx.NodeProto, index: int, batch_axis: BatchAxis) -> None:
         name = node.input[index]
-        dims = grown(self._old(name), place, self.old, self.new)
+        dims = grown(self._old(name), batch_axis, self.old, self.new)
         value = self.values.get(name)
-        if value is not None and place.outer == 1 and value.shape[place.axis] == self.old:
+        if value is not None and batch_axis.outer == 1 and value.shape[batch_axis.axis] == self.old:
             # Elements count where they are indices; those of the first samples serve the others.
-            value = np.take(value, np.arange(self.new) % self.old, place.axis)
+            value = np.take(value, np.arange(self.new) % self.old, batch_axis.axis)
             tensor = onnx.numpy_helper.from_array(value)
         else:
             value = None
@@ -369,7 +374,7 @@ class BatchRewrite:
         placeholder = self._add_placeholder(node, index, tensor, value)
         if name in self.constants:
             self.grown.add(placeholder)
-        self.batch_axes[placeholder], self.old_dims[placeholder] = place, self._old(name)
+        self.batch_axes[placeholder], self.old_dims[placeholder] = batch_axis, self._old(name)
 
     def _add_placeholder(
         self, node: onnx.NodeProto, index: int, tensor: onnx.TensorProto, value: Array | None
@@ -447,7 +452,7 @@ class _Trial:
 def without_placeholders(
     graph: onnx.GraphProto, placeholders: Mapping[str, str], grown: AbstractSet[str]
 ) -> None:
-    """Put the file's own targets back, in place, and one constant for all that grew alike.
+    """Put the file's own targets back, in place, and one constant for all of the same grown dims.
 
     A constant that grew wherever it is read keeps its name; else the grown one is another.
     ``grown`` are the stand-ins of data, by name.

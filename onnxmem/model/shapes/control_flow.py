@@ -62,8 +62,8 @@ def values_of_branch(
 def _slices(node: onnx.NodeProto, types: Types) -> list[onnx.TypeProto | None]:
     """A Scan's states as they are, and its scanned inputs without the axis that it runs along."""
     settings = {attribute.name: attribute for attribute in node.attribute}
-    asked = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
-    num_scanned = min(max(asked, 0), len(node.input))
+    declared = settings["num_scan_inputs"].i if "num_scan_inputs" in settings else 0
+    num_scanned = min(max(declared, 0), len(node.input))
     num_states = len(node.input) - num_scanned
     axes = list(settings["scan_input_axes"].ints) if "scan_input_axes" in settings else []
     axes += [0] * (num_scanned - len(axes))
@@ -74,7 +74,7 @@ def _slices(node: onnx.NodeProto, types: Types) -> list[onnx.TypeProto | None]:
         if known is None or shape is None or not -len(shape) <= axis < len(shape):
             slices.append(None)
             continue
-        dims = [dim for place, dim in enumerate(shape) if place != axis % len(shape)]
+        dims = [dim for each, dim in enumerate(shape) if each != axis % len(shape)]
         slices.append(dense_type(known.tensor_type.elem_type, [dim or 0 for dim in dims]))
     return slices
 

@@ -56,7 +56,7 @@ class Folder:
     left_out: list[str] = field(default_factory=list)
     """Names of values that would have been made if the budget were larger."""
     evaluated: dict[NodeSignature, list[Array | None]] = field(default_factory=dict)
-    """The outputs of the nodes that were run, of which others are alike."""
+    """The outputs of the nodes that ran, by signature."""
 
     def values_of(
         self,
@@ -108,7 +108,7 @@ class Folder:
 
 
 def type_with_value(proto: onnx.TypeProto | None, value: Array) -> onnx.TypeProto:
-    """The type of what has been worked out; the value is right where the two differ."""
+    """The type of what was computed; the value is right where the two differ."""
     if proto is not None and is_complete(proto) and shape_of(proto) == value.shape:
         return proto
     return dense_type(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
@@ -137,15 +137,15 @@ def extent(shape: Shape | None) -> float:
 
 
 def _shape_value(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> dict[str, Array]:
-    """The dims asked for, where these are known; the number of elements, where all are."""
+    """The requested dims, where these are known; the number of elements, where all are."""
     shape = shape_of(types[node.input[0]]) if node.input[0] in types else None
     if shape is None:
         return {}
     bounds = {attribute.name: attribute.i for attribute in node.attribute}
-    asked = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
+    requested = shape[bounds.get("start", 0) : bounds.get("end", len(shape))]
     if onnx_op(node) == "Size":
-        asked = shape
-    dims = known_dims(asked)
+        requested = shape
+    dims = known_dims(requested)
     if dims is None:
         return {}
     if onnx_op(node) == "Size":
@@ -207,7 +207,7 @@ _NUM_DATA: Final[Mapping[str, int]] = MappingProxyType(
         **dict.fromkeys(("Expand", "Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze"), 1),
     }
 )
-"""Inputs before those that say places and dims, which are integers; of others all."""
+"""Inputs before those that give axes and dims, which are integers; of others all."""
 _BY_ANY_RANK: Final = frozenset({"Gather", "Range"})
 _MOVING: Final = frozenset(
     {"Concat", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze", "Where"}
@@ -245,17 +245,17 @@ def run(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> Array | None:
 
 
 def _fit(node: onnx.NodeProto, inputs: Sequence[Array | None]) -> bool:
-    """Whether inputs are of the kinds that are worked out here.
+    """Whether inputs are of the kinds that run here.
 
-    What is worked with is integers or bools, what is only moved any numbers; what says places or
+    What is worked with is integers or bools, what is only moved any numbers; what gives axes or
     dims is integers, and most of it a list.
     """
     num_data = _NUM_DATA.get(node.op_type, len(inputs))
     kinds = _NUMBERS if node.op_type in _MOVING else _WHOLE
-    for place, each in enumerate(inputs):
+    for index, each in enumerate(inputs):
         if each is None:
             is_fit = node.op_type == _WITH_GAPS
-        elif place < num_data:
+        elif index < num_data:
             is_fit = each.dtype.kind in kinds
         else:
             is_list = each.ndim == 1 or node.op_type in _BY_ANY_RANK
@@ -297,8 +297,8 @@ def _slice(
     if {each.size for each in (ends, axes, steps)} != {starts.size}:
         return None
     slices = [slice(None)] * data.ndim
-    for place, *bounds in np.stack((axes, starts, ends, steps), axis=1).tolist():
-        slices[place] = slice(*bounds)
+    for axis, *bounds in np.stack((axes, starts, ends, steps), axis=1).tolist():
+        slices[axis] = slice(*bounds)
     return data[tuple(slices)]
 
 
@@ -322,7 +322,7 @@ def _reshape(attributes: _Attributes, data: Array, shape: Array) -> Array:
     keeps_zeros = "allowzero" in attributes and attributes["allowzero"].i == 1
     dims = shape.tolist()
     if not keeps_zeros:
-        dims = [data.shape[place] if dim == 0 else dim for place, dim in enumerate(dims)]
+        dims = [data.shape[axis] if dim == 0 else dim for axis, dim in enumerate(dims)]
     return data.reshape(dims)
 
 

@@ -58,7 +58,7 @@ class Declared:
     """What the declarations were good for; names of tensors, without scope."""
 
     used: tuple[str, ...]
-    """Nothing derives their shapes: the file's word stands."""
+    """Nothing derives their shapes: the file's declaration stands."""
     contradicted: tuple[str, ...]
     """The file says otherwise than what was derived; the derived shape stands."""
     has_changed: bool = False
@@ -81,13 +81,19 @@ def use_declared(
     has_changed = False
     known = derived or {}
     for graph, source in _pairs(model.graph, original.graph):
-        words = [
+        declarations = [
             (value, _bound(value.type, dims)) for value in (*source.value_info, *source.output)
         ]
-        words = [(value, word) for value, word in words if not _agrees(known, value.name, word)]
+        declarations = [
+            (value, declared_type)
+            for value, declared_type in declarations
+            if not _agrees(known, value.name, declared_type)
+        ]
         # What is known at hand is of the graph that comes first.
         known = {}
-        names = {value.name for value, word in words if word is not None} - {""}
+        names = {
+            value.name for value, declared_type in declarations if declared_type is not None
+        } - {""}
         if not names:
             continue
         types = {
@@ -95,28 +101,33 @@ def use_declared(
         }
         made = {name for node in graph.node for name in node.output[:]} & names
         read, buffers = {value.name: value.type for value in graph.input}, _buffers(graph)
-        for value, word in words:
-            if word is None or value.name not in made:
+        for value, declared_type in declarations:
+            if declared_type is None or value.name not in made:
                 continue
             entry = types.get(value.name)
-            if entry is not None and _differ(shape_of(entry.type), shape_of(word)):
+            if entry is not None and _differ(shape_of(entry.type), shape_of(declared_type)):
                 past = read.get(buffers.get(value.name, ""))
-                if past is not None and shape_of(word) == shape_of(past):
-                    entry.type.CopyFrom(word)
+                if past is not None and shape_of(declared_type) == shape_of(past):
+                    entry.type.CopyFrom(declared_type)
                     has_changed = True
                 else:
                     contradicted.append(value.name)
             elif entry is None or not is_complete(entry.type):
                 entry = entry or graph.value_info.add(name=value.name)
-                entry.type.CopyFrom(word)
+                entry.type.CopyFrom(declared_type)
                 used.append(value.name)
     return Declared(tuple(used), tuple(contradicted), has_changed or bool(used))
 
 
 def agree(original: onnx.GraphProto, dims: Mapping[str, int], types: Mapping[str, Known]) -> bool:
-    """Whether what a graph declares is what is known of its types, as far as it can be told."""
-    words = ((v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output))
-    return all(word is None or _agrees(types, name, word) for name, word in words)
+    """Whether what a graph declares is what is known of its types, as far as it is known."""
+    declarations = (
+        (v.name, _bound(v.type, dims)) for v in (*original.value_info, *original.output)
+    )
+    return all(
+        declared_type is None or _agrees(types, name, declared_type)
+        for name, declared_type in declarations
+    )
 
 
 def _pairs(
@@ -127,10 +138,10 @@ def _pairs(
     while stack:
         graph, source = stack.pop()
         yield graph, source
-        twins = [(place, twin) for place, twin in enumerate(source.node) if twin.attribute]
-        for place, twin in twins:
+        twins = [(index, twin) for index, twin in enumerate(source.node) if twin.attribute]
+        for index, twin in twins:
             if bodies := subgraphs(twin):
-                pairs = zip(subgraphs(graph.node[place]), bodies, strict=True)
+                pairs = zip(subgraphs(graph.node[index]), bodies, strict=True)
                 stack.extend((inner, other) for (_, inner), (_, other) in pairs)
 
 
@@ -149,12 +160,12 @@ def _buffers(graph: onnx.GraphProto) -> dict[str, str]:
     }
 
 
-def _agrees(types: Mapping[str, Known], name: str, word: onnx.TypeProto | None) -> bool:
+def _agrees(types: Mapping[str, Known], name: str, declared_type: onnx.TypeProto | None) -> bool:
     """Whether a type is known to be complete and as declared."""
     known = types.get(name)
-    if word is None or known is None or not known.is_complete:
+    if declared_type is None or known is None or not known.is_complete:
         return False
-    return not _differ(known.shape, shape_of(word))
+    return not _differ(known.shape, shape_of(declared_type))
 
 
 def _differ(derived: Shape | None, declared: Shape | None) -> bool:
@@ -229,7 +240,7 @@ _WRONG_TYPES = frozenset({"QGemm"})
 
 
 def _is_sound(node: onnx.NodeProto, types: _Types, values: Mapping[str, Array]) -> bool:
-    """Whether the library can be asked about an operator and its operands."""
+    """Whether the library is right about an operator and its operands."""
     if node.op_type in _WRONG_TYPES:
         return False
     operator, operands = onnx_op(node), node.input[1:]
@@ -502,7 +513,7 @@ def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
 
 
 def _inferred_whole(bound: onnx.ModelProto) -> onnx.ModelProto:
-    """What onnx says of the whole graph; where it cannot be asked, the walk starts from nothing."""
+    """What onnx says of the whole graph; nothing where its inference would not return."""
     bodies = (bound.graph.node, *(function.node for function in bound.functions))
     opsets = {entry.domain: entry.version for entry in bound.opset_import}
     if any(ends_the_process(nodes, opsets) for nodes in bodies):

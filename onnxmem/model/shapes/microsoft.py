@@ -61,12 +61,12 @@ _BLOCK: Final = "onnxmem.channel_block"
 _LARGE: Final = 16
 _SMALL: Final = 8
 _LENGTH: Final = 8
-"""The place of MultiHeadAttention's ``past_sequence_length``."""
+"""The input index of MultiHeadAttention's ``past_sequence_length``."""
 _ROWS, _HEADS = 3, 4
 """Ranks of [B, S, N * H] and of [B, N, S, H]."""
 _SAME: Final = frozenset({"SAME_UPPER", "SAME_LOWER"})
 _GEMM_SCALE, _GEMM_ZERO_POINT = 7, 8
-"""Places of what QGemm quantizes its output by; without them it puts out floats."""
+"""Input indices of what QGemm quantizes its output by; without them it puts out floats."""
 _BITS_PER_BYTE: Final = 8
 
 
@@ -251,14 +251,14 @@ def _gathered_blocks(context: InferenceContext) -> Found:
 
 
 def _hashes(context: InferenceContext) -> Found:
-    """One hash for each element, unsigned unless the operator is told otherwise."""
+    """One hash for each element, unsigned unless the operator says otherwise."""
     is_unsigned = context.integer("positive", 1)
     elem_type = onnx.TensorProto.UINT32 if is_unsigned else onnx.TensorProto.INT32
     return context.outputs(context.dims(0), elem_type=elem_type)
 
 
 def _unfolded(context: InferenceContext) -> Found:
-    """Windows along one axis: its place holds their number, a new last axis their elements."""
+    """Windows along one axis: it becomes their number, a new last axis their elements."""
     dims, axis, size = context.dims(0), context.integer("dim", -1), context.integer("size")
     step = context.integer("step", 1)
     if not dims or not -len(dims) <= axis < len(dims) or step < 1:
@@ -279,7 +279,7 @@ def _words(context: InferenceContext) -> Found:
 
 
 def _found_once(context: InferenceContext) -> Found:
-    """Unique: which elements come out depends on them; each of the input has a place there."""
+    """Unique: which elements come out depends on them; each element of the input has an index."""
     return context.outputs(None, context.dims(0), elem_type=_INT64)
 
 
@@ -361,7 +361,7 @@ def _lstm(context: InferenceContext) -> Found:
 
 
 def _embedding(context: InferenceContext) -> Found:
-    """Ids: [B, S], words: [V, H] at place 2 -> [B, S, H], floats; the mask's sums: [B]."""
+    """Ids: [B, S], words: [V, H] third input -> [B, S, H], floats; the mask's sums: [B]."""
     ids, words = context.dims(0), context.dims(2)
     if ids is None or words is None or len(words) != 2:  # noqa: PLR2004
         return {}
@@ -372,7 +372,7 @@ def _embedding(context: InferenceContext) -> Found:
 def _multi_head(context: InferenceContext) -> Found:
     """Q: [B, S, N * H], K: [B, T, N * H], V: [B, T, N * E] -> [B, S, N * E], caches by head."""
     heads, query = context.integer("num_heads"), context.dims(0)
-    keys, values = (_split(context.dims(place), heads) for place in (1, 2))
+    keys, values = (_split(context.dims(index), heads) for index in (1, 2))
     if query is None or len(query) != _ROWS or keys is None or values is None:
         return {}
     found = context.outputs((*query[:2], heads * values[-1]), elem_type=context.elem_type(0))
@@ -391,10 +391,10 @@ def _split(dims: Dims | None, heads: int) -> Dims | None:
     return (dims[0], heads, dims[1], dims[2] // heads) if dims[2] % heads == 0 else None
 
 
-def _cached(context: InferenceContext, place: int, new: Dims) -> Dims | None:
-    if not context.has(place):
+def _cached(context: InferenceContext, index: int, new: Dims) -> Dims | None:
+    if not context.has(index):
         return new
-    past = context.dims(place)
+    past = context.dims(index)
     if past is None or len(past) != _HEADS:
         return None
     return past if context.has(_LENGTH) else (*past[:2], past[2] + new[2], past[3])
@@ -439,7 +439,7 @@ def _spatial(dims: Dims | None, *, last: bool) -> Dims | None:
 def _image(
     context: InferenceContext, dims: Dims | None, spatial: Dims | None, *, last: bool
 ) -> Found:
-    """The dims of an image with others in the place of its spatial ones."""
+    """The dims of an image with others for its spatial ones."""
     if dims is None or spatial is None:
         return {}
     made = (dims[0], *spatial, dims[-1]) if last else (*dims[:2], *spatial)
@@ -472,11 +472,11 @@ def _counts(context: InferenceContext, axis: tuple[int, ...]) -> Iterator[int]:
     if context.text("auto_pad") in _SAME:
         yield -(-size // stride)
         return
-    room = size + before + behind - (kernel - 1) * dilation - 1
+    span = size + before + behind - (kernel - 1) * dilation - 1
     if not context.integer("ceil_mode"):
-        yield room // stride + 1
+        yield span // stride + 1
         return
-    count = -(-room // stride) + 1
+    count = -(-span // stride) + 1
     yield count - 1 if (count - 1) * stride >= size + before else count
 
 
@@ -485,10 +485,10 @@ def _with_axis(context: InferenceContext) -> Found:
     dims, axis = context.dims(0), context.whole_numbers(1)
     if dims is None or axis is None or len(axis) != 1 or not -len(dims) <= axis[0] + 1:
         return {}
-    place = axis[0] if axis[0] >= 0 else len(dims) + axis[0] + 1
-    if place > len(dims):
+    position = axis[0] if axis[0] >= 0 else len(dims) + axis[0] + 1
+    if position > len(dims):
         return {}
-    return context.outputs((*dims[:place], 1, *dims[place:]), elem_type=context.elem_type(0))
+    return context.outputs((*dims[:position], 1, *dims[position:]), elem_type=context.elem_type(0))
 
 
 def _padded(context: InferenceContext) -> Found:

@@ -1,4 +1,4 @@
-"""Nodes that onnx's own inference cannot be asked about: it ends the process, or never ends.
+"""Nodes on which onnx's own inference ends the process, or never ends.
 
 Its C++ follows a null pointer, runs past a vector's end, writes out a rank of any length or stays
 in a loop there (onnx 1.23), and no ``except`` stops that. Such a node stays with our own rules, and
@@ -25,8 +25,8 @@ _NEED_A_TYPE = frozenset(
         ("ai.onnx.ml", "TreeEnsemble"),
     }
 )
-"""Operators asked for the type of their first input, whether or not there is one."""
-_ASKED = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Einsum", "Expand", "Split"})
+"""Operators whose inference reads the type of their first input, whether or not there is one."""
+_CANDIDATES = frozenset({op_type for _, op_type in _NEED_A_TYPE} | {"Einsum", "Expand", "Split"})
 _EXPAND_LIMITS_RANK = 13
 """Before this version Expand's output gets a dim for each element of its target."""
 
@@ -38,13 +38,13 @@ def ends_the_process(
     opsets: Mapping[str, int],
     types: Mapping[str, onnx.TypeProto] | None = None,
 ) -> bool:
-    """Whether onnx would be asked what it cannot survive, by these nodes or those inside them.
+    """Whether onnx's inference would not return, by these nodes or those inside them.
 
-    ``types`` are those that onnx would be told of; what it finds itself may be less than we think.
+    ``types`` are those that onnx would be given; what it finds itself may be less than we think.
     """
     known = types or {}
-    asked = (node for node in nodes_in(nodes) if node.op_type in _ASKED)
-    return any(_is_fatal(node, opsets, known) for node in asked)
+    candidates = (node for node in nodes_in(nodes) if node.op_type in _CANDIDATES)
+    return any(_is_fatal(node, opsets, known) for node in candidates)
 
 
 def has_long_target(node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]) -> bool:

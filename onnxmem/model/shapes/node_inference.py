@@ -31,7 +31,7 @@ class NodeInference:
     model: onnx.ModelProto
     opsets: Mapping[str, int] = field(init=False)
     block: int = 0
-    """Channels in a block of onnxruntime's image operators; 0 until it is asked for."""
+    """Channels in a block of onnxruntime's image operators; 0 until it is needed."""
     refused: dict[str, str] = field(default_factory=dict)
     """First outputs of nodes whose inputs are known and do not fit, with onnx's reason."""
     memo: dict[NodeSignature | None, Sequence[onnx.TypeProto | None]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class NodeInference:
             pairs = zip(node.output, self.memo[key], strict=True)
             return {name: proto for name, proto in pairs if proto is not None}
         found = self._inferred(node, types, values)
-        # A refusal is told of each node by itself.
+        # A refusal is a finding of each node by itself.
         if key is not None and self.refused.keys().isdisjoint(node.output[:1]):
             self.memo[key] = [found.get(name) for name in node.output]
         return found
@@ -84,7 +84,7 @@ class NodeInference:
     ) -> dict[str, onnx.TypeProto]:
         """What onnx alone says.
 
-        Nothing where it knows no such operator, refuses or cannot be asked.
+        Nothing where it knows no such operator, refuses or would not return.
         """
         node = as_onnx(node, self.opsets.get("", 1))
         read = {*node.input, *(name for _, inner in subgraphs(node) for name in outer_reads(inner))}

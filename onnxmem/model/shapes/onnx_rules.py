@@ -105,7 +105,7 @@ def _gemm(shapes: Sequence[Dims], attributes: _Attributes, _num_outputs: int) ->
 
 
 def _concat(shapes: Sequence[Dims], attributes: _Attributes, _num_outputs: int) -> _Shapes:
-    """Version 1 joins along axis 1 if it is not told another."""
+    """Version 1 joins along axis 1 if it has no other."""
     axis = _axis(shapes[0], attributes, 1)
     if axis is None or len({len(dims) for dims in shapes}) > 1:
         return None
@@ -129,10 +129,10 @@ def _reshape(shapes: Sequence[Dims], attributes: _Attributes, _num_outputs: int)
     if len(shapes) > 1 or "shape" not in attributes:
         return None
     data = shapes[0]
-    asked = list(attributes["shape"].ints)
-    if any(dim == 0 and place >= len(data) for place, dim in enumerate(asked)):
+    target = list(attributes["shape"].ints)
+    if any(dim == 0 and axis >= len(data) for axis, dim in enumerate(target)):
         return None
-    dims = [data[place] if dim == 0 else dim for place, dim in enumerate(asked)]
+    dims = [data[axis] if dim == 0 else dim for axis, dim in enumerate(target)]
     rest = prod(dim for dim in dims if dim != -1)
     whole = prod(data)
     if -1 in dims and rest:
@@ -225,8 +225,8 @@ def _filled(context: InferenceContext) -> Found:
 
 def _gradients(context: InferenceContext) -> Found:
     """One of each tensor that is derived by, of its dims; those come first among the inputs."""
-    asked = len(context.attributes["xs"].strings) if "xs" in context.attributes else 0
-    dims = (context.dims(place) for place in range(asked))
+    count = len(context.attributes["xs"].strings) if "xs" in context.attributes else 0
+    dims = (context.dims(index) for index in range(count))
     return context.outputs(*dims, elem_type=context.elem_type(0))
 
 
@@ -250,11 +250,11 @@ def _support_vectors(context: InferenceContext) -> Found:
 
 
 def _columns(context: InferenceContext) -> Found:
-    """X: [*N, C] or [C] and the places of k columns -> [*N, k] or [1, k]."""
-    dims, places = context.dims(0), context.dims(1)
-    if not dims or places is None:
+    """X: [*N, C] or [C] and the indices of k columns -> [*N, k] or [1, k]."""
+    dims, columns = context.dims(0), context.dims(1)
+    if not dims or columns is None:
         return {}
-    return context.outputs((*(dims[:-1] or (1,)), prod(places)), elem_type=context.elem_type(0))
+    return context.outputs((*(dims[:-1] or (1,)), prod(columns)), elem_type=context.elem_type(0))
 
 
 def _joined(context: InferenceContext) -> Found:

@@ -45,12 +45,12 @@ _Elements = tuple[onnx.TypeProto, ...]
 
 @dataclass(slots=True)
 class Sequences:
-    """The elements of the sequences that have been met, by name."""
+    """The elements of the sequences of the graph so far, by name."""
 
     elements: dict[str, _Elements] = field(default_factory=dict)
 
     def forget(self, names: Iterable[str]) -> None:
-        """Names that are defined anew, as in another body: what they held does not hold."""
+        """Names that are defined anew, as in another body: what was in them is gone."""
         if self.elements:
             for name in names:
                 self.elements.pop(name, None)
@@ -59,8 +59,8 @@ class Sequences:
         """Note what a followed node puts into a sequence; the type of what it takes out of one."""
         operator = onnx_op(context.node)
         if operator in _READERS:
-            held = self.elements.get(context.node.input[0])
-            return _READERS[operator](context, held) if held else {}
+            sequence = self.elements.get(context.node.input[0])
+            return _READERS[operator](context, sequence) if sequence else {}
         made = _MAKERS[operator](context, self.elements)
         if made is not None and len(made) <= BOUNDS.elements:
             self.elements[context.node.output[0]] = made
@@ -73,29 +73,29 @@ def is_followed(node: onnx.NodeProto) -> bool:
 
 
 def _constructed(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
-    types = [context.input_type(place) for place in range(len(context.node.input))]
+    types = [context.input_type(index) for index in range(len(context.node.input))]
     known = tuple(proto for proto in types if proto is not None)
     return known if len(known) == len(types) else None
 
 
 def _inserted(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
-    held, made = elements.get(context.node.input[0]), context.input_type(1)
-    if held is None or made is None:
+    sequence, made = elements.get(context.node.input[0]), context.input_type(1)
+    if sequence is None or made is None:
         return None
-    place = _place(context, 2, len(held)) if context.has(2) else len(held)
-    return None if place is None else (*held[:place], made, *held[place:])
+    position = _position(context, 2, len(sequence)) if context.has(2) else len(sequence)
+    return None if position is None else (*sequence[:position], made, *sequence[position:])
 
 
 def _erased(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:
-    held = elements.get(context.node.input[0])
-    if not held:
+    sequence = elements.get(context.node.input[0])
+    if not sequence:
         return None
-    place = _place(context, 1, len(held)) if context.has(1) else len(held) - 1
-    return None if place is None else (*held[:place], *held[place + 1 :])
+    position = _position(context, 1, len(sequence)) if context.has(1) else len(sequence) - 1
+    return None if position is None else (*sequence[:position], *sequence[position + 1 :])
 
 
 def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Elements | None:  # noqa: ARG001
-    """Pieces of the lengths asked for, of one length, or of 1, whose axis may be dropped."""
+    """Pieces of the requested lengths, of one length, or of 1, whose axis may be dropped."""
     dims, axis = context.dims(0), context.integer("axis")
     if not dims or not -len(dims) <= axis < len(dims):
         return None
@@ -113,35 +113,35 @@ def _split(context: InferenceContext, elements: Mapping[str, _Elements]) -> _Ele
 
 
 def _lengths(context: InferenceContext, whole: int) -> Dims | None:
-    asked = context.whole_numbers(1) if context.has(1) else (1,)
-    if asked is None or (context.has(1) and context.dims(1)):
-        return asked
-    if len(asked) != 1 or asked[0] < 1 or whole > BOUNDS.elements * asked[0]:
+    requested = context.whole_numbers(1) if context.has(1) else (1,)
+    if requested is None or (context.has(1) and context.dims(1)):
+        return requested
+    if len(requested) != 1 or requested[0] < 1 or whole > BOUNDS.elements * requested[0]:
         return None
-    full, rest = divmod(whole, asked[0])
-    return (asked[0],) * full + ((rest,) if rest else ())
+    full, rest = divmod(whole, requested[0])
+    return (requested[0],) * full + ((rest,) if rest else ())
 
 
-def _taken(context: InferenceContext, held: _Elements) -> Found:
-    """SequenceAt: the element at a place, or any where all are alike."""
-    place = _place(context, 1, len(held))
-    if place is None:
-        place = 0 if all(proto == held[0] for proto in held) else len(held)
-    return {context.node.output[0]: held[place]} if place < len(held) else {}
+def _taken(context: InferenceContext, sequence: _Elements) -> Found:
+    """SequenceAt: the element at a position, or any where all have one type."""
+    position = _position(context, 1, len(sequence))
+    if position is None:
+        position = 0 if all(proto == sequence[0] for proto in sequence) else len(sequence)
+    return {context.node.output[0]: sequence[position]} if position < len(sequence) else {}
 
 
-def _joined(context: InferenceContext, held: _Elements) -> Found:
+def _joined(context: InferenceContext, sequence: _Elements) -> Found:
     """ConcatFromSequence: side by side along an axis, or stacked along a new one."""
-    shapes = [dims for proto in held if (dims := dims_of(proto)) is not None]
+    shapes = [dims for proto in sequence if (dims := dims_of(proto)) is not None]
     axis, is_new = context.integer("axis"), context.integer("new_axis")
     rank = len(shapes[0]) + bool(is_new) if shapes else 0
-    if len(shapes) < len(held) or not -rank <= axis < rank:
+    if len(shapes) < len(sequence) or not -rank <= axis < rank:
         return {}
     axis %= rank
-    first, elem_type = shapes[0], held[0].tensor_type.elem_type
+    first, elem_type = shapes[0], sequence[0].tensor_type.elem_type
     if is_new:
-        is_alike = all(dims == first for dims in shapes)
-        made = (*first[:axis], len(shapes), *first[axis:]) if is_alike else None
+        is_same = all(dims == first for dims in shapes)
+        made = (*first[:axis], len(shapes), *first[axis:]) if is_same else None
         return context.outputs(made, elem_type=elem_type)
     around = {(dims[:axis], dims[axis + 1 :]) for dims in shapes}
     lengths = sum(dims[axis] for dims in shapes if len(dims) == rank)
@@ -149,12 +149,12 @@ def _joined(context: InferenceContext, held: _Elements) -> Found:
     return context.outputs(made, elem_type=elem_type)
 
 
-def _place(context: InferenceContext, index: int, length: int) -> int | None:
-    """A place from the front, told by an input; unknown where its value is, or out of bounds."""
-    asked = context.whole_numbers(index)
-    if asked is None or len(asked) != 1 or not -length <= asked[0] <= length:
+def _position(context: InferenceContext, index: int, length: int) -> int | None:
+    """A position from the front, by an input's value; unknown where that is, or out of bounds."""
+    requested = context.whole_numbers(index)
+    if requested is None or len(requested) != 1 or not -length <= requested[0] <= length:
         return None
-    return asked[0] + length if asked[0] < 0 else asked[0]
+    return requested[0] + length if requested[0] < 0 else requested[0]
 
 
 _MAKERS: Final[
@@ -193,7 +193,7 @@ class Walked:
     refused: Mapping[str, str]
     """First outputs of nodes whose inputs are known and do not fit, and the reason."""
     left_out: Sequence[str] = ()
-    """Values that were not worked out because a bound was reached."""
+    """Values that were not computed because a bound was reached."""
     highest_rank: int = 0
     """Of the tensors with more dims than the bound; 0 where there is none."""
     types: Mapping[str, Known] | None = None
@@ -208,28 +208,28 @@ def propagate(
     """Complete the ``value_info`` of a model and its subgraphs, in place, as far as it goes.
 
     ``given`` are the values of graph inputs, where they are known. ``assumed`` are tensors of whose
-    shapes there is the file's word alone: their values are no smaller for that.
+    shapes only the file says something: their values are no smaller for that.
     """
     walk = _Walk(model, assumed)
     values: ChainMap[str, Array] = ChainMap({**given})
     walk.graph(model.graph, ChainMap(), values)
-    return Walked(values, walk.asker.refused, walk.folder.left_out)
+    return Walked(values, walk.inference.refused, walk.folder.left_out)
 
 
 @dataclass(slots=True)
 class _Walk:
     model: onnx.ModelProto
     assumed: AbstractSet[str]
-    asker: NodeInference = field(init=False)
+    inference: NodeInference = field(init=False)
     folder: Folder = field(init=False)
     sequences: Sequences = field(default_factory=Sequences)
     completed: set[str] = field(default_factory=set)
-    """What was open before the walk: onnx has not held it against what stands beside it."""
+    """What was open before the walk: onnx has not compared it with its neighbors."""
     lost: set[str] = field(default_factory=set)
     """What does not follow any more, since some inputs do not fit."""
 
     def __post_init__(self) -> None:
-        self.asker = NodeInference(self.model)
+        self.inference = NodeInference(self.model)
         self.folder = Folder(self.model.opset_import)
 
     def graph(
@@ -262,8 +262,8 @@ class _Walk:
     ) -> None:
         if node.attribute:
             values.update(values_of_branch(node, values, dict(self._bodies(node, types, values))))
-        known, held = _plain(types), _plain(values)
-        if not self.lost.isdisjoint(node.input) or self._is_refused_late(node, known, held):
+        known, constants = _plain(types), _plain(values)
+        if not self.lost.isdisjoint(node.input) or self._is_refused_late(node, known, constants):
             for name in node.output:
                 known.pop(name, None)
             self.lost.update(node.output)
@@ -272,13 +272,13 @@ class _Walk:
             subject = (
                 node if onnx_op(node) != "Loop" else self._in_every_iteration(node, types, values)
             )
-            _merge(known, self.asker.output_types(subject, known, held))
+            _merge(known, self.inference.output_types(subject, known, constants))
         self.sequences.forget(node.output)
         if is_followed(node):
-            _merge(known, self.sequences.follow(InferenceContext(node, known, held)))
-        derived = self._derived(node, known, held)
-        for name, folded in self.folder.values_of(node, held, derived).items():
-            held[name] = folded
+            _merge(known, self.sequences.follow(InferenceContext(node, known, constants)))
+        derived = self._derived(node, known, constants)
+        for name, folded in self.folder.values_of(node, constants, derived).items():
+            constants[name] = folded
             known[name] = type_with_value(known.get(name), folded)
         found = [name for name in is_open if is_complete(known.get(name))]
         self.lost.difference_update(found)
@@ -288,15 +288,15 @@ class _Walk:
         """Whether a node with inputs that were open before the walk does not take them now."""
         if self.completed.isdisjoint(node.input):
             return False
-        self.asker.output_types(node, types, values)
-        return not self.asker.refused.keys().isdisjoint(node.output[:1])
+        self.inference.output_types(node, types, values)
+        return not self.inference.refused.keys().isdisjoint(node.output[:1])
 
     def _derived(self, node: onnx.NodeProto, types: Types, values: Values) -> Types:
-        """What is known of a node's operands and results, the file's word on results left out."""
+        """What is known of a node's operands and results, less what is only declared."""
         if self.assumed.isdisjoint(node.output):
             return types
         read = {name: types[name] for name in node.input if name in types}
-        return read | self.asker.output_types(node, types, values)
+        return read | self.inference.output_types(node, types, values)
 
     def _bodies(
         self,
@@ -305,11 +305,11 @@ class _Walk:
         values: "ChainMap[str, Array]",
     ) -> Iterator[tuple[str, Body]]:
         """Walk the graphs inside a node; each by its attribute, with the values in it."""
-        handed_in = body_inputs(node, types, self.asker.opsets)
+        passed = body_inputs(node, types, self.inference.opsets)
         for attribute, inner in subgraphs(node):
             for value in inner.input:
-                if value.name in handed_in:
-                    value.type.CopyFrom(merged(value.type, handed_in[value.name]))
+                if value.name in passed:
+                    value.type.CopyFrom(merged(value.type, passed[value.name]))
             inside = values.new_child()
             self.graph(inner, types.new_child(), inside)
             yield attribute, (inner, inside)
@@ -341,7 +341,7 @@ class _Walk:
 
 
 def _plain(chain: "ChainMap[str, _Known]") -> MutableMapping[str, _Known]:
-    """A chain, or its only map: that of the top-level graph is asked far more often."""
+    """A chain, or its only map: that of the top-level graph is read far more often."""
     return chain.maps[0] if len(chain.maps) == 1 else chain
 
 
@@ -369,7 +369,7 @@ def add_types(graph: onnx.GraphProto, types: Types) -> list[tuple[str, onnx.Tens
 
 
 def _empty_lists(graph: onnx.GraphProto) -> Iterator[tuple[str, Array]]:
-    """The inputs that list no axes, sizes or pads: their elements need no telling."""
+    """The inputs that list no axes, sizes or pads: their elements are known."""
     for value in graph.input:
         elem_type = value.type.tensor_type.elem_type
         if elem_type in _NUMBERS and shape_of(value.type) == _NOTHING:
