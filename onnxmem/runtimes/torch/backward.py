@@ -110,7 +110,7 @@ class GradientHeap:
         is_free = tensor.holders == 1 and self.heap.is_unique(tensor.block)
         return is_free and is_whole and not tensor.is_view
 
-    def brush(self, label: str, num_bytes: int | None) -> None:
+    def allocate_and_free(self, label: str, num_bytes: int | None) -> None:
         """Allocate temporaries and free them."""
         if num_bytes:
             self.heap.release(self.heap.allocate(label, Category.TEMPORARY, num_bytes))
@@ -122,7 +122,7 @@ def size_bytes(dims: Dims | None, bits: int) -> int:
 
 
 def matmul_gradients(
-    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+    tape: Tape, heap: GradientHeap, node: Node, incoming: Mapping[str, GradientTensor]
 ) -> list[tuple[str, GradientTensor]]:
     """Make the operands' gradients and release the output's; none where a shape is unknown.
 
@@ -133,7 +133,7 @@ def matmul_gradients(
     a, b, output = tape.dims(left), tape.dims(right), tape.dims(node.outputs[0])
     if a is None or b is None or output is None or min(len(a), len(b)) < MATRIX_RANK:
         return []
-    (given,) = arrived.values()
+    (given,) = incoming.values()
     if len(a) <= MATRIX_RANK or len(b) <= MATRIX_RANK:
         folded: Dims = (prod(output[:-1]), output[-1])
         wanted = {left: a, right: b}
@@ -179,7 +179,7 @@ def _summed(tape: Tape, heap: GradientHeap, name: str, tensor: GradientTensor) -
     return summed
 
 
-class Asked(NamedTuple):
+class GradientRequest(NamedTuple):
     """One input of which a gradient is asked, and the output's that arrived."""
 
     node: Node
@@ -189,7 +189,7 @@ class Asked(NamedTuple):
     """Of the input, if all are known."""
     bits: int
     """Of the input, and so of its gradient in the end; 0 is unknown."""
-    arrived: GradientTensor
+    incoming: GradientTensor
     tape: Tape
 
     @property
@@ -202,7 +202,7 @@ class Asked(NamedTuple):
         """Of what a kernel writes that reads operands of several types: the wider one's."""
         if self.node.onnx_op in _TO_INPUT_TYPE or not self.bits:
             return self.bits
-        return max(self.bits, self.arrived.bits)
+        return max(self.bits, self.incoming.bits)
 
 
 _TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
@@ -210,66 +210,68 @@ _TO_INPUT_TYPE = frozenset({"Cast", "CastLike", "LogSoftmax", "Softmax"})
 
 _SAME = Gradient("", Made.SAME)
 
-Passing = list[GradientTensor]
+Temporaries = list[GradientTensor]
 """Gradients that are alive until the node is done."""
 
 
 def input_gradients(
-    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+    tape: Tape, heap: GradientHeap, node: Node, incoming: Mapping[str, GradientTensor]
 ) -> list[tuple[str, GradientTensor]]:
     """Make the gradients of a node's inputs, and let go of its outputs'.
 
     Later inputs come first, as in PyTorch's generated code. Then the engine casts each to the type
     of its input (``validate_outputs`` of torch/csrc/autograd/engine.cpp).
     """
-    if is_product(node) and (products := matmul_gradients(tape, heap, node, arrived)):
+    if is_product(node) and (products := matmul_gradients(tape, heap, node, incoming)):
         return products
-    missing = _missing_pieces(tape, heap, node, arrived) if node.op_type == "Split" else []
-    passing: Passing = []
+    missing = _missing_pieces(tape, heap, node, incoming) if node.op_type == "Split" else []
+    temporaries: Temporaries = []
     made = [
-        (asked, _MAKERS[asked.gradient.made](heap, asked, passing))
-        for asked in _asked(tape, node, arrived)
+        (request, _MAKERS[request.gradient.made](heap, request, temporaries))
+        for request in _requests(tape, node, incoming)
     ]
-    for tensor in passing:
+    for tensor in temporaries:
         heap.drop(tensor)
     cast = [
         (each.name, tensor if tensor.bits == each.bits else heap.cast(each.name, tensor, each.bits))
         for each, tensor in made
     ]
-    for tensor in (*missing, *arrived.values()):
+    for tensor in (*missing, *incoming.values()):
         heap.drop(tensor)
     return cast
 
 
-def _asked(tape: Tape, node: Node, arrived: Mapping[str, GradientTensor]) -> list[Asked]:
+def _requests(
+    tape: Tape, node: Node, incoming: Mapping[str, GradientTensor]
+) -> list[GradientRequest]:
     """The inputs that require a gradient, those that subgraphs read too, the last first."""
-    first = next(iter(arrived.values()))
+    first = next(iter(incoming.values()))
     reached, num_inputs = tape.reached, len(node.inputs)
-    slots = [(name, place) for place, name in enumerate(node.inputs) if name in reached]
+    slots = [(name, index) for index, name in enumerate(node.inputs) if name in reached]
     if node.outer_reads:
         slots += [(name, num_inputs) for name in node.outer_reads if name in reached]
     is_same = is_identity(tape.graph, node)
-    found: list[Asked] = []
-    for name, place in reversed(slots):
-        gradient = _SAME if is_same else _gradient(tape, node, place)
+    found: list[GradientRequest] = []
+    for name, index in reversed(slots):
+        gradient = _SAME if is_same else _gradient(tape, node, index)
         for source in tape.packed.get(name, (name,)) if tape.packed else (name,):
             dims, bits = tape.dims(source), tape.bits(source)
-            found.append(Asked(node, source, gradient, dims, bits, first, tape))
+            found.append(GradientRequest(node, source, gradient, dims, bits, first, tape))
     return found
 
 
-def _gradient(tape: Tape, node: Node, place: int) -> Gradient:
+def _gradient(tape: Tape, node: Node, index: int) -> Gradient:
     """How the gradient of an input is made; of what subgraphs read, which has no slot, too."""
     operator = node.operator
-    key = id(operator), place if place < len(node.inputs) else -1
+    key = id(operator), index if index < len(node.inputs) else -1
     if key not in tape.gradients:
-        slot = None if key[1] < 0 else operator.input_name(place)
+        slot = None if key[1] < 0 else operator.input_name(index)
         tape.gradients[key] = operator.gradient_of(slot)
     return tape.gradients[key]
 
 
 def _missing_pieces(
-    tape: Tape, heap: GradientHeap, node: Node, arrived: Mapping[str, GradientTensor]
+    tape: Tape, heap: GradientHeap, node: Node, incoming: Mapping[str, GradientTensor]
 ) -> list[GradientTensor]:
     """Zeros in place of the gradients of pieces that nothing was made of: joined with the rest."""
     if node.onnx_op != "Split":
@@ -277,64 +279,66 @@ def _missing_pieces(
     return [
         heap.make(f"zeros for {name}", tape.dims(name), tape.bits(name))
         for name in node.writes
-        if name not in arrived
+        if name not in incoming
     ]
 
 
-def _new(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    bits = asked.bits if asked.bits == asked.arrived.bits else asked.kernel_bits
-    made = _like_input(heap, asked, bits)
-    _brush(heap, asked)
+def _new(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    bits = request.bits if request.bits == request.incoming.bits else request.kernel_bits
+    made = _like_input(heap, request, bits)
+    _allocate_temporaries(heap, request)
     return made
 
 
-def _product(heap: GradientHeap, asked: Asked, passing: Passing) -> GradientTensor:
-    wide = asked.arrived.dims
-    if wide is None or wide == asked.dims:
-        return _new(heap, asked, passing)
-    full = heap.make(f"{asked.label}, not yet summed", wide, asked.arrived.bits)
-    _brush(heap, asked)
-    passing.append(full)
-    return _like_input(heap, asked, asked.arrived.bits)
+def _product(
+    heap: GradientHeap, request: GradientRequest, temporaries: Temporaries
+) -> GradientTensor:
+    wide = request.incoming.dims
+    if wide is None or wide == request.dims:
+        return _new(heap, request, temporaries)
+    full = heap.make(f"{request.label}, not yet summed", wide, request.incoming.bits)
+    _allocate_temporaries(heap, request)
+    temporaries.append(full)
+    return _like_input(heap, request, request.incoming.bits)
 
 
-def _same(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    if asked.arrived.dims == asked.dims:
-        return heap.share(asked.arrived)
-    return _like_input(heap, asked, asked.arrived.bits)
+def _same(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    if request.incoming.dims == request.dims:
+        return heap.share(request.incoming)
+    return _like_input(heap, request, request.incoming.bits)
 
 
-def _reshaped(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    return heap.reshape(asked.label, asked.arrived, asked.dims)
+def _reshaped(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    return heap.reshape(request.label, request.incoming, request.dims)
 
 
-def _permuted(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    dims, strides = asked.dims, asked.arrived.strides
+def _permuted(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    dims, strides = request.dims, request.incoming.strides
     if dims is None or strides is None or len(strides) != len(dims):
-        return heap.view(asked.arrived, dims, None)
-    order = axes_order(asked.node.attributes, len(dims))
+        return heap.view(request.incoming, dims, None)
+    order = axes_order(request.node.attributes, len(dims))
     put_back = tuple(strides[order.index(axis)] for axis in range(len(dims)))
-    return heap.view(asked.arrived, dims, put_back)
+    return heap.view(request.incoming, dims, put_back)
 
 
-def _piece(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    return heap.view(asked.arrived, asked.dims, asked.arrived.strides)
+def _piece(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    return heap.view(request.incoming, request.dims, request.incoming.strides)
 
 
-def _expanded(heap: GradientHeap, asked: Asked, _: Passing) -> GradientTensor:
-    return heap.view(asked.arrived, asked.dims, _expanded_strides(asked))
+def _expanded(heap: GradientHeap, request: GradientRequest, _: Temporaries) -> GradientTensor:
+    return heap.view(request.incoming, request.dims, _expanded_strides(request))
 
 
-def _expanded_strides(asked: Asked) -> Strides | None:
+def _expanded_strides(request: GradientRequest) -> Strides | None:
     """Strides that repeat the output's gradient along the axes that were taken away."""
-    dims, strides = asked.dims, asked.arrived.strides
+    dims, strides = request.dims, request.incoming.strides
     if dims is None or strides is None:
         return None
     if len(strides) == len(dims):
-        narrow = asked.arrived.dims or dims
+        narrow = request.incoming.dims or dims
         kept = zip(strides, narrow, dims, strict=True)
         return tuple(0 if one != wide else stride for stride, one, wide in kept)
-    reduced = reduced_axes(asked.tape.graph, asked.node)
+    reduced = reduced_axes(request.tape.graph, request.node)
     if reduced is None or len(strides) + len(reduced) != len(dims):
         return (0,) * len(dims)
     gone = {axis % len(dims) for axis in reduced}
@@ -342,30 +346,34 @@ def _expanded_strides(asked: Asked) -> Strides | None:
     return tuple(0 if axis in gone else next(left) for axis in range(len(dims)))
 
 
-def _brush(heap: GradientHeap, asked: Asked) -> None:
+def _allocate_temporaries(heap: GradientHeap, request: GradientRequest) -> None:
     """Make and free what is alive beside a gradient at the end of its formula."""
-    formula = asked.gradient.temporary_bytes
+    formula = request.gradient.temporary_bytes
     if formula is not nothing:
-        heap.brush(f"{asked.label}, on the way", formula(asked.tape.call(asked.node)))
+        heap.allocate_and_free(
+            f"{request.label}, on the way", formula(request.tape.call(request.node))
+        )
 
 
-def _like_input(heap: GradientHeap, asked: Asked, bits: int) -> GradientTensor:
+def _like_input(heap: GradientHeap, request: GradientRequest, bits: int) -> GradientTensor:
     strides = None
-    if asked.node.operator.keeps_strides and asked.dims is not None:
-        strides = like(asked.dims, asked.tape.views[asked.name].strides)
-    return heap.make(asked.label, asked.dims, bits, strides)
+    if request.node.operator.keeps_strides and request.dims is not None:
+        strides = like(request.dims, request.tape.views[request.name].strides)
+    return heap.make(request.label, request.dims, bits, strides)
 
 
-_MAKERS: Mapping[Made, Callable[[GradientHeap, Asked, Passing], GradientTensor]] = MappingProxyType(
-    {
-        Made.NEW: _new,
-        Made.PRODUCT: _product,
-        Made.SAME: _same,
-        Made.RESHAPED: _reshaped,
-        Made.PERMUTED: _permuted,
-        Made.PIECE: _piece,
-        Made.EXPANDED: _expanded,
-    }
+_MAKERS: Mapping[Made, Callable[[GradientHeap, GradientRequest, Temporaries], GradientTensor]] = (
+    MappingProxyType(
+        {
+            Made.NEW: _new,
+            Made.PRODUCT: _product,
+            Made.SAME: _same,
+            Made.RESHAPED: _reshaped,
+            Made.PERMUTED: _permuted,
+            Made.PIECE: _piece,
+            Made.EXPANDED: _expanded,
+        }
+    )
 )
 
 
@@ -406,10 +414,10 @@ class _Back:
         label = f"gradient of {recurrence}, of one step"
         gates: list[int] = []
         runs = reversed(layer.runs)
-        for place, (step, count) in enumerate(zip(reversed(steps), runs, strict=True)):
+        for index, (step, count) in enumerate(zip(reversed(steps), runs, strict=True)):
             # The second is added to the first out of place: that is a view; later ones in place
-            if place:
-                self.heap.brush(label, share_bytes * (2 if place == 1 else 1))
+            if index:
+                self.heap.allocate_and_free(label, share_bytes * (2 if index == 1 else 1))
             heap.release(step)
             size_bytes = count * (layer.gates_bytes // layer.num_steps)
             gates.append(
@@ -456,7 +464,7 @@ class Backward:
     """Whether parameters hold gradients already, to which new ones are added."""
     share: Callable[[int], int] = _all_of
     """The part of a gradient's bytes that a rank keeps."""
-    waiting: dict[str, GradientTensor] = field(default_factory=dict)
+    pending: dict[str, GradientTensor] = field(default_factory=dict)
     """Gradients by the tensor that they are of; of a parameter, by its storage."""
     gradients: GradientHeap = field(init=False)
     """Where gradients are made."""
@@ -470,7 +478,7 @@ class Backward:
         self.gradients = GradientHeap(self.heap)
         reached = map(tape.graph.tensors.__getitem__, tape.reached)
         self.leaves = {each.name: each.storage_key for each in reached if each.role is Role.WEIGHT}
-        read = chain.from_iterable(map(data_reads, tape.way_back))
+        read = chain.from_iterable(map(data_reads, tape.backward_nodes))
         if tape.packed:
             read = chain.from_iterable(tape.packed.get(name, (name,)) for name in read)
         self.left = Counter(map(self.leaves.__getitem__, filter(self.leaves.__contains__, read)))
@@ -487,39 +495,39 @@ class Backward:
 
     def run(self, nodes: Iterable[Node]) -> None:
         """Go back through nodes, given in forward order."""
-        waiting = self.waiting
+        pending = self.pending
         for node in reversed(tuple(nodes)):
             self.heap.enter_node(node.name)
-            arrived = {name: waiting.pop(name) for name in node.writes if name in waiting}
+            incoming = {name: pending.pop(name) for name in node.writes if name in pending}
             made: list[tuple[str, GradientTensor]] = []
             layer = self.tape.layer(node) if node.op_type in RECURRENT else None
-            if arrived and layer is None:
-                made = input_gradients(self.tape, self.gradients, node, arrived)
-            elif arrived and layer is not None:
-                made = self._through(node, layer, arrived)
+            if incoming and layer is None:
+                made = input_gradients(self.tape, self.gradients, node, incoming)
+            elif incoming and layer is not None:
+                made = self._run_recurrent(node, layer, incoming)
             self.storages.forget(node)
             for name, tensor in made:
-                self.hand_over(name, tensor)
+                self.accumulate(name, tensor)
 
-    def _through(
-        self, node: Node, layer: Layer, arrived: dict[str, GradientTensor]
+    def _run_recurrent(
+        self, node: Node, layer: Layer, incoming: dict[str, GradientTensor]
     ) -> list[tuple[str, GradientTensor]]:
         """Make the gradients of a recurrent node's inputs, and let go of its outputs'."""
         own = self.storages.own.get(node.name, [])
         made = layer_gradients(self.tape, self.gradients, node, layer, own)
-        for tensor in arrived.values():
+        for tensor in incoming.values():
             self.gradients.drop(tensor)
         return made
 
-    def hand_over(self, name: str, tensor: GradientTensor) -> None:
+    def accumulate(self, name: str, tensor: GradientTensor) -> None:
         """Give a gradient to whoever made the tensor, or to the parameter."""
         key = self.leaves.get(name, name)
-        held = self.waiting.get(key)
-        self.waiting[key] = tensor if held is None else self._sum(name, held, tensor)
+        held = self.pending.get(key)
+        self.pending[key] = tensor if held is None else self._sum(name, held, tensor)
         if name in self.leaves:
             self.left[key] -= 1
             if self.left[key] == 0:
-                self._settle(key, name)
+                self._assign(key, name)
 
     def _sum(self, name: str, held: GradientTensor, new: GradientTensor) -> GradientTensor:
         if self.gradients.is_writable(held):
@@ -531,18 +539,18 @@ class Backward:
         self.gradients.drop(new)
         return total
 
-    def _settle(self, key: str, name: str) -> None:
+    def _assign(self, key: str, name: str) -> None:
         """Make a gradient the parameter's own: taken over if nothing shares it, else copied."""
-        tensor = self.waiting[key]
+        tensor = self.pending[key]
         if self.has_gradients:
-            self.gradients.drop(self.waiting.pop(key))
+            self.gradients.drop(self.pending.pop(key))
             return
         bits = self.tape.precision.weight_bits
         is_laid_out = tensor.dims is None or is_row_major(tensor.dims, tensor.strides)
         if tensor.holders > 1 or not is_laid_out or tensor.bits != bits:
             tensor = self.gradients.make(name, tensor.dims, bits)
-            self.gradients.drop(self.waiting[key])
-            self.waiting[key] = tensor
+            self.gradients.drop(self.pending[key])
+            self.pending[key] = tensor
         label = f"gradient of {name}"
         whole_bytes = size_bytes(tensor.dims, bits)
         share_bytes = self.share(whole_bytes)
@@ -550,4 +558,4 @@ class Backward:
             self.heap.relabel(tensor.block, label, Category.GRADIENT)
         else:
             self.heap.allocate(label, Category.GRADIENT, share_bytes)
-            self.gradients.drop(self.waiting.pop(key))
+            self.gradients.drop(self.pending.pop(key))

@@ -114,7 +114,7 @@ def units(tape: Tape) -> Units:
     """The stretches between points at which few tensors go on."""
     crossing = _crossing_counts(tape)
     for few in range(1, max(crossing, default=1) + 1):
-        cuts = [place + 1 for place, count in enumerate(crossing) if 0 < count <= few]
+        cuts = [index + 1 for index, count in enumerate(crossing) if 0 < count <= few]
         if len(cuts) >= _FEW_UNITS:
             break
     else:
@@ -142,16 +142,16 @@ def _crossing_counts(tape: Tape) -> list[int]:
     """How many storages are written up to each node and read behind it."""
     nodes = tape.graph.nodes
     last_read: dict[str, int] = {}
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in data_reads(node):
-            last_read[tape.views[name].storage] = place
+            last_read[tape.views[name].storage] = index
     for name in tape.graph.outputs:
         last_read[tape.views[name].storage] = len(nodes)
     begin = [0] * (len(nodes) + 1)
-    for place, node in enumerate(nodes):
+    for index, node in enumerate(nodes):
         for name in node.writes:
-            if tape.makes_storage(name) and last_read.get(name, place) > place:
-                begin[place] += 1
+            if tape.makes_storage(name) and last_read.get(name, index) > index:
+                begin[index] += 1
                 begin[last_read[name]] -= 1
     counts: list[int] = []
     for change in begin[:-1]:
@@ -181,24 +181,24 @@ class Passes:
 
     def run_forward(self) -> None:
         """Run every segment."""
-        for place, segment in enumerate(self.schedule.segments):
+        for index, segment in enumerate(self.schedule.segments):
             if segment.is_recomputed:
-                self._run_checkpointed(place, segment)
+                self._run_checkpointed(index, segment)
             else:
                 run_forward(self.storages, segment.nodes)
 
     def run_backward(self, backward: Backward) -> None:
         """Go back through every segment, computing again what was not kept."""
-        way_back = {node.name for node in self.tape.way_back}
-        for place, segment in reversed(tuple(enumerate(self.schedule.segments))):
+        backward_nodes = {node.name for node in self.tape.backward_nodes}
+        for index, segment in reversed(tuple(enumerate(self.schedule.segments))):
             backward.storages = self.storages
             if segment.is_recomputed:
-                backward.storages = self._recompute(place, segment)
-            backward.run(node for node in segment.nodes if node.name in way_back)
-            for storage in self.held.pop(place, ()):
+                backward.storages = self._recompute(index, segment)
+            backward.run(node for node in segment.nodes if node.name in backward_nodes)
+            for storage in self.held.pop(index, ()):
                 self.storages.drop(storage)
 
-    def _run_checkpointed(self, place: int, segment: Segment) -> None:
+    def _run_checkpointed(self, index: int, segment: Segment) -> None:
         inputs = self._storages_of(_outside_reads(segment.nodes))
         for storage in inputs:
             self.storages.hold(storage)
@@ -209,12 +209,12 @@ class Passes:
                 if storage not in inputs and storage in self.storages.blocks:
                     self.storages.hold(storage)
                     stored.append(storage)
-        self.held[place] = (*inputs, *stored)
+        self.held[index] = (*inputs, *stored)
 
-    def _recompute(self, place: int, segment: Segment) -> Storages:
+    def _recompute(self, index: int, segment: Segment) -> Storages:
         """Run a segment again on what it kept."""
         inner = Storages.before(self.tape, self.heap, segment.nodes)
-        for storage in self.held[place]:
+        for storage in self.held[index]:
             inner.blocks[storage] = self.storages.blocks[storage]
         for name in _outside_reads(segment.nodes):
             inner.write(name)

@@ -247,8 +247,8 @@ def _is_pair(weight: str, bias: str) -> bool:
 
 def _without(word: re.Pattern[str], name: str) -> str | None:
     """A name without the last place where it says what it is; ``None``: it doesn't."""
-    places = list(word.finditer(name))
-    return name[: places[-1].start()] + "*" + name[places[-1].end() :] if places else None
+    indices = list(word.finditer(name))
+    return name[: indices[-1].start()] + "*" + name[indices[-1].end() :] if indices else None
 
 
 def _keeps_bias(weight: str, bias: str) -> bool:

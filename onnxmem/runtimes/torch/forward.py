@@ -14,7 +14,7 @@ from onnxmem.model.graph import Node
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.tape import Kept, Tape
+from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 
 
 @dataclass(slots=True)
@@ -82,20 +82,20 @@ class Storages:
         if storage is not None:
             self.drop(storage)
 
-    def keep(self, node: Node, kept: Kept) -> None:
+    def keep(self, node: Node, saved: SavedTensors) -> None:
         """Take what a node's backward formula reads."""
-        for storage in kept.storages:
+        for storage in saved.storages:
             self.hold(storage)
-        if kept.copies or kept.extra_bytes or kept.inner:
-            extra = ((f"kept by {node.name}", kept.extra_bytes),) if kept.extra_bytes else ()
-            items = (*kept.copies, *extra, *kept.inner)
+        if saved.copies or saved.extra_bytes or saved.inner:
+            extra = ((f"kept by {node.name}", saved.extra_bytes),) if saved.extra_bytes else ()
+            items = (*saved.copies, *extra, *saved.inner)
             self.own[node.name] = [
                 self.heap.allocate(label, Category.ACTIVATION, size or 0) for label, size in items
             ]
 
     def forget(self, node: Node) -> None:
         """Release what a node kept, when its backward formula is done."""
-        for storage in self.tape.kept[node.name].storages:
+        for storage in self.tape.saved[node.name].storages:
             self.drop(storage)
         for block in self.own.pop(node.name, ()):
             self.heap.release(block)
@@ -119,7 +119,7 @@ class Storages:
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:
     """Run nodes in order; without ``saves`` nothing is kept for a backward pass."""
-    heap, reads_left, kept = storages.heap, storages.reads_left, storages.tape.kept
+    heap, reads_left, saved = storages.heap, storages.reads_left, storages.tape.saved
     for node in nodes:
         heap.enter_node(node.name)
         # What the framework has too: not a mask or a statistic that it keeps aside.
@@ -127,7 +127,7 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
         written = [name for name in node.writes if name == first or reads_left[name]]
         for name in written:
             storages.write(name)
-        if node.name in kept:
+        if node.name in saved:
             _work(storages, node, saves=saves)
         for name in written:
             if not reads_left[name]:
@@ -140,10 +140,10 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
 
 def _work(storages: Storages, node: Node, *, saves: bool) -> None:
     """Make the copies of operands, and what the backward formula keeps."""
-    kept = storages.tape.kept[node.name]
+    saved = storages.tape.saved[node.name]
     if saves:
-        storages.keep(node, kept)
-    passing = kept.passing_copies if saves else (*kept.copies, *kept.passing_copies)
+        storages.keep(node, saved)
+    passing = saved.transient_copies if saves else (*saved.copies, *saved.transient_copies)
     if passing:
         heap = storages.heap
         for block in [

@@ -15,7 +15,7 @@ from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.backward import Backward, GradientTensor
 from onnxmem.runtimes.torch.memory import Heap
-from onnxmem.runtimes.torch.precision import Precision, held
+from onnxmem.runtimes.torch.precision import Precision, operand_in
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.units import sum_known
 
@@ -154,7 +154,7 @@ class OutputLosses:
 
     def operand(self, name: str) -> Operand:
         """An output as its loss reads it."""
-        return held(self.graph.tensors[name], self.precision.loss_bits)
+        return operand_in(self.graph.tensors[name], self.precision.loss_bits)
 
     def target_bytes(self) -> int | None:
         """Bytes of the targets that the caller hands in."""
@@ -207,7 +207,7 @@ class OutputLosses:
             if name in backward.tape.reached:
                 made = self._gradient(backward, name)
                 bits = backward.tape.bits(name)
-                backward.hand_over(name, backward.gradients.cast(name, made, bits))
+                backward.accumulate(name, backward.gradients.cast(name, made, bits))
         return one
 
     def _gradient(self, backward: Backward, name: str) -> GradientTensor:

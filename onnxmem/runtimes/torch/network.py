@@ -39,16 +39,61 @@ from onnxmem.runtimes.torch.composites.layers import (
     variances,
 )
 from onnxmem.runtimes.torch.composites.rewriting import (
+    GraphView,
     Match,
-    Sight,
     with_cast_numbers,
     with_matches,
     without_unread_weights,
 )
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
-from onnxmem.runtimes.torch.tape import in_place_activations, inputs_kept_in_vain
+from onnxmem.runtimes.torch.tape import in_place_activations, inputs_saved_in_vain
 from onnxmem.settings import Recipe
 from onnxmem.units import format_bytes, plural, sum_if_known
+
+_RATIO = 0.5
+"""Any but 0: the mask is as large whatever the ratio."""
+
+
+_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
+
+
+_DROPOUT_MODULE = "torch.nn.modules.dropout."
+
+
+_NO_BATCHNORM = Finding(
+    "no_batchnorm",
+    "--assume-batchnorm has no effect: no layer has the trace of a folded BatchNormalization, and "
+    "none could have had one",
+)
+
+
+_Finder = Callable[[GraphView], Iterator[Match]]
+
+
+_FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
+    (frozenset({"SplitToSequence"}), sequences),
+    (frozenset({"Slice", "Squeeze"}), unbinds),
+    (frozenset({"Slice", "Concat"}), rolls),
+    (frozenset({"Pad"}), mirrored_pads),
+    (frozenset({"Mul"}), dropouts),
+    (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
+    (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
+    (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
+    (frozenset({"ReduceMean", "Sub", "Mul"}), variances),
+    (frozenset({"MatMul", "Add"}), linears),
+    (frozenset({"Min", "Max"}), clamps),
+    (frozenset({"Elu", "Mul"}), elus),
+    (frozenset({"Erf"}), gelus),
+    (frozenset({"Tanh", "Mul"}), tanh_gelus),
+    (frozenset({"Sigmoid", "Mul"}), gated),
+    (frozenset({"Softplus", "Mul"}), gated),
+    (frozenset({"Softplus", "Where"}), softpluses),
+    (frozenset({"Sqrt"}), rsqrts),
+)
+"""In order; each with the operators without which there is nothing to find."""
+
+
+_ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +127,17 @@ class Insertion:
 
     def node(self, after: Node, part: Part, like: str, shape: Shape | None) -> str:
         """Put a node behind another, of the type of a tensor; say the name of what it makes."""
-        place = len(self.behind.setdefault(after.name, []))
-        name = f"{after.name}/{part.op_type}_{place}"
+        index = len(self.behind.setdefault(after.name, []))
+        name = f"{after.name}/{part.op_type}_{index}"
         output = self._tensor(f"{name}_output", like, shape, Role.ACTIVATION)
         operator = lookup(part.op_type, opset=part.opset)
         made = Node(name, part.op_type, "", part.inputs, (output,), operator, part.attributes)
         self.behind[after.name].append(made)
         return output
 
-    def drop_input(self, node: Node, place: int) -> None:
+    def drop_input(self, node: Node, index: int) -> None:
         """Leave a node's inputs from a place on out, and the weights that no node reads then."""
-        self.shortened[node.name] = place
+        self.shortened[node.name] = index
 
     def take_over(self, name: str, by: str) -> None:
         """Let every reader of a tensor that stands in the file read another in its place."""
@@ -123,68 +168,82 @@ class Insertion:
         return name
 
 
-def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Graph, Parameters]:
-    """Put an adapter beside each linear layer; only adapters are trained then.
+@dataclass(frozen=True, slots=True)
+class Network:
+    """A graph, its parameters, and what a reader should know of either."""
 
-    A layer ``y = x @ W`` becomes ``y + scale * ((x @ A) @ B)`` with A: [in, rank], B: [rank, out],
-    as peft's ``LoraLayer`` runs it (Hu et al. 2021, arXiv 2106.09685). The file has no such nodes:
-    the figures are of training it that way.
+    graph: Graph
+    parameters: Parameters
+    findings: tuple[Finding, ...]
+    batchnorms: BatchNorms
+
+
+def network_of(graph: Graph, recipe: Recipe) -> Network:
+    """Read a graph as the framework trains it by a recipe."""
+    graph, batchnorms, findings = _with_batchnorms(graph, recipe)
+    if recipe.assume_dropout:
+        dropped = dropped_nodes(graph)
+        findings.append(_dropout_finding(tuple(node.name for node in dropped)))
+        graph = with_dropout(graph, dropped)
+    graph = as_run(graph, fused_attention=recipe.attention == "fused")
+    if recipe.attention == "fused" and (softmaxes := attentions_as_products(graph)):
+        findings.append(_attention_finding(graph, softmaxes))
+    if recipe.in_place_activations is None:
+        findings += _in_place_findings(graph)
+    found = parameters(graph)
+    if recipe.freeze:
+        found, missed = _frozen(found, recipe.freeze)
+        findings += (Finding("freeze_matches_nothing", _no_match(each)) for each in missed)
+    if recipe.lora_rank is not None:
+        graph, found = with_adapters(graph, found, recipe.lora_rank)
+    return Network(graph, found, tuple(findings), batchnorms)
+
+
+def _with_batchnorms(graph: Graph, recipe: Recipe) -> tuple[Graph, BatchNorms, list[Finding]]:
+    """Put back what the file shows; where it doesn't tell, what the recipe assumes."""
+    assumed = recipe.assume_batchnorm
+    layers = folded_layers(graph)
+    certain, possible = _names(layers.certain), _names(layers.possible)
+    if assumed is None:
+        put_back, found = layers.certain, BatchNorms(certain, unknown=possible)
+    elif assumed:
+        put_back = (*layers.certain, *layers.possible)
+        found = BatchNorms(_names(put_back))
+    else:
+        put_back, found = (), BatchNorms(left_out=certain)
+    findings = []
+    if assumed is not False and certain:
+        findings.append(_put_back_finding(certain))
+    if assumed and possible:
+        findings.append(_assumed_finding(possible))
+    if assumed and not put_back:
+        findings.append(_NO_BATCHNORM)
+    return with_batchnorm(graph, put_back), found, findings
+
+
+def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
+    """Read a graph as the framework runs it: one node in place of each composite's.
+
+    Without ``fused_attention`` the framework's attention runs as the products that the file holds.
     """
-    trained = frozenset(parameters.trained)
-    insertion = Insertion(graph)
-    sources = {
-        node.outputs[0]: node.inputs[0] for node in graph.nodes if node.onnx_op == "Transpose"
-    }
-    factors: list[str] = []
-    for node in graph.nodes:
-        layer = _linear(graph, node, trained, sources)
-        if layer is not None:
-            factors += _adapt(insertion, node, layer, rank)
-    adapted = insertion.done()
-    held = (*parameters.buffers, *parameters.trained)
-    count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
-    return adapted, Parameters(tuple(factors), parameters.quantized, held, count)
+    before = graph = with_cast_numbers(graph)
+    present = {node.onnx_op for node in graph.nodes}
+    known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
+    view: GraphView | None = None
+    for find in (find for needed, find in known if needed <= present):
+        if view is None or view.graph is not graph:
+            view = GraphView.of(graph)
+        graph = with_matches(graph, find(view))
+    return without_unread_weights(graph, before)
 
 
-def _linear(
-    graph: Graph, node: Node, trained: frozenset[str], sources: Mapping[str, str]
-) -> tuple[str, int, int] | None:
-    """What a linear layer reads, and its widths in and out; ``None``: it is none.
-
-    ``sources`` are what Transposes read, by what they make.
-    """
-    if node.op_type not in {"Gemm", "MatMul", "linear"} or node.attributes.get("transA"):
-        return None
-    data, weight = node.inputs[:2]
-    dims = known_dims(graph.tensors[weight].shape)
-    if sources.get(weight, weight) not in trained or dims is None or len(dims) != 2:  # noqa: PLR2004 - a matrix
-        return None
-    wide, narrow = reversed(dims) if node.attributes.get("transB") else dims
-    return data, wide, narrow
-
-
-def _adapt(
-    insertion: Insertion, end: Node, layer: tuple[str, int, int], rank: int
-) -> tuple[str, str]:
-    data, wide, narrow = layer
-    output = end.outputs[0]
-    shape = insertion.tensors[output].shape
-    down = insertion.weight(f"{end.name}/lora_A", data, (wide, rank))
-    up = insertion.weight(f"{end.name}/lora_B", data, (rank, narrow))
-    scale = insertion.weight(f"{end.name}/lora_scale", data, ())
-    low = None if shape is None else (*shape[:-1], rank)
-    small = insertion.node(end, Part("MatMul", (data, down)), data, low)
-    full = insertion.node(end, Part("MatMul", (small, up)), data, shape)
-    scaled = insertion.node(end, Part("Mul", (full, scale)), data, shape)
-    total = insertion.node(end, Part("Add", (output, scaled)), data, shape)
-    insertion.take_over(output, total)
-    return down, up
-
-
-_RATIO = 0.5
-"""Any but 0: the mask is as large whatever the ratio."""
-_HIERARCHY = "pkg.torch.onnx.class_hierarchy"
-_DROPOUT_MODULE = "torch.nn.modules.dropout."
+def _frozen(found: Parameters, patterns: tuple[str, ...]) -> tuple[Parameters, list[str]]:
+    """Parameters without those of some patterns, and the patterns that fit none."""
+    frozen = {name for name in found.trained if any(fnmatchcase(name, each) for each in patterns)}
+    missed = [each for each in patterns if not any(fnmatchcase(n, each) for n in found.trained)]
+    trained = tuple(name for name in found.trained if name not in frozen)
+    held = (*found.buffers, *(name for name in found.trained if name in frozen))
+    return replace(found, trained=trained, buffers=held), missed
 
 
 def with_batchnorm(graph: Graph, layers: Iterable[Node]) -> Graph:
@@ -265,68 +324,66 @@ def _is_layer(graph: Graph, node: Node) -> bool:
     return len(roles) > 1 and "weight" in {role.value for role in roles}
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
-    """A graph, its parameters, and what a reader should know of either."""
+def with_adapters(graph: Graph, parameters: Parameters, rank: int) -> tuple[Graph, Parameters]:
+    """Put an adapter beside each linear layer; only adapters are trained then.
 
-    graph: Graph
-    parameters: Parameters
-    findings: tuple[Finding, ...]
-    batchnorms: BatchNorms
-
-
-def network_of(graph: Graph, recipe: Recipe) -> Network:
-    """Read a graph as the framework trains it by a recipe."""
-    graph, batchnorms, findings = _with_batchnorms(graph, recipe)
-    if recipe.assume_dropout:
-        dropped = dropped_nodes(graph)
-        findings.append(_dropout_finding(tuple(node.name for node in dropped)))
-        graph = with_dropout(graph, dropped)
-    graph = as_run(graph, fused_attention=recipe.attention == "fused")
-    if recipe.attention == "fused" and (softmaxes := attentions_as_products(graph)):
-        findings.append(_attention_finding(graph, softmaxes))
-    if recipe.in_place_activations is None:
-        findings += _in_place_findings(graph)
-    found = parameters(graph)
-    if recipe.freeze:
-        found, missed = _frozen(found, recipe.freeze)
-        findings += (Finding("freeze_matches_nothing", _no_match(each)) for each in missed)
-    if recipe.lora_rank is not None:
-        graph, found = with_adapters(graph, found, recipe.lora_rank)
-    return Network(graph, found, tuple(findings), batchnorms)
+    A layer ``y = x @ W`` becomes ``y + scale * ((x @ A) @ B)`` with A: [in, rank], B: [rank, out],
+    as peft's ``LoraLayer`` runs it (Hu et al. 2021, arXiv 2106.09685). The file has no such nodes:
+    the figures are of training it that way.
+    """
+    trained = frozenset(parameters.trained)
+    insertion = Insertion(graph)
+    sources = {
+        node.outputs[0]: node.inputs[0] for node in graph.nodes if node.onnx_op == "Transpose"
+    }
+    factors: list[str] = []
+    for node in graph.nodes:
+        layer = _linear(graph, node, trained, sources)
+        if layer is not None:
+            factors += _adapt(insertion, node, layer, rank)
+    adapted = insertion.done()
+    held = (*parameters.buffers, *parameters.trained)
+    count = sum(adapted.tensors[name].num_elements or 0 for name in factors)
+    return adapted, Parameters(tuple(factors), parameters.quantized, held, count)
 
 
-def _with_batchnorms(graph: Graph, recipe: Recipe) -> tuple[Graph, BatchNorms, list[Finding]]:
-    """Put back what the file shows; where it doesn't tell, what the recipe assumes."""
-    assumed = recipe.assume_batchnorm
-    layers = folded_layers(graph)
-    certain, possible = _names(layers.certain), _names(layers.possible)
-    if assumed is None:
-        put_back, found = layers.certain, BatchNorms(certain, unknown=possible)
-    elif assumed:
-        put_back = (*layers.certain, *layers.possible)
-        found = BatchNorms(_names(put_back))
-    else:
-        put_back, found = (), BatchNorms(left_out=certain)
-    findings = []
-    if assumed is not False and certain:
-        findings.append(_put_back_finding(certain))
-    if assumed and possible:
-        findings.append(_assumed_finding(possible))
-    if assumed and not put_back:
-        findings.append(_NO_BATCHNORM)
-    return with_batchnorm(graph, put_back), found, findings
+def _linear(
+    graph: Graph, node: Node, trained: frozenset[str], sources: Mapping[str, str]
+) -> tuple[str, int, int] | None:
+    """What a linear layer reads, and its widths in and out; ``None``: it is none.
+
+    ``sources`` are what Transposes read, by what they make.
+    """
+    if node.op_type not in {"Gemm", "MatMul", "linear"} or node.attributes.get("transA"):
+        return None
+    data, weight = node.inputs[:2]
+    dims = known_dims(graph.tensors[weight].shape)
+    if sources.get(weight, weight) not in trained or dims is None or len(dims) != 2:  # noqa: PLR2004 - a matrix
+        return None
+    wide, narrow = reversed(dims) if node.attributes.get("transB") else dims
+    return data, wide, narrow
+
+
+def _adapt(
+    insertion: Insertion, end: Node, layer: tuple[str, int, int], rank: int
+) -> tuple[str, str]:
+    data, wide, narrow = layer
+    output = end.outputs[0]
+    shape = insertion.tensors[output].shape
+    down = insertion.weight(f"{end.name}/lora_A", data, (wide, rank))
+    up = insertion.weight(f"{end.name}/lora_B", data, (rank, narrow))
+    scale = insertion.weight(f"{end.name}/lora_scale", data, ())
+    low = None if shape is None else (*shape[:-1], rank)
+    small = insertion.node(end, Part("MatMul", (data, down)), data, low)
+    full = insertion.node(end, Part("MatMul", (small, up)), data, shape)
+    scaled = insertion.node(end, Part("Mul", (full, scale)), data, shape)
+    total = insertion.node(end, Part("Add", (output, scaled)), data, shape)
+    insertion.take_over(output, total)
+    return down, up
 
 
 def _names(nodes: tuple[Node, ...]) -> tuple[str, ...]:
     return tuple(node.name for node in nodes)
-
-
-_NO_BATCHNORM = Finding(
-    "no_batchnorm",
-    "--assume-batchnorm has no effect: no layer has the trace of a folded BatchNormalization, and "
-    "none could have had one",
-)
 
 
 def _put_back_finding(names: tuple[str, ...]) -> Finding:
@@ -370,7 +427,7 @@ def _in_place_findings(graph: Graph) -> Iterator[Finding]:
             "--no-in-place-activations"
         )
         yield Finding("activations_in_place", text, next(iter(assumed)))
-    if kept := inputs_kept_in_vain(graph):
+    if kept := inputs_saved_in_vain(graph):
         text = (
             f"{plural(len(kept), 'activation')} taken to keep an input that one in place would "
             f"write over: {listed(kept)}; if the network has inplace=True, say "
@@ -392,55 +449,3 @@ def _attention_finding(graph: Graph, softmaxes: tuple[Node, ...]) -> Finding:
 
 def _no_match(pattern: str) -> str:
     return f"--freeze {pattern!r}: no trained parameter has a name of that pattern"
-
-
-def _frozen(found: Parameters, patterns: tuple[str, ...]) -> tuple[Parameters, list[str]]:
-    """Parameters without those of some patterns, and the patterns that fit none."""
-    frozen = {name for name in found.trained if any(fnmatchcase(name, each) for each in patterns)}
-    missed = [each for each in patterns if not any(fnmatchcase(n, each) for n in found.trained)]
-    trained = tuple(name for name in found.trained if name not in frozen)
-    held = (*found.buffers, *(name for name in found.trained if name in frozen))
-    return replace(found, trained=trained, buffers=held), missed
-
-
-_Finder = Callable[[Sight], Iterator[Match]]
-
-_FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
-    (frozenset({"SplitToSequence"}), sequences),
-    (frozenset({"Slice", "Squeeze"}), unbinds),
-    (frozenset({"Slice", "Concat"}), rolls),
-    (frozenset({"Pad"}), mirrored_pads),
-    (frozenset({"Mul"}), dropouts),
-    (frozenset({"BatchNormalization", "ReduceMean"}), batch_norms),
-    (frozenset({"ReduceMean", "Sqrt", "Div"}), layer_norms),
-    (frozenset({"InstanceNormalization", "Reshape"}), group_norms),
-    (frozenset({"ReduceMean", "Sub", "Mul"}), variances),
-    (frozenset({"MatMul", "Add"}), linears),
-    (frozenset({"Min", "Max"}), clamps),
-    (frozenset({"Elu", "Mul"}), elus),
-    (frozenset({"Erf"}), gelus),
-    (frozenset({"Tanh", "Mul"}), tanh_gelus),
-    (frozenset({"Sigmoid", "Mul"}), gated),
-    (frozenset({"Softplus", "Mul"}), gated),
-    (frozenset({"Softplus", "Where"}), softpluses),
-    (frozenset({"Sqrt"}), rsqrts),
-)
-"""In order; each with the operators without which there is nothing to find."""
-
-_ATTENTION: tuple[frozenset[str], _Finder] = (frozenset({"Softmax", "MatMul"}), attentions)
-
-
-def as_run(graph: Graph, *, fused_attention: bool = True) -> Graph:
-    """Read a graph as the framework runs it: one node in place of each composite's.
-
-    Without ``fused_attention`` the framework's attention runs as the products that the file holds.
-    """
-    before = graph = with_cast_numbers(graph)
-    present = {node.onnx_op for node in graph.nodes}
-    known = (*_FINDERS, _ATTENTION) if fused_attention else _FINDERS
-    sight: Sight | None = None
-    for find in (find for needed, find in known if needed <= present):
-        if sight is None or sight.graph is not graph:
-            sight = Sight.of(graph)
-        graph = with_matches(graph, find(sight))
-    return without_unread_weights(graph, before)

@@ -19,7 +19,7 @@ over the parameters in their order. Its words, separated by blanks, are
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
@@ -302,25 +302,9 @@ class Optimizer:
         of_rest = self.of_others.temporaries(
             rest, element_bytes, form=form, weight_decay=weight_decay
         )
-        return _larger((script.peak_blocks(own, element_bytes, weight_decay=weight_decay), of_rest))
-
-    def temporary_bytes(
-        self,
-        shapes: tuple[Dims, ...],
-        element_bytes: int,
-        *,
-        form: str = "foreach",
-        weight_decay: bool = False,
-    ) -> int:
-        """Bytes alive at the peak of a step besides weights, gradients and state.
-
-        :raises UsageError: no form of that name.
-        """
-        return sum(self.temporaries(shapes, element_bytes, form=form, weight_decay=weight_decay))
-
-
-def _larger(peaks: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return max(peaks, key=sum)
+        return max(
+            script.peak_blocks(own, element_bytes, weight_decay=weight_decay), of_rest, key=sum
+        )
 
 
 OF_OTHERS = (

@@ -85,7 +85,7 @@ def is_castable(tensor: Tensor) -> bool:
     return tensor.dtype in _CASTABLE
 
 
-def held(tensor: Tensor, bits: int) -> Operand:
+def operand_in(tensor: Tensor, bits: int) -> Operand:
     """A tensor with elements of ``bits``, where precisions speak of its type."""
     known = bits if is_castable(tensor) else tensor.operand().bits
     return Operand(tensor.shape, known)
@@ -452,13 +452,13 @@ class _Casting:
 
     def _with_operands_in(self, node: Node, target: DType) -> Node:
         inputs = list(node.inputs)
-        for place, name in reversed(tuple(enumerate(node.inputs))):
+        for index, name in reversed(tuple(enumerate(node.inputs))):
             if name in self.autocast.packed and is_recurrent(node.onnx_op):
                 self.tensors[name] = replace(self.tensors[name], dtype=target)
                 for parameter in self.autocast.packed[name]:
-                    self.copies[parameter] = self._copied(node, place, parameter, target)
+                    self.copies[parameter] = self._copied(node, index, parameter, target)
             elif name and self._is_cast(name, target):
-                inputs[place] = self._copied(node, place, name, target)
+                inputs[index] = self._copied(node, index, name, target)
         return replace(node, inputs=tuple(inputs))
 
     def _is_cast(self, name: str, target: DType) -> bool:
@@ -467,15 +467,15 @@ class _Casting:
         is_number = tensor.shape == () and name in self.graph.values
         return is_castable(tensor) and tensor.dtype is not target and not is_number
 
-    def _copied(self, node: Node, place: int, name: str, target: DType) -> str:
+    def _copied(self, node: Node, index: int, name: str, target: DType) -> str:
         """Put a cast before a node, unless the copy is there; say the copy's name."""
         tensor = self.tensors[name]
         key = self.keys.get(name)
         if key is not None and (key, tensor.shape) in self.cached:
             return self.cached[key, tensor.shape]
-        maker, copy = f"{node.name}/Cast_{place}", f"{name} as {node.name} reads it"
+        maker, copy = f"{node.name}/Cast_{index}", f"{name} as {node.name} reads it"
         if copy in self.tensors:
-            copy = f"{copy}, input {place}"
+            copy = f"{copy}, input {index}"
         if key is not None:
             maker, copy = f"{node.name}/Cast of {name}", f"copy of {name}"
             self.cached[key, tensor.shape] = copy

@@ -66,7 +66,7 @@ class Layer:
         ] * self.num_directions
         return (*copies, *((f"{what} of {name}", size_bytes) for what, size_bytes in steps))
 
-    def passing_bytes(self, *, writes_output: bool) -> int:
+    def transient_bytes(self, *, writes_output: bool) -> int:
         """Bytes that are gone when the node is done: gates, and Y of each direction before joined.
 
         ``writes_output``: Y counts as the node's output.

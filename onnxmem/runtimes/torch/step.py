@@ -27,7 +27,7 @@ from onnxmem.runtimes.torch.losses import OutputLosses, loss_named, loss_outputs
 from onnxmem.runtimes.torch.memory import CheckpointOption, Heap, PeakRange, Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
 from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
-from onnxmem.runtimes.torch.precision import Precision, held, precision_named
+from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
 from onnxmem.runtimes.torch.strides import multiplies_matrices
 from onnxmem.runtimes.torch.tape import Tape, tape_of
 from onnxmem.settings import Recipe
@@ -35,8 +35,71 @@ from onnxmem.units import format_bytes, sum_known
 
 _BATCH_COUNT_BYTES = 8
 """PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
+
+
 _BUCKETED = frozenset({"ddp", "zero1"})
+
+
 _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+
+
+def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
+    """Work out one training step of a graph.
+
+    :raises UsageError: a recipe that names an output which is none.
+    """
+    step = _Step.of(graph, recipe)
+    run = [(schedule, step.run(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)]
+    best = min((found for _, found in run), key=lambda found: found.peak_bytes)
+    return best if len(run) == 1 else replace(best, checkpoints=_unbeaten(step.tape, run))
+
+
+def _unbeaten(
+    tape: Tape, run: Iterable[tuple[Schedule, TrainingMemory]]
+) -> tuple[CheckpointOption, ...]:
+    """The options that no other beats in bytes without more FLOPs, by FLOPs."""
+    options = (
+        CheckpointOption(schedule.name, found.peak_bytes, schedule.extra_flops(tape))
+        for schedule, found in run
+    )
+    kept: list[CheckpointOption] = []
+    for option in sorted(options, key=lambda each: (each.extra_flops, each.peak_bytes)):
+        if not kept or option.peak_bytes < kept[-1].peak_bytes:
+            kept.append(option)
+    return tuple(kept)
+
+
+def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
+    """The peak as the step has it, and with every BatchNormalization that it leaves out.
+
+    ``None`` where it leaves none out. Another step of the same graph is worked out otherwise.
+    """
+    left_out = step.batchnorms
+    if not (left_out.left_out or left_out.unknown):
+        return None
+    assumed = None if left_out.left_out else True
+    full = training_memory(graph, replace(step.recipe, assume_batchnorm=assumed))
+    return PeakRange(*sorted((step.peak_bytes, full.peak_bytes)))
+
+
+def range_finding(step: TrainingMemory, peaks: PeakRange) -> Finding:
+    """What a reader should know of a range: whether it is asked for, or open."""
+    names = step.batchnorms.left_out or step.batchnorms.unknown
+    low, high = format_bytes(peaks.low_bytes), format_bytes(peaks.high_bytes)
+    factor = peaks.high_bytes / peaks.low_bytes
+    places = f"{len(names):,} BatchNormalization"
+    if step.batchnorms.left_out:
+        text = (
+            f"{places} that the export folded away left out, as asked: {listed(names)}; the "
+            f"training peak is {low} without them and {high} with them, {factor:.2f} times that"
+        )
+        return Finding("folded_batchnorm", text, names[0])
+    text = (
+        f"up to {places} may have been folded into convolutions with a bias; the file doesn't "
+        f"tell: {listed(names)}; the training peak is {low} if none was and {high} if all were, "
+        f"{factor:.2f} times that; say --assume-batchnorm or --no-assume-batchnorm"
+    )
+    return Finding("batchnorm_unknown", text, names[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +202,7 @@ class PersistentState:
             tensor = self.graph.tensors[name]
             key = tensor.shape, tensor.dtype
             if key not in sizes:
-                sizes[key] = held(tensor, bits).size_bytes or 0
+                sizes[key] = operand_in(tensor, bits).size_bytes or 0
             yield name, sizes[key]
 
 
@@ -151,40 +214,12 @@ def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:
     yield total_bytes
 
 
-def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
-    """Work out one training step of a graph.
-
-    :raises UsageError: a recipe that names an output which is none.
-    """
-    step = _Step.of(graph, recipe)
-    taken = [
-        (schedule, step.taken(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)
-    ]
-    best = min((found for _, found in taken), key=lambda found: found.peak_bytes)
-    return best if len(taken) == 1 else replace(best, checkpoints=_unbeaten(step.tape, taken))
-
-
-def _unbeaten(
-    tape: Tape, taken: Iterable[tuple[Schedule, TrainingMemory]]
-) -> tuple[CheckpointOption, ...]:
-    """The options that no other beats in bytes without more FLOPs, by FLOPs."""
-    options = (
-        CheckpointOption(schedule.name, found.peak_bytes, schedule.extra_flops(tape))
-        for schedule, found in taken
-    )
-    kept: list[CheckpointOption] = []
-    for option in sorted(options, key=lambda each: (each.extra_flops, each.peak_bytes)):
-        if not kept or option.peak_bytes < kept[-1].peak_bytes:
-            kept.append(option)
-    return tuple(kept)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """What every schedule of a step shares."""
 
     network: Network
-    holdings: PersistentState
+    persistent: PersistentState
     tape: Tape
     outputs: tuple[str, ...]
     state: tuple[Allocation, ...]
@@ -197,33 +232,35 @@ class _Step:
     def of(cls, graph: Graph, recipe: Recipe) -> Self:
         """Read a graph as a recipe trains it."""
         network = network_of(graph, recipe)
-        holdings = PersistentState(network.graph, network.parameters, recipe)
+        persistent = PersistentState(network.graph, network.parameters, recipe)
         outputs = loss_outputs(network.graph, recipe.outputs)
         tape = tape_of(
             network.graph,
             network.parameters,
-            holdings.precision,
+            persistent.precision,
             outputs,
             in_place=recipe.in_place_activations,
         )
         return cls(
             network=network,
-            holdings=holdings,
+            persistent=persistent,
             tape=tape,
             outputs=outputs,
-            state=tuple(holdings.state_allocations()),
-            gradients=tuple(holdings.gradient_allocations()),
-            unit_bytes=_largest_unit_bytes(tape, holdings) if holdings.shards_weights else 0,
+            state=tuple(persistent.state_allocations()),
+            gradients=tuple(persistent.gradient_allocations()),
+            unit_bytes=_largest_unit_bytes(tape, persistent) if persistent.shards_weights else 0,
         )
 
-    def taken(self, schedule: Schedule) -> TrainingMemory:
+    def run(self, schedule: Schedule) -> TrainingMemory:
         """Take the step once by a schedule."""
-        recipe, graph = self.holdings.recipe, self.network.graph
-        losses = OutputLosses(graph, self.holdings.precision, loss_named(recipe.loss), self.outputs)
-        held = self._held(losses)
-        terms = dict.fromkeys(Category, 0)
+        recipe, graph = self.persistent.recipe, self.network.graph
+        losses = OutputLosses(
+            graph, self.persistent.precision, loss_named(recipe.loss), self.outputs
+        )
+        held = self._setup_allocations(losses)
+        category_bytes = dict.fromkeys(Category, 0)
         for allocation in held:
-            terms[allocation.category] += allocation.size_bytes
+            category_bytes[allocation.category] += allocation.size_bytes
         heap = Heap.holding(held)
         gradients = self._gradients_before(heap)
         num_before = heap.num_events
@@ -243,18 +280,18 @@ class _Step:
         backward = Backward(
             passes.storages,
             has_gradients=recipe.adds_to_gradients,
-            share=lambda size_bytes: self.holdings.share(size_bytes, 2),
+            share=lambda size_bytes: self.persistent.share(size_bytes, 2),
         )
         one = losses.run_backward(backward)
         passes.run_backward(backward)
         _release(heap, gathered if one is None else (*gathered, one))
-        self._optimize(heap)
+        self._run_optimizer(heap)
         inputs = [graph.tensors[name].size_bytes for name in graph.inputs]
         replay = heap.replay()
         return TrainingMemory(
             recipe=recipe,
-            weight_bytes=terms[Category.WEIGHT],
-            buffer_bytes=terms[Category.BUFFER],
+            weight_bytes=category_bytes[Category.WEIGHT],
+            buffer_bytes=category_bytes[Category.BUFFER],
             gradient_bytes=sum(each.size_bytes for each in self.gradients),
             optimizer_state_bytes=sum(each.size_bytes for each in self.state),
             saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
@@ -267,29 +304,29 @@ class _Step:
             batchnorms=self.network.batchnorms,
         )
 
-    def _held(self, losses: OutputLosses) -> tuple[Allocation, ...]:
+    def _setup_allocations(self, losses: OutputLosses) -> tuple[Allocation, ...]:
         """What is held through the step."""
         graph = self.network.graph
         inputs = ((name, graph.tensors[name].size_bytes or 0) for name in graph.inputs)
         return (
-            *self.holdings.weight_allocations(),
-            *self.holdings.buffer_allocations(),
-            *(() if self.holdings.recipe.first_step else self.state),
-            *self.holdings.bucket_allocations(),
+            *self.persistent.weight_allocations(),
+            *self.persistent.buffer_allocations(),
+            *(() if self.persistent.recipe.first_step else self.state),
+            *self.persistent.bucket_allocations(),
             *(Allocation(name, Category.INPUT, size_bytes) for name, size_bytes in inputs),
             Allocation("targets", Category.INPUT, losses.target_bytes() or 0),
         )
 
     def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the gradients that are there when the forward pass begins."""
-        recipe = self.holdings.recipe
+        recipe = self.persistent.recipe
         if recipe.zero_grad == "start" and not recipe.adds_to_gradients:
             return ()
         return _allocate(heap, self.gradients)
 
     def _outputs_before(self, heap: Heap) -> tuple[int, ...]:
         """Allocate the outputs of the pass before, which a loop holds until it has new ones."""
-        if self.holdings.recipe.accumulate == 1:
+        if self.persistent.recipe.accumulate == 1:
             return ()
         sizes = ((name, self.tape.size_bytes(name) or 0) for name in self.network.graph.outputs)
         return _allocate(
@@ -307,21 +344,21 @@ class _Step:
             gathered.append(Allocation("its gradients", Category.GRADIENT, self.unit_bytes))
         return _allocate(heap, gathered)
 
-    def _optimize(self, heap: Heap) -> None:
+    def _run_optimizer(self, heap: Heap) -> None:
         heap.enter_phase(Phase.OPTIMIZER)
-        if self.holdings.recipe.first_step:
+        if self.persistent.recipe.first_step:
             _allocate(heap, self.state)
-        _release(heap, _allocate(heap, self.holdings.temporary_allocations()))
+        _release(heap, _allocate(heap, self.persistent.temporary_allocations()))
 
 
-def _largest_unit_bytes(tape: Tape, holdings: PersistentState) -> int:
+def _largest_unit_bytes(tape: Tape, persistent: PersistentState) -> int:
     """Bytes of the parameters that are gathered at once, whole."""
     trained = frozenset(tape.parameters.trained)
     of_units = (
         {name for node in unit for name in node.reads if name in trained} for unit in units(tape)
     )
     return max(
-        (sum(size for _, size in holdings.whole_bytes(names)) for names in of_units), default=0
+        (sum(size for _, size in persistent.whole_bytes(names)) for names in of_units), default=0
     )
 
 
@@ -337,45 +374,12 @@ def _release(heap: Heap, numbers: Iterable[int]) -> None:
 def _unknown(tape: Tape) -> tuple[str, ...]:
     """Name the tensors and nodes of which a formula keeps an unknown number of bytes."""
     found: list[str] = []
-    for node in tape.way_back:
-        kept = tape.kept[node.name]
-        found += [name for name in kept.storages if tape.size_bytes(name) is None]
-        if kept.copies or kept.inner:
-            found += [name for name, size in (*kept.copies, *kept.inner) if size is None]
-        if kept.extra_bytes is None:
+    for node in tape.backward_nodes:
+        saved = tape.saved[node.name]
+        found += [name for name in saved.storages if tape.size_bytes(name) is None]
+        if saved.copies or saved.inner:
+            found += [name for name, size in (*saved.copies, *saved.inner) if size is None]
+        if saved.extra_bytes is None:
             found.append(node.name)
     found += (name for name in tape.graph.outputs if tape.size_bytes(name) is None)
     return tuple(dict.fromkeys(found))
-
-
-def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
-    """The peak as the step has it, and with every BatchNormalization that it leaves out.
-
-    ``None`` where it leaves none out. Another step of the same graph is worked out otherwise.
-    """
-    left_out = step.batchnorms
-    if not (left_out.left_out or left_out.unknown):
-        return None
-    assumed = None if left_out.left_out else True
-    full = training_memory(graph, replace(step.recipe, assume_batchnorm=assumed))
-    return PeakRange(*sorted((step.peak_bytes, full.peak_bytes)))
-
-
-def range_finding(step: TrainingMemory, peaks: PeakRange) -> Finding:
-    """What a reader should know of a range: whether it is asked for, or open."""
-    names = step.batchnorms.left_out or step.batchnorms.unknown
-    low, high = format_bytes(peaks.low_bytes), format_bytes(peaks.high_bytes)
-    factor = peaks.high_bytes / peaks.low_bytes
-    places = f"{len(names):,} BatchNormalization"
-    if step.batchnorms.left_out:
-        text = (
-            f"{places} that the export folded away left out, as asked: {listed(names)}; the "
-            f"training peak is {low} without them and {high} with them, {factor:.2f} times that"
-        )
-        return Finding("folded_batchnorm", text, names[0])
-    text = (
-        f"up to {places} may have been folded into convolutions with a bias; the file doesn't "
-        f"tell: {listed(names)}; the training peak is {low} if none was and {high} if all were, "
-        f"{factor:.2f} times that; say --assume-batchnorm or --no-assume-batchnorm"
-    )
-    return Finding("batchnorm_unknown", text, names[0])

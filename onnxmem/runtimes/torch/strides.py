@@ -64,16 +64,16 @@ def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
         return contiguous(to)
     runs = _runs(shape, strides)
     result: list[int] = []
-    place = len(to) - 1
+    index = len(to) - 1
     for count, stride in reversed(runs):
         covered = 1
-        while place >= 0 and (covered < count or to[place] == 1):
+        while index >= 0 and (covered < count or to[index] == 1):
             result.append(covered * stride)
-            covered *= to[place]
-            place -= 1
+            covered *= to[index]
+            index -= 1
         if covered != count:
             return None
-    return tuple(reversed(result)) if place < 0 else None
+    return tuple(reversed(result)) if index < 0 else None
 
 
 def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:

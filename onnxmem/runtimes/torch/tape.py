@@ -35,68 +35,10 @@ from onnxmem.runtimes.torch.strides import (
 )
 
 _KEEPING_OUTPUT = frozenset({"Relu", "Sigmoid", "Tanh"})
+
+
 _KEEPING_INPUT = frozenset({"Celu", "Elu", "LeakyRelu", "Selu"})
 """They keep their output where they run in place."""
-
-
-def in_place_activations(graph: Graph, asked: bool | None) -> Mapping[str, str]:  # noqa: FBT001 - a recipe's
-    """Map each activation that writes over its input to that input.
-
-    ``asked`` is what a recipe says: all that may (true), none (false), or those that would keep
-    their input else and follow a BatchNormalization (``None``). Networks of such blocks (Darknet,
-    CSPNet, YOLO) have ``inplace=True`` in their code; no file tells.
-    """
-    if asked is False:
-        return {}
-    found = _possible(graph)
-    if asked:
-        return {name: data for name, (data, _) in found.items()}
-    return {
-        name: data
-        for name, (data, maker) in found.items()
-        if maker == "BatchNormalization" and name in _names(graph, _KEEPING_INPUT)
-    }
-
-
-def inputs_kept_in_vain(graph: Graph) -> tuple[str, ...]:
-    """Name the activations that keep their input as it is assumed, and would not in place.
-
-    ReLU, Sigmoid and Tanh keep their output either way: in place they save nothing that is kept.
-    """
-    assumed = in_place_activations(graph, None)
-    keeping = _names(graph, _KEEPING_INPUT)
-    return tuple(name for name in _possible(graph) if name in keeping and name not in assumed)
-
-
-def _names(graph: Graph, operators: frozenset[str]) -> frozenset[str]:
-    return frozenset(node.name for node in graph.nodes if node.onnx_op in operators)
-
-
-def _possible(graph: Graph) -> Mapping[str, tuple[str, str]]:
-    """Map each activation that may write over its input to that input and the operator behind it.
-
-    Its backward formula reads its output, so nothing is lost; what makes the input must not read
-    what is overwritten in its own, and nothing else may read it. (Clip and the like keep a copy of
-    their input when they run in place: nothing is gained.)
-    """
-    activations = [node for node in graph.nodes if node.onnx_op in _KEEPING_OUTPUT | _KEEPING_INPUT]
-    if not activations:
-        return {}
-    reads = Counter(name for node in graph.nodes for name in data_reads(node))
-    reads.update(graph.outputs)
-    makers = {name: node for node in graph.nodes for name in node.writes}
-    found: dict[str, tuple[str, str]] = {}
-    for node in activations:
-        data = next(iter(node.inputs), "")
-        maker = makers.get(data)
-        if maker is not None and reads[data] == 1 and _needs_no_output(maker):
-            found[node.name] = data, maker.onnx_op
-    return found
-
-
-def _needs_no_output(maker: Node) -> bool:
-    saved = {saved.name for saved in maker.operator.saved}
-    return saved.isdisjoint(maker.operator.outputs) and not maker.operator.autograd_view
 
 
 _HEADS = (0, 2, 1, 3)
@@ -105,8 +47,14 @@ _HEADS = (0, 2, 1, 3)
 
 _HANDING_ON = frozenset({"Cast", "CastLike", "Dropout", "Slice"})
 """Operators that may hand their input on as it is."""
+
+
 _LOOKING = _HANDING_ON | {"Gather"}
 """Operators that may look into a storage where their record does not say so."""
+
+
+_Slot = tuple[slice, slice]
+"""The places of a schema's slot among a node's inputs, and among its outputs."""
 
 
 @record
@@ -119,161 +67,15 @@ class View:
     """``None`` where shapes are unknown: taken as row-major order."""
 
 
-def views(graph: Graph, *, in_place: bool | None = False) -> Mapping[str, View]:
-    """Find the storage of every tensor of a graph; subgraphs are left out.
-
-    ``in_place`` says which activations write over their input: see ``in_place_activations``.
-    """
-    found: dict[str, View] = {}
-    over = in_place_activations(graph, in_place)
-    for node in graph.nodes:
-        for name in node.reads:
-            if name not in found:
-                found[name] = _own_storage(graph, name)
-        if node.name in over:
-            found[node.outputs[0]] = found[over[node.name]]
-            continue
-        may_look = node.operator.autograd_view or node.op_type in _LOOKING
-        for place, name in [(place, name) for place, name in enumerate(node.outputs) if name]:
-            look = _view(graph, node, place, found) if may_look else None
-            found[name] = look or _new_storage(graph, node, name, found)
-    for name in graph.outputs:
-        if name not in found:
-            found[name] = _own_storage(graph, name)
-    return found
-
-
-def is_identity(graph: Graph, node: Node) -> bool:
-    """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
-    if node.op_type not in _HANDING_ON:
-        return False
-    operator = node.onnx_op
-    if operator == "Dropout":
-        return node.operator.saved_extra_bytes(graph.call(node)) == 0
-    if operator in {"Cast", "CastLike"} and node.reads and node.writes:
-        source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
-        return source is not None and source == result
-    return operator == "Slice" and _is_everything(graph, node)
-
-
-def _is_everything(graph: Graph, node: Node) -> bool:
-    """Whether a Slice takes all: Python's indexing makes no such call."""
-    before, after = (known_dims(graph.tensors[n].shape) for n in (node.inputs[0], node.outputs[0]))
-    steps = graph.values.get(node.inputs[4]) if len(node.inputs) > 4 else None  # noqa: PLR2004
-    return before is not None and before == after and all(step > 0 for step in steps or ())
-
-
-def _own_storage(graph: Graph, name: str) -> View:
-    dims = known_dims(graph.tensors[name].shape)
-    return View(name, None if dims is None else contiguous(dims))
-
-
-def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View]) -> View:
-    """Lay out what an operator writes: as its first operand of that shape, if it keeps strides."""
-    dims = known_dims(graph.tensors[name].shape)
-    if dims is not None and node.operator is ATTENTION and len(dims) == len(_HEADS):
-        return View(name, permuted(contiguous(tuple(dims[axis] for axis in _HEADS)), _HEADS))
-    if dims is None or not node.operator.keeps_strides:
-        return _own_storage(graph, name)
-    tensors = graph.tensors
-    for read in node.reads:
-        if tensors[read].shape == dims:
-            return View(name, like(dims, found[read].strides))
-    return View(name, contiguous(dims))
-
-
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """One operator that looks into a storage: what its strides follow from."""
-
-    attributes: Mapping[str, Attribute]
-    before: Dims
-    strides: Strides
-    after: Dims
-
-
-def _view(graph: Graph, node: Node, place: int, found: Mapping[str, View]) -> View | None:
-    """See an output as a view of an input; ``None`` where it has a storage of its own."""
-    output = node.outputs[place]
-    viewed = _viewed_input(graph, node, place)
-    if not viewed:
-        return None
-    source = found[viewed]
-    before = known_dims(graph.tensors[viewed].shape)
-    after = known_dims(graph.tensors[output].shape)
-    if before is None or after is None or source.strides is None:
-        return View(source.storage, None)
-    look = _Look(node.attributes, before, source.strides, after)
-    strides = _STRIDES.get(node.onnx_op, _reshape)(look)
-    return None if strides is None else View(source.storage, strides)
-
-
-def _viewed_input(graph: Graph, node: Node, place: int) -> str | None:
-    """Name the input that an output looks into."""
-    if _is_select(graph, node) or (is_identity(graph, node) and place == 0):
-        return next(iter(node.inputs), None)
-    slot = node.operator.output_name(place)
-    for source, result in node.operator.autograd_view:
-        viewed = node.operator.input_index(source)
-        if result == slot and viewed < len(node.inputs):
-            return node.inputs[viewed]
-    return None
-
-
-def _is_select(graph: Graph, node: Node) -> bool:
-    """Whether a Gather takes one slice by a constant number, as exporters write ``x[:, 0]``."""
-    indices = node.inputs[1] if node.onnx_op == "Gather" and len(node.inputs) > 1 else ""
-    return indices in graph.values and graph.tensors[indices].shape == ()
-
-
-def _reshape(look: _Look) -> Strides | None:
-    return reshaped(look.before, look.strides, look.after)
-
-
-def _transpose(look: _Look) -> Strides | None:
-    return permuted(look.strides, axes_order(look.attributes, len(look.before)))
-
-
-def _expand(look: _Look) -> Strides | None:
-    if len(look.after) < len(look.before):
-        return None
-    return expanded(look.before, look.strides, look.after)
-
-
-def _keep(look: _Look) -> Strides | None:
-    """Keep the strides: a piece of each axis, walked in steps of 1."""
-    return look.strides
-
-
-def _select(look: _Look) -> Strides | None:
-    axis = look.attributes.get("axis", 0)
-    dropped = axis % len(look.before) if isinstance(axis, int) else 0
-    return look.strides[:dropped] + look.strides[dropped + 1 :]
-
-
-_STRIDES: Mapping[str, Callable[[_Look], Strides | None]] = MappingProxyType(
-    {
-        "Cast": _keep,
-        "Dropout": _keep,
-        "Expand": _expand,
-        "Gather": _select,
-        "Slice": _keep,
-        "Split": _keep,
-        "Transpose": _transpose,
-    }
-)
-"""How the strides change, by operator; every other view is a reshape."""
-
-
 @record
-class Kept:
+class SavedTensors:
     """What one node keeps from forward to backward."""
 
     storages: tuple[str, ...] = ()
     """First tensors of the storages that hold what is kept."""
     copies: tuple[tuple[str, int | None], ...] = ()
     """(label, bytes) of operands' copies that are kept in their place."""
-    passing_copies: tuple[tuple[str, int | None], ...] = ()
+    transient_copies: tuple[tuple[str, int | None], ...] = ()
     """(label, bytes) of copies that are gone when the node is done."""
     extra_bytes: int | None = 0
     inner: tuple[tuple[str, int | None], ...] = ()
@@ -292,7 +94,7 @@ class Tape:
     """Tensors by the storage that they are in, where a node of the step allocates it."""
     reached: frozenset[str]
     """Tensors that require a gradient."""
-    way_back: tuple[Node, ...]
+    backward_nodes: tuple[Node, ...]
     """The nodes that a backward pass goes through, in forward order."""
     constants: frozenset[str]
     """What a framework works out before the step: it takes no memory in it."""
@@ -302,7 +104,7 @@ class Tape:
     """The parameters' copies that autocast holds as long as it is on."""
     callers: Mapping[str, str]
     """Autocast's casts by the nodes that they are made for."""
-    kept: Mapping[str, Kept] = field(default_factory=dict)
+    saved: Mapping[str, SavedTensors] = field(default_factory=dict)
     """By node."""
     assumed_nodes: tuple[str, ...] = ()
     """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
@@ -357,6 +159,85 @@ class Tape:
         return self.storages.get(name) == name and name not in self.cached
 
 
+@dataclass(frozen=True, slots=True)
+class _ViewCall:
+    """One operator that looks into a storage: what its strides follow from."""
+
+    attributes: Mapping[str, Attribute]
+    before: Dims
+    strides: Strides
+    after: Dims
+
+
+def tape_of(
+    graph: Graph,
+    parameters: Parameters,
+    precision: Precision,
+    outputs: tuple[str, ...],
+    *,
+    in_place: bool | None = False,
+) -> Tape:
+    """Work out what the forward pass keeps where a loss reads ``outputs``.
+
+    ``in_place`` says which activations write over their input: see ``in_place_activations``.
+    """
+    constants = constant_tensors(graph, parameters)
+    run = _as_run(graph, parameters, precision, constants)
+    graph, packed = run.graph, run.packed
+    reached = requiring_gradient(graph, parameters)
+    backward_nodes = tuple(
+        node
+        for node in _find_backward_nodes(graph, reached, outputs)
+        if not packed or not packed.keys() >= set(node.writes)
+    )
+    views_by_name = views(graph, in_place=in_place)
+    empty = Tape(
+        graph=graph,
+        parameters=parameters,
+        precision=precision,
+        views=views_by_name,
+        storages=_allocated(graph, views_by_name, constants.union(packed)),
+        reached=reached,
+        backward_nodes=backward_nodes,
+        constants=constants,
+        packed=packed,
+        cached=run.cached,
+        callers=run.callers,
+    )
+    ledger = _Saving(empty)
+    saved = {node.name: ledger.keep(node) for node in backward_nodes}
+    return replace(empty, saved=saved, assumed_nodes=tuple(ledger.assumed))
+
+
+def _allocated(
+    graph: Graph, views_by_name: Mapping[str, View], known: frozenset[str]
+) -> Mapping[str, str]:
+    """The storages of tensors that nodes allocate: not of inputs, weights and what is known."""
+    tensors = graph.tensors
+    return {
+        name: view.storage
+        for name, view in views_by_name.items()
+        if tensors[view.storage].role is Role.ACTIVATION and view.storage not in known
+    }
+
+
+def _as_run(
+    graph: Graph, parameters: Parameters, precision: Precision, constants: frozenset[str]
+) -> CastGraph:
+    """The graph with the casts that the precision makes, if it makes any."""
+    packed = packed_weights(graph, parameters)
+    if precision.autocast is None:
+        return CastGraph(graph, frozenset(), {}, packed)
+    autocast = Autocast(
+        low=precision.autocast,
+        lists=LISTS[precision.autocast_device],
+        trained=frozenset(graph.tensors[name].storage_key for name in parameters.trained),
+        constants=constants,
+        packed=packed,
+    )
+    return with_casts(graph, autocast)
+
+
 def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
     """Name the tensors that a gradient reaches: trained parameters and what is made from them.
 
@@ -373,7 +254,7 @@ def requiring_gradient(graph: Graph, parameters: Parameters) -> frozenset[str]:
     return frozenset(reached)
 
 
-def backward_nodes(
+def _find_backward_nodes(
     graph: Graph, reached: frozenset[str], outputs: Iterable[str]
 ) -> tuple[Node, ...]:
     """List the nodes that a backward pass goes through: on a way from a parameter to an output."""
@@ -398,12 +279,8 @@ def _is_floating(graph: Graph, name: str) -> bool:
     return dtype is None or dtype.is_floating
 
 
-_Slot = tuple[slice, slice]
-"""The places of a schema's slot among a node's inputs, and among its outputs."""
-
-
 @dataclass(slots=True)
-class Ledger:
+class _Saving:
     """Mutable: enters what nodes keep, one after another."""
 
     tape: Tape
@@ -411,10 +288,10 @@ class Ledger:
     slots: dict[int, tuple[tuple[_Slot, _Slot | None], ...]] = field(default_factory=dict)
     """What each operator, as its identity, lists as kept, and what must require a gradient."""
 
-    def keep(self, node: Node) -> Kept:
+    def keep(self, node: Node) -> SavedTensors:
         """What one node's backward formula reads."""
         if is_identity(self.tape.graph, node):
-            return Kept()
+            return SavedTensors()
         if node.operator is UNKNOWN or node.subgraphs:
             return self._everything(node)
         layer = self.tape.layer(node)
@@ -424,8 +301,8 @@ class Ledger:
         extra_bytes = self._extra_bytes(node)
         found = self._copies(node) if is_product(node) else {}
         if not found:
-            return Kept(self._storages(names), extra_bytes=extra_bytes)
-        return Kept(
+            return SavedTensors(self._storages(names), extra_bytes=extra_bytes)
+        return SavedTensors(
             self._storages(name for name in names if name not in found),
             tuple(found[name] for name in names if name in found),
             tuple(copy for name, copy in found.items() if name not in names),
@@ -449,7 +326,7 @@ class Ledger:
         formula = node.operator.saved_extra_bytes
         return 0 if formula is nothing else formula(self.tape.call(node))
 
-    def _layer(self, node: Node, layer: Layer) -> Kept:
+    def _layer(self, node: Node, layer: Layer) -> SavedTensors:
         """What a recurrent layer keeps: X or copies of it, the first states and each step's.
 
         Its matrices too, where they are copies that autocast made.
@@ -457,13 +334,13 @@ class Ledger:
         data = node.inputs[0]
         dims, strides = self.tape.dims(data), self.tape.views[data].strides
         copies_input = dims is not None and not is_row_major(dims, strides)
-        passing_bytes = layer.passing_bytes(writes_output=bool(node.outputs[0]))
+        transient_bytes = layer.transient_bytes(writes_output=bool(node.outputs[0]))
         packed = self.tape.packed
         matrices = (each for name in node.inputs[1:3] for each in packed.get(name, (name,)))
-        return Kept(
+        return SavedTensors(
             self._storages((*(() if copies_input else (data,)), *matrices)),
             layer.blocks_of(node.name, copies_input=copies_input),
-            ((f"gates of {node.name}", passing_bytes),),
+            ((f"gates of {node.name}", transient_bytes),),
         )
 
     def _storages(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -471,7 +348,7 @@ class Ledger:
         found = [storages[name] for name in names if name in storages]
         return tuple(dict.fromkeys(found) if len(found) > 1 else found)
 
-    def _everything(self, node: Node) -> Kept:
+    def _everything(self, node: Node) -> SavedTensors:
         """Keep every floating tensor that a node reads or makes, and all that its bodies make."""
         self.assumed.append(node.name)
         touched = [self.tape.graph.tensors[name] for name in (*node.reads, *node.writes)]
@@ -482,7 +359,7 @@ class Ledger:
             for within in body.all_nodes()
             for name in within.writes
         )
-        return Kept(storages=self._storages(floating), inner=inner)
+        return SavedTensors(storages=self._storages(floating), inner=inner)
 
     def _copies(self, node: Node) -> dict[str, tuple[str, int | None]]:
         """The operands that a MatMul copies: (label, bytes) by name."""
@@ -520,8 +397,8 @@ def _slot(operator: OpSpec, name: str) -> _Slot:
 def _places(name: str, slots: tuple[str, ...]) -> slice:
     """Where the operands of a slot stand, a variadic one's too; nowhere if there is none."""
     if name in slots:
-        place = slots.index(name)
-        return slice(place, place + 1)
+        index = slots.index(name)
+        return slice(index, index + 1)
     return slice(slots.index(f"*{name}"), None) if f"*{name}" in slots else slice(0)
 
 
@@ -533,68 +410,197 @@ def _operands(node: Node, slot: _Slot) -> tuple[str, ...]:
     return found or tuple(filter(None, node.outputs[outputs]))
 
 
-def tape_of(
-    graph: Graph,
-    parameters: Parameters,
-    precision: Precision,
-    outputs: tuple[str, ...],
-    *,
-    in_place: bool | None = False,
-) -> Tape:
-    """Work out what the forward pass keeps where a loss reads ``outputs``.
+def views(graph: Graph, *, in_place: bool | None = False) -> Mapping[str, View]:
+    """Find the storage of every tensor of a graph; subgraphs are left out.
 
     ``in_place`` says which activations write over their input: see ``in_place_activations``.
     """
-    constants = constant_tensors(graph, parameters)
-    run = _as_run(graph, parameters, precision, constants)
-    graph, packed = run.graph, run.packed
-    reached = requiring_gradient(graph, parameters)
-    way_back = tuple(
-        node
-        for node in backward_nodes(graph, reached, outputs)
-        if not packed or not packed.keys() >= set(node.writes)
-    )
-    looks = views(graph, in_place=in_place)
-    empty = Tape(
-        graph=graph,
-        parameters=parameters,
-        precision=precision,
-        views=looks,
-        storages=_allocated(graph, looks, constants.union(packed)),
-        reached=reached,
-        way_back=way_back,
-        constants=constants,
-        packed=packed,
-        cached=run.cached,
-        callers=run.callers,
-    )
-    ledger = Ledger(empty)
-    kept = {node.name: ledger.keep(node) for node in way_back}
-    return replace(empty, kept=kept, assumed_nodes=tuple(ledger.assumed))
+    found: dict[str, View] = {}
+    over = in_place_activations(graph, in_place)
+    for node in graph.nodes:
+        for name in node.reads:
+            if name not in found:
+                found[name] = _own_storage(graph, name)
+        if node.name in over:
+            found[node.outputs[0]] = found[over[node.name]]
+            continue
+        may_look = node.operator.autograd_view or node.op_type in _LOOKING
+        for index, name in [(index, name) for index, name in enumerate(node.outputs) if name]:
+            view = _view(graph, node, index, found) if may_look else None
+            found[name] = view or _new_storage(graph, node, name, found)
+    for name in graph.outputs:
+        if name not in found:
+            found[name] = _own_storage(graph, name)
+    return found
 
 
-def _allocated(graph: Graph, looks: Mapping[str, View], known: frozenset[str]) -> Mapping[str, str]:
-    """The storages of tensors that nodes allocate: not of inputs, weights and what is known."""
-    tensors = graph.tensors
+def is_identity(graph: Graph, node: Node) -> bool:
+    """Whether a node hands its input on: a Dropout that drops nothing, a Cast to the same type."""
+    if node.op_type not in _HANDING_ON:
+        return False
+    operator = node.onnx_op
+    if operator == "Dropout":
+        return node.operator.saved_extra_bytes(graph.call(node)) == 0
+    if operator in {"Cast", "CastLike"} and node.reads and node.writes:
+        source, result = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
+        return source is not None and source == result
+    return operator == "Slice" and _is_everything(graph, node)
+
+
+def in_place_activations(graph: Graph, requested: bool | None) -> Mapping[str, str]:  # noqa: FBT001 - a recipe's
+    """Map each activation that writes over its input to that input.
+
+    ``requested`` is what a recipe says: all that may (true), none (false), or those that would keep
+    their input else and follow a BatchNormalization (``None``). Networks of such blocks (Darknet,
+    CSPNet, YOLO) have ``inplace=True`` in their code; no file tells.
+    """
+    if requested is False:
+        return {}
+    found = _possible(graph)
+    if requested:
+        return {name: data for name, (data, _) in found.items()}
     return {
-        name: look.storage
-        for name, look in looks.items()
-        if tensors[look.storage].role is Role.ACTIVATION and look.storage not in known
+        name: data
+        for name, (data, producer) in found.items()
+        if producer == "BatchNormalization" and name in _names(graph, _KEEPING_INPUT)
     }
 
 
-def _as_run(
-    graph: Graph, parameters: Parameters, precision: Precision, constants: frozenset[str]
-) -> CastGraph:
-    """The graph with the casts that the precision makes, if it makes any."""
-    packed = packed_weights(graph, parameters)
-    if precision.autocast is None:
-        return CastGraph(graph, frozenset(), {}, packed)
-    autocast = Autocast(
-        low=precision.autocast,
-        lists=LISTS[precision.autocast_device],
-        trained=frozenset(graph.tensors[name].storage_key for name in parameters.trained),
-        constants=constants,
-        packed=packed,
-    )
-    return with_casts(graph, autocast)
+def inputs_saved_in_vain(graph: Graph) -> tuple[str, ...]:
+    """Name the activations that keep their input as it is assumed, and would not in place.
+
+    ReLU, Sigmoid and Tanh keep their output either way: in place they save nothing that is kept.
+    """
+    assumed = in_place_activations(graph, None)
+    keeping = _names(graph, _KEEPING_INPUT)
+    return tuple(name for name in _possible(graph) if name in keeping and name not in assumed)
+
+
+def _names(graph: Graph, operators: frozenset[str]) -> frozenset[str]:
+    return frozenset(node.name for node in graph.nodes if node.onnx_op in operators)
+
+
+def _possible(graph: Graph) -> Mapping[str, tuple[str, str]]:
+    """Map each activation that may write over its input to that input and the operator behind it.
+
+    Its backward formula reads its output, so nothing is lost; what makes the input must not read
+    what is overwritten in its own, and nothing else may read it. (Clip and the like keep a copy of
+    their input when they run in place: nothing is gained.)
+    """
+    activations = [node for node in graph.nodes if node.onnx_op in _KEEPING_OUTPUT | _KEEPING_INPUT]
+    if not activations:
+        return {}
+    reads = Counter(name for node in graph.nodes for name in data_reads(node))
+    reads.update(graph.outputs)
+    producers = {name: node for node in graph.nodes for name in node.writes}
+    found: dict[str, tuple[str, str]] = {}
+    for node in activations:
+        data = next(iter(node.inputs), "")
+        producer = producers.get(data)
+        if producer is not None and reads[data] == 1 and _needs_no_output(producer):
+            found[node.name] = data, producer.onnx_op
+    return found
+
+
+def _needs_no_output(producer: Node) -> bool:
+    saved = {saved.name for saved in producer.operator.saved}
+    return saved.isdisjoint(producer.operator.outputs) and not producer.operator.autograd_view
+
+
+def _is_everything(graph: Graph, node: Node) -> bool:
+    """Whether a Slice takes all: Python's indexing makes no such call."""
+    before, after = (known_dims(graph.tensors[n].shape) for n in (node.inputs[0], node.outputs[0]))
+    steps = graph.values.get(node.inputs[4]) if len(node.inputs) > 4 else None  # noqa: PLR2004
+    return before is not None and before == after and all(step > 0 for step in steps or ())
+
+
+def _own_storage(graph: Graph, name: str) -> View:
+    dims = known_dims(graph.tensors[name].shape)
+    return View(name, None if dims is None else contiguous(dims))
+
+
+def _new_storage(graph: Graph, node: Node, name: str, found: Mapping[str, View]) -> View:
+    """Lay out what an operator writes: as its first operand of that shape, if it keeps strides."""
+    dims = known_dims(graph.tensors[name].shape)
+    if dims is not None and node.operator is ATTENTION and len(dims) == len(_HEADS):
+        return View(name, permuted(contiguous(tuple(dims[axis] for axis in _HEADS)), _HEADS))
+    if dims is None or not node.operator.keeps_strides:
+        return _own_storage(graph, name)
+    tensors = graph.tensors
+    for read in node.reads:
+        if tensors[read].shape == dims:
+            return View(name, like(dims, found[read].strides))
+    return View(name, contiguous(dims))
+
+
+def _view(graph: Graph, node: Node, index: int, found: Mapping[str, View]) -> View | None:
+    """See an output as a view of an input; ``None`` where it has a storage of its own."""
+    output = node.outputs[index]
+    viewed = _viewed_input(graph, node, index)
+    if not viewed:
+        return None
+    source = found[viewed]
+    before = known_dims(graph.tensors[viewed].shape)
+    after = known_dims(graph.tensors[output].shape)
+    if before is None or after is None or source.strides is None:
+        return View(source.storage, None)
+    call = _ViewCall(node.attributes, before, source.strides, after)
+    strides = _STRIDES.get(node.onnx_op, _reshape)(call)
+    return None if strides is None else View(source.storage, strides)
+
+
+def _viewed_input(graph: Graph, node: Node, index: int) -> str | None:
+    """Name the input that an output looks into."""
+    if _is_select(graph, node) or (is_identity(graph, node) and index == 0):
+        return next(iter(node.inputs), None)
+    slot = node.operator.output_name(index)
+    for source, result in node.operator.autograd_view:
+        viewed = node.operator.input_index(source)
+        if result == slot and viewed < len(node.inputs):
+            return node.inputs[viewed]
+    return None
+
+
+def _is_select(graph: Graph, node: Node) -> bool:
+    """Whether a Gather takes one slice by a constant number, as exporters write ``x[:, 0]``."""
+    indices = node.inputs[1] if node.onnx_op == "Gather" and len(node.inputs) > 1 else ""
+    return indices in graph.values and graph.tensors[indices].shape == ()
+
+
+def _reshape(call: _ViewCall) -> Strides | None:
+    return reshaped(call.before, call.strides, call.after)
+
+
+def _transpose(call: _ViewCall) -> Strides | None:
+    return permuted(call.strides, axes_order(call.attributes, len(call.before)))
+
+
+def _expand(call: _ViewCall) -> Strides | None:
+    if len(call.after) < len(call.before):
+        return None
+    return expanded(call.before, call.strides, call.after)
+
+
+def _keep(call: _ViewCall) -> Strides | None:
+    """Keep the strides: a piece of each axis, walked in steps of 1."""
+    return call.strides
+
+
+def _select(call: _ViewCall) -> Strides | None:
+    axis = call.attributes.get("axis", 0)
+    dropped = axis % len(call.before) if isinstance(axis, int) else 0
+    return call.strides[:dropped] + call.strides[dropped + 1 :]
+
+
+_STRIDES: Mapping[str, Callable[[_ViewCall], Strides | None]] = MappingProxyType(
+    {
+        "Cast": _keep,
+        "Dropout": _keep,
+        "Expand": _expand,
+        "Gather": _select,
+        "Slice": _keep,
+        "Split": _keep,
+        "Transpose": _transpose,
+    }
+)
+"""How the strides change, by operator; every other view is a reshape."""

@@ -9,7 +9,7 @@ import pytest
 from graphs import graph_of
 from training_steps import network, run_as
 
-from onnxmem.runtimes.torch.composites.rewriting import Sight
+from onnxmem.runtimes.torch.composites.rewriting import GraphView
 from onnxmem.runtimes.torch.network import as_run
 
 SHAPE = "float[2,6]"
@@ -289,7 +289,7 @@ def test_of_matches_that_share_nodes_the_first_wins() -> None:
 
 def test_a_graph_without_composites_is_the_same() -> None:
     graph = graph_of(f"agraph ({SHAPE} x) => ({SHAPE} y) {{ y = Exp(x) }}")
-    sight = Sight.of(graph)
-    assert sight.operands(graph.nodes[0]) == ()
-    assert sight.number("x") is None
+    view = GraphView.of(graph)
+    assert view.operands(graph.nodes[0]) == ()
+    assert view.number("x") is None
     assert as_run(graph).nodes is graph.nodes

@@ -234,4 +234,4 @@ def test_nodes_without_inputs_are_no_activations() -> None:
     """A node that reads nothing at all is looked at like any other."""
     node = Node("n", "Relu", "", (), ("y",), lookup("Relu"))
     graph = type("G", (), {"nodes": (node,), "outputs": ("y",)})()
-    assert in_place_activations(graph, asked=True) == {}
+    assert in_place_activations(graph, requested=True) == {}

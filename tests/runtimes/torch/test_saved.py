@@ -22,14 +22,14 @@ def kept(text: str, precision: str = "fp32") -> dict[str, int | None]:
     """Storages and copies that are kept, but for the output ``y``, which the loop always holds."""
     found = tape(text, precision)
     sizes: dict[str, int | None] = {}
-    for each in found.kept.values():
+    for each in found.saved.values():
         sizes |= {name: found.size_bytes(name) for name in each.storages} | dict(each.copies)
     return {name: size for name, size in sizes.items() if name != "y"}
 
 
 def extras(text: str) -> int:
     """Bytes that formulas keep beside tensors."""
-    return sum(each.extra_bytes or 0 for each in tape(text).kept.values())
+    return sum(each.extra_bytes or 0 for each in tape(text).saved.values())
 
 
 def test_each_storage_is_kept_once() -> None:
@@ -252,7 +252,7 @@ def test_a_body_keeps_all_that_it_makes_and_is_named() -> None:
             >
         }""")
     assert found.assumed_nodes == ("If_0",)
-    assert [size for _, size in found.kept["If_0"].inner] == [64, 64, 64]
+    assert [size for _, size in found.saved["If_0"].inner] == [64, 64, 64]
 
 
 def test_mixed_precision_halves_activations_and_casts_the_input() -> None:

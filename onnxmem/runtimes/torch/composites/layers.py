@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
-from onnxmem.runtimes.torch.composites.rewriting import Match, Sight
+from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
 from onnxmem.runtimes.torch.framework import LINEAR, MIRRORED_PAD, ROLL, VARIANCE, data_reads
 from onnxmem.runtimes.torch.strides import reduced_axes
 
@@ -13,37 +13,37 @@ _STATISTICS = ("mean", "var")
 """The last operands of BatchNormalization."""
 
 
-def layer_norms(sight: Sight) -> Iterator[Match]:
+def layer_norms(view: GraphView) -> Iterator[Match]:
     """Find ``(x - mean) / sqrt(mean((x - mean)^2) + eps)``, with its gain and shift if any."""
-    for division in sight.graph.nodes:
-        found = _centred_over_deviation(sight, division)
+    for division in view.graph.nodes:
+        found = _centred_over_deviation(view, division)
         if found is None:
             continue
         data, nodes = found
-        if not _is_over_the_last_axes(sight, data, nodes):
+        if not _is_over_the_last_axes(view, data, nodes):
             continue
-        operands, rest = _gain_and_shift(sight, division.outputs[0])
+        operands, rest = _gain_and_shift(view, division.outputs[0])
         axis = {"axis": -1}
         yield Match(
             (*nodes, division, *rest), lookup("LayerNormalization"), (data, *operands), (), axis
         )
 
 
-def _centred_over_deviation(sight: Sight, division: Node) -> tuple[str, tuple[Node, ...]] | None:
+def _centred_over_deviation(view: GraphView, division: Node) -> tuple[str, tuple[Node, ...]] | None:
     """The data and the nodes before a Div that ends a layer norm."""
     if division.onnx_op != "Div":
         return None
     centred, deviation = division.inputs
-    centring = sight.makers.get(centred)
-    root = sight.maker(deviation, "Sqrt")
-    added = None if root is None else sight.maker(root.inputs[0], "Add")
+    centring = view.producers.get(centred)
+    root = view.producer(deviation, "Sqrt")
+    added = None if root is None else view.producer(root.inputs[0], "Add")
     if root is None or added is None or centring is None or centring.onnx_op != "Sub":
         return None
     variance = next(
-        (node for name in added.inputs if (node := sight.maker(name, "ReduceMean"))), None
+        (node for name in added.inputs if (node := view.producer(name, "ReduceMean"))), None
     )
-    squaring = None if variance is None else sight.maker(variance.inputs[0], "Pow", "Mul")
-    mean = sight.maker(centring.inputs[1], "ReduceMean")
+    squaring = None if variance is None else view.producer(variance.inputs[0], "Pow", "Mul")
+    mean = view.producer(centring.inputs[1], "ReduceMean")
     if variance is None or squaring is None or mean is None:
         return None
     if squaring.inputs[0] != centred or mean.inputs[0] != centring.inputs[0]:
@@ -51,29 +51,29 @@ def _centred_over_deviation(sight: Sight, division: Node) -> tuple[str, tuple[No
     return mean.inputs[0], (mean, centring, squaring, variance, added, root)
 
 
-def _is_over_the_last_axes(sight: Sight, data: str, nodes: tuple[Node, ...]) -> bool:
+def _is_over_the_last_axes(view: GraphView, data: str, nodes: tuple[Node, ...]) -> bool:
     """Whether both means are taken over the same last axes, as the framework's layer norm does."""
-    dims = sight.dims(data)
+    dims = view.dims(data)
     means = [node for node in nodes if node.onnx_op == "ReduceMean"]
     if dims is None:
         return False
-    axes = (reduced_axes(sight.graph, mean) or () for mean in means)
+    axes = (reduced_axes(view.graph, mean) or () for mean in means)
     found = {tuple(sorted(axis % len(dims) for axis in each)) for each in axes}
     return len(found) == 1 and next(iter(found)) in {
         tuple(range(first, len(dims))) for first in range(len(dims))
     }
 
 
-def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:
+def _gain_and_shift(view: GraphView, name: str) -> tuple[tuple[str, ...], tuple[Node, ...]]:
     """The operands of the Mul and the Add by a weight that follow, and the nodes."""
     operands: list[str] = []
     nodes: list[Node] = []
     for op_type in ("Mul", "Add"):
-        reader = sight.readers.get(name)
-        if reader is None or reader.onnx_op != op_type or sight.reads[name] != 1:
+        reader = view.readers.get(name)
+        if reader is None or reader.onnx_op != op_type or view.reads[name] != 1:
             break
-        other = next((o for one, o in sight.operands(reader) if one == name), "")
-        if not other or not sight.is_weight(other):
+        other = next((o for one, o in view.operands(reader) if one == name), "")
+        if not other or not view.is_weight(other):
             break
         operands.append(other)
         nodes.append(reader)
@@ -81,33 +81,33 @@ def _gain_and_shift(sight: Sight, name: str) -> tuple[tuple[str, ...], tuple[Nod
     return tuple(operands), tuple(nodes)
 
 
-def batch_norms(sight: Sight) -> Iterator[Match]:
+def batch_norms(view: GraphView) -> Iterator[Match]:
     """Find a BatchNormalization of which the file works out the statistics of the batch.
 
     torch's symbolic_opset9.py writes them out where ``batch_norm`` has no running ones, as in
     networks that standardize the weights of their convolutions.
     """
-    for norm in sight.graph.nodes:
+    for norm in view.graph.nodes:
         if norm.onnx_op != "BatchNormalization" or len(norm.inputs) != len(_STATISTICS) + 3:
             continue
         data, (mean, variance) = norm.inputs[0], norm.inputs[-len(_STATISTICS) :]
-        averaging = sight.maker(mean, "ReduceMean")
+        averaging = view.producer(mean, "ReduceMean")
         if averaging is None:
             continue
-        varying = _variance(sight, variance, averaging.inputs[0])
-        laid_out = _laid_out(sight, averaging.inputs[0], data)
+        varying = _variance(view, variance, averaging.inputs[0])
+        laid_out = _laid_out(view, averaging.inputs[0], data)
         if varying and laid_out:
             nodes = (*laid_out, averaging, *varying, norm)
             given = dict(norm.attributes)
             yield Match(nodes, norm.operator, norm.inputs[:3], (), given)
 
 
-def _variance(sight: Sight, name: str, data: str, reads: int = 1) -> tuple[Node, ...]:
+def _variance(view: GraphView, name: str, data: str, reads: int = 1) -> tuple[Node, ...]:
     """The nodes of ``mean((x - mean(x))^2)`` of some data; none if a tensor is made otherwise."""
-    average = sight.maker(name, "ReduceMean", reads=reads)
-    square = None if average is None else sight.maker(average.inputs[0], "Mul")
-    centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
-    mean = None if centred is None else sight.maker(centred.inputs[1], "ReduceMean")
+    average = view.producer(name, "ReduceMean", reads=reads)
+    square = None if average is None else view.producer(average.inputs[0], "Mul")
+    centred = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
+    mean = None if centred is None else view.producer(centred.inputs[1], "ReduceMean")
     if average is None or square is None or centred is None or mean is None:
         return ()
     if len(set(square.inputs)) > 1 or {centred.inputs[0], mean.inputs[0]} != {data}:
@@ -115,40 +115,42 @@ def _variance(sight: Sight, name: str, data: str, reads: int = 1) -> tuple[Node,
     return mean, centred, square, average
 
 
-def variances(sight: Sight) -> Iterator[Match]:
+def variances(view: GraphView) -> Iterator[Match]:
     """Find ``mean((x - mean(x))^2)``, which the framework works out from ``x`` alone."""
-    for average in sight.graph.nodes:
-        square = sight.maker(average.inputs[0], "Mul") if average.onnx_op == "ReduceMean" else None
-        centred = None if square is None else sight.maker(square.inputs[0], "Sub", reads=2)
+    for average in view.graph.nodes:
+        square = (
+            view.producer(average.inputs[0], "Mul") if average.onnx_op == "ReduceMean" else None
+        )
+        centred = None if square is None else view.producer(square.inputs[0], "Sub", reads=2)
         if centred is None:
             continue
         data, (name,) = centred.inputs[0], average.outputs
-        if nodes := _variance(sight, name, data, reads=sight.reads[name]):
+        if nodes := _variance(view, name, data, reads=view.reads[name]):
             yield Match(nodes, VARIANCE, (data,))
 
 
-def _laid_out(sight: Sight, name: str, data: str) -> tuple[Node, ...]:
+def _laid_out(view: GraphView, name: str, data: str) -> tuple[Node, ...]:
     """The nodes that lay data out with its channels last: a Transpose of a Reshape."""
-    turned = sight.maker(name, "Transpose", reads=3)
-    flat = None if turned is None else sight.maker(turned.inputs[0], "Reshape")
+    turned = view.producer(name, "Transpose", reads=3)
+    flat = None if turned is None else view.producer(turned.inputs[0], "Reshape")
     if turned is None or flat is None or flat.inputs[0] != data:
         return ()
     return flat, turned
 
 
-def group_norms(sight: Sight) -> Iterator[Match]:
+def group_norms(view: GraphView) -> Iterator[Match]:
     """Find ``Reshape(InstanceNormalization(Reshape(x)))`` with the gain and shift of channels."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op != "InstanceNormalization":
             continue
-        before = sight.maker(node.inputs[0], "Reshape")
-        after = sight.readers.get(node.outputs[0])
+        before = view.producer(node.inputs[0], "Reshape")
+        after = view.readers.get(node.outputs[0])
         if before is None or after is None or after.onnx_op != "Reshape":
             continue
-        grouped, data = sight.dims(node.inputs[0]), before.inputs[0]
-        if grouped is None or sight.dims(after.outputs[0]) != sight.dims(data):
+        grouped, data = view.dims(node.inputs[0]), before.inputs[0]
+        if grouped is None or view.dims(after.outputs[0]) != view.dims(data):
             continue
-        operands, rest = _gain_and_shift(sight, after.outputs[0])
+        operands, rest = _gain_and_shift(view, after.outputs[0])
         if len(operands) != 2:  # noqa: PLR2004 - group norm has both
             continue
         groups = {"num_groups": grouped[_CHANNELS_AT]}
@@ -159,16 +161,16 @@ def group_norms(sight: Sight) -> Iterator[Match]:
 _MATRIX_RANK = 2
 
 
-def linears(sight: Sight) -> Iterator[Match]:
+def linears(view: GraphView) -> Iterator[Match]:
     """Find the Add of a bias vector to a MatMul by a matrix: the framework's one addmm."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op != "Add":
             continue
-        for name, bias in sight.operands(node):
-            product = sight.maker(name, "MatMul")
-            if product is None or not sight.is_weight(bias) or len(sight.dims(bias) or ()) != 1:
+        for name, bias in view.operands(node):
+            product = view.producer(name, "MatMul")
+            if product is None or not view.is_weight(bias) or len(view.dims(bias) or ()) != 1:
                 continue
-            if any(len(sight.dims(each) or ()) == _MATRIX_RANK for each in product.inputs):
+            if any(len(view.dims(each) or ()) == _MATRIX_RANK for each in product.inputs):
                 yield Match((product, node), LINEAR, (*product.inputs, bias))
 
 
@@ -176,12 +178,12 @@ _PAIR = 2
 _MIRRORING = frozenset({"edge", "reflect"})
 
 
-def sequences(sight: Sight) -> Iterator[Match]:
+def sequences(view: GraphView) -> Iterator[Match]:
     """Find a SplitToSequence of which SequenceAt takes every piece that is read: a Split."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op != "SplitToSequence":
             continue
-        takers = [n for n in sight.graph.nodes if node.outputs[0] in n.reads]
+        takers = [n for n in view.graph.nodes if node.outputs[0] in n.reads]
         if not takers or any(taker.onnx_op != "SequenceAt" for taker in takers):
             continue
         pieces = tuple(taker.outputs[0] for taker in takers)
@@ -189,17 +191,17 @@ def sequences(sight: Sight) -> Iterator[Match]:
         yield Match(first_reader, lookup("Split"), node.inputs[:1], pieces, node.attributes)
 
 
-def unbinds(sight: Sight) -> Iterator[Match]:
+def unbinds(view: GraphView) -> Iterator[Match]:
     """Find Slices of one axis, one wide each, that cover it and are squeezed: an unbind."""
     slices: dict[tuple[str, tuple[int | float, ...]], list[Node]] = {}
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op == "Slice" and len(node.inputs) > 3:  # noqa: PLR2004 - axes are given
-            axes = sight.graph.values.get(node.inputs[3])
-            reader = sight.readers.get(node.outputs[0])
+            axes = view.graph.values.get(node.inputs[3])
+            reader = view.readers.get(node.outputs[0])
             if axes is not None and reader is not None and reader.onnx_op == "Squeeze":
                 slices.setdefault((node.inputs[0], axes), []).append(node)
     for (name, axes), nodes in slices.items():
-        dims, pieces = sight.dims(name), [sight.dims(node.outputs[0]) for node in nodes]
+        dims, pieces = view.dims(name), [view.dims(node.outputs[0]) for node in nodes]
         if dims is None or len(axes) != 1 or len(nodes) != dims[int(axes[0])] or len(nodes) == 1:
             continue
         axis = int(axes[0])
@@ -211,24 +213,24 @@ def unbinds(sight: Sight) -> Iterator[Match]:
             yield Match(placed, operator, (name,), outputs, {"axis": axis})
 
 
-def rolls(sight: Sight) -> Iterator[Match]:
+def rolls(view: GraphView) -> Iterator[Match]:
     """Find a Concat of two Slices of one tensor, the end before the start."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op != "Concat" or len(node.inputs) != _PAIR:
             continue
-        makers = [sight.maker(name, "Slice") for name in node.inputs]
-        end, start = makers
+        producers = [view.producer(name, "Slice") for name in node.inputs]
+        end, start = producers
         if end is None or start is None or end.inputs[0] != start.inputs[0]:
             continue
         # Of a weight it is a layer's gates put in another order
-        is_moved = sight.dims(node.outputs[0]) == sight.dims(end.inputs[0]) is not None
-        if is_moved and not sight.is_weight(end.inputs[0]):
+        is_moved = view.dims(node.outputs[0]) == view.dims(end.inputs[0]) is not None
+        if is_moved and not view.is_weight(end.inputs[0]):
             yield Match((end, start, node), ROLL, end.inputs[:1])
 
 
-def mirrored_pads(sight: Sight) -> Iterator[Match]:
+def mirrored_pads(view: GraphView) -> Iterator[Match]:
     """Find a Pad that repeats what is there: unlike one with a number it keeps its operand."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op == "Pad" and node.attributes.get("mode") in _MIRRORING:
             yield Match((node,), MIRRORED_PAD, node.inputs[:1])
 
@@ -237,26 +239,26 @@ _RANDOM = ("RandomUniformLike", "RandomUniform", "Bernoulli")
 _STEPS = ("Cast", "CastLike", "Div", "Mul", "Less", "LessOrEqual", "Greater", "Not")
 
 
-def dropouts(sight: Sight) -> Iterator[Match]:
+def dropouts(view: GraphView) -> Iterator[Match]:
     """Find ``x * Cast(RandomUniformLike(x) < keep) / keep``: a mask as large as ``x``."""
-    for node in sight.graph.nodes:
+    for node in view.graph.nodes:
         if node.onnx_op != "Mul":
             continue
-        for data, mask in sight.operands(node):
-            steps = _mask(sight, mask)
-            if steps and sight.dims(mask) == sight.dims(data) is not None:
+        for data, mask in view.operands(node):
+            steps = _mask(view, mask)
+            if steps and view.dims(mask) == view.dims(data) is not None:
                 dropout = lookup("Dropout", opset=1)
                 yield Match((*steps, node), dropout, (data,), (), {"ratio": 0.5, "is_test": 0})
 
 
-def _mask(sight: Sight, name: str) -> tuple[Node, ...]:
+def _mask(view: GraphView, name: str) -> tuple[Node, ...]:
     """The nodes from random numbers to a mask, read by nothing else; none if there are none."""
     nodes: list[Node] = []
-    while (maker := sight.maker(name, *_STEPS, *_RANDOM)) is not None:
-        nodes.insert(0, maker)
-        if maker.onnx_op in _RANDOM:
+    while (producer := view.producer(name, *_STEPS, *_RANDOM)) is not None:
+        nodes.insert(0, producer)
+        if producer.onnx_op in _RANDOM:
             return tuple(nodes)
-        data = [text for text in data_reads(maker) if sight.number(text) is None]
+        data = [text for text in data_reads(producer) if view.number(text) is None]
         if len(data) != 1:
             return ()
         name = data[0]

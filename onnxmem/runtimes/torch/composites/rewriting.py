@@ -43,29 +43,29 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sight:
+class GraphView:
     """A graph looked at by what makes and what reads each tensor; subgraphs are not looked into."""
 
     graph: Graph
-    makers: Mapping[str, Node]
+    producers: Mapping[str, Node]
     readers: Mapping[str, Node]
     """The last node that reads a tensor's data."""
     reads: Counter[str]
     """How often a tensor's data are read; reads of its shape or type don't count."""
 
     @classmethod
-    def of(cls, graph: Graph) -> "Sight":
+    def of(cls, graph: Graph) -> "GraphView":
         """Look at a graph."""
         read = [(name, node) for node in graph.nodes for name in data_reads(node)]
         reads = Counter([name for name, _ in read])
         reads.update(graph.outputs)
-        makers = {name: node for node in graph.nodes for name in node.writes}
+        producers = {name: node for node in graph.nodes for name in node.writes}
         readers = dict(read)
-        return cls(graph, makers, readers, reads)
+        return cls(graph, producers, readers, reads)
 
-    def maker(self, name: str, *op_types: str, reads: int = 1) -> Node | None:
+    def producer(self, name: str, *op_types: str, reads: int = 1) -> Node | None:
         """The node of one of some operators that makes a tensor which is read so often."""
-        node = self.makers.get(name)
+        node = self.producers.get(name)
         if node is None or node.onnx_op not in op_types or self.reads[name] != reads:
             return None
         return node
@@ -73,10 +73,10 @@ class Sight:
     def is_weight(self, name: str) -> bool:
         """Whether a tensor is a weight, or one laid out anew."""
         while self.graph.tensors[name].role is not Role.WEIGHT:
-            maker = self.makers.get(name)
-            if maker is None or maker.onnx_op not in _LAYOUT:
+            producer = self.producers.get(name)
+            if producer is None or producer.onnx_op not in _LAYOUT:
                 return False
-            name = maker.inputs[0]
+            name = producer.inputs[0]
         return True
 
     def dims(self, name: str) -> Dims | None:
@@ -126,15 +126,15 @@ def with_cast_numbers(graph: Graph) -> Graph:
 def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
     """Put one node in place of each match's; of matches that share nodes the first wins."""
     gone: set[str] = set()
-    places: dict[str, Node] = {}
+    indices: dict[str, Node] = {}
     for match in matches:
         names = {node.name for node in match.nodes}
         if gone.isdisjoint(names):
             gone |= names
-            places[match.nodes[-1].name] = match.node()
-    if not places:
+            indices[match.nodes[-1].name] = match.node()
+    if not indices:
         return graph
-    nodes = (places.get(n.name, n) for n in graph.nodes if n.name not in gone or n.name in places)
+    nodes = (indices.get(n.name, n) for n in graph.nodes if n.name not in gone or n.name in indices)
     return replace(graph, nodes=tuple(nodes))
 
 
