@@ -22,7 +22,7 @@ import onnx.version_converter
 
 from onnxmem.errors import Finding, GraphError
 from onnxmem.model.bounds import BOUNDS, variable
-from onnxmem.model.shapes.native_faults import ends_the_process
+from onnxmem.model.shapes.node_inference import ends_the_process
 from onnxmem.model.traversal import (
     Columns,
     columns_of,
@@ -52,7 +52,7 @@ class _Least:
     """Attributes that hold the graphs it runs."""
 
 
-def refuse_unless_whole(
+def _refuse_unless_whole(
     node: onnx.NodeProto,
     operator: str,
     operands: tuple[Sequence[str], Sequence[str]],
@@ -177,7 +177,7 @@ def refuse_partial_nodes(columns: Columns, version: int) -> None:
     """
     rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
     for index, (node, op_type, inputs, outputs) in enumerate(rows):
-        refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
+        _refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
         for _, inner in columns.bodies.get(index, ()):
             refuse_partial_nodes(columns_of(inner), version)
 

@@ -103,7 +103,7 @@ _OPERATORS: Final[Mapping[str, Callable[..., Scalar]]] = {
 }
 _KEEPS_THE_ELEMENT: Final = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze"})
 """Of a tensor with one element."""
-SCALAR_OPERATORS: Final = _KEEPS_THE_ELEMENT | _OPERATORS.keys() | {"Cast"}
+_SCALAR_OPERATORS: Final = _KEEPS_THE_ELEMENT | _OPERATORS.keys() | {"Cast"}
 _MAX_STEPS: Final = 20_000
 """Nodes that are run for one Loop; past these its iterations are not known."""
 _LARGEST: Final = 2**31
@@ -177,7 +177,7 @@ class LoopBody:
             pending.extend(source for source in sources if source not in wanted)
             wanted.update(sources)
         steps = [step for step in self.steps if step[2] in wanted]
-        return steps if all(step[0] in SCALAR_OPERATORS for step in steps) else None
+        return steps if all(step[0] in _SCALAR_OPERATORS for step in steps) else None
 
     def _run(self, steps: Iterable[Step], values: dict[str, Scalar | None]) -> None:
         for operation, inputs, output in steps:
@@ -238,7 +238,7 @@ def _scalar(graph: Graph, name: str, producers: Mapping[str, Node]) -> Scalar | 
     if value is not None:
         return value[0] if len(value) == 1 and isinstance(value[0], int) else None
     producer = producers.get(name)
-    if producer is None or producer.onnx_op not in SCALAR_OPERATORS:
+    if producer is None or producer.onnx_op not in _SCALAR_OPERATORS:
         return None
     return computed(producer.onnx_op, [_scalar(graph, each, producers) for each in producer.inputs])
 

@@ -133,7 +133,7 @@ def _is_text(head: bytes) -> bool:
 _Message = onnx.NodeProto | onnx.TensorProto | onnx.ValueInfoProto
 
 
-def refuse_names_that_are_no_text(model: onnx.ModelProto) -> None:
+def _refuse_names_that_are_no_text(model: onnx.ModelProto) -> None:
     """Check every name that is ever read.
 
     :raises ModelFileError: one is no UTF-8; it is shown.
@@ -271,7 +271,7 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
     if not (graph.node or graph.input or graph.output or graph.initializer):
         message = "no ONNX model: protobuf without a graph; export or download it again"
         raise ModelFileError(message)
-    refuse_names_that_are_no_text(proto)
+    _refuse_names_that_are_no_text(proto)
     return proto
 
 

@@ -25,7 +25,7 @@ from onnxmem.model.shapes.propagation import propagate
 from onnxmem.ops.spec import known_dims
 from onnxmem.settings import Values
 
-MAX_SETTING_ELEMENTS: Final = 1024
+_MAX_SETTING_ELEMENTS: Final = 1024
 """Of an input that may hold a setting of the run; larger ones are its data."""
 _HELD: Final = frozenset(
     {
@@ -48,7 +48,7 @@ class GivenValueError(UsageError):
 def may_be_setting(tensor: Tensor) -> bool:
     """Whether an input's values are worth knowing: whole numbers or conditions, and few."""
     is_told = tensor.dtype in _HELD and not tensor.dtype.is_floating
-    return is_told and 0 < (tensor.num_elements or 0) <= MAX_SETTING_ELEMENTS
+    return is_told and 0 < (tensor.num_elements or 0) <= _MAX_SETTING_ELEMENTS
 
 
 def unused_values(graph: Graph, values: Iterable[str]) -> Iterator[Finding]:

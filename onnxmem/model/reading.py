@@ -26,7 +26,7 @@ from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
 
 
-def stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
+def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
     """An initializer, or the tensor of a Constant.
 
     :raises GraphError: it has a negative dim, or more of them than are read.
@@ -42,10 +42,10 @@ def stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
     )
 
 
-def stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
+def _stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
     """A sparse one, of which the elements that are stored count.
 
-    :raises GraphError: as ``stored_tensor`` does.
+    :raises GraphError: as ``_stored_tensor`` does.
     """
     return Tensor(
         name=name,
@@ -83,7 +83,7 @@ def _external_place(proto: onnx.TensorProto) -> str | None:
     return f"external {entry_of['location']} {entry_of['offset']}+{entry_of['length']}"
 
 
-def weight_roles(graph: Graph) -> dict[str, Tensor]:
+def _weight_roles(graph: Graph) -> dict[str, Tensor]:
     """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
     nodes = list(graph.all_nodes())
     tensors = graph.tensors
@@ -113,7 +113,7 @@ def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
     return read
 
 
-def unique_name(name: str, taken: dict[str, int]) -> str:
+def _unique_name(name: str, taken: dict[str, int]) -> str:
     """A node's name, numbered where another node has it already.
 
     ``taken`` maps each name that is taken to the last number that was tried with it.
@@ -139,7 +139,7 @@ def outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> t
     return tuple(names)
 
 
-def free_prefix(text: str, offered: Sequence[str]) -> str:
+def _free_prefix(text: str, offered: Sequence[str]) -> str:
     """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
     prefix, number = f"{text}/", 1
     while _first_from(prefix, offered).startswith(prefix):
@@ -189,7 +189,7 @@ def read_graph(
     types = known_types(model.graph) if types is None else types
     graph = reader.graph(model.graph, "", {}, (columns or columns_of(model.graph), types))
     # The subgraphs hold the same mapping, so it is mended in place before anyone else sees it.
-    reader.tensors.update(weight_roles(graph))
+    reader.tensors.update(_weight_roles(graph))
     for name in assumed & reader.tensors.keys():
         reader.tensors[name] = replace(reader.tensors[name], is_assumed=True)
     return replace(graph, metadata=_metadata(model.metadata_props))
@@ -236,7 +236,7 @@ class _Reader:
             self._add_constant(prefix + tensor.name, tensor)
         for sparse in proto.sparse_initializer:
             name = scope[sparse.values.name] = prefix + sparse.values.name
-            self.tensors[name] = stored_sparse(name, sparse)
+            self.tensors[name] = _stored_sparse(name, sparse)
 
     def _add_inputs(
         self, proto: onnx.GraphProto, prefix: str, scope: dict[str, str]
@@ -266,7 +266,7 @@ class _Reader:
         offered = sorted(set(scope.values())) if columns.bodies else []
         rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
         for index, (node, op_type, reads, made) in enumerate(rows):
-            name = unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
+            name = _unique_name(prefix + (node.name or f"{op_type}_{index}"), taken)
             outputs = _scoped(made, prefix, scope)
             if op_type == "Constant":
                 self._add_made_constants(node, outputs, types)
@@ -300,7 +300,7 @@ class _Reader:
         offered: Sequence[str],
     ) -> tuple[tuple[str, Graph], ...]:
         prefixes = (
-            (attribute, graph, free_prefix(f"{name}/{attribute}", offered))
+            (attribute, graph, _free_prefix(f"{name}/{attribute}", offered))
             for attribute, graph in bodies
         )
         return tuple(
@@ -343,13 +343,13 @@ class _Reader:
             if constant is not None and name:
                 self._add_constant(name, constant)
             elif (sparse := sparse_constant(node)) and name:
-                self.tensors[name] = stored_sparse(name, sparse)
+                self.tensors[name] = _stored_sparse(name, sparse)
             elif name:
                 known = types.get(text, NOTHING_KNOWN)
                 self.tensors[name] = Tensor(name, known.dtype, known.shape, _ACTIVATION)
 
     def _add_constant(self, name: str, proto: onnx.TensorProto) -> None:
-        self.tensors[name] = tensor = stored_tensor(name, proto)
+        self.tensors[name] = tensor = _stored_tensor(name, proto)
         if not tensor.is_external and (tensor.num_elements or 0) <= _MAX_VALUE_ELEMENTS:
             value = constant_value(proto)
             if value is not None and value.dtype.kind in "biuf":

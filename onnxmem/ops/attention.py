@@ -67,7 +67,7 @@ Layout = Callable[[Call], Heads | None]
 """How an operator's operands hold the heads."""
 
 
-def attention_macs(layout: Layout) -> Formula:
+def _attention_macs(layout: Layout) -> Formula:
     """Count the two matrix products."""
 
     def formula(call: Call) -> int | None:
@@ -77,7 +77,7 @@ def attention_macs(layout: Layout) -> Formula:
     return formula
 
 
-def per_score(count: int, layout: Layout) -> Formula:
+def _per_score(count: int, layout: Layout) -> Formula:
     """``count`` for each element of Q @ K'."""
 
     def formula(call: Call) -> int | None:
@@ -87,17 +87,17 @@ def per_score(count: int, layout: Layout) -> Formula:
     return formula
 
 
-def attention_flops(layout: Layout, mask: int) -> Formula:
+def _attention_flops(layout: Layout, mask: int) -> Formula:
     """Products, scale, softmax, soft cap, and the mask or bias at input ``mask`` where given."""
     return multiply_add(
-        attention_macs(layout),
-        per_score(6, layout),
-        if_input(mask, per_score(1, layout)),
-        if_set("softcap", per_score(3, layout)),
+        _attention_macs(layout),
+        _per_score(6, layout),
+        if_input(mask, _per_score(1, layout)),
+        if_set("softcap", _per_score(3, layout)),
     )
 
 
-def logsumexp_bytes(layout: Layout) -> Formula:
+def _logsumexp_bytes(layout: Layout) -> Formula:
     """Bytes of one float32 per query, from which a fused backward makes the softmax again."""
 
     def formula(call: Call) -> int | None:
@@ -109,7 +109,7 @@ def logsumexp_bytes(layout: Layout) -> Formula:
     return formula
 
 
-def split_heads(operand: Operand | None, heads: int | None) -> Split | None:
+def _split_heads(operand: Operand | None, heads: int | None) -> Split | None:
     """[B, H, S, D] as it is, [B, S, H * D] taken apart."""
     shape = dims(operand, _PACKED_RANK, _PACKED_RANK + 1)
     if shape is None:
@@ -130,7 +130,7 @@ def past_length(operand: Operand | None, axis: int = 2) -> int | None:
     return None if shape is None else shape[axis]
 
 
-def cached_length(call: Call, past: int | None, length: int | None, axis: int = 2) -> int | None:
+def _cached_length(call: Call, past: int | None, length: int | None, axis: int = 2) -> int | None:
     """Length of the cache at input ``past``: what input ``length`` says if it is a constant, as
     where a cache and its successor share one buffer; else the whole cache.
     """
@@ -157,14 +157,14 @@ def _heads(call: Call) -> Heads | None:
     """Q: [B, H, S, D] or [B, S, H * D]; K and V alike, of ``kv_num_heads``; past: [B, H, P, D]."""
     kv_heads = positive(call, "kv_num_heads")
     return attend(
-        split_heads(call.input_at(0), positive(call, "q_num_heads")),
-        split_heads(call.input_at(1), kv_heads),
-        split_heads(call.input_at(2), kv_heads),
+        _split_heads(call.input_at(0), positive(call, "q_num_heads")),
+        _split_heads(call.input_at(1), kv_heads),
+        _split_heads(call.input_at(2), kv_heads),
         past_length(call.input_at(4)),
     )
 
 
-def rotation_flops(call: Call) -> int | None:
+def _rotation_flops(call: Call) -> int | None:
     """X: [B, H, S, D] or [B, S, H * D]: two products and a sum per rotated element.
 
     ``rotary_embedding_dim`` of D are rotated, all where it is 0.
@@ -175,7 +175,7 @@ def rotation_flops(call: Call) -> int | None:
     )
     if rotated <= 0:
         return times(3, elements)
-    heads = split_heads(call.input_at(0), positive(call, "num_heads"))
+    heads = _split_heads(call.input_at(0), positive(call, "num_heads"))
     if heads is None or elements is None or not 0 < rotated <= heads[3]:
         return None
     return 3 * (elements // heads[3]) * rotated
@@ -191,7 +191,7 @@ def rotary_embedding(domain: str, inputs: tuple[str, ...], output: str) -> OpSpe
         buffers=("cos_cache", "sin_cache"),
         # dX = dY turned back
         saved=(Saved("cos_cache"), Saved("sin_cache"), Saved("position_ids")),
-        flops=rotation_flops,
+        flops=_rotation_flops,
         source="derivative of a rotation",
     )
 
@@ -204,9 +204,9 @@ _ATTENTION = (
         # With P = softmax(Q @ K'): dV = P' @ dY, dS = P * (dY @ V' - sum(dY * Y)),
         # dQ = dS @ K, dK = dS' @ Q; P is made again from Q, K and the logsumexp
         saved=tuple(Saved(n) for n in ("Q", "K", "V", "Y", "attn_mask", "past_key", "past_value")),
-        saved_extra_bytes=logsumexp_bytes(_heads),
-        macs=attention_macs(_heads),
-        flops=attention_flops(_heads, mask=3),
+        saved_extra_bytes=_logsumexp_bytes(_heads),
+        macs=_attention_macs(_heads),
+        flops=_attention_flops(_heads, mask=3),
         source="torch derivatives.yaml: _scaled_dot_product_efficient_attention",
     ),
     OpSpec(
@@ -215,8 +215,8 @@ _ATTENTION = (
         inputs=("Q", "K", "V"),
         outputs=("Y",),
         saved=(Saved("Q"), Saved("K"), Saved("V"), Saved("Y")),  # as Attention
-        saved_extra_bytes=logsumexp_bytes(_heads),
-        macs=attention_macs(_heads),
+        saved_extra_bytes=_logsumexp_bytes(_heads),
+        macs=_attention_macs(_heads),
         flops=unknown,  # the two subgraphs may compute anything
         source="torch flex_attention",
     ),
@@ -311,15 +311,15 @@ def _multi_head(past: int, length: int) -> Layout:
 
     def layout(call: Call) -> Heads | None:
         heads = positive(call, "num_heads")
-        cached = cached_length(call, past, length)
+        cached = _cached_length(call, past, length)
         packed = _packed(call.input_at(0), 3) or _thirds(call, heads)
         if packed is not None:
             return attend(packed, packed, packed, cached)
-        query = split_heads(call.input_at(0), heads)
+        query = _split_heads(call.input_at(0), heads)
         both = _packed(call.input_at(1), 2)
         if both is not None:
             return attend(query, both, both, cached)
-        key, value = (split_heads(call.input_at(index), heads) for index in (1, 2))
+        key, value = (_split_heads(call.input_at(index), heads) for index in (1, 2))
         return attend(query, key, value, cached)
 
     return layout
@@ -360,8 +360,8 @@ def _grouped(call: Call) -> Heads | None:
         size, rest = divmod(shape[2], heads + 2 * groups)
         key: Split | None = (shape[0], groups, shape[1], size)
         return None if rest else attend((shape[0], heads, shape[1], size), key, key, past)
-    key, value = (split_heads(call.input_at(index), groups) for index in (1, 2))
-    return attend(split_heads(call.input_at(0), heads), key, value, past)
+    key, value = (_split_heads(call.input_at(index), groups) for index in (1, 2))
+    return attend(_split_heads(call.input_at(0), heads), key, value, past)
 
 
 def _grouped_past(call: Call, new: int) -> int | None:
@@ -395,9 +395,9 @@ def _fused(op_type: str, inputs: tuple[str, ...], layout: Layout, *outputs: str)
             Saved(name)
             for name in ("query", "key", "value", "output", "attention_bias", *biases, *caches)
         ),
-        saved_extra_bytes=logsumexp_bytes(layout),
-        macs=attention_macs(layout),
-        flops=attention_flops(layout, inputs.index("attention_bias")),
+        saved_extra_bytes=_logsumexp_bytes(layout),
+        macs=_attention_macs(layout),
+        flops=_attention_flops(layout, inputs.index("attention_bias")),
         source=_SOURCE,
     )
 
@@ -480,7 +480,7 @@ def _projecting(
     def layout(call: Call) -> Heads | None:
         source = call.input_at(0 if padded is None else padded)
         batch = dims(source, _RANK if padded is None else 2)
-        sizes, cached = _sizes(call), cached_length(call, past, length, axis=3)
+        sizes, cached = _sizes(call), _cached_length(call, past, length, axis=3)
         if batch is None or sizes is None or cached is None:
             return None
         heads = positive(call, "num_heads") or 0
@@ -492,12 +492,12 @@ def _projecting(
 def _kept_bytes(layout: Layout) -> Formula:
     """Bytes of the projected Q, K and V, and of the logsumexp."""
 
-    def projected_bytes(call: Call) -> int | None:
+    def _projected_bytes(call: Call) -> int | None:
         made = call.output_at(0)
         bits = times(None if made is None else made.bits, _projected(call))
         return None if bits is None else -(-bits // 8)
 
-    return total(projected_bytes, logsumexp_bytes(layout))
+    return total(_projected_bytes, _logsumexp_bytes(layout))
 
 
 def _self_attention(
@@ -512,7 +512,7 @@ def _self_attention(
         # The projection's operands, then as onnx's Attention
         saved=(Saved("input"), Saved("weights"), Saved("output"), Saved("attention_bias")),
         saved_extra_bytes=_kept_bytes(layout),
-        macs=total(_projection_macs, attention_macs(layout)),
+        macs=total(_projection_macs, _attention_macs(layout)),
         flops=_projecting_flops(layout, inputs.index("attention_bias")),
         source="onnxruntime ContribOperators.md",
     )
@@ -524,7 +524,7 @@ def _projecting_flops(layout: Layout, mask: int) -> Formula:
     def bias(call: Call) -> int | None:
         return 0 if call.input_at(2) is None else _projected(call)
 
-    return total(multiply_add(_projection_macs, bias), attention_flops(layout, mask))
+    return total(multiply_add(_projection_macs, bias), _attention_flops(layout, mask))
 
 
 _DENSE = _projecting(past=4, length=6)
@@ -558,7 +558,7 @@ _SELF_ATTENTION = (
         buffers=("input_scale", "weight_scale", "input_zero_point", "weight_zero_point"),
         quantized=("weight", "bias"),
         differentiable=False,
-        macs=total(_projection_macs, attention_macs(_projecting(past=8))),
+        macs=total(_projection_macs, _attention_macs(_projecting(past=8))),
         flops=_projecting_flops(_projecting(past=8), mask=5),
         source="onnxruntime ContribOperators.md",
     ),

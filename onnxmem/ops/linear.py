@@ -25,15 +25,15 @@ from onnxmem.ops.spec import Call, Formula, Operand, OpSpec, Saved
 _MAX_LABELS = 64
 _MAX_CHARACTERS = 1000
 
-Term = tuple[str, ...]
+_Term = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Contraction:
     """Labels of the operands and of the output, and the size of each label."""
 
-    terms: tuple[Term, ...]
-    output: Term
+    terms: tuple[_Term, ...]
+    output: _Term
     sizes: dict[str, int]
 
     @property
@@ -42,13 +42,13 @@ class _Contraction:
         return prod(self.sizes.values())
 
 
-def einsum_macs(call: Call) -> int | None:
+def _einsum_macs(call: Call) -> int | None:
     """``ij,jk->ik`` of [I, J] and [J, K]: I * J * K."""
     contraction = _parse(call)
     return None if contraction is None else _pairwise_macs(contraction)
 
 
-def einsum_flops(call: Call) -> int | None:
+def _einsum_flops(call: Call) -> int | None:
     """Two per multiply-add; one operand alone: an addition per element if anything is summed."""
     contraction = _parse(call)
     if contraction is None:
@@ -90,7 +90,7 @@ def _parse(call: Call) -> _Contraction | None:
     return None if output is None else _Contraction(known, output, sizes)
 
 
-def _labels(text: str, rank: int) -> Term | None:
+def _labels(text: str, rank: int) -> _Term | None:
     """Letters of a term; the dims of an ellipsis are named ``.1``, ``.2``, ... from the last."""
     before, dots, after = text.partition("...")
     letters = before + after
@@ -102,7 +102,7 @@ def _labels(text: str, rank: int) -> Term | None:
     return (*before, *(f".{axis}" for axis in range(spread, 0, -1)), *after)
 
 
-def _sizes(terms: tuple[Term, ...], shapes: list[tuple[int, ...]]) -> dict[str, int] | None:
+def _sizes(terms: tuple[_Term, ...], shapes: list[tuple[int, ...]]) -> dict[str, int] | None:
     """Size of each label; ``None`` if two operands disagree on one."""
     sizes: dict[str, int] = {}
     for term, shape in zip(terms, shapes, strict=True):
@@ -114,7 +114,7 @@ def _sizes(terms: tuple[Term, ...], shapes: list[tuple[int, ...]]) -> dict[str, 
     return sizes if len(sizes) <= _MAX_LABELS else None
 
 
-def _explicit(text: str, sizes: dict[str, int]) -> Term | None:
+def _explicit(text: str, sizes: dict[str, int]) -> _Term | None:
     """Labels after ``->``: each once, each from an operand."""
     spread = sum(label.startswith(".") for label in sizes) if "..." in text else 0
     output = _labels(text, len(text.replace("...", "", 1)) + spread)
@@ -123,7 +123,7 @@ def _explicit(text: str, sizes: dict[str, int]) -> Term | None:
     return output
 
 
-def _implicit(terms: tuple[Term, ...]) -> Term:
+def _implicit(terms: tuple[_Term, ...]) -> _Term:
     """No ``->``: the dims of the ellipsis, then the letters that occur just once."""
     occurrences = Counter(label for term in terms for label in term)
     return tuple(
@@ -232,8 +232,8 @@ OPS = (
         outputs=("Output",),
         parameters=("Inputs",),
         saved=(Saved("Inputs"),),  # each gradient is the product of dY and the other operands
-        macs=einsum_macs,
-        flops=einsum_flops,
+        macs=_einsum_macs,
+        flops=_einsum_flops,
         source="torch einsum: bmm",
     ),
 )

@@ -26,7 +26,7 @@ def _mask_bytes(call: Call) -> int | None:
     return times(1, num_elements(call.input_at(0)))
 
 
-def quantize(domain: str) -> OpSpec:
+def _quantize(domain: str) -> OpSpec:
     """QuantizeLinear, the same in both domains."""
     return OpSpec(
         op_type="QuantizeLinear",
@@ -41,7 +41,7 @@ def quantize(domain: str) -> OpSpec:
     )
 
 
-def dequantize(domain: str) -> OpSpec:
+def _dequantize(domain: str) -> OpSpec:
     """DequantizeLinear, the same in both domains."""
     return OpSpec(
         op_type="DequantizeLinear",
@@ -56,7 +56,7 @@ def dequantize(domain: str) -> OpSpec:
     )
 
 
-def qlinear_conv(domain: str) -> OpSpec:
+def _qlinear_conv(domain: str) -> OpSpec:
     """QLinearConv, the same in both domains but for onnxruntime's ``channels_last``."""
     return OpSpec(
         op_type="QLinearConv",
@@ -80,7 +80,7 @@ def qlinear_conv(domain: str) -> OpSpec:
     )
 
 
-def integer_product(op_type: str, names: tuple[str, str], output: str, macs: Formula) -> OpSpec:
+def _integer_product(op_type: str, names: tuple[str, str], output: str, macs: Formula) -> OpSpec:
     """Integers times integers, each less its zero point: the sums are int32."""
     zero_points = tuple(f"{name.lower()}_zero_point" for name in names)
     return OpSpec(
@@ -97,8 +97,8 @@ def integer_product(op_type: str, names: tuple[str, str], output: str, macs: For
 
 
 _QUANTIZED = (
-    quantize(""),
-    dequantize(""),
+    _quantize(""),
+    _dequantize(""),
     OpSpec(
         op_type="DynamicQuantizeLinear",
         inputs=("x",),
@@ -107,9 +107,9 @@ _QUANTIZED = (
         flops=per_input_element(6),  # minimum, maximum; divide, round, add, saturate
         source="onnx DynamicQuantizeLinear",
     ),
-    qlinear_conv(""),
-    integer_product("ConvInteger", ("x", "w"), "y", CONVOLUTION_MACS),
-    integer_product("MatMulInteger", ("A", "B"), "Y", MATMUL_MACS),
+    _qlinear_conv(""),
+    _integer_product("ConvInteger", ("x", "w"), "y", CONVOLUTION_MACS),
+    _integer_product("MatMulInteger", ("A", "B"), "Y", MATMUL_MACS),
     OpSpec(
         op_type="QLinearMatMul",
         inputs=(
@@ -215,9 +215,9 @@ _EXPERTS = tuple(
 _EXPERT_ZERO_POINTS = tuple(f"fc{layer}_zero_points" for layer in (1, 2, 3))
 
 _MICROSOFT = (
-    quantize(DOMAIN),
-    dequantize(DOMAIN),
-    qlinear_conv(DOMAIN),
+    _quantize(DOMAIN),
+    _dequantize(DOMAIN),
+    _qlinear_conv(DOMAIN),
     _binary("QLinearAdd"),
     _binary("QLinearMul"),
     _unary("QLinearSigmoid", one_per_element),

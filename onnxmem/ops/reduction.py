@@ -18,7 +18,6 @@ from onnxmem.ops.spec import Formula, Gradient, Made, OpSpec, Saved
 _MASK_AND_TIES = total(one_per_input_element, per_element(8), bytes_of_output())
 """A mask of bytes, the number of ties (int64) and dY over it."""
 _EXPANDED = Gradient("data", Made.EXPANDED)
-_TIES = Gradient("data", Made.NEW, _MASK_AND_TIES)
 _BOTH = (Saved("data"), Saved("reduced"))
 
 

@@ -163,7 +163,7 @@ def window_flops(per_position: int = 1, per_window: int = 0) -> Formula:
     return formula
 
 
-def index_bytes(call: Call) -> int | None:
+def _index_bytes(call: Call) -> int | None:
     """Bytes of the index of each maximum; none beside ``Indices`` where the model has that."""
     if call.output_at(1) is not None:
         return 0
@@ -194,7 +194,7 @@ _POOLS = (
         inputs=("X",),
         outputs=("Y", "Indices"),
         saved=(Saved("X"), Saved("Indices")),  # dX[Indices] += dY; X is kept for its shape
-        saved_extra_bytes=index_bytes,
+        saved_extra_bytes=_index_bytes,
         flops=window_flops(),
         source="torch derivatives.yaml: max_pool2d_with_indices",
     ),
@@ -227,7 +227,7 @@ _POOLS = (
         inputs=("X",),
         outputs=("Y",),
         saved=(Saved("X"),),  # dX[indices] = dY; X is kept for its shape
-        saved_extra_bytes=index_bytes,
+        saved_extra_bytes=_index_bytes,
         flops=one_per_input_element,
         source="torch derivatives.yaml: adaptive_max_pool2d",
     ),
@@ -387,9 +387,9 @@ _BLOCKED = (
         ),
         source=f"{_SOURCE}; onnxruntime 1.31.1 CPU kernel",
     ),
-    _unary("MaxPool", window_flops(), (Saved("X"),), index_bytes),  # dX[indices] += dY
+    _unary("MaxPool", window_flops(), (Saved("X"),), _index_bytes),  # dX[indices] += dY
     _unary("AveragePool", window_flops(), (Saved("X"),)),  # dX = dY / k over each window
-    _unary("GlobalMaxPool", one_per_input_element, (Saved("X"),), index_bytes),
+    _unary("GlobalMaxPool", one_per_input_element, (Saved("X"),), _index_bytes),
     _unary("GlobalAveragePool", one_per_input_element),  # dX = dY / k everywhere
     _unary("ReorderInput", nothing),
     _unary("ReorderOutput", nothing),

@@ -8,7 +8,7 @@ import pytest
 from graphs import graph_of, model_of
 from paths import ROOT, TESTS
 
-from onnxmem.model.shapes.native_faults import ends_the_process, has_long_target, has_odd_terms
+from onnxmem.model.shapes.node_inference import ends_the_process, has_long_target, has_odd_terms
 from onnxmem.ops.spec import Shape
 
 OWN = '<ir_version: 10, opset_import: ["": 21, "own": 1, "ai.onnx.ml": 5]>'

@@ -33,7 +33,7 @@ from onnxmem.model.binding import Binding, evaluated, given_inputs, input_dims
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.batch_rewrite import RewrittenBatch, rewrite_batch, without_placeholders
-from onnxmem.model.shapes.native_faults import (
+from onnxmem.model.shapes.node_inference import (
     ends_the_process,
     has_long_target,
     has_odd_parts,
@@ -65,7 +65,7 @@ class Declared:
     """Whether any type of the model was changed."""
 
 
-def use_declared(
+def _use_declared(
     model: onnx.ModelProto,
     original: onnx.ModelProto,
     dims: Mapping[str, int],
@@ -355,7 +355,7 @@ def with_shapes(
     if rewritten.is_rewritten:
         at_new = _inferred_whole(bound)
     walked = completed(at_new, values)
-    failures = [*rewritten.failures, *lost_types(at_new.graph, at_old.graph)]
+    failures = [*rewritten.failures, *_lost_types(at_new.graph, at_old.graph)]
     constants = _constant_findings(binding, rewritten)
     without_placeholders(at_new.graph, rewritten.placeholders, rewritten.grown)
     findings = (
@@ -397,7 +397,7 @@ def _with_declared(
         # What the file declares speaks of other inputs.
         findings = tuple(_walk_findings(proto, walked))
         return Shaped(proto, frozenset(), follows_batch=True, findings=findings, types=walked.types)
-    declared = use_declared(proto, model, binding.dims, walked.types)
+    declared = _use_declared(proto, model, binding.dims, walked.types)
     if declared.used:
         propagate(proto, values, frozenset(declared.used))
     findings = (*_declared_findings(declared), *_walk_findings(proto, walked))
@@ -440,7 +440,7 @@ def _walk_findings(proto: onnx.ModelProto, walked: Walked) -> Iterator[Finding]:
     if walked.highest_rank:
         text = f"a tensor of {walked.highest_rank:,} dims is of unknown size: over {BOUNDS.rank}"
         yield Finding("bound_reached", f"{text} ({variable('rank')}), or past all sizes")
-    if walked.left_out and num_open(proto):
+    if walked.left_out and _num_open(proto):
         text = f"shapes may stay open for want of the values of {listed(walked.left_out)}: over"
         yield Finding("bound_reached", f"{text} {BOUNDS.elements:,} ({variable('elements')})")
 
@@ -504,7 +504,7 @@ def completed(proto: onnx.ModelProto, values: Mapping[str, Array]) -> Walked:
     walked = propagate(proto, values)
     for _ in range(_MAX_ROUNDS):
         known = known_types(proto.graph)
-        if not num_open(proto, known):
+        if not _num_open(proto, known):
             return replace(walked, types=known)
         if not infer_symbolically(proto, walked.values, walked.refused.keys()):
             break
@@ -542,7 +542,7 @@ def _forget_high_ranks(types: Iterable[tuple[onnx.GraphProto, Mapping[str, Known
     return highest
 
 
-def num_open(model: onnx.ModelProto, types: Mapping[str, Known] | None = None) -> int:
+def _num_open(model: onnx.ModelProto, types: Mapping[str, Known] | None = None) -> int:
     """Count the node outputs whose type is not complete, subgraphs included.
 
     ``types`` are the ``known_types`` of the model's graph, where they are at hand.
@@ -551,7 +551,7 @@ def num_open(model: onnx.ModelProto, types: Mapping[str, Known] | None = None) -
     return len(open_names(outer, types)) + sum(len(open_names(graph)) for graph in inner)
 
 
-def lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
+def _lost_types(graph: onnx.GraphProto, before: onnx.GraphProto) -> list[str]:
     """Outputs known before and open now, of nodes whose inputs are known: where a batch stops."""
     lost = open_names(graph) - open_names(before)
     return [

@@ -52,7 +52,9 @@ _TWINS: Final[Mapping[tuple[str, str], tuple[str, int]]] = {
     (NCHWC, "GlobalAveragePool"): ("GlobalAveragePool", 1),
     (MICROSOFT, "FusedConv"): ("Conv", 3),
     (MICROSOFT, "FusedGemm"): ("Gemm", 3),
+    (MICROSOFT, "GatherND"): ("GatherND", 2),
     (MICROSOFT, "GridSample"): ("GridSample", 2),
+    (MICROSOFT, "Pad"): ("Pad", 3),
 }
 """The ONNX operator of the same shapes, and how many inputs it has."""
 _POOLS: Final = frozenset({"MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"})

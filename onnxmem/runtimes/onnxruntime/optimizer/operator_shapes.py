@@ -14,7 +14,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.model.shapes.microsoft import microsoft_types
-from onnxmem.model.shapes.native_faults import ends_the_process
+from onnxmem.model.shapes.node_inference import ends_the_process
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Dim,
     Dims,
