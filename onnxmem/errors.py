@@ -14,18 +14,18 @@ from typing import ClassVar, Final
 EXIT_OK = 0
 EXIT_GATE_FAILED = 1
 EXIT_USAGE = 2
-EXIT_UNANALYSED = 3
+EXIT_UNANALYZED = 3
 EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 
-_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_UNANALYSED, EXIT_GATE_FAILED)
+_SEVERITY = (EXIT_INTERRUPTED, EXIT_INTERNAL, EXIT_USAGE, EXIT_UNANALYZED, EXIT_GATE_FAILED)
 
 
 class OnnxmemError(Exception):
     """Any fault that a user can mend; its text is one line."""
 
     code: ClassVar[str] = "error"
-    exit_code: ClassVar[int] = EXIT_UNANALYSED
+    exit_code: ClassVar[int] = EXIT_UNANALYZED
 
 
 class UsageError(OnnxmemError):
@@ -86,7 +86,7 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("interrupted", "stopped before the end", EXIT_INTERRUPTED)
     if isinstance(error, MemoryError):
         message = "this machine's memory does not hold the model without its weights"
-        return Fault("out_of_memory", message, EXIT_UNANALYSED)
+        return Fault("out_of_memory", message, EXIT_UNANALYZED)
     return Fault("internal", f"{type(error).__name__}: {error}; {_HINT}", EXIT_INTERNAL)
 
 

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
+import tomllib
 
 import pytest
-from paths import MODELS
+from paths import MODELS, ROOT
 
 import onnxmem
 
@@ -46,7 +47,12 @@ def test_the_public_names_are_there_and_listed() -> None:
     assert all(getattr(onnxmem, each) is not None for each in onnxmem.__all__)
 
 
-def test_a_name_that_is_not_there_is_told() -> None:
+def test_the_version_is_said_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project.get("version", onnxmem.__version__) == onnxmem.__version__
+
+
+def test_a_name_that_is_not_there_is_refused() -> None:
     with pytest.raises(AttributeError, match="'onnxmem' has no attribute 'other'"):
         _ = onnxmem.other
 

@@ -24,7 +24,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import check_output, form_of, report_fault, settle_json, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
-    EXIT_UNANALYSED,
+    EXIT_UNANALYZED,
     Fault,
     UsageError,
     fault_of,
@@ -120,7 +120,7 @@ def _unmet(outcomes: Iterable[Outcome]) -> Iterator[int]:
         budget = format_bytes(plan.budget_bytes)
         if plan.is_met is None:
             message = f"whether it fits {budget} is unknown; see the notes"
-            yield report_fault(Fault("unknown", message, EXIT_UNANALYSED), path=path)
+            yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=path)
         else:
             message = f"nothing that is advised meets the budget of {budget}"
             yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=path)

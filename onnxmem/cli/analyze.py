@@ -33,7 +33,7 @@ from onnxmem.cli.options import (
     add_training_options,
     add_verdict_options,
     analyze_settings,
-    device_catalogue,
+    device_catalog,
     dim,
     refuse_contradictions,
     refuse_unused_options,
@@ -316,7 +316,7 @@ def _targets(arguments: Namespace, *, is_compared: bool) -> tuple[Target, ...]:
         return ()
     from onnxmem.collection.summary import targets_of
 
-    return targets_of(arguments.targets, device_catalogue(arguments))
+    return targets_of(arguments.targets, device_catalog(arguments))
 
 
 def _task(
@@ -393,7 +393,7 @@ def _outcomes(
         executor=executor,
         jobs=jobs,
         timeout_seconds=arguments.timeout,
-        analyse=analyze,
+        analyze_model=analyze,
     )
     # An end before the last outcome must leave no worker behind.
     return stack.enter_context(closing(found))

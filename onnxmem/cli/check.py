@@ -26,7 +26,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import check_output, form_of, report_fault, write_file, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
-    EXIT_UNANALYSED,
+    EXIT_UNANALYZED,
     MissingFileError,
     UsageError,
     fault_of,
@@ -197,7 +197,7 @@ def _codes(checkup: Checkup) -> Iterator[int]:
     if counts[Verdict.OVER]:
         yield EXIT_GATE_FAILED
     if counts[Verdict.UNKNOWN]:
-        yield EXIT_UNANALYSED
+        yield EXIT_UNANALYZED
 
 
 def _missing(checkup: Checkup) -> Iterator[int]:

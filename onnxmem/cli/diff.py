@@ -29,7 +29,7 @@ from onnxmem.cli.options import (
 from onnxmem.cli.output import check_output, report_fault, settle_json, write_file, write_result
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
-    EXIT_UNANALYSED,
+    EXIT_UNANALYZED,
     Fault,
     ShapeError,
     UsageError,
@@ -326,7 +326,7 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
         yield report_fault(Fault("over-budget", message, EXIT_GATE_FAILED), path=side.path)
     elif verdict is Verdict.UNKNOWN:
         message = f"whether it fits {format_bytes(budget_bytes)} is unknown; see FITS"
-        yield report_fault(Fault("unknown", message, EXIT_UNANALYSED), path=side.path)
+        yield report_fault(Fault("unknown", message, EXIT_UNANALYZED), path=side.path)
 
 
 def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _Side:
@@ -362,7 +362,7 @@ def _gate(difference: Difference, limit: Fraction) -> int:
     unknown = list(_unknown(difference, figures))
     if unknown:
         message = f"growth is unknown: {', '.join(unknown)}"
-        codes.append(report_fault(Fault("unknown", message, EXIT_UNANALYSED)))
+        codes.append(report_fault(Fault("unknown", message, EXIT_UNANALYZED)))
     return worst_exit_code(codes)
 
 

@@ -15,7 +15,7 @@ from onnxmem.cli.options import (
     add_session_options,
     add_training_options,
     add_verdict_options,
-    device_catalogue,
+    device_catalog,
     dim,
     named_dim,
     refuse_contradictions,
@@ -34,7 +34,7 @@ from onnxmem.cli.output import (
 from onnxmem.errors import (
     EXIT_GATE_FAILED,
     EXIT_OK,
-    EXIT_UNANALYSED,
+    EXIT_UNANALYZED,
     UsageError,
     fault_of,
     printable,
@@ -89,7 +89,7 @@ def run(arguments: Namespace) -> int:
     refuse_contradictions(arguments)
     settle_json(arguments)
     target = None if arguments.which_device else _target(arguments)
-    known = device_catalogue(arguments) if target is None else None
+    known = device_catalog(arguments) if target is None else None
     settings, free = _settings(arguments), _free_dim(arguments)
     refuse_unused_of_fit(arguments, None if target is None else target.device)
     path = None
@@ -99,7 +99,7 @@ def run(arguments: Namespace) -> int:
             requests.append(request_of(path, settings))  # noqa: PERF401 - a fault names its path
         path = arguments.models[0] if len(arguments.models) == 1 else None
         if target is None:
-            verdict, text, row = _ranked(requests, known or device_catalogue(arguments), arguments)
+            verdict, text, row = _ranked(requests, known or device_catalog(arguments), arguments)
         else:
             verdict, text, row = _fitted(requests, target, free, arguments)
     except UsageError:
@@ -112,7 +112,7 @@ def run(arguments: Namespace) -> int:
         return report_fault(fault, error, path)
     text = _document(arguments, row) if arguments.json else in_color(text, arguments)
     write_result(text, arguments)
-    codes = {Verdict.OVER: EXIT_GATE_FAILED, Verdict.UNKNOWN: EXIT_UNANALYSED}
+    codes = {Verdict.OVER: EXIT_GATE_FAILED, Verdict.UNKNOWN: EXIT_UNANALYZED}
     return codes.get(verdict, EXIT_OK)
 
 
@@ -256,7 +256,7 @@ def _target(arguments: Namespace) -> ComparedMemory:
     if name is None:
         message = "name a device or a size: --device 'RTX 4090', --device 24GiB; or --which-device"
         raise UsageError(message)
-    found = device_catalogue(arguments).device_or_size(name)
+    found = device_catalog(arguments).device_or_size(name)
     if isinstance(found, Device):
         return ComparedMemory(found.name, found.limit_bytes, found)
     return ComparedMemory(shortened(name), found, None)

@@ -27,7 +27,7 @@ from onnxmem.cli.output import (
     write_result,
 )
 from onnxmem.errors import (
-    EXIT_UNANALYSED,
+    EXIT_UNANALYZED,
     Fault,
     Finding,
     fault_of,
@@ -142,7 +142,7 @@ def _left_out(measurement: Measurement, arguments: Namespace) -> Fault | None:
     if not arguments.strict or None not in (getattr(measurement, name) for name in _OF_ARENA):
         return None
     message = "figures of the arena could not be measured; see FINDINGS"
-    return Fault("partial", message, EXIT_UNANALYSED)
+    return Fault("partial", message, EXIT_UNANALYZED)
 
 
 def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | None] | Fault:
@@ -158,7 +158,7 @@ def _outcome(path: str, arguments: Namespace) -> tuple[Measurement, Predicted | 
     finally:
         show("")
     if isinstance(found, Finding):
-        return Fault(found.code, found.message, EXIT_UNANALYSED)
+        return Fault(found.code, found.message, EXIT_UNANALYZED)
     return found, _predicted(path, request, arguments, found.fed)
 
 

@@ -43,9 +43,9 @@ from onnxmem.version import __version__
 if TYPE_CHECKING:
     from onnxmem.decisions.devices import Catalog
 
-_MAX_DIGITS = 18
-_MOST_SECONDS = 7 * 24 * 3600
+_MAX_DIGITS: Final = 18
 """Of a dim: larger numbers are no size of anything."""
+_MOST_SECONDS: Final = 7 * 24 * 3600
 _SESSION: Final = "a session: add --runtime ort-cpu, or --graph ort-all"
 _CUDA: Final = "CUDA: add --runtime ort-cuda, or --train"
 _FLAGS: Final = {"outputs": "--loss-output"}
@@ -458,7 +458,7 @@ def step_settings(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def device_catalogue(arguments: Namespace) -> "Catalog":
+def device_catalog(arguments: Namespace) -> "Catalog":
     """The known devices; a CPU that is given replaces their own.
 
     :raises DeviceError: the user's file cannot be read, or makes no sense.

@@ -17,7 +17,7 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, bytes_at, guessed_dims
 from onnxmem.cli.output import check_output, report_fault, write_file
 from onnxmem.collection.task import FaultRow, Outcome, Render
-from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYSED, Fault, UsageError, shortened
+from onnxmem.errors import EXIT_GATE_FAILED, EXIT_UNANALYZED, Fault, UsageError, shortened
 from onnxmem.units import format_bytes, plural
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ def _left_out(row: JsonDict) -> Iterator[FaultRow]:
         message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
     else:
         message = guess_told(guessed)
-    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+    yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYZED, trace=None)
 
 
 def _lacking(row: JsonDict) -> Iterator[str]:
@@ -364,7 +364,7 @@ def _budget_fault(row: JsonDict) -> Iterator[FaultRow]:
         return
     if found["verdict"] == Verdict.UNKNOWN:
         message = "whether it fits is unknown: " + "; ".join(found["doubts"])
-        yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYSED, trace=None)
+        yield FaultRow(code="unknown", message=message, exit_code=EXIT_UNANALYZED, trace=None)
         return
     over, budget = format_bytes(-found["margin_bytes"]), format_bytes(found["limit_bytes"])
     message = f"takes {format_bytes(found['bytes'])}, {over} over the budget of {budget}"

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.collection.sources import is_remote
-from onnxmem.collection.task import Analyse, Outcome, Task, work
+from onnxmem.collection.task import Analyze, Outcome, Task, work
 from onnxmem.errors import UsageError
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 _QUICK_BYTES: Final = 2**18
-"""Files of fewer bytes together are analysed sooner than workers start (about 0.7 s, against 0.5 s
+"""Files of fewer bytes together are analyzed sooner than workers start (about 0.7 s, against 0.5 s
 for a graph of 218 KiB)."""
 
 
@@ -70,9 +70,9 @@ def outcomes(
     executor: "Executor | None" = None,
     jobs: int | None = None,
     timeout_seconds: float | None = None,
-    analyse: Analyse = analyze,
+    analyze_model: Analyze = analyze,
 ) -> Generator[Outcome, None, None]:
-    """Outcomes in the order of the tasks; ``analyse`` is for this process alone.
+    """Outcomes in the order of the tasks; ``analyze_model`` is for this process alone.
 
     Only a process of its own can be killed: with a time limit none works in this one.
     """
@@ -83,7 +83,7 @@ def outcomes(
     if jobs is None:
         jobs, tasks = _jobs_for(iter(tasks))
     if jobs == 1 and timeout_seconds is None:
-        return (work(task, analyse) for task in tasks)
+        return (work(task, analyze_model) for task in tasks)
     from onnxmem.collection.workers import run_in_workers
 
     return run_in_workers(tasks, jobs, timeout_seconds)

@@ -167,7 +167,7 @@ class Summary:
     num_models: int
     statuses: Mapping[str, int]
     faults: Mapping[str, int]
-    """Models that could not be analysed, by the code of the fault."""
+    """Models that could not be analyzed, by the code of the fault."""
     figures: tuple[Figure, ...]
     heaviest_by: str
     """Name of the figure."""
@@ -175,7 +175,7 @@ class Summary:
     """Paths and bytes, the heaviest first."""
     fittings: tuple[Fitting, ...]
     notes: tuple[Note, ...]
-    """Of the models that were analysed, the most frequent first."""
+    """Of the models that were analyzed, the most frequent first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.analyzing import analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import is_remote, local_file
-from onnxmem.errors import EXIT_UNANALYSED, Fault, fault_of, printable
+from onnxmem.errors import EXIT_UNANALYZED, Fault, fault_of, printable
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache
@@ -21,7 +21,7 @@ Render = Callable[[Analysis], str]
 """A top-level function, which a worker finds by its name."""
 
 
-Analyse = Callable[..., Analysis]
+Analyze = Callable[..., Analysis]
 """``analyze``, or what stands in for it."""
 
 
@@ -74,7 +74,7 @@ class Task:
         return replace(self, location=os.path.abspath(self.location))  # noqa: PTH100 - no links
 
     def failed(self, fault: Fault, error: BaseException | None = None) -> Outcome:
-        """The outcome of a model that could not be analysed."""
+        """The outcome of a model that could not be analyzed."""
         trace = None
         if error is not None and self.with_traces:
             trace = "".join(traceback.format_exception(error))
@@ -86,7 +86,7 @@ class Task:
         )
 
 
-def work(task: Task, analyse: Analyse = analyze) -> Outcome:
+def work(task: Task, analyze_model: Analyze = analyze) -> Outcome:
     """Analyze a model, or take what the cache has of it; a fault of any kind is its own alone.
 
     A page is never in the cache, nor is an outcome with faults: a runtime that failed, or was not
@@ -98,7 +98,7 @@ def work(task: Task, analyse: Analyse = analyze) -> Outcome:
             known = None if entry is None else entry.outcome(task)
             if known is not None:
                 return known
-            analysis = analyse(path, **task.settings)
+            analysis = analyze_model(path, **task.settings)
             outcome = _outcome(task, replace(analysis, path=task.name))
             if entry is not None and not outcome["faults"]:
                 entry.put(task, outcome)
@@ -110,13 +110,13 @@ def work(task: Task, analyse: Analyse = analyze) -> Outcome:
 def worker_died(task: Task, how: str) -> Outcome:
     """The outcome of a model whose worker ended without one."""
     message = f"the process that worked it out died: {how}"
-    return task.failed(Fault("worker_died", message, EXIT_UNANALYSED))
+    return task.failed(Fault("worker_died", message, EXIT_UNANALYZED))
 
 
 def timed_out(task: Task, limit_seconds: float) -> Outcome:
     """The outcome of a model that took longer than it may."""
     message = f"given up after {limit_seconds:g} s; --timeout gives it longer"
-    return task.failed(Fault("timeout", message, EXIT_UNANALYSED))
+    return task.failed(Fault("timeout", message, EXIT_UNANALYZED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def _outcome(task: Task, analysis: Analysis) -> Outcome:
         text=None if task.render is None else task.render(analysis),
         page=None if task.render_page is None else task.render_page(analysis),
         faults=[
-            _fault_row(Fault(finding.code, finding.message, EXIT_UNANALYSED))
+            _fault_row(Fault(finding.code, finding.message, EXIT_UNANALYZED))
             for finding in analysis.findings
             # A runtime or a run that was requested and failed costs no other figure.
             if finding.code == "runtime_failed" or finding == analysis.measured

@@ -22,7 +22,7 @@ from onnxmem.collection.executors import run_on
 from onnxmem.collection.many import analyze_many, outcomes
 from onnxmem.collection.task import Outcome, Task
 from onnxmem.collection.workers import WorkersError, run_in_workers, serve
-from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYSED, UsageError, fault_of
+from onnxmem.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_UNANALYZED, UsageError, fault_of
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +67,12 @@ def test_wrong_questions_are_refused_or_are_rows() -> None:
 
 
 def test_a_fault_of_ours_is_a_row_and_says_where_if_asked() -> None:
-    def analyse(*_: object, **__: object) -> onnxmem.Analysis:
+    def analyze_model(*_: object, **__: object) -> onnxmem.Analysis:
         raise KeyError
 
     (task,) = tasks_of(["net.onnx"])
-    (quiet,) = outcomes([task], jobs=1, analyse=analyse)
-    (traced,) = outcomes([replace(task, with_traces=True)], jobs=1, analyse=analyse)
+    (quiet,) = outcomes([task], jobs=1, analyze_model=analyze_model)
+    (traced,) = outcomes([replace(task, with_traces=True)], jobs=1, analyze_model=analyze_model)
     assert quiet["faults"][0]["code"] == traced["faults"][0]["code"] == "internal"
     assert quiet["faults"][0]["trace"] is None
     assert "Traceback" in str(traced["faults"][0]["trace"])
@@ -113,7 +113,7 @@ def test_a_worker_that_is_killed_costs_its_model_alone(folder: Path) -> None:
     assert [outcome["row"]["path"] for outcome in found] == list(names)
     codes = [[fault["code"] for fault in outcome["faults"]] for outcome in found]
     assert codes == [[], ["worker_died"], ["worker_died"], [], []]
-    assert found[1]["faults"][0]["exit_code"] == EXIT_UNANALYSED
+    assert found[1]["faults"][0]["exit_code"] == EXIT_UNANALYZED
     assert "SIGKILL" in found[1]["faults"][0]["message"]
     assert [outcome["text"] for outcome in found][3:] == list(names[3:])
     assert_nothing_is_left()
@@ -128,7 +128,7 @@ def test_a_model_that_takes_too_long_is_given_up(jobs: int, folder: Path) -> Non
         None if "stuck" in name else name for name in names
     ]
     (fault,) = found[1]["faults"]
-    assert (fault["code"], fault["exit_code"]) == ("timeout", EXIT_UNANALYSED)
+    assert (fault["code"], fault["exit_code"]) == ("timeout", EXIT_UNANALYZED)
     assert fault["message"] == "given up after 5 s; --timeout gives it longer"
     assert_nothing_is_left()
 

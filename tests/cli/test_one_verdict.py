@@ -26,7 +26,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Case:
     """A model, its setting and a budget; ``notes`` are codes that it has."""
 
     model: str
@@ -73,11 +73,11 @@ SEQUENCE: Final = """sequence (float[N,S,7] x) => (float[N,S,13] y) <float[7,13]
 PUT_BACK: Final = ("batchnorm_put_back",)
 UNBOUND: Final = ("unbound_dims",)
 QUESTIONS: Final = (
-    Asked(model="resnet50", batch=128, budget="12GiB", train=True, verdict="tight", notes=PUT_BACK),
-    Asked(model="bert_base", batch=4, budget="1GiB", verdict="unknown", notes=UNBOUND),
+    Case(model="resnet50", batch=128, budget="12GiB", train=True, verdict="tight", notes=PUT_BACK),
+    Case(model="bert_base", batch=4, budget="1GiB", verdict="unknown", notes=UNBOUND),
 )
 SMALL: Final = (
-    Asked(
+    Case(
         model=FOLDED,
         batch=7,
         budget="2GiB",
@@ -85,7 +85,7 @@ SMALL: Final = (
         verdict="fits",
         notes=PUT_BACK,
     ),
-    Asked(
+    Case(
         model=FOLDED,
         batch=7,
         budget="800MiB",
@@ -93,7 +93,7 @@ SMALL: Final = (
         verdict="tight",
         notes=PUT_BACK,
     ),
-    Asked(
+    Case(
         model=FOLDED,
         batch=7,
         budget="300MiB",
@@ -101,8 +101,8 @@ SMALL: Final = (
         verdict="does not fit",
         notes=PUT_BACK,
     ),
-    Asked(model=FOLDED, batch=7, budget="4MiB", verdict="does not fit"),
-    Asked(model=SEQUENCE, batch=7, budget="1GiB", verdict="unknown", notes=UNBOUND),
+    Case(model=FOLDED, batch=7, budget="4MiB", verdict="does not fit"),
+    Case(model=SEQUENCE, batch=7, budget="1GiB", verdict="unknown", notes=UNBOUND),
 )
 SIGNS: Final = {
     "\u2705": "fits",
@@ -130,7 +130,7 @@ def row_face(code: int, row: Mapping[str, Any]) -> Face:
     )
 
 
-def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
+def of_fitting(asked: Case, _: Capture, __: Path) -> Face:
     from onnxmem.analysis.fitting.footprints import request_of
 
     question = request_of(asked.path, Settings(batch=asked.batch, train=asked.train))
@@ -151,18 +151,18 @@ def of_fitting(asked: Asked, _: Capture, __: Path) -> Face:
     )
 
 
-def of_json(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_json(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget, "--json")
     return row_face(code, json.loads(text)["models"][0])
 
 
-def of_json_lines(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_json_lines(asked: Case, capsys: Capture, _: Path) -> Face:
     words = (*asked.words, "--budget", asked.budget, "--format", "jsonl", "-q")
     code, text = told(capsys, asked.path, *words)
     return row_face(code, json.loads(text))
 
 
-def of_csv(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_csv(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget, "--format", "csv")
     (row,) = csv.DictReader(io.StringIO(text))
     notes = frozenset(each.partition(":")[0] for each in row["notes"].split("; ") if each)
@@ -176,7 +176,7 @@ def of_csv(asked: Asked, capsys: Capture, _: Path) -> Face:
     )
 
 
-def of_report(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_report(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget)
     lines = text.splitlines()
     budget = next(line for line in lines if line.startswith("FITS"))
@@ -191,7 +191,7 @@ def of_report(asked: Asked, capsys: Capture, _: Path) -> Face:
     )
 
 
-def of_fit_text(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_fit_text(asked: Case, capsys: Capture, _: Path) -> Face:
     words = (*asked.words, "--device", asked.budget, "-q")
     code, text = told(capsys, "fit", asked.path, *words)
     lines = text.splitlines()
@@ -204,7 +204,7 @@ def of_fit_text(asked: Asked, capsys: Capture, _: Path) -> Face:
     )
 
 
-def of_fit_json(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_fit_json(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, "fit", asked.path, *asked.words, "--device", asked.budget, "--json")
     row = json.loads(text)
     return Face(
@@ -216,7 +216,7 @@ def of_fit_json(asked: Asked, capsys: Capture, _: Path) -> Face:
     )
 
 
-def of_check_json(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_json(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked), "--format", "json")
     (model,) = json.loads(text)["models"]
     (check,) = model["checks"]
@@ -224,14 +224,14 @@ def of_check_json(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(check["outcome"].replace("_", " "), code, check["bytes"], notes)
 
 
-def of_check_text(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_text(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked))
     lines = text.splitlines()
     line = next(line for line in lines if line.startswith("    ") and " B  " in line)
     return Face(word_in(line), code, exact_in(line), notes_in(lines, "  note: "))
 
 
-def of_check_junit(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_junit(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked), "--format", "junit")
     suite = ET.fromstring(text).find("testsuite")  # noqa: S314 - our own
     assert suite is not None
@@ -241,7 +241,7 @@ def of_check_junit(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(verdict, code, notes=frozenset(each.partition(":")[0] for each in notes))
 
 
-def of_check_sarif(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_sarif(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked), "--format", "sarif")
     (run,) = json.loads(text)["runs"]
     told_ids = run["invocations"][0]["toolExecutionNotifications"]
@@ -251,7 +251,7 @@ def of_check_sarif(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(verdict or asked.verdict, code, notes=notes)
 
 
-def of_check_markdown(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_markdown(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked), "--format", "markdown")
     lines = text.splitlines()
     row = next(line for line in lines if line.startswith("| ") and ".onnx" in line)
@@ -261,7 +261,7 @@ def of_check_markdown(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(SIGNS[sign], code, size, codes)
 
 
-def of_check_github(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_check_github(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, *checked(asked), "--format", "github")
     lines = text.splitlines()
     titles = [line.partition("title=onnxmem ")[2].partition("::")[0] for line in lines]
@@ -270,7 +270,7 @@ def of_check_github(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(verdict, code, notes=frozenset(titles) - set(wrong) - {""})
 
 
-def of_advice(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_advice(asked: Case, capsys: Capture, _: Path) -> Face:
     words = ("advise", asked.path, *asked.words, "--budget", asked.budget, "--json")
     _code, text = told(capsys, *words)
     (row,) = json.loads(text)["models"]
@@ -281,13 +281,13 @@ def of_advice(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(word_in(now), EXIT[word_in(now)], row["budget"]["before_bytes"], notes)
 
 
-def of_diff(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_diff(asked: Case, capsys: Capture, _: Path) -> Face:
     words = (*asked.words, "--budget", asked.budget, "--json")
     code, text = told(capsys, "diff", asked.path, asked.path, *words)
     return row_face(code, json.loads(text)["after"])
 
 
-def of_diff_text(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_diff_text(asked: Case, capsys: Capture, _: Path) -> Face:
     words = (*asked.words, "--budget", asked.budget)
     code, text = told(capsys, "diff", asked.path, asked.path, *words)
     lines = text.splitlines()
@@ -295,7 +295,7 @@ def of_diff_text(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(word_in(line), code, exact_in(line), notes_in(lines, "note on A and B: "))
 
 
-def of_message(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_message(asked: Case, capsys: Capture, _: Path) -> Face:
     gib = parse_size(asked.budget) / 2**30
     message = f"CUDA out of memory. Tried to allocate 2.00 MiB. {gib:.20f} GiB total capacity"
     words = ("explain", message, asked.path, *asked.words, "--json")
@@ -305,7 +305,7 @@ def of_message(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(face.verdict, EXIT[face.verdict], face.size_bytes, face.notes, face.fits_up_to)
 
 
-def of_collection(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_collection(asked: Case, capsys: Capture, _: Path) -> Face:
     words = (asked.path, str(MODELS / "mlp.onnx"), *asked.words, "--device", asked.budget, "--json")
     _code, text = told(capsys, *words)
     row = json.loads(text)["models"][0]
@@ -314,14 +314,14 @@ def of_collection(asked: Asked, capsys: Capture, _: Path) -> Face:
     return Face(device["verdict"], EXIT[device["verdict"]], device["bytes"], notes)
 
 
-def of_summary(asked: Asked, capsys: Capture, _: Path) -> Face:
+def of_summary(asked: Case, capsys: Capture, _: Path) -> Face:
     code, text = told(capsys, asked.path, *asked.words, "--budget", asked.budget, "--summary", "-q")
     lines = text.splitlines()
     line = next(line for line in lines if ".onnx" in line and "note" not in line)
     return Face(word_in(line), code, notes=notes_in(lines, "note: "))
 
 
-def of_page(asked: Asked, capsys: Capture, folder: Path) -> Face:
+def of_page(asked: Case, capsys: Capture, folder: Path) -> Face:
     place = folder / "page.html"
     words = (asked.path, *asked.words, "--budget", asked.budget, "--html", str(place))
     code, _ = told(capsys, *words)
@@ -338,7 +338,7 @@ def of_page(asked: Asked, capsys: Capture, folder: Path) -> Face:
     return Face(word_in(said), code, exact_in(takes), codes, first_number(largest))
 
 
-def checked(asked: Asked) -> tuple[str, ...]:
+def checked(asked: Case) -> tuple[str, ...]:
     figure = "--budget-training" if asked.train else "--budget-peak"
     return ("check", asked.path, "--batch", str(asked.batch), figure, asked.budget)
 
@@ -368,7 +368,7 @@ def notes_in(lines: list[str], start: str) -> frozenset[str]:
     return frozenset(code for code, colon, _ in told if colon and code.isidentifier())
 
 
-FACES: Final[Mapping[str, Callable[[Asked, Capture, Path], Face]]] = {
+FACES: Final[Mapping[str, Callable[[Case, Capture, Path], Face]]] = {
     "report": of_report,
     "report as JSON": of_json,
     "report as lines of JSON": of_json_lines,
@@ -393,7 +393,7 @@ FACES: Final[Mapping[str, Callable[[Asked, Capture, Path], Face]]] = {
 
 
 @cache
-def python_face(asked: Asked, path: Path) -> Face:
+def python_face(asked: Case, path: Path) -> Face:
     """What Python says of a question; one answer for all faces."""
     found = onnxmem.analyze(
         path, batch=asked.batch, train=asked.train, budget_bytes=parse_size(asked.budget)
@@ -428,7 +428,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("face", FACES)
 def test_every_face_says_the_same(
     face: str,
-    asked: Asked,
+    asked: Case,
     folder: Path,
     tmp_path: Path,
     capsys: Capture,
@@ -442,12 +442,12 @@ def test_every_face_says_the_same(
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda each: f"{each.name} in {each.budget}")
 @pytest.mark.parametrize("face", FACES)
 def test_every_face_says_the_same_of_real_models(
-    face: str, asked: Asked, tmp_path: Path, capsys: Capture
+    face: str, asked: Case, tmp_path: Path, capsys: Capture
 ) -> None:
     compare(FACES[face](asked, capsys, tmp_path), asked, Path(asked.path))
 
 
-def compare(said: Face, asked: Asked, path: Path) -> None:
+def compare(said: Face, asked: Case, path: Path) -> None:
     python = python_face(asked, path)
     assert python.notes is not None
     assert python.notes >= set(asked.notes)
