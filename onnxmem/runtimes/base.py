@@ -91,7 +91,8 @@ class RuntimeProgram:
     iterations: int = 1
     """Replays of the program at most; fewer where the allocator comes to rest before."""
     later: tuple[tuple[Program, Sizes], ...] = ()
-    """What the allocator serves after it, each in the state in which the one before left it."""
+    """What the allocator serves after it, each in the state in which the one before left it: one
+    that is followed releases all that it allocates, for each numbers its allocations from 0 on."""
 
     @property
     def is_complete(self) -> bool:

@@ -97,3 +97,15 @@ def test_a_capacity_is_less_what_no_allocator_serves() -> None:
     outside = replace(run, overheads=replace(run.overheads, process=Assumed.given(101)))
     assert not outside.runs_in(takes + 100)
     assert outside.runs_in(takes + 101)
+
+
+def test_a_program_that_follows_is_compared_with_the_capacity_too() -> None:
+    runtime = Activations()
+    run, larger = RuntimeRun.of(runtime, graph_at(5)), RuntimeRun.of(runtime, graph_at(7))
+    both = replace(run, made=replace(run.made, later=((larger.made.program, larger.made.sizes),)))
+    found = both.replay()
+    assert found.total_bytes == larger.replay().total_bytes > run.replay().total_bytes
+    assert found.replay.peak == run.replay().replay.peak
+    assert both.runs_in(found.total_bytes)
+    out_at = both.replay(found.total_bytes - 1).replay.out_of_memory_at
+    assert out_at == len(run.made.program.events)
