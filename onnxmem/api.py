@@ -1,7 +1,6 @@
 """The public names that join layers: an analysis that shows itself in a notebook."""
 
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.analysis import Analysis, analyze
 
 __all__ = ["Analysis", "analyze"]
 

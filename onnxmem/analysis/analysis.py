@@ -1,20 +1,27 @@
-"""From a request to an analysis: the one function that walks the stages, and what it returns.
+"""``analyze``: from a model and what is requested of it to an ``Analysis``.
 
-``analysis_of`` computes what every reader needs. What only some faces show (how the peak grows with
-the batch, the peak as polynomials, rules of thumb, arithmetic, PyTorch's allocator, a key-value
-cache) is computed when it is first read.
+``analysis_of`` is the one function that walks the stages, and computes what every reader needs.
+What only some faces show (how the peak grows with the batch, the peak as polynomials, rules of thumb,
+arithmetic, PyTorch's allocator, a key-value cache) is computed when it is first read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
 from onnxmem.analysis.compute import layers as layers_of
 from onnxmem.analysis.coverage import Coverage, coverage, guess_told
-from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.fitting.verdicts import Basis
+from onnxmem.analysis.request import (
+    AnalysisRequest,
+    StageResults,
+    model_size,
+    request_for,
+    sum_bytes,
+)
 from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
     rules_of_thumb,
@@ -28,10 +35,11 @@ from onnxmem.analysis.scaling import (
     find_closed_form,
     free_dims,
 )
-from onnxmem.analysis.stages import StageResults, model_size, sum_bytes
-from onnxmem.errors import Finding, printable
+from onnxmem.errors import Finding, UsageError, printable
+from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
+from onnxmem.settings import RUNTIMES, GivenValue, Recipe, Settings, read_values
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -40,13 +48,94 @@ if TYPE_CHECKING:
     from onnxmem.measure.measurement import Measurement
     from onnxmem.model.graph import Graph
     from onnxmem.model.parameters import Parameters
-    from onnxmem.runtimes.base import RuntimeReplay
+    from onnxmem.runtimes.base import Runtime, RuntimeReplay
     from onnxmem.runtimes.ideal.activation_memory import ActivationMemory
     from onnxmem.runtimes.ideal.schedules import Schedule
     from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
-    from onnxmem.settings import Settings
+
+
+_TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
+"""Names that a runtime of the caller's own can't have: they say which figure is compared."""
+
+
+def analyze(  # noqa: PLR0913 - the public face: one keyword per question
+    source: ModelSource,
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    values: Mapping[str, GivenValue] | None = None,
+    train: bool = False,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    loss: str | None = None,
+    recipe: Recipe | None = None,
+    context: int | None = None,
+    budget_bytes: int | None = None,
+    basis: str | None = None,
+    accepted: Iterable[str] = (),
+    runtimes: "Sequence[str | Runtime]" = (),
+    graph: str | None = None,
+    order: str = "file",
+    measure: str | None = None,
+    fixed_dims: bool = False,
+    cuda_context_bytes: int | None = None,
+    cuda_workspace_bytes: int | None = None,
+    expandable_segments: bool = False,
+    asks_onnxruntime: bool = True,
+    cpu: str = "native",
+    one_of_several: bool = False,
+) -> "Analysis":
+    """Say how much memory a model takes, from its file alone.
+
+    ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
+    whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it
+    (a number for all elements, or a list of them); ``context`` is the tokens that a language
+    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it,
+    of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
+    warnings that leave the verdict in no doubt.
+    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, or a runtime of your own (an
+    object as ``onnxmem.runtimes.base.Runtime`` describes it; a verdict compares the first one that
+    is named, else the first object, and PyTorch's step with ``train``), ``graph`` for figures of
+    the graph that onnxruntime makes, ``order`` for activations in another order of execution,
+    ``cpu`` for another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value
+    that the model has no name for is an error, unless it is ``one_of_several`` that are asked the
+    same.
+
+    :raises OnnxmemError: the model cannot be read, or the question makes no sense.
+    """
+    named, own = _runtimes(runtimes)
+    settings = Settings(
+        batch=batch,
+        dims=dims or {},
+        shapes=shapes or {},
+        values=read_values(values or {}),
+        train=train,
+        recipe=_recipe(recipe or Recipe(), optimizer, precision, loss),
+        budget_bytes=budget_bytes,
+        basis=basis,
+        accepted=tuple(accepted),
+        runtimes=named,
+        graph=graph,
+        order=order,
+        measure=measure,
+        fixed_dims=fixed_dims,
+        cuda_context_bytes=cuda_context_bytes,
+        cuda_workspace_bytes=cuda_workspace_bytes,
+        expandable_segments=expandable_segments,
+        asks_onnxruntime=asks_onnxruntime,
+        cpu=cpu,
+        one_of_several=one_of_several,
+    )
+    if not train and settings.recipe != Recipe():
+        message = "an optimizer, a precision, a loss or a recipe: no effect without train=True"
+        raise UsageError(message)
+    file = load(source)
+    model, remarks = _graph_of(file, settings)
+    request = _at_context(request_for(model, settings, file, remarks), context)
+    return analysis_of(replace(request, own_runtimes=own) if own else request)
 
 
 def analysis_of(request: AnalysisRequest) -> "Analysis":
@@ -343,6 +432,65 @@ class Analysis:
     def _repr_html_(self) -> str | None:
         """Show the main figures and the timeline in a notebook."""
         return None if self.notebook_html is None else self.notebook_html()
+
+
+def _recipe(
+    recipe: Recipe, optimizer: str | None, precision: str | None, loss: str | None
+) -> Recipe:
+    """A recipe with those of its fields that are named by themselves."""
+    return replace(
+        recipe,
+        optimizer=optimizer or recipe.optimizer,
+        precision=precision or recipe.precision,
+        loss=loss or recipe.loss,
+    )
+
+
+def _runtimes(
+    given: "Sequence[str | Runtime]",
+) -> "tuple[tuple[str, ...], dict[str, Runtime]]":
+    """The runtimes that are named, and those that are objects by their names.
+
+    :raises UsageError: no list of them, a class in place of an object, or a name that is taken.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence):
+        message = "runtimes: give a list, as runtimes=('ort-cpu', MyRuntime())"
+        raise UsageError(message)
+    own: dict[str, Runtime] = {}
+    for each in given:
+        if isinstance(each, str):
+            continue
+        if isinstance(each, type):
+            message = f"runtimes: {each.__name__} is a class; give an object, {each.__name__}()"
+            raise UsageError(message)
+        name = getattr(each, "name", None)
+        if not isinstance(name, str) or not name.strip() or name in own or name in _TAKEN:
+            message = f"runtimes: the name {name!r} is taken or empty; give each runtime its own"
+            raise UsageError(message)
+        own[name] = each
+    return tuple(each for each in given if isinstance(each, str)), own
+
+
+def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
+    """The model that the figures are of; a runtime's rules are imported where they make it."""
+    if settings.graph is None:
+        return file, ()
+    from onnxmem.runtimes.asking import optimized_file
+
+    return optimized_file(file, settings)
+
+
+def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisRequest:
+    """At a context where one is requested; what cannot be is a finding, and the dims stay open."""
+    if context is None:
+        return request
+    from onnxmem.kv_cache.steps import NoContextError, Step
+
+    try:
+        return request.at_context(context, Step.DECODE)
+    except NoContextError as fault:
+        text = f"--context {context} has no effect: {fault}; see --dim"
+        return replace(request, remarks=(*request.remarks, Finding("no_context", text)))
 
 
 def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":

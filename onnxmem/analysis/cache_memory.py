@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from onnxmem.analysis.stages import StageResults, stage_results
+from onnxmem.analysis.request import StageResults, stage_results
 from onnxmem.errors import OnnxmemError, printable
 from onnxmem.kv_cache.cache import Course, KvCache, Part
 from onnxmem.kv_cache.candidates import Holds

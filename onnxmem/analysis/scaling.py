@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from onnxmem.analysis.stages import StageResults
+from onnxmem.analysis.request import StageResults
 from onnxmem.errors import ShapeError, printable
 from onnxmem.model.binding import Binding, input_dims, names_in
 from onnxmem.model.building import Prepared

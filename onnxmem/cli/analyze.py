@@ -374,7 +374,7 @@ def _tasks(task: Task, names: Sequence[str], stack: ExitStack) -> Iterator[Task]
 def _outcomes(
     tasks: Iterator[Task], num_models: int, arguments: Namespace, stack: ExitStack
 ) -> Iterator[Outcome]:
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
     from onnxmem.collection.many import outcomes
 
     executor = None

@@ -334,7 +334,7 @@ def _analyze_with(codes: list[int], dims: Sequence[str]) -> Analyze:
 
 
 def _analysis(path: str, budget: Budget) -> Analysis:
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
 
     found = analyze(
         path,

@@ -330,7 +330,7 @@ def _budget_codes(difference: Difference, budget_bytes: int | None) -> Iterator[
 
 
 def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _Side:
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
     from onnxmem.decisions.diff import snapshot
 
     analysis = analyze(

@@ -154,7 +154,7 @@ def _values(found: tuple[Metric, ...], arguments: Namespace) -> list[MetricValue
 
 def _analysis(found: tuple[Metric, ...], arguments: Namespace) -> Analysis:
     """With a training step and a runtime where one of the figures is theirs."""
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
 
     runtime = "ort-cuda" if _ON_CUDA.issuperset(each.key for each in found) else "ort-cpu"
     needs_runtime = any(each.needs_runtime for each in found)

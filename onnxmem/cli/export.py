@@ -79,7 +79,7 @@ def export_parser() -> ArgumentParser:
 
 def run(arguments: Namespace) -> int:
     """Analyze one model and write it."""
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
 
     refuse_contradictions(arguments)
     name = only_model(arguments, "export")

@@ -145,7 +145,7 @@ def run_reorder(arguments: Namespace) -> int:
 
 
 def _analysis(path: str, arguments: Namespace) -> Analysis:
-    from onnxmem.analysis.analyzing import analyze
+    from onnxmem.analysis.analysis import analyze
 
     return analyze(
         path,

@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.analysis import analyze
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.collection.sources import is_remote
 from onnxmem.collection.task import Analyze, Outcome, Task, work

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypedDict
 
-from onnxmem.analysis.analysis import Analysis
-from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import is_remote, local_file
 from onnxmem.errors import EXIT_UNANALYZED, Fault, fault_of, printable

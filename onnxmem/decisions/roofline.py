@@ -18,7 +18,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from onnxmem.analysis.compute import compute
-from onnxmem.analysis.stages import StageResults
+from onnxmem.analysis.request import StageResults
 from onnxmem.decisions.devices import Device
 from onnxmem.model.graph import Graph
 from onnxmem.units import sum_known

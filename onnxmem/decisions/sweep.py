@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onnxmem.analysis.analysis import Analysis
+from onnxmem.analysis.request import StageResults
 from onnxmem.analysis.scaling import ClosedForm, find_closed_form
-from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import largest
 
 

@@ -11,9 +11,8 @@ from static_graphs import static_graph
 from walked_rows import ATTENTION, SQUARE, TWO_ROWS, assert_is_walked, rows_of
 
 import onnxmem
-from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import ClosedForm, NoClosedForm
-from onnxmem.analysis.stages import StageResults
 from onnxmem.program.polynomials import polynomial
 
 BATCHES: Final = (1, 2, 3, 4, 64, 100, 101, 128)

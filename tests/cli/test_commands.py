@@ -17,7 +17,7 @@ from predicted_runtimes import runtime_of
 
 import onnxmem
 from onnxmem import settings as recipe
-from onnxmem.analysis import analyzing
+from onnxmem.analysis import analysis
 from onnxmem.cli import main
 from onnxmem.errors import Finding
 
@@ -181,7 +181,7 @@ def test_an_internal_error_costs_no_other_row(
             raise KeyError(message)
         return onnxmem.analyze(path)
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["page.onnx", "net.onnx", "--json"]) == 70
     out, err = capsys.readouterr()
     assert err.startswith("internal error: page.onnx: KeyError: ")
@@ -216,7 +216,7 @@ def test_other_ends(
     def analyze(*_: object, **__: object) -> onnxmem.Analysis:
         raise error
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["net.onnx"]) == code
     assert capsys.readouterr().err.startswith(line)
 
@@ -245,7 +245,7 @@ def test_nothing_is_analysed_for_a_file_that_cannot_be_written(
     def analyze(*_: object, **__: object) -> onnxmem.Analysis:
         raise AssertionError
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["net.onnx", "-o", "net.onnx"]) == 2
 
 
@@ -291,7 +291,7 @@ def test_what_is_asked_of_runtimes_reaches_the_analysis(monkeypatch: pytest.Monk
         asked.append(questions)
         return onnxmem.analyze(path)
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     line = "net.onnx --runtime ort-cuda --runtime ort-cpu --runtime ort-cuda --graph ort-all"
     line += " --measure cuda --fixed-dims --cuda-context 3MiB --cuda-workspace 5B"
     assert main([*line.split(), "--emulate-optimiser"]) == 0
@@ -318,7 +318,7 @@ def test_a_run_that_comes_to_nothing_costs_no_other_figure(
         finding = Finding("measure_crash", "the run crashed (further runs): SIGSEGV\n")
         return replace(onnxmem.analyze(path), measured=finding, findings=(finding,))
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["net.onnx", *flags]) == 3
     out, err = capsys.readouterr()
     text = r"error: net.onnx: measure_crash: the run crashed (further runs): SIGSEGV\x0a"
@@ -338,7 +338,7 @@ def test_a_run_is_told_beside_what_was_predicted(
     def analyze(path: str, **_: object) -> onnxmem.Analysis:
         return replace(onnxmem.analyze(path), measured=MEASUREMENT, runtimes=(runtime_of(),))
 
-    monkeypatch.setattr(analyzing, "analyze", analyze)
+    monkeypatch.setattr(analysis, "analyze", analyze)
     assert main(["net.onnx"]) == 0
     out = capsys.readouterr().out
     assert "MEASURED                    predicted         measured     error\n" in out

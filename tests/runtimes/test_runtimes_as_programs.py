@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from graphs import model_of
 
-from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.analysis import analyze
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Category, ProgramBuilder
 from onnxmem.program.replay import MAX_ITERATIONS

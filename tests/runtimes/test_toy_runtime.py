@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from pages import data_of
 
 import onnxmem
-from onnxmem.analysis.analyzing import analyze
+from onnxmem.analysis.analysis import analyze
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.decisions.diff import diff, snapshot
 from onnxmem.errors import Finding, UsageError

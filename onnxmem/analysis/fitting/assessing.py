@@ -42,9 +42,8 @@ from onnxmem.analysis.fitting.verdicts import (
     doubts_of,
     with_doubts,
 )
-from onnxmem.analysis.request import AnalysisRequest
+from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
-from onnxmem.analysis.stages import StageResults
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
 

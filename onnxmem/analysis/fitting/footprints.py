@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import ClassVar, Final
 
 from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBasis
-from onnxmem.analysis.request import AnalysisRequest, request_for
-from onnxmem.analysis.stages import StageResults
+from onnxmem.analysis.request import AnalysisRequest, StageResults, request_for
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.files import ModelSource, load
 from onnxmem.model.input_values import GivenValueError

@@ -22,8 +22,7 @@ from onnxmem.analysis.fitting.verdicts import (
     Verdict,
     verdict_on_bytes,
 )
-from onnxmem.analysis.request import AnalysisRequest
-from onnxmem.analysis.stages import StageResults, stage_results, sum_bytes
+from onnxmem.analysis.request import AnalysisRequest, StageResults, stage_results, sum_bytes
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.building import BoundModel, prepare
 from onnxmem.model.files import ModelFile

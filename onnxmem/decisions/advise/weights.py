@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from onnxmem.analysis.coverage import unread_initializers
-from onnxmem.analysis.stages import sum_bytes
+from onnxmem.analysis.request import sum_bytes
 from onnxmem.decisions.advise.proposals import (
     Change,
     Figure,
