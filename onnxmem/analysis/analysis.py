@@ -1,8 +1,8 @@
 """``analyze``: from a model and what is requested of it to an ``Analysis``.
 
 ``analysis_of`` is the one function that walks the stages, and computes what every reader needs.
-What only some faces show (how the peak grows with the batch, the peak as polynomials, rules of thumb,
-arithmetic, PyTorch's allocator, a key-value cache) is computed when it is first read.
+What only some faces show (how the peak grows with the batch, the peak as polynomials, rules of
+thumb, arithmetic, PyTorch's allocator, a key-value cache) is computed when it is first read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
