@@ -22,13 +22,15 @@ _LATER_RULE: Final = re.compile(r"the rule is that of onnxruntime \S+ and later"
 _UNKNOWN_OPERATOR: Final = "is not a registered function/op"
 """What an onnxruntime that is too old for a case says."""
 _FAMILIES: Final = {
-    "nchwc": "optimizer/nchwc",
+    "casts_and_constants": "optimizer/constants",
+    "fusions": "optimizer/fusions",
+    "image_layouts": "optimizer/image_layouts",
+    "optimizer": "optimizer/pipeline",
     "qdq": "optimizer/qdq",
-    "passes": "optimizer/passes",
-    "rules": "optimizer/rules",
-    "transposes": "optimizer/transposes",
-    "optimiser_shapes": "optimizer/shapes",
-    "value_types": "optimizer/value_types",
+    "reshape_fusions": "optimizer/reshapes",
+    "rewrite_rules": "optimizer/rewrite_rules",
+    "shape_inference": "optimizer/shape_inference",
+    "transpose": "optimizer/transposes",
     "contents": "prepacking",
     "frames": "allocation/frames",
     "order": "allocation/order",

@@ -1,4 +1,4 @@
-"""What is known of a value, merged as onnxruntime merges it; and what operators and kernels are."""
+"""Types and shapes that a session knows at load, beside onnxruntime."""
 
 from typing import Any
 
@@ -6,9 +6,12 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from graph_cases import Case, cases
 from graphs import model_of
+from installed_runtime import require_since
+from shapes_at_load import by_onnxmem, by_onnxruntime, written
 
-from onnxmem.runtimes.onnxruntime.cpu import AVX2
+from onnxmem.runtimes.onnxruntime.cpu import AVX2, AVX512
 from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL
 from onnxmem.runtimes.onnxruntime.optimizer.constants import MAX_ELEMENTS, evaluated
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
@@ -32,6 +35,64 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import (
     write_model,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node
+
+
+CONTROL_FLOW = cases("control_flow")
+ELEMENTS = cases("elements_of_shapes")
+OWN_OPERATORS = cases("own_operators")
+BLOCKED_IMAGES = cases("blocked_images")
+STATED = cases("stated_shapes")
+
+
+def title(case: Case) -> str:
+    return case.title
+
+
+def holds(case: Case) -> None:
+    assert written(by_onnxmem(case.text, case.level, cpu=AVX512)) == case.left
+    require_since(case.since)
+    known = by_onnxmem(case.text, case.level)
+    truth = by_onnxruntime(case.text, case.level)
+    assert known == {name: truth[name] for name in known}
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("case", CONTROL_FLOW, ids=title)
+def test_types_go_into_branches_and_loops_and_come_out(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("case", ELEMENTS, ids=title)
+def test_elements_that_follow_from_shapes_tell_shapes(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("case", OWN_OPERATORS, ids=title)
+def test_operators_of_onnxruntimes_own(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("case", BLOCKED_IMAGES, ids=title)
+def test_blocked_images(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.measure
+@pytest.mark.parametrize("case", STATED, ids=title)
+def test_what_a_file_states_is_kept_and_filled_up(case: Case) -> None:
+    holds(case)
+
+
+@pytest.mark.measure
+def test_numbers_for_symbols_reach_what_no_value_states() -> None:
+    text = "agraph (float[N, M] x) => (float[N, M] y) <float[N, 7] a> { a = Tanh(x) y = Sin(a) }"
+    for dims in ({}, {"N": 3}, {"N": 3, "M": 7}, {"K": 5}):
+        known, truth = by_onnxmem(text, "off", dims), by_onnxruntime(text, "off", dims)
+        assert known == {name: truth[name] for name in known}
+
 
 FLOAT, INT64 = 1, 7
 
