@@ -36,7 +36,6 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node
 
-
 CONTROL_FLOW = cases("control_flow")
 ELEMENTS = cases("elements_of_shapes")
 OWN_OPERATORS = cases("own_operators")
