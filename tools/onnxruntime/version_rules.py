@@ -75,7 +75,7 @@ def families(python: Path) -> Mapping[str, Family]:
         # A version that ends the process on a case ends xdist's worker: the case fails.
         options = ["-q", "-p", "no:cacheprovider", "-p", "no:faulthandler", "-n", "1"]
         options += ["--max-worker-restart=1000", "-m", _MARKERS, f"--junitxml={report}"]
-        files = [*sorted(_TESTS.glob("test_*.py")), ROOT / "tests/model/test_runtime_shapes.py"]
+        files = [*sorted(_TESTS.glob("test_*.py")), ROOT / "tests/model/test_microsoft_shapes.py"]
         done = subprocess.run(  # noqa: S603 - our own tests
             [python, "-m", "pytest", *options, *files],
             cwd=ROOT,

@@ -502,7 +502,7 @@ def _padded(context: InferenceContext) -> Found:
     return context.outputs(tuple(map(sum, sides)), elem_type=context.elem_type(0))
 
 
-def _counted(context: InferenceContext) -> Found:
+def counted(context: InferenceContext) -> Found:
     """Range: from start to limit by delta, 1 where that is left out."""
     names = (*context.node.input, "", "", "")[:3]
     given = [context.values.get(name) for name in names if name]
@@ -600,7 +600,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "QEmbedLayerNormalization": _embedding,
     "QLinearAveragePool": _pooled,
     "QLinearGlobalAveragePool": _pooled_to_one,
-    "Range": _counted,
+    "Range": counted,
     "SampleOp": _like_first,
     "UnfoldTensor": _unfolded,
     "Unique": _found_once,

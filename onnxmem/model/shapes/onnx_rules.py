@@ -5,7 +5,7 @@
 2. Operators that ONNX dropped and onnxruntime still runs under any opset (``contrib_defs.cc``,
    ``RegisterContribSchemas``); the statistics that BatchNormalization put out up to opset 13
    (``nn/old.cc``); LayerNormalization, which onnxruntime writes in ONNX's domain under opsets that
-   do not know it yet; Gradient.
+   do not know it yet; Range by its elements; Gradient.
 3. Operators of ai.onnx.ml, which read rows: [N, C], or one of them as [C]
    (``onnx/defs/traditionalml/defs.cc``, and onnxruntime's kernels in ``core/providers/cpu/ml``).
 """
@@ -18,7 +18,7 @@ from typing import Final
 import onnx
 
 from onnxmem.model.constants import Array
-from onnxmem.model.shapes.microsoft import Rule, layer_normalization
+from onnxmem.model.shapes.microsoft import Rule, counted, layer_normalization
 from onnxmem.model.shapes.node_context import Found, InferenceContext, Types
 from onnxmem.model.traversal import onnx_op
 from onnxmem.model.value_types import dense_type, dims_of
@@ -327,6 +327,7 @@ _ONNX: Final[Mapping[str, Rule]] = {
     "DynamicSlice": _sliced,
     "GivenTensorFill": _filled,
     "LayerNormalization": layer_normalization,
+    "Range": counted,
     "SimplifiedLayerNormalization": layer_normalization,
 }
 _ML: Final[Mapping[str, Rule]] = {

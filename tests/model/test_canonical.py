@@ -1,4 +1,4 @@
-"""Local functions written out in place: what a call is worth, and which calls are refused."""
+"""Nodes that are whole, one way to write a model, local functions written out."""
 
 import time
 
@@ -6,12 +6,254 @@ import onnx
 import onnx.parser
 import onnx.printer
 import pytest
+from graphs import graph_of, model_of
 from onnx.helper import make_function, make_graph, make_model, make_node, make_opsetid
 from onnx.helper import make_tensor_value_info as value_info
 
 import onnxmem
+from onnxmem import analyze
 from onnxmem.errors import GraphError
+from onnxmem.model.bounds import Bounds
+from onnxmem.model.building import Prepared, prepare
 from onnxmem.model.canonical import expanded_num_nodes, with_functions_inlined
+from onnxmem.model.files import ModelFile
+
+
+def prepared(model: onnx.ModelProto) -> Prepared:
+    return prepare(ModelFile("<proto>", model, 0))
+
+
+def refusal(model: onnx.ModelProto) -> str:
+    with pytest.raises(GraphError) as refused:
+        prepared(model)
+    return str(refused.value)
+
+
+LOOP = """agraph (int64 trips, bool go, float[5] x) => (float[5] y) {
+    [odd] y = Loop (trips, go, x) <body = b (int64 i, bool c, float[5] v)
+        => (bool d, float[5] w) { d = Identity(c)  w = Relu(v) }> }"""
+IF = """agraph (bool c, float[5] x) => (float[5] y) { [odd] y = If (c) <
+    then_branch = t () => (float[5] o) { o = Relu(x) },
+    else_branch = e () => (float[5] p) { p = Neg(x) }> }"""
+SCAN = """agraph (float[3,5] x) => (float[3,5] y) { [odd] y = Scan <num_scan_inputs = 1,
+    body = b (float[5] v) => (float[5] w) { w = Relu(v) }> (x) }"""
+
+
+def without(text: str, attribute: str) -> onnx.ModelProto:
+    model = model_of(text)
+    node = model.graph.node[0]
+    kept = [a for a in node.attribute if a.name != attribute]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("text", "attribute", "message"),
+    [
+        (LOOP, "body", "node 'odd' has no body, the graph that Loop runs"),
+        (SCAN, "body", "node 'odd' has no body, the graph that Scan runs"),
+        (IF, "then_branch", "node 'odd' has no then_branch, the graph that If runs"),
+        (IF, "else_branch", "node 'odd' has no else_branch, the graph that If runs"),
+    ],
+)
+def test_a_node_without_the_graph_that_it_runs_is_refused(
+    text: str, attribute: str, message: str
+) -> None:
+    assert refusal(without(text, attribute)) == f"{message}; export the model again"
+
+
+def test_a_graph_under_another_type_of_attribute_is_none() -> None:
+    model = without(LOOP, "body")
+    model.graph.node[0].attribute.add(name="body", type=onnx.AttributeProto.INT, i=2)
+    assert refusal(model) == (
+        "node 'odd' has no body, the graph that Loop runs; export the model again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("side", "count", "least"), [("input", 2, 3), ("input", 0, 3), ("output", 1, 2)]
+)
+def test_a_loop_s_body_takes_and_hands_on_what_is_carried(
+    side: str, count: int, least: int
+) -> None:
+    model = model_of(LOOP)
+    body = model.graph.node[0].attribute[0].g
+    del getattr(body, side)[count:]
+    message = f"node 'odd' has {count} body {side}s, and Loop needs {least}"
+    assert refusal(model) == f"{message}; export the model again"
+
+
+def test_whole_nodes_with_graphs_pass() -> None:
+    for text in (LOOP, IF, SCAN):
+        assert prepared(model_of(text)).findings == ()
+
+
+@pytest.mark.parametrize("op_type", ["Relu", "Constant", "Shape"])
+def test_a_node_that_makes_nothing_is_refused(op_type: str) -> None:
+    model = model_of("agraph (float[5] x) => (y) { y = Relu(x) }")
+    inputs = [] if op_type == "Constant" else ["x"]
+    model.graph.node.append(onnx.helper.make_node(op_type, inputs, [], name="odd"))
+    assert refusal(model) == (
+        f"node 'odd' has 0 outputs, and {op_type} needs 1; export the model again"
+    )
+
+
+def test_a_custom_node_may_make_nothing() -> None:
+    text = '<ir_version: 10, opset_import: ["": 21, "own": 1]> agraph (float[5] x) => (y) {'
+    model = model_of(f"{text} y = Relu(x) }}")
+    model.graph.node.append(onnx.helper.make_node("Print", ["x"], [], domain="own"))
+    assert prepared(model).findings == ()
+
+
+def test_an_operator_may_leave_every_output_unnamed() -> None:
+    text = "agraph (float[2,3,5] x) => (y) <float[1,28,5] w, float[1,28,7] r> {"
+    model = model_of(f"{text} a, y = LSTM <hidden_size = 7> (x, w, r) }}")
+    del model.graph.node[0].output[0]
+    assert prepared(model).findings == ()
+
+
+def test_where_a_version_lacks_an_operator_its_newest_form_counts() -> None:
+    model = model_of(
+        '<ir_version: 8, opset_import: ["": 9]> agraph (float[2,5] x) => (y) {y = Relu(x)}'
+    )
+    model.graph.node.append(onnx.helper.make_node("LayerNormalization", ["x"], ["z"], name="odd"))
+    assert refusal(model) == (
+        "node 'odd' has 1 inputs, and LayerNormalization needs 2; export the model again"
+    )
+
+
+def test_an_operator_that_onnx_does_not_have_needs_nothing() -> None:
+    model = model_of("agraph (float[5] x) => (y) { y = Relu(x)  z = MadeUp() }")
+    assert prepared(model).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("node", "place"),
+    [
+        ('MatMul("", x)', "A"),
+        ('MatMul(x, "")', "B"),
+        ('Conv(x, "", x)', "W"),
+        ('Resize(x, "", x)', "roi"),
+        ('ConstantOfShape("")', "input"),
+    ],
+)
+def test_an_operand_that_cannot_be_left_out_is_needed(node: str, place: str) -> None:
+    text = '<ir_version: 8, opset_import: ["": 11]> agraph (float[1,2,3] x) => (y) {'
+    operator = node.partition("(")[0]
+    assert refusal(model_of(f"{text} [odd] y = {node} }}")) == (
+        f"node 'odd' leaves out {place}, which {operator} needs; export the model again"
+    )
+
+
+def test_an_optional_operand_may_be_left_out() -> None:
+    text = "agraph (float[5] x, float low) => (y, z) {"
+    model = model_of(f'{text} y = Clip(x, "", low)  z = Resize(x, "", low) }}')
+    assert prepared(model).findings == ()
+
+
+def normalized_model(text: str) -> Prepared:
+    return prepare(ModelFile("<text>", model_of(text), 0))
+
+
+def test_the_domain_of_onnx_has_two_names_and_one_meaning() -> None:
+    """The records in force are those of the version imported, whichever name imports it."""
+    text = "agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }"
+    plain = model_of('<ir_version: 7, opset_import: ["" : 11]>' + text)
+    alias = onnx.ModelProto()
+    alias.CopyFrom(plain)
+    alias.opset_import[0].domain = "ai.onnx"
+    alias.graph.node[0].domain = "ai.onnx"
+    one, other = (prepare(ModelFile("<text>", model, 0)).proto for model in (plain, alias))
+    assert one == other
+    assert analyze(plain, train=True).training == analyze(alias, train=True).training
+
+
+def test_a_file_without_a_version_gets_the_newest_and_says_so() -> None:
+    model = model_of("agraph (float[2,3] x) => (float[2,3] y) { y = Relu(x) }")
+    del model.opset_import[:]
+    newest = onnx.defs.onnx_opset_version()
+    findings = prepare(ModelFile("<text>", model, 0)).findings
+    assert [(f.code, f.message) for f in findings] == [
+        (
+            "missing_opset",
+            (
+                "the file names no version of ONNX's operators; "
+                f"{newest} is taken, the newest they fit"
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node", "count", "least"),
+    [
+        ("y = Shape()", 0, 1),
+        ("y = ConstantOfShape()", 0, 1),
+        ("y = Conv(x)", 1, 2),
+        ("y = Dropout()", 0, 1),
+    ],
+)
+def test_a_node_without_an_input_that_it_needs_is_refused(
+    node: str, count: int, least: int
+) -> None:
+    operator = node.split()[2].split("(", maxsplit=1)[0]
+    with pytest.raises(GraphError) as refused:
+        normalized_model(f"agraph (float[1,2,3] x) => (y) {{ [odd] {node} }}")
+    assert str(refused.value) == (
+        f"node 'odd' has {count} inputs, and {operator} needs {least}; export the model again"
+    )
+
+
+def test_an_operator_of_that_name_in_another_domain_may_have_none() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+    agraph (float[5] x) => (y) { a = own.Shape()
+        b = own.If()
+        c = own.ConstantOfShape()
+        d = own.Loop()
+        y = own.Dropout() }"""
+    found = analyze(model_of(text), train=True)
+    assert found.status == "partial"
+    assert len(found.coverage.unknown_tensors) == 5
+
+
+def test_a_file_without_a_version_gets_one_that_its_nodes_fit() -> None:
+    model = model_of("""<ir_version: 7, opset_import: ["": 11]> agraph (float[2,3] x) => (y) {
+        a = Unsqueeze <axes = [0]> (x)  y = NoSuchThing(a) }""")
+    del model.opset_import[:]
+    normalized_model = prepare(ModelFile("<text>", model, 0))
+    assert [(entry.domain, entry.version) for entry in normalized_model.proto.opset_import] == [
+        ("", 12)
+    ]
+    assert "12 is taken" in normalized_model.findings[0].message
+
+
+def test_a_frequency_and_its_mirror_image_come_out_once() -> None:
+    shapes = {
+        sided: graph_of(f"""<ir_version: 8, opset_import: ["": 17]>
+            agraph (float[2,64,1] x) => (y) <int64 step = {{8}}, int64 n = {{16}}> {{
+            y = STFT {sided} (x, step, , n) }}""")
+        .tensors["y"]
+        .shape
+        for sided in ("", "<onesided = 1>", "<onesided = 0>")
+    }
+    assert shapes == {
+        "": (2, 7, 9, 2),
+        "<onesided = 1>": (2, 7, 9, 2),
+        "<onesided = 0>": (2, 7, 16, 2),
+    }
+
+
+def test_more_nodes_than_are_followed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "agraph (float[2] x) => (float[2] y) { a = Relu(x)  b = Neg(a)  y = Exp(b) }"
+    monkeypatch.setattr("onnxmem.model.canonical.BOUNDS", Bounds(nodes=3))
+    assert len(normalized_model(text).proto.graph.node) == 3
+    monkeypatch.setattr("onnxmem.model.canonical.BOUNDS", Bounds(nodes=2))
+    with pytest.raises(
+        GraphError, match=r"^3 nodes, over 2 \(ONNXMEM_MAX_NODES\); set that higher$"
+    ):
+        normalized_model(text)
+
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "far": 1]>'
 OWN = '<domain: "own", opset_import: ["": 21, "far": 1]>'
@@ -28,7 +270,7 @@ def lines(proto: onnx.ModelProto) -> list[str]:
     return [" ".join(onnx.printer.to_text(node).split()) for node in inlined.graph.node]
 
 
-def refusal(proto: onnx.ModelProto) -> str:
+def inlining_refusal(proto: onnx.ModelProto) -> str:
     with pytest.raises(GraphError) as caught:
         with_functions_inlined(proto)
     return str(caught.value)
@@ -212,7 +454,7 @@ def test_a_function_that_calls_itself_is_named() -> None:
         "agraph (float[2] x) => (float[2] y) { y = own.f(x) }",
         OWN + "f (x) => (y) { y = own.f(x) }",
     )
-    assert refusal(proto) == (
+    assert inlining_refusal(proto) == (
         "local functions call each other in a circle: own::f -> own::f; export the model again"
     )
 
@@ -223,7 +465,7 @@ def test_a_circle_through_a_subgraph_is_named() -> None:
         OWN + PICK,
         OWN + "g (x) => (y) { y = own.pick(x, x) }",
     )
-    assert refusal(proto) == (
+    assert inlining_refusal(proto) == (
         "local functions call each other in a circle: own::pick -> own::g -> own::pick; "
         "export the model again"
     )
@@ -244,7 +486,7 @@ def laughs(levels: int, calls: int) -> onnx.ModelProto:
 def test_a_model_that_laughs_a_billion_times_is_counted_and_refused_at_once() -> None:
     proto = laughs(levels=10, calls=10)
     start = time.perf_counter()
-    assert refusal(proto) == (
+    assert inlining_refusal(proto) == (
         "the local functions expand to 10,000,000,000 nodes, over 1,000,000 "
         "(ONNXMEM_MAX_NODES); export the model with fewer calls"
     )
@@ -264,7 +506,7 @@ def test_a_call_with_more_than_the_function_has_is_refused(call: str, count: str
         f"agraph (float[2] x) => (float[2] y) {{ [odd] {call} }}",
         OWN + "f (x) => (y) { y = Neg(x) }",
     )
-    assert refusal(proto) == (
+    assert inlining_refusal(proto) == (
         f"node 'odd' has {count}, and the local function own::f has 1; export the model again"
     )
 
@@ -274,7 +516,7 @@ def test_a_body_that_reads_what_nothing_defines_is_refused() -> None:
         "agraph (float[2] x, float[2] ghost) => (float[2] y) { y = own.f(x) }",
         OWN + "f (x) => (y) { y = Add(x, ghost) }",
     )
-    assert refusal(proto) == (
+    assert inlining_refusal(proto) == (
         "node Add -> 'y' reads tensor 'ghost', which nothing defines; export the model again"
     )
 
@@ -285,12 +527,12 @@ def test_two_functions_of_one_name_are_refused() -> None:
         OWN + "f (x) => (y) { y = Neg(x) }",
         OWN + "f (x) => (y) { y = Abs(x) }",
     )
-    said = refusal(proto)
+    said = inlining_refusal(proto)
     assert said.startswith("the local functions cannot be written out: ")
     assert said.endswith("'own::f'; export the model again")
 
 
 def test_calls_nested_deeper_than_onnx_follows_are_refused() -> None:
-    said = refusal(laughs(levels=3001, calls=1))
+    said = inlining_refusal(laughs(levels=3001, calls=1))
     assert said.startswith("the local functions cannot be written out: Function call chain depth")
     assert said.endswith("; export the model again")

@@ -1,14 +1,193 @@
-"""Shapes that onnx leaves open: an old Dropout's mask, an If, a Loop and a Scan."""
+"""Branches that do not run, iterations of a Loop or a Scan, and the shapes around them."""
 
 import onnx
 import pytest
-from graphs import graph_of
+from graphs import graph_of, model_of
 
+from onnxmem import Analysis, analyze
+from onnxmem.analysis.compute import compute
+from onnxmem.model.control_flow import trip_count
 from onnxmem.model.graph import DType
 from onnxmem.model.shapes.control_flow import body_inputs, control_flow_types
 from onnxmem.model.shapes.onnx_rules import onnx_rule_types
 from onnxmem.model.value_types import dense_type
 from onnxmem.ops.spec import Shape
+
+CHOICE = """agraph (bool[1] c, float[2,3] x) => (float[2,3] y)
+    <float[3,11] w, float[11,3] v> {
+    d = Not(c)
+    y = If (d) <
+        then_branch = plain () => (float[2,3] a) { a = Relu(x) },
+        else_branch = wide () => (float[2,3] b) {
+            h = MatMul(x, w) g = Sigmoid(h) b = MatMul(g, v) }> }"""
+NESTED = """agraph (bool c, int64 n, float[2,3] x) => (float[2,3] y) {
+    y = If (c) <
+        then_branch = outer () => (float[2,3] a) {
+            a = Loop (n, c, x) <
+                body = step (int64 i, bool go, float[2,3] s) => (bool on, float[2,3] t) {
+                    on = Identity(go) e = Exp(s) t = Log(e) }> },
+        else_branch = other () => (float[2,3] b) {
+            b = If (c) <
+                then_branch = never () => (float[2,3] p) { q = Tan(x) p = Cos(q) },
+                else_branch = always () => (float[2,3] r) { r = Sin(x) }> }> }"""
+OPEN = """agraph (bool c, int64[1] k, float[2,13] x) => (y) {
+    y = If (c) <
+        then_branch = some () => (a) { i, j = TopK(x, k) a = Neg(i) },
+        else_branch = all () => (b) { b = Neg(x) }> }"""
+
+
+def made(found: Analysis) -> set[str]:
+    tensors = found.graph.tensors.values()
+    return {each.name.rpartition("/")[2] for each in tensors if each.role == "activation"}
+
+
+def naive_bytes(found: Analysis) -> int | None:
+    return found.activations.naive_bytes
+
+
+@pytest.mark.parametrize(
+    ("value", "names", "naive"),
+    [(False, {"d", "y", "a"}, 1 + 24), (True, {"d", "y", "h", "g", "b"}, 1 + 24 + 2 * 88)],
+)
+def test_the_branch_that_runs_is_counted(value: bool, names: set[str], naive: int) -> None:  # noqa: FBT001
+    found = analyze(model_of(CHOICE), values={"c": value})
+    assert made(found) == names
+    assert naive_bytes(found) == naive
+
+
+def test_without_a_value_the_larger_branch_counts() -> None:
+    found = analyze(model_of(CHOICE))
+    assert made(found) == {"d", "y", "a", "h", "g", "b"}
+    assert naive_bytes(found) == 1 + 24 + 2 * 88
+
+
+def test_the_weights_of_an_idle_branch_are_loaded_all_the_same() -> None:
+    given = analyze(model_of(CHOICE), values={"c": False})
+    assert [each.name for each in given.graph.weights] == ["w", "v"]
+    assert sum(each.size_bytes or 0 for each in given.graph.weights) == 2 * 3 * 11 * 4
+
+
+@pytest.mark.parametrize(
+    ("value", "names"), [(True, {"y", "a", "on", "e", "t"}), (False, {"y", "b", "r"})]
+)
+def test_branches_inside_follow_the_same_condition(value: bool, names: set[str]) -> None:  # noqa: FBT001
+    found = analyze(model_of(NESTED), values={"c": value})
+    assert made(found) == names
+    if not value:
+        assert not any(each.role == "body_input" for each in found.graph.tensors.values())
+
+
+def test_what_an_idle_branch_leaves_open_is_not_unknown() -> None:
+    assert analyze(model_of(OPEN)).status == "partial"
+    found = analyze(model_of(OPEN), values={"c": False})
+    assert (found.status, found.graph.tensors["y"].shape) == ("ok", (2, 13))
+
+
+def test_a_condition_of_several_elements_rules_nothing_out() -> None:
+    text = CHOICE.replace("bool[1] c", "bool[2] c")
+    assert made(analyze(model_of(text), values={"c": True})) == {"d", "y", "a", "h", "g", "b"}
+
+
+LOOP = """agraph (bool c, int64 n, float[3,5] x) => (y) <float[5,5] w{constants}> {{
+    y = Loop <body = body (i, go, s) => (more, t) {{ t = MatMul(s, w)  {condition} }}> ({inputs}, x)
+}}"""
+
+
+def loop(inputs: str, condition: str = "more = Identity(go)", constants: str = "") -> str:
+    return LOOP.format(inputs=inputs, condition=condition, constants=constants)
+
+
+SEVEN = ", int64 seven = {7}"
+TRUE = ", bool yes = {1}"
+FALSE = ", bool no = {0}"
+
+
+@pytest.mark.parametrize(
+    ("text", "trips"),
+    [
+        (loop("seven,", constants=SEVEN), 7),
+        (loop("seven, yes", constants=SEVEN + TRUE), 7),
+        (loop("seven, no", constants=SEVEN + FALSE), 0),
+        (loop("seven, c", constants=SEVEN), None),
+        (loop("n,", constants=""), None),
+        (loop(", yes", constants=TRUE), None),
+        (loop("seven,", "more = Not(go)", SEVEN), 1),
+        (loop("seven,", "k = Identity(go)  more = Identity(k)", SEVEN), 7),
+        (loop("minus,", constants=", int64 minus = {-3}"), 0),
+    ],
+)
+def test_the_trips_of_a_loop(text: str, trips: int | None) -> None:
+    graph = graph_of(text)
+    assert trip_count(graph, graph.nodes[0]) == trips
+    macs = compute(graph).forward_macs
+    assert macs == 3 * 5 * 5 * (1 if trips is None else trips)
+
+
+COUNTED = """agraph (float[3,5] x, int64 other) => (y) <float[5,5] w, int64 zero = {{0}},
+    int64 first = {{2}}, int64 step = {{3}}, int64 end = {{17}}, int64 four = {{4}},
+    int64 most = {{9223372036854775807}}> {{
+    going = Less(first, end)
+    last, k, y = Loop <body = body (i, go, c, j, s) => (more, d, l, t) {{
+        one = Constant <value = int64 {{1}}> ()
+        t = MatMul(s, w)  d = Add(c, step)  l = Add(j, one)  {condition} }}>
+        ({inputs}, first, zero, x)
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("inputs", "condition", "trips"),
+    [
+        # The counter is 2, 5, 8, 11, 14, and 17 ends it.
+        ("most, going", "more = Less(d, end)", 5),
+        (", going", "more = Less(d, end)", 5),
+        (", ", "more = Less(d, end)", 5),
+        ("four, going", "more = Less(d, end)", 4),
+        (", going", "more = LessOrEqual(d, end)", 6),
+        (", going", "more = Greater(end, d)", 5),
+        (", going", "a = Less(d, end)  b = Less(l, four)  more = And(a, b)", 4),
+        (", going", "a = GreaterOrEqual(d, end)  b = Not(a)  more = Cast <to = 9> (b)", 5),
+        (", going", "a = Mul(i, i)  more = Less(a, end)", 6),
+        # What only a run can tell, or what never ends
+        (", going", "more = Less(d, other)", None),
+        (", going", "a = ReduceSum(t)  more = Cast <to = 9> (a)", None),
+        (", going", "more = Less(l, most)", None),
+        (", ", "more = Identity(go)", None),
+    ],
+)
+def test_the_trips_of_a_loop_that_counts(inputs: str, condition: str, trips: int | None) -> None:
+    """As tf2onnx, Keras and JAX write a loop over a constant number of steps."""
+    graph = graph_of(COUNTED.format(inputs=inputs, condition=condition))
+    loops = [node for node in graph.nodes if node.op_type == "Loop"]
+    assert [trip_count(graph, node) for node in loops] == [trips]
+
+
+@pytest.mark.parametrize(
+    ("settings", "trips"),
+    [("", 7), (", scan_input_axes = [0]", 7), (", scan_input_axes = [1]", 3)],
+)
+def test_the_trips_of_a_scan(settings: str, trips: int) -> None:
+    graph = graph_of(f"""agraph (float[5] h, float[7,3] x) => (y, z) {{
+        y, z = Scan <num_scan_inputs = 1{settings}, body = body (s, e) => (s_out, part) {{
+            s_out = Relu(s)  part = Relu(e) }}> (h, x) }}""")
+    assert trip_count(graph, graph.nodes[0]) == trips
+    assert compute(graph).forward_flops == trips * (5 + 21 // trips)
+
+
+def test_an_if_runs_a_branch_once() -> None:
+    graph = graph_of("""agraph (bool c, float[5] x) => (y) {
+        y = If (c) <then_branch = a () => (p) { p = Relu(x) },
+                    else_branch = b () => (q) { q = Neg(x) }> }""")
+    assert trip_count(graph, graph.nodes[0]) == 1
+
+
+@pytest.mark.parametrize(
+    "settings", ["num_scan_inputs = 0", "num_scan_inputs = 1, scan_input_axes = [9]"]
+)
+def test_a_scan_that_scans_nothing_has_no_trips(settings: str) -> None:
+    graph = graph_of(f"""agraph (float[5] h, float[7,3] x) => (y) {{
+        y = Scan <{settings}, body = body (s) => (t) {{ t = Relu(s) }}> (h, x) }}""")
+    assert trip_count(graph, graph.nodes[0]) is None
+
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -110,7 +289,7 @@ def test_several_outputs_of_an_if() -> None:
 # Loop
 
 
-def loop(  # the parts of a model with one Loop
+def loop_model(  # the parts of a model with one Loop
     *, trips: str = "", go: str = "", go_out: str = "go_out = Identity(go_in)", state: str = "Relu"
 ) -> str:
     """A model with a Loop that carries ``s`` and stacks ``each``; weights ``n`` and ``go``."""
@@ -140,42 +319,48 @@ FIVE, YES = "int64 n = {5}", "bool go = {1}"
     ],
 )
 def test_a_loop_of_a_constant_trip_count_stacks_as_many(trips: str, go: str, go_out: str) -> None:
-    text = loop(trips=trips, go=go, go_out=go_out)
+    text = loop_model(trips=trips, go=go, go_out=go_out)
     assert shapes(text, "y stacked") == [(2, 3), (5,)]
 
 
 def test_the_body_knows_what_the_loop_hands_in() -> None:
-    found = inside(loop(trips=FIVE))
+    found = inside(loop_model(trips=FIVE))
     assert found == {"i": (), "go_in": (), "s": (2, 3), "go_out": (), "s_out": (2, 3), "each": ()}
 
 
 def test_what_is_stacked_has_the_trips_before_its_own_dims() -> None:
-    text = loop(trips=FIVE).replace("ReduceSum <keepdims = 0> (s_out)", "Identity(s_out)")
+    text = loop_model(trips=FIVE).replace("ReduceSum <keepdims = 0> (s_out)", "Identity(s_out)")
     assert shapes(text, "stacked") == [(5, 2, 3)]
 
 
 @pytest.mark.parametrize("go_out", ["Not(go_in)", "Constant <value = bool {0}> ()"])
 def test_a_loop_that_its_body_ends_stacks_one(go_out: str) -> None:
-    assert shapes(loop(trips=FIVE, go_out=f"go_out = {go_out}"), "y stacked") == [(2, 3), (1,)]
+    assert shapes(loop_model(trips=FIVE, go_out=f"go_out = {go_out}"), "y stacked") == [
+        (2, 3),
+        (1,),
+    ]
 
 
 def test_a_loop_that_counts_to_a_limit_stacks_as_many() -> None:
     go_out = """one = Constant <value = int64 {1}> ()  three = Constant <value = int64 {3}> ()
         next = Add(i, one)  go_out = Less(next, three)"""
-    assert shapes(loop(trips=FIVE, go_out=go_out), "y stacked") == [(2, 3), (3,)]
+    assert shapes(loop_model(trips=FIVE, go_out=go_out), "y stacked") == [(2, 3), (3,)]
 
 
 @pytest.mark.parametrize("number", [0, -3])
 def test_a_loop_that_never_runs_stacks_nothing(number: int) -> None:
-    assert shapes(loop(trips=f"int64 n = {{{number}}}"), "y stacked") == [(2, 3), (0,)]
+    assert shapes(loop_model(trips=f"int64 n = {{{number}}}"), "y stacked") == [
+        (2, 3),
+        (0,),
+    ]
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        loop(),
-        loop(go=YES),
-        loop(trips="int64[2] n = {5, 5}"),
+        loop_model(),
+        loop_model(go=YES),
+        loop_model(trips="int64[2] n = {5, 5}"),
     ],
 )
 def test_a_loop_of_unknown_length_keeps_its_carried_shapes(text: str) -> None:
@@ -186,7 +371,9 @@ def test_a_loop_of_unknown_length_keeps_its_carried_shapes(text: str) -> None:
 
 def test_a_loop_that_a_condition_may_end_has_no_known_length() -> None:
     text = (
-        loop(trips=FIVE).replace("int64 given", "int64 given, bool go").replace("(n, ,", "(n, go,")
+        loop_model(trips=FIVE)
+        .replace("int64 given", "int64 given, bool go")
+        .replace("(n, ,", "(n, go,")
     )
     assert "(n, go, x)" in text
     carried, stacked = shapes(text, "y stacked")
@@ -195,13 +382,13 @@ def test_a_loop_that_a_condition_may_end_has_no_known_length() -> None:
 
 
 def test_a_loop_that_never_starts() -> None:
-    carried, stacked = shapes(loop(trips=FIVE, go="bool go = {0}"), "y stacked")
+    carried, stacked = shapes(loop_model(trips=FIVE, go="bool go = {0}"), "y stacked")
     assert carried == (2, 3)
     assert stacked in {None, (None,), (0,)}
 
 
 def test_what_grows_in_a_loop_is_unknown() -> None:
-    text = loop(trips=FIVE).replace("Relu(s)", "Concat <axis = 0> (s, s)")
+    text = loop_model(trips=FIVE).replace("Relu(s)", "Concat <axis = 0> (s, s)")
     assert graph_of(text).tensors["y"].size_bytes is None
 
 
@@ -220,7 +407,7 @@ def test_what_takes_the_place_of_what_grows_is_unknown() -> None:
 
 
 def test_what_the_trips_of_a_loop_are_may_be_worked_out() -> None:
-    text = loop(trips="int64 k = {1}").replace(
+    text = loop_model(trips="int64 k = {1}").replace(
         "y, stacked =", "d = Shape(x)  n = Gather(d, k)  y, stacked ="
     )
     assert shapes(text, "stacked") == [(3,)]

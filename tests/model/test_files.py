@@ -1,19 +1,27 @@
-"""From a path, bytes or a ModelProto to a model: the model's file is opened, and nothing else."""
+"""A model file: opened once, read through a window, and refused where it is not a model."""
 
+import gzip
+import io
+import json
 import os
 import pickle
 import socket
 import subprocess
 import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import onnx
 import pytest
 from graphs import model_of
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import onnxmem
 from onnxmem.errors import MissingFileError, ModelFileError
-from onnxmem.model.files import ModelSource, load
+from onnxmem.model.files import HEAD_BYTES, FileWindow, ModelSource, load, other_kind
 
 MODEL = model_of("agraph (float[2, 3] x) => (float[2, 3] y) { y = Relu(x) }")
 DATA = MODEL.SerializeToString()
@@ -223,3 +231,174 @@ def test_analysis_opens_the_model_s_file_alone(file: Path, tmp_path: Path) -> No
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert run.stdout.split("\n") == [str(6 * 7 * 4), str(external), ""]
     assert run.stderr == ""
+
+
+NUM_BYTES = 3 * (1 << 14) + 17
+"""Three windows and a bit."""
+
+CONTENT = (bytes(range(251)) * (NUM_BYTES // 251 + 1))[:NUM_BYTES]
+"""A period that divides no window."""
+
+CUT = "truncated: the file became shorter while it was read; try again when it is whole"
+
+places = st.one_of(
+    st.integers(0, NUM_BYTES - 1),
+    st.sampled_from([edge + off for edge in (1 << 14, 1 << 15, 3 << 14) for off in (-1, 0, 1)]),
+)
+bounds = st.one_of(st.none(), st.integers(-NUM_BYTES - 3, NUM_BYTES + 3))
+
+
+@contextmanager
+def window(file: Path) -> Iterator[FileWindow]:
+    descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    try:
+        yield FileWindow(descriptor, file.stat().st_size)
+    finally:
+        os.close(descriptor)
+
+
+@pytest.fixture(name="content_file", scope="module")
+def file_of_content(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("window") / "content"
+    file.write_bytes(CONTENT)
+    return file
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.one_of(places, st.builds(slice, bounds, bounds)), max_size=30))
+def test_reads_in_any_order_are_those_of_the_bytes(
+    content_file: Path, reads: list[int | slice]
+) -> None:
+    with window(content_file) as data:
+        assert len(data) == NUM_BYTES
+        for place in reads:
+            assert data[place] == CONTENT[place]
+
+
+def test_the_bytes_one_by_one_are_the_file(content_file: Path) -> None:
+    with window(content_file) as data:
+        assert bytes(data[place] for place in range(len(data))) == CONTENT
+
+
+def test_a_byte_beyond_the_end_is_an_index_error(content_file: Path) -> None:
+    with window(content_file) as data, pytest.raises(IndexError):
+        data[NUM_BYTES]
+
+
+def test_a_slice_stops_at_the_size_that_the_file_had(tmp_path: Path) -> None:
+    file = tmp_path / "grows"
+    file.write_bytes(b"abc")
+    with window(file) as data:
+        file.write_bytes(b"abcdef")
+        assert data[1:6] == b"bc"
+        assert data[2] == ord("c")
+        with pytest.raises(IndexError):
+            data[3]
+
+
+@pytest.mark.parametrize("place", [11, slice(3, 13)], ids=["byte", "slice"])
+def test_a_file_that_is_cut_meanwhile_is_refused(tmp_path: Path, place: int | slice) -> None:
+    file = tmp_path / "shrinks"
+    file.write_bytes(b"0123456789abc")
+    with window(file) as data:
+        os.truncate(file, 7)
+        with pytest.raises(ModelFileError) as caught:
+            data[place]
+    assert str(caught.value) == CUT
+
+
+def test_a_run_that_the_system_returns_in_parts_is_put_together(
+    content_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, count: whole(descriptor, min(count, 1000)))
+    with window(content_file) as data:
+        assert data[5:7919] == CONTENT[5:7919]
+
+
+PICKLE = "a Python pickle (PyTorch or scikit-learn); export it to ONNX first"
+HTML = "an HTML page; the download went to a web page instead of the file"
+TEXT = "a text file; name the .onnx file"
+
+
+def zip_archive() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("archive/data.pkl", b"weights")
+    return buffer.getvalue()
+
+
+def safetensors() -> bytes:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(8)
+
+
+KINDS = {
+    "empty": (b"", "an empty file"),
+    "lfs": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 102\n",
+        "a git-lfs pointer, not the model itself; run `git lfs pull`",
+    ),
+    "html": (b"\n <!DOCTYPE html><title>404</title>", HTML),
+    "html with a byte order mark": (b"\xef\xbb\xbf<HTML lang=en>", HTML),
+    "xml": (b"<?xml version='1.0'?><Error/>", HTML),
+    "zip": (
+        zip_archive(),
+        "a zip archive (a PyTorch .pt file, perhaps); export or unpack the model first",
+    ),
+    "pickle 2": (pickle.dumps({"w": 1}, protocol=2), PICKLE),
+    "pickle 5": (pickle.dumps({"w": 1}, protocol=5), PICKLE),
+    "gguf": (b"GGUF\x03\x00\x00\x00", "a GGUF file of llama.cpp; onnxmem reads ONNX"),
+    "ort": (
+        b"\x18\x00\x00\x00ORTM\x00",
+        "onnxruntime's own .ort format; keep the .onnx file that it was made from",
+    ),
+    "tflite": (
+        b"\x1c\x00\x00\x00TFL3\x00",
+        "a TensorFlow Lite model; convert it to ONNX first",
+    ),
+    "gzip": (gzip.compress(b"model"), "a gzip file; unpack it first"),
+    "xz": (b"\xfd7zXZ\x00", "an xz file; unpack it first"),
+    "bzip2": (b"BZh91AY", "a bzip2 file; unpack it first"),
+    "zstd": (b"\x28\xb5\x2f\xfd\x00", "a zstd file; unpack it first"),
+    "tar": (bytes(257) + b"ustar\x00", "a tar archive; unpack it first"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras); convert it to ONNX first"),
+    "safetensors": (
+        safetensors(),
+        "a safetensors file: weights without a graph; export the model to ONNX",
+    ),
+    "png": (b"\x89PNG\r\n\x1a\n", "a PNG picture; check the path"),
+    "pdf": (b"%PDF-1.7\n\xff", "a PDF document; check the path"),
+    "elf": (b"\x7fELF\x02\x01", "a program (ELF); check the path"),
+    "text": (b"import onnx\n\tprint('hello')\r\n", TEXT),
+    "json": (b'{"graph": []}', TEXT),
+}
+
+
+@pytest.mark.parametrize(("data", "kind"), KINDS.values(), ids=KINDS)
+def test_a_file_of_another_kind_is_named_by_its_kind(data: bytes, kind: str) -> None:
+    assert other_kind(data[:HEAD_BYTES]) == kind
+
+
+def test_the_head_reaches_the_farthest_mark() -> None:
+    assert len(b"ustar") + 257 <= HEAD_BYTES
+
+
+@pytest.mark.parametrize("ir_version", range(1, onnx.IR_VERSION + 1))
+def test_a_model_of_any_ir_version_is_none_of_them(ir_version: int) -> None:
+    model = model_of("agraph (float[2] x) => (float[2] y) { y = Relu(x) }")
+    model.ir_version = ir_version
+    assert other_kind(model.SerializeToString()[:HEAD_BYTES]) is None
+
+
+def test_a_model_that_begins_with_its_graph_is_none_of_them() -> None:
+    model = model_of("agraph (float[2] x) => (float[2] y) { y = Relu(x) }")
+    model.ClearField("ir_version")
+    model.ClearField("opset_import")
+    assert other_kind(model.SerializeToString()) is None
+
+
+def test_one_byte_that_no_text_holds_makes_a_file_possibly_a_model() -> None:
+    assert other_kind(b"plain text") == TEXT
+    assert other_kind(b"plain\x08text") is None
+    assert other_kind(b"plain\xfftext") is None
