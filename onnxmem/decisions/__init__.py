@@ -1,1 +1,6 @@
-"""What follows from an analysis: what fits, what passes a gate, what to change, what changed."""
+"""An analysis or a request in, and what follows from it out.
+
+``fit`` and ``devices`` say how far models go on which device, ``check`` whether they keep budgets,
+``advise`` what would lower their memory, ``diff`` what changed, ``explain`` what a figure or an
+out-of-memory message means. Begin reading with ``fit.rank``.
+"""
