@@ -12,7 +12,7 @@ Source: ``core/framework/bfc_arena.cc`` and ``.h`` of onnxruntime 1.31:
   (``Extend``, ``kNextPowerOfTwo``), or else of just the request (``kSameAsRequested``);
 * where the device has too little left for a region, nine tenths of it are tried, again and again,
   as long as the request fits and 8 KiB are left (``Extend``, ``kBackpedalFactor``);
-* freed chunks merge with free neighbours of their region (``FreeAndMaybeCoalesce``);
+* freed chunks merge with free neighbors of their region (``FreeAndMaybeCoalesce``);
 * regions stay until the arena shrinks, which frees wholly unused ones, but never the first one
   where regions double (``Shrink``);
 * weights are reserved beside the regions, byte for byte (``Reserve``).
@@ -231,7 +231,7 @@ class BfcArena:
         return chunk
 
     def _given(self, size: int, rounded: int) -> int:
-        """Bytes of a region that the device has: less than asked for where it is nearly full."""
+        """Bytes of a region that the device has: less than requested where it is nearly full."""
         left = self.options.capacity_bytes - self.reserved_bytes
         if size <= left:
             return size

@@ -29,7 +29,7 @@ class Block:
     is_mapped: bool = True
     """False: addresses of an expandable segment that no memory stands behind."""
     requested_bytes: int = 0
-    """What the tensor in it asked for, before it was rounded."""
+    """What the tensor in it requested, before it was rounded."""
 
     @property
     def is_split(self) -> bool:
@@ -76,7 +76,7 @@ class FreeBlocks:
         return iter([block for *_, block in self._order])
 
     def add(self, block: Block) -> None:
-        """Put a block in its place."""
+        """Add a block in order."""
         block.is_free = True
         insort(self._order, (block.size_bytes, block.address, block))
 
@@ -129,7 +129,7 @@ def rounded_bytes(size_bytes: int, power2_divisions: int = 0) -> int:
 
 
 def segment_bytes(block_bytes: int) -> int:
-    """Bytes asked of the device where no block is free (get_allocation_size)."""
+    """Bytes requested from the device where no block is free (get_allocation_size)."""
     if block_bytes <= SMALL_BYTES:
         return SMALL_SEGMENT_BYTES
     if block_bytes < MIN_LARGE_BYTES:
@@ -161,7 +161,7 @@ class DeviceMemory:
     """What the device has for the allocator, and what the allocator has taken of it."""
 
     capacity_bytes: int | None = None
-    """``None``: as much as is asked for."""
+    """``None``: as much as is requested."""
     reserved_bytes: int = 0
     reserved_peak_bytes: int = 0
 
@@ -399,11 +399,11 @@ class ExpandablePool(Pool):
         return block
 
     def _with_room(self, size_bytes: int) -> Block:
-        """The lowest unmapped block with room, or the free one below it (find_expandable_block)."""
+        """The lowest unmapped block that fits, or the free one below it (find_expandable_block)."""
         for _, block in self.unmapped:
             before = block.before
             start = before if before is not None and before.is_free else block
-            if _has_room(start, size_bytes):
+            if _fits(start, size_bytes):
                 return start
         return self.unmapped[-1][1]
 
@@ -463,8 +463,8 @@ def _growing_bytes(block: Block) -> int:
     return block.size_bytes + (0 if above is None or above.is_mapped else above.size_bytes)
 
 
-def _has_room(block: Block | None, size_bytes: int) -> bool:
-    """Whether free and unmapped blocks from here on have room, with no block in use between."""
+def _fits(block: Block | None, size_bytes: int) -> bool:
+    """Whether free and unmapped blocks from here on are large enough, no block in use between."""
     found_bytes = 0
     while found_bytes < size_bytes and block is not None and block.is_free:
         found_bytes += block.size_bytes
@@ -518,9 +518,9 @@ class CachingAllocator:
 
     config: CachingConfig = field(default_factory=CachingConfig)
     capacity_bytes: int | None = None
-    """What the device has for the allocator; ``None``: as much as is asked for."""
+    """What the device has for the allocator; ``None``: as much as is requested."""
     requested_bytes: int = 0
-    """requested_bytes.all.current: what tensors asked for."""
+    """requested_bytes.all.current: what tensors requested."""
     requested_peak_bytes: int = 0
     allocated_bytes: int = 0
     """allocated_bytes.all.current: whole blocks, also what was too little to be split off."""
@@ -532,7 +532,7 @@ class CachingAllocator:
     _large: Pool = field(init=False)
     _blocks: dict[int, Block] = field(default_factory=dict)
     _rounded: dict[int, tuple[int, Pool]] = field(default_factory=dict)
-    """Rounded bytes and pool by the bytes asked for: a step asks for few sizes."""
+    """Rounded bytes and pool by the bytes requested: a step requests few sizes."""
 
     def __post_init__(self) -> None:
         kind = ExpandablePool if self.config.expandable_segments else SegmentPool

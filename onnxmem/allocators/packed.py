@@ -194,8 +194,8 @@ class FreeList:
 
     def smallest(self, size: int) -> int | None:
         """Bytes of the smallest hole that is large enough."""
-        place = bisect_left(self.by_size, (size, 0))
-        return None if place == len(self.by_size) else self.by_size[place][0]
+        index = bisect_left(self.by_size, (size, 0))
+        return None if index == len(self.by_size) else self.by_size[index][0]
 
     def above(self, size: int) -> int:
         """Take the bytes above all: the offset."""
@@ -386,8 +386,8 @@ def _overlaps(starts: Sequence[int], stops: Sequence[int], sizes: Sequence[int])
     Steps at which nothing starts are left out: each sees no more bytes than the one before it.
     """
     steps = sorted({*starts})
-    places = {step: place for place, step in enumerate(steps)}
-    firsts = [places[start] for start in starts]
+    indices = {step: index for index, step in enumerate(steps)}
+    firsts = [indices[start] for start in starts]
     lasts = [bisect_left(steps, stop) for stop in stops]
     changes = [0] * (len(steps) + 1)
     for first, last, size in zip(firsts, lasts, sizes, strict=True):
@@ -539,7 +539,7 @@ def gaps_between(low: Ints, high: Ints) -> tuple[Ints, Ints]:
 
 
 def fitting(gaps: Ints, size: int, *, takes_lowest: bool) -> int:
-    """The place of the gap to take; the last is above all and always fits."""
+    """The index of the gap to take; the last is above all and always fits."""
     fits = gaps >= size
     if not fits.any():
         return int(gaps.size)
@@ -648,10 +648,10 @@ class _Ejecting:
         tops, gaps = gaps_between(low, high)
         # The last gap ends at the limit.
         gaps = np.append(gaps, self.limit - tops[-1])
-        place = fitting(gaps, size, takes_lowest=False)
+        index = fitting(gaps, size, takes_lowest=False)
         put_out: Ints = live[:0]
-        if place < gaps.size:
-            offset = int(tops[place])
+        if index < gaps.size:
+            offset = int(tops[index])
         else:
             offset = self._lightest(tops, (low, high), self.weights[live], size)
             put_out = live[(low < offset + size) & (high > offset)]
@@ -659,8 +659,8 @@ class _Ejecting:
             self.order = self.order[self.is_placed[self.order]]
         self.is_placed[block] = True
         self.offsets[block] = offset
-        place = int(np.searchsorted(self.offsets[self.order], offset))
-        self.order = np.insert(self.order, place, block)
+        index = int(np.searchsorted(self.offsets[self.order], offset))
+        self.order = np.insert(self.order, index, block)
         return put_out
 
     def _lightest(self, tops: Ints, ranges: tuple[Ints, Ints], weights: Floats, size: int) -> int:

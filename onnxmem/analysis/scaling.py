@@ -85,7 +85,7 @@ class ClosedForm:
     def is_valid_at(self, numbers: Sequence[int]) -> bool:
         """Whether the pieces hold at a point."""
         is_within = all(1 <= n <= last for n, last in zip(numbers, self.last, strict=True))
-        return is_within and not self.peaks.meets_at(numbers)
+        return is_within and not self.peaks.excludes(numbers)
 
     def total_bytes(self, numbers: Sequence[int]) -> int:
         """Weights, inputs and in-place peak."""
@@ -107,7 +107,7 @@ class ClosedForm:
             return False
         return not any(
             point.get(0, 1) <= last and all(self.asked[at] == n for at, n in point.items() if at)
-            for point in self.peaks.meetings
+            for point in self.peaks.excluded_points
         )
 
     def line_in_batch(self, last: int) -> tuple[int, int] | None:
@@ -137,7 +137,7 @@ class ClosedForm:
         names = [printable(symbol) for symbol in self.symbols]
         return {
             "domain": {name: [1, last] for name, last in zip(names, self.last, strict=True)},
-            "except": [{names[at]: n for at, n in each.items()} for each in peaks.meetings],
+            "except": [{names[at]: n for at, n in each.items()} for each in peaks.excluded_points],
             "fixed": {printable(name): number for name, number in self.fixed.items()},
             "naive": self._monomials(peaks.naive(num_symbols)),
             "naive_in_place": self._monomials(peaks.naive_in_place(num_symbols)),

@@ -62,11 +62,11 @@ class Polynomial:
         """Multiply it by a number."""
         return polynomial((exponents, number * n) for exponents, n in self.terms)
 
-    def along(self, place: int, numbers: Sequence[int]) -> "Polynomial":
+    def along(self, index: int, numbers: Sequence[int]) -> "Polynomial":
         """What it is in one of its symbols, the others being numbers."""
-        fixed = (*numbers[:place], 1, *numbers[place + 1 :])
+        fixed = (*numbers[:index], 1, *numbers[index + 1 :])
         return polynomial(
-            ((exponents[place],), coefficient * prod(map(pow, fixed, exponents)))
+            ((exponents[index],), coefficient * prod(map(pow, fixed, exponents)))
             for exponents, coefficient in self.terms
         )
 
@@ -113,13 +113,13 @@ def as_rows(
     The numbers are Python's own where a sum of ``num_times`` rows may not fit 64 bits.
     """
     columns = tuple(sorted({exponents for each in polynomials for exponents, _ in each.terms}))
-    place = {exponents: n for n, exponents in enumerate(columns)}
+    index = {exponents: n for n, exponents in enumerate(columns)}
     most = max((abs(n) for each in polynomials for _, n in each.terms), default=0)
     kind = np.int64 if most * max(num_times, 1) < _LARGEST else object
     rows = np.zeros((len(polynomials), len(columns)), dtype=kind)
     for number, each in enumerate(polynomials):
         for exponents, coefficient in each.terms:
-            rows[number, place[exponents]] = coefficient
+            rows[number, index[exponents]] = coefficient
     return columns, rows
 
 
@@ -137,8 +137,8 @@ def upper(columns: Sequence[Exponents], rows: Rows) -> tuple[Polynomial, ...]:
     shifted = rows @ shifts.astype(rows.dtype)
     maximal = _maximal(shifted)
     kept = [
-        polynomial(zip(columns, rows[maximal[place]].tolist(), strict=True))
-        for place in _unmixed(shifted[maximal].tolist())
+        polynomial(zip(columns, rows[maximal[index]].tolist(), strict=True))
+        for index in _unmixed(shifted[maximal].tolist())
     ]
     if all(len(exponents) == 1 and sum(exponents) <= 1 for exponents in columns):
         by_line = {_line(each): each for each in kept}
@@ -152,7 +152,7 @@ def _overflows(rows: Rows, times: int) -> bool:
 
 
 def _maximal(rows: Rows) -> list[int]:
-    """The places of the rows that no other is at least as large as in every column."""
+    """The indices of the rows that no other is at least as large as in every column."""
     kept, left = [], np.arange(len(rows))
     while len(left):
         # The largest sum is beaten by none of those left.
@@ -163,15 +163,15 @@ def _maximal(rows: Rows) -> list[int]:
 
 
 def _unmixed(rows: Sequence[Sequence[int]]) -> list[int]:
-    """The places of the rows that no mixture of two others is at least as large as.
+    """The indices of the rows that no mixture of two others is at least as large as.
 
     Rows go one by one, so that of equal ones the last stays; very many stay as they are.
     """
     left = list(range(len(rows)))
-    for place in left[:] if len(rows) <= _MOST_MIXED else ():
-        others = [rows[other] for other in left if other != place]
-        if any(_is_mixed(rows[place], *pair) for pair in combinations(others, 2)):
-            left.remove(place)
+    for index in left[:] if len(rows) <= _MOST_MIXED else ():
+        others = [rows[other] for other in left if other != index]
+        if any(_is_mixed(rows[index], *pair) for pair in combinations(others, 2)):
+            left.remove(index)
     return left
 
 
@@ -300,20 +300,20 @@ class Growth:
     def _sums(self, rise: int) -> Iterator[list[tuple[tuple[int, ...], int]]]:
         """Terms of symbols that rise so much from ones to the primes: the simplest first."""
         rises = [prime - 1 for prime in self.primes]
-        for place, each in enumerate(rises):
+        for index, each in enumerate(rises):
             if rise % each == 0:
-                yield [(_unit(place, len(rises)), rise // each)]
+                yield [(_unit(index, len(rises)), rise // each)]
         for num in range(2, len(rises) + 1):
-            for places in combinations(range(len(rises)), num):
+            for indices in combinations(range(len(rises)), num):
                 for times in product(range(1, _MOST_TIMES + 1), repeat=num):
-                    if sum(n * rises[at] for n, at in zip(times, places, strict=True)) == rise:
+                    if sum(n * rises[at] for n, at in zip(times, indices, strict=True)) == rise:
                         yield [
-                            (_unit(at, len(rises)), n) for n, at in zip(times, places, strict=True)
+                            (_unit(at, len(rises)), n) for n, at in zip(times, indices, strict=True)
                         ]
 
 
-def _unit(place: int, length: int) -> tuple[int, ...]:
-    return tuple(int(each == place) for each in range(length))
+def _unit(index: int, length: int) -> tuple[int, ...]:
+    return tuple(int(each == index) for each in range(length))
 
 
 _PRIMES: Final = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41)

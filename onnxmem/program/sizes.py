@@ -22,7 +22,7 @@ ByteColumn = npt.NDArray[Any]
 BoolColumn = npt.NDArray[np.bool_]
 
 _LARGEST_SUM: Final = 2**62
-"""Bytes that int64 holds with room for one more sum: a hostile file may name sizes beyond."""
+"""Bytes that int64 holds with one more sum to spare: a hostile file may name sizes beyond."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def test_the_report_names_dims_that_stay() -> None:
 def test_what_leads_nowhere_along_the_line_leads_elsewhere_and_many_are_cut() -> None:
     terms = rows_of(model_of(ATTENTION))
     rows = tuple(polynomial([((1, 1), n), ((0, 0), -n * n)]) for n in range(1, 11))
-    peaks = replace(terms.peaks, meetings=({1: 4},))
+    peaks = replace(terms.peaks, excluded_points=({1: 4},))
     vars(peaks)["in_place_peak_rows"] = rows
     far = replace(terms, peaks=peaks, last=(131, 20_000))
     analysis = cast("onnxmem.Analysis", SimpleNamespace(symbolic=far))

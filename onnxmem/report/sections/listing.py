@@ -409,7 +409,7 @@ def _domain(symbolic: ClosedForm) -> str:
     parts += [f"{shortened(name)} {number:,}" for name, number in symbolic.fixed.items()]
     parts += [
         "not " + " with ".join(f"{names[at]} {n:,}" for at, n in each.items())
-        for each in symbolic.peaks.meetings
+        for each in symbolic.peaks.excluded_points
         if all(n <= symbolic.last[at] for at, n in each.items())
     ]
     return ", ".join(parts)

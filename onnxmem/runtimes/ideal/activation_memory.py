@@ -92,7 +92,7 @@ def activation_memory(graph: Graph) -> ActivationMemory:
         naive_bytes=_if_known(tensors, tensors.sum_bytes),
         naive_in_place_bytes=_if_known(buffers, buffers.sum_bytes),
         naive_in_place_elements=_if_known(buffers, buffers.sum_of(lambda b: _elements(graph, b))),
-        # A view of known size tells its buffer's, so the buffers' bound may be the higher one.
+        # The known size of a view is its buffer's, so the buffers' bound may be the higher one.
         peak_bytes=_if_known(tensors, max(tensors.peak_bytes, buffers.peak_bytes)),
         in_place_peak_bytes=_if_known(buffers, buffers.peak_bytes),
         replay=buffers.replay,

@@ -277,7 +277,7 @@ class _Sharing:
         return False
 
     def _join(self, buffer: int, name: str, step: int) -> None:
-        """Add a tensor to a buffer; all are of one size, which any that is known tells."""
+        """Add a tensor to a buffer; all are of one size, that of any whose size is known."""
         buffers, size_bytes = self.buffers, self.graph.tensors[name].size_bytes
         if size_bytes != buffers.sizes_bytes[buffer]:
             buffers.sizes_bytes[buffer] = _larger(buffers.sizes_bytes[buffer], size_bytes)
@@ -311,25 +311,25 @@ class Pairs:
     """Pairs of schema names that an operator's record lists, read as tensors of its nodes."""
 
     listed: Callable[[OpSpec], Iterable[tuple[str, str]]]
-    places: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    indices: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Operator, by identity, to the places of (output, input): each is looked up once."""
 
     def of(self, node: Node) -> Sequence[tuple[str, str]]:
         """The (output, input) tensors of a node."""
         operator = node.operator
-        places = self.places.get(id(operator))
-        if places is None:
-            places = self.places[id(operator)] = tuple(
+        indices = self.indices.get(id(operator))
+        if indices is None:
+            indices = self.indices[id(operator)] = tuple(
                 (operator.output_index(target), operator.input_index(source))
                 for source, target in self.listed(operator)
             )
-        if not places:
+        if not indices:
             return ()
         outputs, inputs = node.outputs, node.inputs
         num_outputs, num_inputs = len(outputs), len(inputs)
         return [
             (output, name)
-            for to, of in places
+            for to, of in indices
             if to < num_outputs
             and of < num_inputs
             and (output := outputs[to])

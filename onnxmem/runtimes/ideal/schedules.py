@@ -86,8 +86,8 @@ class Problem:
         """Bytes live while each node of an order runs, and after it."""
         left: dict[int, int] = {}
         live_bytes = 0
-        for place in order:
-            step = self.steps[place]
+        for index in order:
+            step = self.steps[index]
             for block in step.reads:
                 left[block] = left.get(block, len(self.readers[block])) - 1
             dead = {b for b in step.reads if not left[b] and b not in self.kept}
@@ -168,7 +168,7 @@ class Segment:
 
     def ready_first(self) -> tuple[int, ...]:
         """What may run at the start."""
-        return tuple(place for place, job in enumerate(self.jobs) if not job.producers)
+        return tuple(index for index, job in enumerate(self.jobs) if not job.producers)
 
     def peak_bytes(self, order: Iterable[int]) -> int:
         """The most bytes live in one order."""
@@ -204,21 +204,21 @@ def reverse_dfs(leaves: Sequence[int], producers: Sequence[Sequence[int]]) -> It
     Source: ``Graph::ReverseDFSFrom`` of onnxruntime's ``core/graph/graph.cc``. A node that comes up
     twice is left out the second time.
     """
-    stack = [(place, False) for place in leaves]
+    stack = [(index, False) for index in leaves]
     visited: set[int] = set()
     while stack:
-        place, is_left = stack.pop()
+        index, is_left = stack.pop()
         if is_left:
-            yield place
-        elif place not in visited:
-            visited.add(place)
-            stack.append((place, True))
-            stack.extend((source, False) for source in producers[place] if source not in visited)
+            yield index
+        elif index not in visited:
+            visited.add(index)
+            stack.append((index, True))
+            stack.extend((source, False) for source in producers[index] if source not in visited)
 
 
 def _leaves(problem: Problem) -> list[int]:
     read = {source for step in problem.steps for source in step.producers}
-    return [place for place in range(len(problem.steps)) if place not in read]
+    return [index for index in range(len(problem.steps)) if index not in read]
 
 
 def segment_of(problem: Problem, nodes: Sequence[int], start_bytes: int) -> Segment:
@@ -261,7 +261,7 @@ class _Reader:
             kept,
         )
 
-    def _step(self, place: int, node: Node, outputs: frozenset[str]) -> Step:
+    def _step(self, index: int, node: Node, outputs: frozenset[str]) -> Step:
         views = dict(self.views.of(node))
         joined = [self._join(output, source) for output, source in views.items()]
         makes, overwrites = [], []
@@ -282,7 +282,7 @@ class _Reader:
             tuple(makes),
             tuple(dict.fromkeys(found)),
             tuple(overwrites),
-            self.inner.get(place, 0),
+            self.inner.get(index, 0),
         )
 
     def _join(self, output: str, source: str) -> int | None:
@@ -322,7 +322,7 @@ def _inner_bytes(graph: Graph) -> Mapping[int, int]:
         return {}
     scope = read_scope(graph, shared_buffers)
     return {
-        place: max(body.peak_bytes for body in bodies) for place, bodies in scope.bodies.items()
+        index: max(body.peak_bytes for body in bodies) for index, bodies in scope.bodies.items()
     }
 
 

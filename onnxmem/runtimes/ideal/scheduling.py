@@ -61,7 +61,7 @@ class Contracted:
 
     def whole_order(self, order: Iterable[int]) -> list[int]:
         """An order of the whole problem's nodes."""
-        return [node for place in order for node in self.nodes[place]]
+        return [node for index in order for node in self.nodes[index]]
 
 
 @dataclass(slots=True)
@@ -103,7 +103,7 @@ class _Part:
     file_peak_bytes: int
     peak_bytes: int
     order: tuple[int, ...]
-    """Of the nodes by their places among them."""
+    """Indices into ``nodes``."""
 
     def better(self, segment: Segment, order: Sequence[int]) -> "_Part":
         """With another order, if that is better."""
@@ -128,7 +128,7 @@ def schedule_of(graph: Graph, order: str) -> Schedule:
 
 def in_order(graph: Graph, schedule: Schedule) -> Graph:
     """A graph with its nodes in another order."""
-    return replace(graph, nodes=tuple(graph.nodes[place] for place in schedule.order))
+    return replace(graph, nodes=tuple(graph.nodes[index] for index in schedule.order))
 
 
 def onnxruntime_schedule(problem: Problem) -> Schedule:
@@ -181,7 +181,7 @@ def _tried(problem: Problem, parts: Sequence[_Part], floor_bytes: int) -> list[_
     """Every part with the best of the quick orders; one at the floor is tried no more."""
     if all(part.peak_bytes <= floor_bytes for part in parts):
         return list(parts)
-    walks = [_places(walk(problem)) for walk in (onnxruntime_walk, largest_first_walk)]
+    walks = [_positions(walk(problem)) for walk in (onnxruntime_walk, largest_first_walk)]
     work = Work(_BEAM_WORK)
     return [
         part
@@ -211,14 +211,14 @@ def _tried_part(
     return part
 
 
-def _places(order: Sequence[int]) -> dict[int, int]:
-    return {node: place for place, node in enumerate(order)}
+def _positions(order: Sequence[int]) -> dict[int, int]:
+    return {node: index for index, node in enumerate(order)}
 
 
-def _walked(segment: Segment, places: dict[int, int]) -> tuple[int, ...] | None:
+def _walked(segment: Segment, indices: dict[int, int]) -> tuple[int, ...] | None:
     """A segment's jobs as they come in an order of all nodes."""
     nodes = segment.nodes
-    return tuple(sorted(range(len(nodes)), key=lambda job: places[nodes[job]]))
+    return tuple(sorted(range(len(nodes)), key=lambda job: indices[nodes[job]]))
 
 
 def _searched(
@@ -227,14 +227,14 @@ def _searched(
     """Search exactly what is above the floor, and the floor after it."""
     found = list(parts)
     work = Work(_EXACT_WORK)
-    for place in sorted(range(len(found)), key=lambda i: -found[i].peak_bytes):
-        part = found[place]
+    for index in sorted(range(len(found)), key=lambda i: -found[i].peak_bytes):
+        part = found[index]
         if part.peak_bytes <= floor_bytes or work.left < 0 or len(part.nodes) > _MAX_JOBS:
             continue
         segment = segment_of(problem, part.nodes, part.start_bytes)
         order, is_whole = exact(segment, floor_bytes, part.peak_bytes, work)
         if order is not None:
-            found[place] = part = part.better(segment, order)
+            found[index] = part = part.better(segment, order)
         if is_whole:
             floor_bytes = max(floor_bytes, part.peak_bytes)
     return found, floor_bytes
@@ -246,22 +246,22 @@ def segments(problem: Problem, idle: Collection[int]) -> Iterator[list[int]]:
     Every order runs the same nodes before a node that stands above or below every other one (a
     cut), so each part between two cuts is ordered by itself.
     """
-    places = [place for place in range(len(problem.steps)) if place not in idle]
+    indices = [index for index in range(len(problem.steps)) if index not in idle]
     producers = {
-        place: [source for source in problem.steps[place].producers if source not in idle]
-        for place in places
+        index: [source for source in problem.steps[index].producers if source not in idle]
+        for index in indices
     }
-    consumers: dict[int, list[int]] = {place: [] for place in places}
-    for place, sources in producers.items():
+    consumers: dict[int, list[int]] = {index: [] for index in indices}
+    for index, sources in producers.items():
         for source in sources:
-            consumers[source].append(place)
+            consumers[source].append(index)
     # A node that is alone when it may run has all that are left below it; run backwards, above.
-    below = _alone(places, producers, consumers)
-    above = _alone(places, consumers, producers)
+    below = _alone(indices, producers, consumers)
+    above = _alone(indices, consumers, producers)
     segment: list[int] = []
-    for place in places:
-        segment.append(place)
-        if below.get(place, 0) + above.get(place, 0) == len(places) - 1:
+    for index in indices:
+        segment.append(index)
+        if below.get(index, 0) + above.get(index, 0) == len(indices) - 1:
             yield segment
             segment = []
     if segment:
@@ -271,32 +271,32 @@ def segments(problem: Problem, idle: Collection[int]) -> Iterator[list[int]]:
 def idle_nodes(problem: Problem) -> frozenset[int]:
     """Nodes that make and read no bytes and wait for no others: constants, weights' makers."""
     found: set[int] = set()
-    for place, step in enumerate(problem.steps):
+    for index, step in enumerate(problem.steps):
         blocks = (*step.makes, *step.reads)
         has_bytes = step.inner_bytes or any(problem.sizes[block] for block in blocks)
         if not has_bytes and found.issuperset(step.producers):
-            found.add(place)
+            found.add(index)
     return frozenset(found)
 
 
 def _alone(
-    places: Sequence[int],
+    indices: Sequence[int],
     producers: dict[int, list[int]],
     consumers: dict[int, list[int]],
 ) -> dict[int, int]:
     """Nodes that are at some time the only one that may run, and how many are left after each."""
-    waits = {place: len(producers[place]) for place in places}
-    ready = [place for place in places if not waits[place]]
+    waits = {index: len(producers[index]) for index in indices}
+    ready = [index for index in indices if not waits[index]]
     heapify(ready)
     found: dict[int, int] = {}
-    left = len(places)
+    left = len(indices)
     while ready:
         is_alone = len(ready) == 1
-        place = heappop(ready)
+        index = heappop(ready)
         left -= 1
         if is_alone:
-            found[place] = left
-        for consumer in consumers[place]:
+            found[index] = left
+        for consumer in consumers[index]:
             waits[consumer] -= 1
             if not waits[consumer]:
                 heappush(ready, consumer)
@@ -306,15 +306,15 @@ def _alone(
 def with_idle(problem: Problem, order: Sequence[int], idle: Collection[int]) -> tuple[int, ...]:
     """Put idle nodes back, each right before the first that reads it, or at the end."""
     ends = len(order)
-    when = {place: i for i, place in enumerate(order)}
+    when = {index: i for i, index in enumerate(order)}
     # In the file's order a node's readers come after it.
-    for place in reversed(range(len(problem.steps))):
-        for source in problem.steps[place].producers:
+    for index in reversed(range(len(problem.steps))):
+        for source in problem.steps[index].producers:
             if source in idle:
-                when[source] = min(when.get(source, ends), when.get(place, ends))
-    places = range(len(problem.steps))
-    key = [(when.get(place, ends), place not in idle, place) for place in places]
-    return tuple(sorted(places, key=key.__getitem__))
+                when[source] = min(when.get(source, ends), when.get(index, ends))
+    indices = range(len(problem.steps))
+    key = [(when.get(index, ends), index not in idle, index) for index in indices]
+    return tuple(sorted(indices, key=key.__getitem__))
 
 
 def contracted(problem: Problem) -> Contracted:
@@ -339,18 +339,18 @@ def contracted(problem: Problem) -> Contracted:
 def _groups(problem: Problem) -> dict[int, tuple[int, ...]]:
     """The nodes of each group by its last one, which alone is read from outside."""
     consumers: list[set[int]] = [set() for _ in problem.steps]
-    for place, step in enumerate(problem.steps):
+    for index, step in enumerate(problem.steps):
         for source in step.producers:
-            consumers[source].add(place)
+            consumers[source].add(index)
     groups: dict[int, tuple[int, ...]] = {}
     sources: set[int] = set()
-    for place, step in enumerate(problem.steps):
+    for index, step in enumerate(problem.steps):
         own = [each for each in step.producers if each in sources and len(consumers[each]) == 1]
-        group = tuple(sorted({place, *(node for each in own for node in groups.pop(each))}))
-        groups[place] = group
+        group = tuple(sorted({index, *(node for each in own for node in groups.pop(each))}))
+        groups[index] = group
         waits = set(step.producers).difference(own)
         if not waits and _is_source(problem, group):
-            sources.add(place)
+            sources.add(index)
     return groups
 
 

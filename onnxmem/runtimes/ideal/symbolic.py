@@ -34,8 +34,8 @@ from onnxmem.runtimes.ideal.lifetimes import ACTIVATION, candidates, shared_buff
 _HAS_BYTES: Final = frozenset({Role.INPUT, Role.ACTIVATION})
 
 
-Meeting = Mapping[int, int]
-"""Symbols by their place, and the numbers at which two dims are equal that are not elsewhere."""
+ExcludedPoint = Mapping[int, int]
+"""Symbols by their index, and the numbers at which two dims are equal that are not elsewhere."""
 
 
 _READ_SHAPES: Final = frozenset({"Shape", "Size"})
@@ -71,13 +71,13 @@ class SizePolynomials:
     """The bytes of a graph's tensors as polynomials, of which there are few."""
 
     polynomials: tuple[Polynomial, ...]
-    places: Mapping[str, int]
-    """Graph input or activation to its polynomial's place."""
+    indices: Mapping[str, int]
+    """Graph input or activation to the index of its polynomial."""
 
     def total(self, tensors: Iterable[str], num_symbols: int) -> Polynomial:
         """The sum of tensors' bytes."""
-        counts = Counter(map(self.places.__getitem__, tensors))
-        scaled = (self.polynomials[place].times(n) for place, n in counts.items())
+        counts = Counter(map(self.indices.__getitem__, tensors))
+        scaled = (self.polynomials[index].times(n) for index, n in counts.items())
         return sum(scaled, constant(0, num_symbols))
 
     def rows(self, program: Program) -> tuple[Polynomial, ...]:
@@ -90,7 +90,7 @@ class SizePolynomials:
         num_steps = len(program.steps)
         changes = np.zeros((num_steps + 1, len(columns)), dtype=sizes.dtype)
         starts, stops = program.lifetimes
-        of_labels = sizes[[self.places[label] for label in program.labels]]
+        of_labels = sizes[[self.indices[label] for label in program.labels]]
         np.add.at(changes, starts, of_labels)
         np.subtract.at(changes, stops, of_labels)
         # No node runs in the first step: nothing is live there.
@@ -105,7 +105,7 @@ class SymbolicPeaks:
     sizes: SizePolynomials
     program: Program
     """Of the buffers that tensors share."""
-    meetings: tuple[Meeting, ...]
+    excluded_points: tuple[ExcludedPoint, ...]
     """Points of which the rows of buffers that are shared do not speak."""
 
     @cached_property
@@ -131,33 +131,33 @@ class SymbolicPeaks:
         """Of tensors, each an allocation of its own."""
         return tensor_buffers(self.graph).program(self.graph.nodes)
 
-    def meets_at(self, numbers: Sequence[int]) -> bool:
+    def excludes(self, numbers: Sequence[int]) -> bool:
         """Whether a point is one of those of which the rows do not speak."""
-        return _meets(self.meetings, numbers)
+        return _is_excluded(self.excluded_points, numbers)
 
 
 def symbolic_peaks(
-    ends: Ends, asked: Graph, numbers: Sequence[int], memory: ActivationMemory
+    ends: Ends, requested: Graph, numbers: Sequence[int], memory: ActivationMemory
 ) -> SymbolicPeaks:
-    """Find the rows of a graph from its two ends, and from what it takes at the numbers asked.
+    """Find the rows of a graph from its two ends, and from what it takes at the numbers requested.
 
     :raises UnprovenError: a size is unknown or no polynomial, or lifetimes depend on the dims.
     """
-    if any(node.subgraphs for node in asked.nodes):
+    if any(node.subgraphs for node in requested.nodes):
         message = "which subgraph takes most depends on the dims"
         raise UnprovenError(message)
     if not _same_nodes(ends.one, ends.far):
         raise _other_nodes()
-    sizes, meetings = size_polynomials(ends), tuple(_meetings(ends))
-    if _meets(meetings, ends.growth.primes):
+    sizes, excluded_points = size_polynomials(ends), tuple(_excluded_points(ends))
+    if _is_excluded(excluded_points, ends.growth.primes):
         message = "which tensors share a buffer depends on the dims"
         raise UnprovenError(message)
-    if not _same_nodes(ends.one, asked):
+    if not _same_nodes(ends.one, requested):
         raise _other_nodes()
     program = memory.replay.program
-    if _meets(meetings, numbers):
+    if _is_excluded(excluded_points, numbers):
         program = shared_buffers(ends.far).program(ends.far.nodes)
-    return SymbolicPeaks(asked, sizes, program, meetings)
+    return SymbolicPeaks(requested, sizes, program, excluded_points)
 
 
 def verify_at(peaks: SymbolicPeaks, graph: Graph, numbers: Sequence[int]) -> None:
@@ -210,12 +210,12 @@ def verify(sizes: SizePolynomials, graph: Graph, numbers: Sequence[int]) -> None
     :raises UnprovenError: one differs.
     """
     seen = {
-        (place, tensor.shape, tensor.dtype): name
-        for name, place in sizes.places.items()
+        (index, tensor.shape, tensor.dtype): name
+        for name, index in sizes.indices.items()
         for tensor in (graph.tensors[name],)
     }
-    for (place, *_), name in seen.items():
-        if sizes.polynomials[place].at(numbers) != graph.tensors[name].size_bytes:
+    for (index, *_), name in seen.items():
+        if sizes.polynomials[index].at(numbers) != graph.tensors[name].size_bytes:
             raise _no_polynomial(name)
 
 
@@ -226,15 +226,15 @@ def size_polynomials(ends: Ends) -> SizePolynomials:
     """
     polynomials: dict[Polynomial, int] = {}
     known: dict[tuple[object, ...], int] = {}
-    places = {}
+    indices = {}
     for name, one in ends.one.tensors.items():
         if one.role in _HAS_BYTES:
             far = ends.far.tensors[name]
             key = (one.shape, far.shape, one.dtype, far.dtype)
             if key not in known:
                 known[key] = polynomials.setdefault(_size(ends, one, far), len(polynomials))
-            places[name] = known[key]
-    return SizePolynomials(tuple(polynomials), places)
+            indices[name] = known[key]
+    return SizePolynomials(tuple(polynomials), indices)
 
 
 def _size(ends: Ends, one: Tensor, far: Tensor) -> Polynomial:
@@ -263,11 +263,11 @@ def _same_nodes(one: Graph, other: Graph) -> bool:
     return next(seams) == next(seams) and one.tensors.keys() == other.tensors.keys()
 
 
-def _meets(meetings: Iterable[Meeting], numbers: Sequence[int]) -> bool:
-    return any(all(numbers[at] == n for at, n in meeting.items()) for meeting in meetings)
+def _is_excluded(excluded_points: Iterable[ExcludedPoint], numbers: Sequence[int]) -> bool:
+    return any(all(numbers[at] == n for at, n in point.items()) for point in excluded_points)
 
 
-def _meetings(ends: Ends) -> Iterator[Meeting]:
+def _excluded_points(ends: Ends) -> Iterator[ExcludedPoint]:
     """Where a tensor may be written over another whose shape differs elsewhere."""
     tensors, far = ends.one.tensors, ends.far.tensors
     # A large graph has few shapes: one pair of names stands for all pairs of the same shapes.
@@ -280,12 +280,14 @@ def _meetings(ends: Ends) -> Iterator[Meeting]:
     shapes = {(ends.shapes_of(source), ends.shapes_of(output)) for source, output in pairs.values()}
     for (one, one_far), (other, other_far) in shapes:
         if len(one) == len(other) and (one, one_far) != (other, other_far):
-            meeting = _meeting(ends.growth, (one, one_far), (other, other_far))
-            if meeting is not None:
-                yield meeting
+            point = _excluded_point(ends.growth, (one, one_far), (other, other_far))
+            if point is not None:
+                yield point
 
 
-def _meeting(growth: Growth, one: tuple[Dims, Dims], other: tuple[Dims, Dims]) -> Meeting | None:
+def _excluded_point(
+    growth: Growth, one: tuple[Dims, Dims], other: tuple[Dims, Dims]
+) -> ExcludedPoint | None:
     """The point at which two shapes are equal; ``None``: nowhere.
 
     :raises UnprovenError: it is more than one point.
@@ -314,15 +316,15 @@ def _root(apart: Polynomial) -> tuple[int, int] | None:
     signs = {coefficient > 0 for _, coefficient in from_one}
     if len(signs) == 1 and not any(from_one[0][0]):
         return None
-    places = {at for exponents, _ in apart.terms for at, power in enumerate(exponents) if power}
-    if len(places) > 1 or max(sum(exponents) for exponents, _ in apart.terms) > 1:
+    indices = {at for exponents, _ in apart.terms for at, power in enumerate(exponents) if power}
+    if len(indices) > 1 or max(sum(exponents) for exponents, _ in apart.terms) > 1:
         message = "where two shapes are equal is more than a few points"
         raise UnprovenError(message)
-    (place,) = places
+    (index,) = indices
     slope = apart.terms[-1][1]
     fixed = apart.terms[0][1] if len(apart.terms) > 1 else 0
     number, rest = divmod(-fixed, slope)
-    return (place, number) if rest == 0 and number > 0 else None
+    return (index, number) if rest == 0 and number > 0 else None
 
 
 def _makes_dims(ends: Ends) -> bool:

@@ -4,7 +4,7 @@ Nodes run in the reverse of the order in which the forward pass made them. A nod
 the gradients of its inputs while the outputs' gradients and all that it saved are alive; then these
 are released, and only then each gradient goes to its reader: it is held until the reader runs, or
 added to what is held already, in place where nothing else looks into that. A parameter's gradient
-stays to the end of the step. How a gradient is made is said by the operator's record (``Made``):
+stays to the end of the step. The operator's record has how a gradient is made (``Made``):
 ``_MAKERS`` has a function for each way.
 """
 
@@ -63,7 +63,7 @@ class GradientHeap:
     def make(
         self, label: str, dims: Dims | None, bits: int, strides: Strides | None = None
     ) -> GradientTensor:
-        """Allocate a new gradient, in row-major order unless its strides are said."""
+        """Allocate a new gradient, in row-major order unless strides are given."""
         block = self.heap.allocate(label, Category.ACTIVATION_GRADIENT, size_bytes(dims, bits))
         laid_out = contiguous(dims) if strides is None and dims is not None else strides
         return GradientTensor(block, dims, laid_out, bits)
@@ -180,7 +180,7 @@ def _summed(tape: Tape, heap: GradientHeap, name: str, tensor: GradientTensor) -
 
 
 class GradientRequest(NamedTuple):
-    """One input of which a gradient is asked, and the output's that arrived."""
+    """One input that requires a gradient, and the gradient of the output."""
 
     node: Node
     name: str

@@ -173,7 +173,7 @@ class Passes:
     schedule: Schedule
     storages: Storages = field(init=False)
     held: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Storages that a segment keeps to be computed again, by its place."""
+    """Storages that a segment keeps to be computed again, by its index."""
 
     def __post_init__(self) -> None:
         graph = self.tape.graph

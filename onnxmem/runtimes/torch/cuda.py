@@ -29,7 +29,7 @@ _NUM_CUBLAS_HANDLES: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class TorchMemory:
-    """The terms of a process in device memory, in bytes."""
+    """The figures of a process in device memory, in bytes."""
 
     requested_peak_bytes: int
     """The most that tensors and workspaces request at once, before rounding."""
@@ -65,7 +65,7 @@ class TorchMemory:
 
     @property
     def cudnn_workspace_bytes(self) -> int:
-        """The largest that a convolution asks for."""
+        """The largest that a convolution requests."""
         return self.workspaces_bytes[-1]
 
     @property
@@ -91,7 +91,7 @@ class TorchRuntime:
     context: Assumed = NO_TERM
     """The CUDA context and loaded kernels, outside the allocator."""
     workspace: Assumed = NO_TERM
-    """The largest that a convolution of cuDNN asks for, of which one runs at a time.
+    """The largest that a convolution of cuDNN requests, of which one runs at a time.
 
     Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
     """

@@ -1,7 +1,7 @@
 """Which layers had a BatchNormalization that an exporter or an optimizer folded into them.
 
-A fold leaves the layer with other weights and a bias. What tells it from a layer that had a bias
-from the start is what the tool that folded it calls the result:
+A fold leaves the layer with other weights and a bias. What distinguishes it from a layer that
+had a bias from the start is what the tool that folded it calls the result:
 
 - torch.onnx's script exporter (``fuseConvBatchNorm`` of
   torch/csrc/jit/passes/onnx/eval_peephole.cpp) makes the output, the weight and the bias anew, in
@@ -74,12 +74,12 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class FoldedLayers:
-    """The layers of a graph by what the file tells of a BatchNormalization folded into them."""
+    """The layers of a graph by what the file shows of a BatchNormalization folded into them."""
 
     certain: tuple[Node, ...]
     """The file shows the fold."""
     possible: tuple[Node, ...]
-    """The file doesn't tell a fold from a bias."""
+    """The file doesn't distinguish a fold from a bias."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class BatchNorms:
     left_out: tuple[str, ...] = ()
     """The file shows them, and the recipe leaves them out."""
     unknown: tuple[str, ...] = ()
-    """The file doesn't tell whether there was one; the figures are without."""
+    """The file doesn't show whether there was one; the figures are without."""
 
 
 def folded_layers(graph: Graph) -> FoldedLayers:
@@ -118,7 +118,7 @@ def has_own_bias(node: Node) -> bool:
 
 @dataclass(slots=True)
 class _Traces:
-    """What a file tells, gathered once."""
+    """What a file shows, gathered once."""
 
     graph: Graph
     readers: Readers = field(init=False)
@@ -150,7 +150,7 @@ class _Traces:
         )
 
     def origin(self, node: Node) -> Origin:
-        """What the file tells of a layer."""
+        """What the file shows of a layer."""
         weight, bias = node.inputs[1], _bias(node)
         target = _FX_TARGET.search(node.metadata.get("pkg.torch.onnx.fx_node", ""))
         if self._is_fused_by_ultralytics(node) or _has_trace(node) or self._is_numbered(node):
@@ -162,7 +162,7 @@ class _Traces:
         return self._origin_of_stored(node, weight, bias)
 
     def _origin_of_stored(self, node: Node, weight: str, bias: str) -> Origin:
-        """What the file tells of a convolution of which weight and bias are stored."""
+        """What the file shows of a convolution of which weight and bias are stored."""
         if self._is_simplified(weight, bias):
             return Origin.FOLDED
         if means := self.statistics[self._channels(node)]:
@@ -246,7 +246,7 @@ def _is_pair(weight: str, bias: str) -> bool:
 
 
 def _without(word: re.Pattern[str], name: str) -> str | None:
-    """A name without the last place where it says what it is; ``None``: it doesn't."""
+    """A name without the last part that says what it is; ``None``: it doesn't."""
     indices = list(word.finditer(name))
     return name[: indices[-1].start()] + "*" + name[indices[-1].end() :] if indices else None
 

@@ -2,7 +2,7 @@
 
 A storage lives while a later node reads it or a view of it, while a node on the way back keeps it,
 and to the end of the step where it holds an output of the graph. A network's own variables may hold
-a tensor somewhat longer, which the file does not tell.
+a tensor somewhat longer, which the file does not show.
 """
 
 from collections import Counter

@@ -20,7 +20,7 @@ _LOG_SUM_ALIGNMENT = 32
 _RANDOM_STATE_BYTES = 16
 _MASK_ALIGNMENT = 8
 _BOOL_MASK = 4
-"""Its place among the operands."""
+"""Its index among the operands."""
 
 
 def _log_sum_bytes(call: Call) -> int | None:

@@ -112,7 +112,7 @@ class PeakRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingMemory:
-    """The terms of a training step in bytes; ``None`` is unknown."""
+    """The figures of a training step in bytes; ``None`` is unknown."""
 
     recipe: Recipe
     weight_bytes: int
@@ -130,7 +130,7 @@ class TrainingMemory:
     multiplies_matrices: bool = False
     """Whether cuBLAS runs, which takes a workspace."""
     checkpoints: tuple[CheckpointOption, ...] = ()
-    """Where the best is asked for: those that nothing beats both in bytes and in FLOPs."""
+    """Where the best is requested: those that nothing beats both in bytes and in FLOPs."""
     assumed_nodes: tuple[str, ...] = ()
     """Nodes of which everything is taken to be saved: no record, or subgraphs."""
     unknown: tuple[str, ...] = ()

@@ -116,7 +116,7 @@ class Insertion:
     renamed: dict[str, str] = field(default_factory=dict)
     """Tensors by what readers find in their place."""
     shortened: dict[str, int] = field(default_factory=dict)
-    """Nodes by the place from which on they lose their inputs."""
+    """Nodes by the index from which on they lose their inputs."""
 
     def __post_init__(self) -> None:
         self.tensors = dict(self.graph.tensors)
@@ -136,7 +136,7 @@ class Insertion:
         return output
 
     def drop_input(self, node: Node, index: int) -> None:
-        """Leave a node's inputs from a place on out, and the weights that no node reads then."""
+        """Leave a node's inputs from an index on out, and the weights that no node reads then."""
         self.shortened[node.name] = index
 
     def take_over(self, name: str, by: str) -> None:
@@ -200,7 +200,7 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
 
 
 def _with_batchnorms(graph: Graph, recipe: Recipe) -> tuple[Graph, BatchNorms, list[Finding]]:
-    """Put back what the file shows; where it doesn't tell, what the recipe assumes."""
+    """Put back what the file shows; where it doesn't, what the recipe assumes."""
     assumed = recipe.assume_batchnorm
     layers = folded_layers(graph)
     certain, possible = _names(layers.certain), _names(layers.possible)

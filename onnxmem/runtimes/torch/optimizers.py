@@ -259,7 +259,7 @@ class Optimizer:
     source: str
 
     def form_used(self, form: str) -> str:
-        """The form that runs where ``form`` is asked for.
+        """The form that runs where ``form`` is requested.
 
         An optimizer without ``fused`` takes ``foreach``, and one without that ``single``.
 
@@ -288,7 +288,7 @@ class Optimizer:
         """Bytes of each block that is alive at the peak of a step, one a tensor.
 
         ``shapes`` are those of the trained parameters, in the order in which the optimizer has
-        them: in the form ``single`` the peak is one of neighbours. Tensors without dims and vectors
+        them: in the form ``single`` the peak is one of neighbors. Tensors without dims and vectors
         of one value a parameter are left out.
 
         :raises UsageError: no form of that name.

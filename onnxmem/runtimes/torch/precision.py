@@ -1,4 +1,4 @@
-"""Precisions: how many bytes an element takes in each of its places during training; autocast.
+"""Precisions: how many bytes an element takes in each of its roles during training; autocast.
 
 A precision speaks of floating elements of at most 32 bits, whatever the file stores; float64,
 integers and truth values keep their size.
@@ -381,7 +381,7 @@ class _Casting:
             self.keys[node.outputs[0]] = f"{self.keys[node.inputs[0]]} {perm}"
 
     def _settle(self, node: Node) -> None:
-        """Take the casts of parameters between equal types that are to a neighbour's type.
+        """Take the casts of parameters between equal types that are to a neighbor's type.
 
         A file writes `weight.to(x.dtype)` as a cast from float32 to float32. What an operator reads
         beside a tensor of 16 bits was cast to that tensor's type: no one casts a parameter to what

@@ -83,7 +83,7 @@ def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
 
 
 def range_finding(step: TrainingMemory, peaks: PeakRange) -> Finding:
-    """What a reader should know of a range: whether it is asked for, or open."""
+    """What a reader should know of a range: whether it is requested, or open."""
     names = step.batchnorms.left_out or step.batchnorms.unknown
     low, high = format_bytes(peaks.low_bytes), format_bytes(peaks.high_bytes)
     factor = peaks.high_bytes / peaks.low_bytes

@@ -77,7 +77,7 @@ def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
 
 
 def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:
-    """Join neighbouring axes that one stride walks through: (elements, stride) of each run."""
+    """Join neighboring axes that one stride walks through: (elements, stride) of each run."""
     runs: list[tuple[int, int]] = []
     for dim, stride in zip(shape, strides, strict=True):
         if dim == 1:

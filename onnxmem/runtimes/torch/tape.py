@@ -54,7 +54,7 @@ _LOOKING = _HANDING_ON | {"Gather"}
 
 
 _Slot = tuple[slice, slice]
-"""The places of a schema's slot among a node's inputs, and among its outputs."""
+"""The indices of a schema's slot among a node's inputs, and among its outputs."""
 
 
 @record
@@ -74,7 +74,7 @@ class SavedTensors:
     storages: tuple[str, ...] = ()
     """First tensors of the storages that hold what is kept."""
     copies: tuple[tuple[str, int | None], ...] = ()
-    """(label, bytes) of operands' copies that are kept in their place."""
+    """(label, bytes) of operands' copies that are saved instead of them."""
     transient_copies: tuple[tuple[str, int | None], ...] = ()
     """(label, bytes) of copies that are gone when the node is done."""
     extra_bytes: int | None = 0
@@ -84,7 +84,7 @@ class SavedTensors:
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """A graph as an eager framework runs it; sizes are bytes in the precision asked for."""
+    """A graph as an eager framework runs it; sizes are bytes in the precision requested."""
 
     graph: Graph
     parameters: Parameters
@@ -109,11 +109,11 @@ class Tape:
     assumed_nodes: tuple[str, ...] = ()
     """Nodes without a record, and those with subgraphs: everything they read or make is kept."""
     sizes: dict[tuple[object, ...], int | None] = field(default_factory=dict)
-    """Bytes of the tensors that were asked for, by shape and type: a large graph has few."""
+    """Bytes of the tensors that were read, by shape and type: a large graph has few."""
     gradients: dict[tuple[int, int], Gradient] = field(default_factory=dict)
-    """How gradients are made, by operator, as its identity, and input, as far as asked for."""
+    """How gradients are made, by operator, as its identity, and input, as far as requested."""
     widths: dict[DType | None, int] = field(default_factory=dict)
-    """Bits per element by type, as far as they were asked for."""
+    """Bits per element by type, as far as they were requested."""
 
     def dims(self, name: str) -> Dims | None:
         """The dims of a tensor, if all are known."""
@@ -452,7 +452,7 @@ def in_place_activations(graph: Graph, requested: bool | None) -> Mapping[str, s
 
     ``requested`` is what a recipe says: all that may (true), none (false), or those that would keep
     their input else and follow a BatchNormalization (``None``). Networks of such blocks (Darknet,
-    CSPNet, YOLO) have ``inplace=True`` in their code; no file tells.
+    CSPNet, YOLO) have ``inplace=True`` in their code; no file shows it.
     """
     if requested is False:
         return {}

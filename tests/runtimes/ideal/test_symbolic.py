@@ -228,8 +228,8 @@ def test_the_batch_at_which_shapes_meet_is_told() -> None:
 
     ends = Ends(at(1), at(131), Growth((131,)))
     peaks = symbolic_peaks(ends, at(1), (1,), activation_memory(at(1)))
-    assert peaks.meetings == ({0: 13},)
-    assert [peaks.meets_at((batch,)) for batch in (1, 12, 13, 131)] == [False, False, True, False]
+    assert peaks.excluded_points == ({0: 13},)
+    assert [peaks.excludes((batch,)) for batch in (1, 12, 13, 131)] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("text", WITHOUT_LINES.values(), ids=WITHOUT_LINES)

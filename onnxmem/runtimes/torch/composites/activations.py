@@ -1,7 +1,7 @@
 """Activations that exporters write out: SiLU, GELU, Mish, softplus, GLU, and rsqrt.
 
-A network that spells one of these out itself keeps what its own steps keep; the file does not tell
-the two apart, and most networks call the framework's.
+A network that spells one of these out itself keeps what its own steps keep; the file has no trace
+of which, and most networks call the framework's.
 """
 
 from collections.abc import Iterator

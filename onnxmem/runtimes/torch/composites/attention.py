@@ -1,8 +1,9 @@
 """Attention that the framework runs in one kernel, as exporters write it out.
 
 Both exporters scale the query and the key each by the root of the factor, which no network does by
-hand: that tells ``scaled_dot_product_attention`` from products and a softmax of the network's own.
-torch.export also names the operator that each node comes from, and its word goes first.
+hand: that distinguishes ``scaled_dot_product_attention`` from products and a softmax of the
+network's own. torch.export also names the operator that each node comes from: where it does, the
+name decides.
 """
 
 from collections.abc import Iterator
@@ -146,8 +147,8 @@ def _guard(view: GraphView, name: str) -> tuple[Node, ...]:
     chosen = view.producer(name, "Where")
     if chosen is None or not view.is_number(chosen.inputs[1], 0):
         return ()
-    asked = view.producer(chosen.inputs[0], "IsNaN")
-    return (asked, chosen) if asked is not None and asked.inputs[0] == chosen.inputs[2] else ()
+    is_nan = view.producer(chosen.inputs[0], "IsNaN")
+    return (is_nan, chosen) if is_nan is not None and is_nan.inputs[0] == chosen.inputs[2] else ()
 
 
 def _bias(view: GraphView, weights: _Weights) -> tuple[tuple[Node, ...], tuple[str, ...]]:
@@ -215,7 +216,7 @@ def _made_of_positions(view: GraphView, name: str) -> tuple[Node, ...] | None:
 def _operands(view: GraphView, weights: _Weights) -> _Operands | None:
     """Read query and key of the scores, if it was the framework's attention that scaled them.
 
-    A factor of 1 is optimized away; then the rest of what exporters write has to tell.
+    A factor of 1 is optimized away; then the rest of what exporters write has to decide.
     """
     scaled = tuple(node for text in weights.scores.inputs if (node := view.producer(text, "Mul")))
     is_scaled = len(scaled) == len(weights.scores.inputs)

@@ -1,4 +1,4 @@
-"""Finding several nodes that a framework runs as one, and putting the one in their place."""
+"""Finding several nodes that a framework runs as one, and replacing them by it."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class Match:
     """Nodes that are one operator to the framework."""
 
     nodes: tuple[Node, ...]
-    """The one takes the place and the name of the last."""
+    """The one takes the position and the name of the last."""
     operator: OpSpec
     inputs: tuple[str, ...]
     outputs: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class GraphView:
         return float(value[0]) if value is not None and len(value) == 1 else None
 
     def is_number(self, name: str, wanted: float | None = None) -> bool:
-        """Whether a tensor is one number; about as large as wanted, if that is said."""
+        """Whether a tensor is one number; about as large as wanted, if that is given."""
         found = self.number(name)
         if found is None or wanted is None:
             return found is not None
