@@ -1,7 +1,7 @@
 """A program replayed with sizes: what is alive when, its peak, and what an allocator makes of it.
 
 Without an allocator each allocation takes its bytes and nothing else: the sum is a lower bound of
-what any allocator reserves. With one, every event is handed to it in order, at a device's capacity
+what any allocator reserves. With one, it serves every event in order, at a device's capacity
 if that is given; the allocator keeps its state from one replay to the next, so that a process that
 runs several programs is one allocator and several replays.
 

@@ -186,7 +186,7 @@ def weight_polynomial(ends: Ends) -> Polynomial:
 
 
 def computes_dims(ends: Ends) -> bool:
-    """Whether a dim may be anything but a number or a symbol that nodes hand on.
+    """Whether a dim may be anything but a number or a symbol that nodes pass on.
 
     What is no polynomial may look like one at two ends: at two odd numbers ``n % 2`` is 1, and a
     maximum is the symbol that is larger at both.

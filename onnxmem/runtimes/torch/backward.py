@@ -90,7 +90,7 @@ class GradientHeap:
         return self.view(tensor, dims, strides)
 
     def cast(self, name: str, tensor: GradientTensor, bits: int) -> GradientTensor:
-        """Hand on a gradient of so many bits, or make one and let go of the other; 0 is unknown."""
+        """Pass on a gradient of so many bits, or make one and release the other; 0 is unknown."""
         if not bits or not tensor.bits or tensor.bits == bits:
             return tensor
         strides = None if tensor.dims is None else like(tensor.dims, tensor.strides)
@@ -99,7 +99,7 @@ class GradientHeap:
         return made
 
     def drop(self, tensor: GradientTensor) -> None:
-        """One holder less; the last lets go of the block."""
+        """One holder less; the last releases the block."""
         tensor.holders -= 1
         if tensor.holders == 0:
             self.heap.release(tensor.block)
@@ -217,7 +217,7 @@ Temporaries = list[GradientTensor]
 def input_gradients(
     tape: Tape, heap: GradientHeap, node: Node, incoming: Mapping[str, GradientTensor]
 ) -> list[tuple[str, GradientTensor]]:
-    """Make the gradients of a node's inputs, and let go of its outputs'.
+    """Make the gradients of a node's inputs, and release its outputs'.
 
     Later inputs come first, as in PyTorch's generated code. Then the engine casts each to the type
     of its input (``validate_outputs`` of torch/csrc/autograd/engine.cpp).
@@ -505,15 +505,15 @@ class Backward:
                 made = input_gradients(self.tape, self.gradients, node, incoming)
             elif incoming and layer is not None:
                 made = self._run_recurrent(node, layer, incoming)
-            self.storages.forget(node)
+            self.storages.release_saved(node)
             for name, tensor in made:
                 self.accumulate(name, tensor)
 
     def _run_recurrent(
         self, node: Node, layer: Layer, incoming: dict[str, GradientTensor]
     ) -> list[tuple[str, GradientTensor]]:
-        """Make the gradients of a recurrent node's inputs, and let go of its outputs'."""
-        own = self.storages.own.get(node.name, [])
+        """Make the gradients of a recurrent node's inputs, and release its outputs'."""
+        own = self.storages.saved_blocks.get(node.name, [])
         made = layer_gradients(self.tape, self.gradients, node, layer, own)
         for tensor in incoming.values():
             self.gradients.drop(tensor)

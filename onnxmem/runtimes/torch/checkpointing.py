@@ -39,7 +39,7 @@ class Segment:
     nodes: tuple[Node, ...]
     is_recomputed: bool = False
     stored: frozenset[str] = frozenset()
-    """What is kept nevertheless, of the outputs of its nodes."""
+    """What is saved nevertheless, of the outputs of its nodes."""
 
     def extra_flops(self, tape: Tape) -> int:
         """FLOPs of computing it again; nodes of unknown arithmetic count 0."""
@@ -79,7 +79,7 @@ def schedules(tape: Tape, named: str) -> Iterator[Schedule]:
 
 
 def every(stretches: Units, count: int, *, selective: bool = False) -> Schedule:
-    """A checkpoint behind so many units; selectively, what products make is kept too."""
+    """A checkpoint behind so many units; selectively, what products make is saved too."""
     groups = [
         tuple(node for unit in stretches[start : start + count] for node in unit)
         for start in range(0, len(stretches), count)
@@ -172,7 +172,7 @@ class Passes:
     heap: Heap
     schedule: Schedule
     storages: Storages = field(init=False)
-    held: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    retained: dict[int, tuple[str, ...]] = field(default_factory=dict)
     """Storages that a segment keeps to be computed again, by its index."""
 
     def __post_init__(self) -> None:
@@ -188,33 +188,33 @@ class Passes:
                 run_forward(self.storages, segment.nodes)
 
     def run_backward(self, backward: Backward) -> None:
-        """Go back through every segment, computing again what was not kept."""
+        """Go back through every segment, computing again what was not saved."""
         backward_nodes = {node.name for node in self.tape.backward_nodes}
         for index, segment in reversed(tuple(enumerate(self.schedule.segments))):
             backward.storages = self.storages
             if segment.is_recomputed:
                 backward.storages = self._recompute(index, segment)
             backward.run(node for node in segment.nodes if node.name in backward_nodes)
-            for storage in self.held.pop(index, ()):
+            for storage in self.retained.pop(index, ()):
                 self.storages.drop(storage)
 
     def _run_checkpointed(self, index: int, segment: Segment) -> None:
         inputs = self._storages_of(_outside_reads(segment.nodes))
         for storage in inputs:
-            self.storages.hold(storage)
+            self.storages.retain(storage)
         stored: list[str] = []
         for node in segment.nodes:
             run_forward(self.storages, (node,), saves=False)
             for storage in self._storages_of(segment.stored.intersection(node.writes)):
                 if storage not in inputs and storage in self.storages.blocks:
-                    self.storages.hold(storage)
+                    self.storages.retain(storage)
                     stored.append(storage)
-        self.held[index] = (*inputs, *stored)
+        self.retained[index] = (*inputs, *stored)
 
     def _recompute(self, index: int, segment: Segment) -> Storages:
-        """Run a segment again on what it kept."""
+        """Run a segment again on what it saved."""
         inner = Storages.before(self.tape, self.heap, segment.nodes)
-        for storage in self.held[index]:
+        for storage in self.retained[index]:
             inner.blocks[storage] = self.storages.blocks[storage]
         for name in _outside_reads(segment.nodes):
             inner.write(name)

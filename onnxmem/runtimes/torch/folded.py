@@ -7,7 +7,7 @@ had a bias from the start is what the tool that folded it calls the result:
   torch/csrc/jit/passes/onnx/eval_peephole.cpp) makes the output, the weight and the bias anew, in
   this order, so their numbers follow each other: ``onnx::Conv_66`` and ``onnx::Conv_67``, or ``66``
   and ``67`` with output ``65`` before PyTorch 1.11. It folds into Conv alone. A weight that
-  constant folding has worked out (weight_norm) has such a name too; its bias keeps its own.
+  constant folding has computed (weight_norm) has such a name too; its bias keeps its own.
 - torch.export with onnxscript's optimizer (onnxscript/rewriter/rules/common/_fuse_batchnorm.py)
   keeps the metadata, the output's name (``getitem``) and the names of weight and bias; where there
   was no bias, it is ``<weight>_bias``. It folds into Conv, ConvTranspose and Gemm.
@@ -47,7 +47,7 @@ _FUSED_NAME: Final = re.compile(
 )
 _ONNXSIM_NAME: Final = re.compile(r"(^|/)_v_\d+$")
 _MADE_UP: Final = re.compile(r"(^|/)((onnx::\w+_)?\d+|_?v_?\d+|val_\d+|const_fold_opt__\d+)$")
-"""Names of weights that a tool has worked out anew."""
+"""Names of weights that a tool has computed anew."""
 _WEIGHT_WORD: Final = re.compile(r"(?<![A-Za-z])(weights?|kernel|filters?|W|w)(?![A-Za-z])")
 _BIAS_WORD: Final = re.compile(r"(?<![A-Za-z])(bias|biases|B|b)(?![A-Za-z])")
 _STATISTICS: Final = re.compile(r"(running|moving)_mean(:\d+)?$")

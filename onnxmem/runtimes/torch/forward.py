@@ -26,7 +26,7 @@ class Storages:
     reads_left: Counter[str]
     """How often each tensor is still to be read; an output of the graph once more."""
     blocks: dict[str, int] = field(default_factory=dict)
-    own: dict[str, list[int]] = field(default_factory=dict)
+    saved_blocks: dict[str, list[int]] = field(default_factory=dict)
     """Blocks that one node keeps for itself, by node: masks, statistics, copies of operands."""
     cached: tuple[str, ...] = ()
     """Copies of parameters that autocast holds until it ends, behind the loss."""
@@ -43,16 +43,16 @@ class Storages:
 
         So are the copies that autocast caches, where the nodes are a whole network with outputs.
         """
-        nodes, held = tuple(nodes), tuple(outputs)
+        nodes, retained = tuple(nodes), tuple(outputs)
         names = {node.name for node in nodes} if tape.callers else set()
         callers = {
             cast: caller
             for cast, caller in tape.callers.items()
             if cast in names and caller in names
         }
-        cached = tuple(sorted(tape.cached)) if held else ()
+        cached = tuple(sorted(tape.cached)) if retained else ()
         reads = Counter(chain.from_iterable(map(data_reads, nodes)))
-        reads.update((*held, *cached))
+        reads.update((*retained, *cached))
         return cls(tape, heap, reads, cached=cached, callers=callers)
 
     def read_by(self, node: Node) -> tuple[str, ...]:
@@ -74,7 +74,7 @@ class Storages:
         """Allocate what a node writes, with one reference; a view takes one more of its storage."""
         storage = self.tape.storages.get(name)
         if storage is not None:
-            self.hold(storage)
+            self.retain(storage)
 
     def release(self, name: str) -> None:
         """Drop the reference that writing a tensor took."""
@@ -82,25 +82,25 @@ class Storages:
         if storage is not None:
             self.drop(storage)
 
-    def keep(self, node: Node, saved: SavedTensors) -> None:
+    def save(self, node: Node, saved: SavedTensors) -> None:
         """Take what a node's backward formula reads."""
         for storage in saved.storages:
-            self.hold(storage)
+            self.retain(storage)
         if saved.copies or saved.extra_bytes or saved.inner:
             extra = ((f"kept by {node.name}", saved.extra_bytes),) if saved.extra_bytes else ()
             items = (*saved.copies, *extra, *saved.inner)
-            self.own[node.name] = [
+            self.saved_blocks[node.name] = [
                 self.heap.allocate(label, Category.ACTIVATION, size or 0) for label, size in items
             ]
 
-    def forget(self, node: Node) -> None:
-        """Release what a node kept, when its backward formula is done."""
+    def release_saved(self, node: Node) -> None:
+        """Release what a node saved, when its backward formula is done."""
         for storage in self.tape.saved[node.name].storages:
             self.drop(storage)
-        for block in self.own.pop(node.name, ()):
+        for block in self.saved_blocks.pop(node.name, ()):
             self.heap.release(block)
 
-    def hold(self, storage: str) -> None:
+    def retain(self, storage: str) -> None:
         """Take one reference to a storage, which is allocated if it is not there."""
         block = self.blocks.get(storage)
         if block is not None:
@@ -118,7 +118,7 @@ class Storages:
 
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:
-    """Run nodes in order; without ``saves`` nothing is kept for a backward pass."""
+    """Run nodes in order; without ``saves`` nothing is saved for a backward pass."""
     heap, reads_left, saved = storages.heap, storages.reads_left, storages.tape.saved
     for node in nodes:
         heap.enter_node(node.name)
@@ -142,7 +142,7 @@ def _work(storages: Storages, node: Node, *, saves: bool) -> None:
     """Make the copies of operands, and what the backward formula keeps."""
     saved = storages.tape.saved[node.name]
     if saves:
-        storages.keep(node, saved)
+        storages.save(node, saved)
     passing = saved.transient_copies if saves else (*saved.copies, *saved.transient_copies)
     if passing:
         heap = storages.heap

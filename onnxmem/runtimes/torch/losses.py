@@ -41,7 +41,7 @@ class Loss:
     gradients_on_the_way: int = 0
     """Gradients as large as the output that are made before the output's own, one from another."""
     has_weight_sum: bool = False
-    """A number, the sum of the class weights, is kept until the first gradient is made."""
+    """A number, the sum of the class weights, is saved until the first gradient is made."""
     has_value: bool = True
     """The loop holds the loss to the end of the step."""
     value_bytes: Callable[[Operand], int | None] = _number_bytes
@@ -157,7 +157,7 @@ class OutputLosses:
         return operand_in(self.graph.tensors[name], self.precision.loss_bits)
 
     def target_bytes(self) -> int | None:
-        """Bytes of the targets that the caller hands in."""
+        """Bytes of the targets that the caller allocates."""
         return sum_known(self.loss.target_bytes(self.operand(name)) for name in self.outputs)
 
     def run_forward(self, heap: Heap, tape: Tape) -> None:

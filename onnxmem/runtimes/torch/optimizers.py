@@ -5,16 +5,16 @@ those of the form that runs: ``foreach``, PyTorch's default on CUDA, handles all
 and holds whole copies of them; ``single`` goes parameter by parameter; ``fused`` allocates nothing.
 
 A new optimizer is one record of ``OF_TORCH`` or ``OF_OTHERS``: its state (``moments`` and its like)
-and, as scripts, the tensors that a step makes and lets go.
+and, as scripts, the tensors that a step makes and releases.
 
 A loop over parameters keeps its Python variables from one parameter to the next, and a variable
-lets its old tensor go only once the new one is made: what is alive together depends on neighbors,
+releases its old tensor only once the new one is made: what is alive together depends on neighbors,
 and neither a copy of all nor one of the largest parameter says it. A script is therefore replayed
 over the parameters in their order. Its words, separated by blanks, are
 
 - ``denom``: makes a tensor as large as the parameter and binds it to that name;
 - ``mask:bytes``: makes one of another size, see ``_SIZES``;
-- ``-root``: lets go of a name, ``estimate>update``: binds to another name what it was bound to;
+- ``-root``: releases a name, ``estimate>update``: binds to another name what it was bound to;
 - ``grad?``: only with weight decay, ``numerator!``: only without.
 """
 

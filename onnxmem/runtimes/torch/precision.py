@@ -308,7 +308,7 @@ def _weights(graph: Graph) -> frozenset[str]:
 def _round_trips(graph: Graph, autocast: Autocast, weights: frozenset[str]) -> Mapping[str, str]:
     """Pairs of casts between equal types, by what they write.
 
-    `x.float()` and the `.to(x.dtype)` that ends what is worked out in float32 are both written as
+    `x.float()` and the `.to(x.dtype)` that ends what is computed in float32 are both written as
     casts from float32 to float32: of the first, the value is empty, of the second it is `x`.
     """
     trips: dict[str, str] = {}

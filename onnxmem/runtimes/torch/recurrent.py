@@ -57,7 +57,7 @@ class Layer:
     def blocks_of(self, name: str, *, copies_input: bool) -> tuple[tuple[str, int], ...]:
         """(label, bytes) of what a node of that name keeps: copies of X, then each step's.
 
-        The first states are kept and the last ones are not: they count each other out.
+        The first states are saved and the last ones are not: they cancel out.
         """
         copies = [(f"input of {name}", self.input_bytes)] * (self.num_directions * copies_input)
         steps = [

@@ -46,7 +46,7 @@ def attentions(view: GraphView) -> Iterator[Match]:
 
 
 def attentions_as_products(graph: Graph) -> tuple[Node, ...]:
-    """The softmaxes between two products of activations, of which no file says who wrote them.
+    """The softmaxes between two products of activations, the network's own or an exporter's.
 
     Not those that torch.export names as the network's own: they are no kernel's.
     """

@@ -139,7 +139,7 @@ def with_matches(graph: Graph, matches: Iterable[Match]) -> Graph:
 
 
 def without_unread_weights(graph: Graph, before: Graph) -> Graph:
-    """Count no weight that only nodes read which are gone: a mask that exporters worked out."""
+    """Count no weight that only nodes read which are gone: a mask that exporters computed."""
     if graph is before:
         return graph
     read = {name for node in graph.all_nodes() for name in node.reads} | set(graph.outputs)
