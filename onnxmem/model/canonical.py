@@ -42,6 +42,298 @@ _AROUND_CARRIED = {"inputs": 2, "outputs": 1}
 """What a Loop's body has besides the carried values: trip and condition in, condition out."""
 
 
+_ALIAS = "ai.onnx"
+"""Another name of ONNX's own domain, ``""``."""
+
+_LARGEST_VERSION = 2**31 - 1
+_STFT = "STFT"
+
+
+def normalized(model: onnx.ModelProto, columns: Columns) -> tuple[Finding, ...]:
+    """Write ONNX's own domain in one way and import it where the model forgets to, in place.
+
+    ``columns`` are those of the model's graph.
+
+    :raises GraphError: there are more nodes than are followed.
+    """
+    nodes = list(nodes_in(columns.nodes)) if columns.bodies else columns.nodes
+    if len(nodes) > BOUNDS.nodes:
+        message = (
+            f"{len(nodes):,} nodes, over {BOUNDS.nodes:,} ({variable('nodes')}); set that higher"
+        )
+        raise GraphError(message)
+    for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
+        entry.domain = _canonical(entry.domain)
+        # onnx keeps versions as C's int and knows none that are near its ends.
+        entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
+    for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
+        for node in [node for node in body if node.domain == _ALIAS or node.op_type == _STFT]:
+            node.domain = _canonical(node.domain)
+            if node.op_type == _STFT and not node.domain:
+                _write_default(node)
+    return _with_version(model)
+
+
+def _write_default(node: onnx.NodeProto) -> None:
+    """Half the frequencies come out unless a file says otherwise; onnx infers shapes of all."""
+    if all(attribute.name != "onesided" for attribute in node.attribute):
+        node.attribute.append(onnx.helper.make_attribute("onesided", 1))
+
+
+def _canonical(domain: str) -> str:
+    return "" if domain == _ALIAS else domain
+
+
+def _with_version(model: onnx.ModelProto) -> tuple[Finding, ...]:
+    if any(not entry.domain for entry in model.opset_import):
+        return ()
+    uses = {_use(node) for node in nodes_in(model.graph.node) if onnx_op(node)}
+    version = _newest_fitting(uses)
+    model.opset_import.add(domain="", version=version)
+    if not uses:
+        return ()
+    text = f"the file names no version of ONNX's operators; {version} is taken, the newest they fit"
+    return (Finding("missing_opset", text),)
+
+
+class _Use(NamedTuple):
+    """How a node uses its operator: what versions differ in."""
+
+    op_type: str
+    num_inputs: int
+    num_outputs: int
+    attributes: frozenset[str]
+
+    def fits(self, version: int) -> bool:
+        """Whether the operator can be used so; one that the version lacks is a later one's."""
+        try:
+            schema = onnx.defs.get_schema(self.op_type, version)
+        except onnx.defs.SchemaError:
+            return True
+        return (
+            schema.min_input <= self.num_inputs <= schema.max_input
+            and schema.min_output <= self.num_outputs <= schema.max_output
+            and self.attributes <= schema.attributes.keys()
+        )
+
+
+def _use(node: onnx.NodeProto) -> _Use:
+    names = frozenset(attribute.name for attribute in node.attribute)
+    return _Use(node.op_type, len(node.input), len(node.output), names)
+
+
+def _newest_fitting(uses: Collection[_Use]) -> int:
+    """The newest version under which all nodes are whole; the newest of all where there is none.
+
+    An axis that was an attribute and is an input now tells an old file.
+    """
+    newest = onnx.defs.onnx_opset_version()
+    versions = range(newest, 0, -1)
+    return next((v for v in versions if all(use.fits(v) for use in uses)), newest)
+
+
+_NEXT_STEP = "; export the model again"
+_LONGEST_CYCLE = 8
+"""Nodes of a cycle that its message names."""
+
+
+_INLINER_FAULTS: Final = (
+    *(RuntimeError, ValueError, LookupError, ArithmeticError),  # those of C++'s own exceptions
+    onnx.checker.ValidationError,
+    onnx.defs.SchemaError,
+    onnx.shape_inference.InferenceError,
+    onnx.version_converter.ConvertError,
+)
+"""What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
+``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
+
+_FEW_NODES: Final = 5_000
+"""So many are always followed, however few the file writes: they take seconds."""
+
+_Key = tuple[str, str, str]
+
+_COUNTED: Final = 10**18
+"""A count stops here: what calls can multiply to has more digits than Python writes."""
+
+
+def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Replace every call of a local function by the function's nodes.
+
+    A function whose operator-set versions cannot be brought to the model's stays a call.
+
+    :raises GraphError: functions that call each other in a circle, too many nodes, a call that does
+        not fit its function, or a body that has no meaning.
+    """
+    if not model.functions:
+        return model
+    _refuse_to_grow(expanded_num_nodes(model), _num_written(model))
+    _sort_bodies(model)
+    _complete_calls(model)
+    _import_domains_of_functions(model)
+    if _is_fatal_to_convert(model):
+        return _inlined_as_they_are(model)
+    try:
+        return onnx.inliner.inline_local_functions(model, convert_version=True)
+    except _INLINER_FAULTS:
+        # The version converter knows few domains: what needs no conversion is still written out.
+        return _inlined_as_they_are(model)
+
+
+def can_be_inlined_as_they_are(model: onnx.ModelProto) -> bool:
+    """Whether the nodes stand in running order, and functions are of the model's versions.
+
+    ``model`` has been through ``with_functions_inlined``: its functions and calls are in order, and
+    no call leaves an attribute to its default.
+    """
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    imports = (entry for function in model.functions for entry in function.opset_import)
+    return (
+        not any(function.overload for function in model.functions)
+        and all(versions.get(entry.domain) == entry.version for entry in imports)
+        and not sort_nodes(model.graph)
+    )
+
+
+def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
+    for bound, most in (
+        ("nodes", BOUNDS.nodes),
+        ("growth", max(BOUNDS.growth * num_written, _FEW_NODES)),
+    ):
+        if num_nodes > most:
+            message = (
+                f"the local functions expand to {num_nodes:,} nodes, over {most:,} "
+                f"({variable(bound)}); export the model with fewer calls"
+            )
+            raise GraphError(message)
+
+
+def _num_written(model: onnx.ModelProto) -> int:
+    bodies = (model.graph.node, *(function.node for function in model.functions))
+    return sum(1 for nodes in bodies for _ in nodes_in(nodes))
+
+
+def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:
+    """Whether onnx's inference, which its converter runs, would not return from a function."""
+    bodies = [(function.node, function.opset_import) for function in model.functions]
+    # The converter may run it at either version, and the older has fewer limits.
+    return any(
+        ends_the_process(nodes, _oldest([*model.opset_import, *imported]))
+        for nodes, imported in bodies
+    )
+
+
+def _oldest(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    versions: dict[str, int] = {}
+    for entry in imports:
+        versions[entry.domain] = min(entry.version, versions.get(entry.domain, entry.version))
+    return versions
+
+
+def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except _INLINER_FAULTS as fault:
+        reason = str(fault).partition("\n")[0].rstrip(".")
+        message = f"the local functions cannot be written out: {reason}; export the model again"
+        raise GraphError(message) from fault
+
+
+def expanded_num_nodes(model: onnx.ModelProto) -> int:
+    """Count the model's nodes, subgraphs included, as if every call were written out."""
+    # networkx takes as long to import as numpy, and few models have local functions.
+    import networkx as nx
+
+    bodies = {_function_key(function): function.node for function in model.functions}
+    calls: nx.MultiDiGraph[_Key] = nx.MultiDiGraph()
+    calls.add_nodes_from(bodies)
+    for key, nodes in bodies.items():
+        calls.add_edges_from((key, _call_key(n)) for n in nodes_in(nodes) if _call_key(n) in bodies)
+    try:
+        callees_first = list(nx.topological_sort(calls))[::-1]
+    except nx.NetworkXUnfeasible:
+        names = [f"{edge[0][0]}::{edge[0][1]}" for edge in nx.find_cycle(calls)]
+        cycle = " -> ".join((*names, names[0]))
+        message = f"local functions call each other in a circle: {cycle}; export the model again"
+        raise GraphError(message) from None
+    # Callees first: a body's size is known when its callers add it, so that the count takes as long
+    # as the file although the expansion may be exponential.
+    sizes: dict[_Key, int] = {}
+    for key in callees_first:
+        sizes[key] = _counted(bodies[key], sizes)
+    return _counted(model.graph.node, sizes)
+
+
+def _counted(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
+    return min(sum(sizes.get(_call_key(node), 1) for node in nodes_in(nodes)), _COUNTED)
+
+
+def _sort_bodies(model: onnx.ModelProto) -> None:
+    """Put each function's nodes into running order: the inliner renames what it has seen so far."""
+    for function in model.functions:
+        body = onnx.GraphProto(node=function.node)
+        for name in function.input:
+            body.input.add(name=name)
+        if sort_nodes(body):
+            del function.node[:]
+            function.node.extend(body.node)
+
+
+def _complete_calls(model: onnx.ModelProto) -> None:
+    """Give each call the attributes that it leaves to their defaults; the inliner forgets them."""
+    functions = {_function_key(function): function for function in model.functions}
+    for nodes in (model.graph.node, *(function.node for function in model.functions)):
+        for node in nodes_in(nodes):
+            if function := functions.get(_call_key(node)):
+                _refuse_too_many("inputs", node, node.input, function.input)
+                _refuse_too_many("outputs", node, node.output, function.output)
+                given = {attribute.name for attribute in node.attribute}
+                defaults = function.attribute_proto
+                node.attribute.extend(entry for entry in defaults if entry.name not in given)
+
+
+def _refuse_too_many(
+    kind: str, node: onnx.NodeProto, given: Sequence[str], declared: Sequence[str]
+) -> None:
+    if len(given) > len(declared):
+        message = (
+            f"node {node_label(node)} has {len(given)} {kind}, and the local function "
+            f"{node.domain}::{node.op_type} has {len(declared)}; export the model again"
+        )
+        raise GraphError(message)
+
+
+def _import_domains_of_functions(model: onnx.ModelProto) -> None:
+    """Import the domains that only a function imports: its nodes will stand in the graph."""
+    imported = {entry.domain for entry in model.opset_import}
+    for function in model.functions:
+        for entry in function.opset_import:
+            if entry.domain not in imported:
+                imported.add(entry.domain)
+                model.opset_import.append(entry)
+
+
+def _function_key(function: onnx.FunctionProto) -> _Key:
+    return function.domain, function.name, function.overload
+
+
+def _call_key(node: onnx.NodeProto) -> _Key:
+    return node.domain, node.op_type, node.overload
+
+
+def refuse_partial_nodes(columns: Columns, version: int) -> None:
+    """Check the nodes of a graph, those inside them included, at a version of ONNX's operators.
+
+    The graph belongs to a model that is normalized and whose functions are written out.
+
+    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
+    """
+    rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
+    for index, (node, op_type, inputs, outputs) in enumerate(rows):
+        _refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
+        for _, inner in columns.bodies.get(index, ()):
+            refuse_partial_nodes(columns_of(inner), version)
+
+
 @dataclass(frozen=True, slots=True)
 class _Least:
     inputs: int = 0
@@ -134,115 +426,6 @@ def _schema(op_type: str, version: int) -> onnx.defs.OpSchema | None:
         return onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
         return None
-
-
-_ALIAS = "ai.onnx"
-"""Another name of ONNX's own domain, ``""``."""
-
-_LARGEST_VERSION = 2**31 - 1
-_STFT = "STFT"
-
-
-def normalized(model: onnx.ModelProto, columns: Columns) -> tuple[Finding, ...]:
-    """Write ONNX's own domain in one way and import it where the model forgets to, in place.
-
-    ``columns`` are those of the model's graph.
-
-    :raises GraphError: there are more nodes than are followed.
-    """
-    nodes = list(nodes_in(columns.nodes)) if columns.bodies else columns.nodes
-    if len(nodes) > BOUNDS.nodes:
-        message = (
-            f"{len(nodes):,} nodes, over {BOUNDS.nodes:,} ({variable('nodes')}); set that higher"
-        )
-        raise GraphError(message)
-    for entry in (*model.opset_import, *(e for f in model.functions for e in f.opset_import)):
-        entry.domain = _canonical(entry.domain)
-        # onnx keeps versions as C's int and knows none that are near its ends.
-        entry.version = min(max(entry.version, -_LARGEST_VERSION), _LARGEST_VERSION)
-    for body in (nodes, *(nodes_in(function.node) for function in model.functions)):
-        for node in [node for node in body if node.domain == _ALIAS or node.op_type == _STFT]:
-            node.domain = _canonical(node.domain)
-            if node.op_type == _STFT and not node.domain:
-                _write_default(node)
-    return _with_version(model)
-
-
-def refuse_partial_nodes(columns: Columns, version: int) -> None:
-    """Check the nodes of a graph, those inside them included, at a version of ONNX's operators.
-
-    The graph belongs to a model that is normalized and whose functions are written out.
-
-    :raises GraphError: a node lacks an input, an output or a graph that its operator needs.
-    """
-    rows = zip(columns.nodes, columns.op_types, columns.inputs, columns.outputs, strict=True)
-    for index, (node, op_type, inputs, outputs) in enumerate(rows):
-        _refuse_unless_whole(node, "" if node.domain else op_type, (inputs, outputs), version)
-        for _, inner in columns.bodies.get(index, ()):
-            refuse_partial_nodes(columns_of(inner), version)
-
-
-def _write_default(node: onnx.NodeProto) -> None:
-    """Half the frequencies come out unless a file says otherwise; onnx infers shapes of all."""
-    if all(attribute.name != "onesided" for attribute in node.attribute):
-        node.attribute.append(onnx.helper.make_attribute("onesided", 1))
-
-
-def _canonical(domain: str) -> str:
-    return "" if domain == _ALIAS else domain
-
-
-def _with_version(model: onnx.ModelProto) -> tuple[Finding, ...]:
-    if any(not entry.domain for entry in model.opset_import):
-        return ()
-    uses = {_use(node) for node in nodes_in(model.graph.node) if onnx_op(node)}
-    version = _newest_fitting(uses)
-    model.opset_import.add(domain="", version=version)
-    if not uses:
-        return ()
-    text = f"the file names no version of ONNX's operators; {version} is taken, the newest they fit"
-    return (Finding("missing_opset", text),)
-
-
-class _Use(NamedTuple):
-    """How a node uses its operator: what versions differ in."""
-
-    op_type: str
-    num_inputs: int
-    num_outputs: int
-    attributes: frozenset[str]
-
-    def fits(self, version: int) -> bool:
-        """Whether the operator can be used so; one that the version lacks is a later one's."""
-        try:
-            schema = onnx.defs.get_schema(self.op_type, version)
-        except onnx.defs.SchemaError:
-            return True
-        return (
-            schema.min_input <= self.num_inputs <= schema.max_input
-            and schema.min_output <= self.num_outputs <= schema.max_output
-            and self.attributes <= schema.attributes.keys()
-        )
-
-
-def _use(node: onnx.NodeProto) -> _Use:
-    names = frozenset(attribute.name for attribute in node.attribute)
-    return _Use(node.op_type, len(node.input), len(node.output), names)
-
-
-def _newest_fitting(uses: Collection[_Use]) -> int:
-    """The newest version under which all nodes are whole; the newest of all where there is none.
-
-    An axis that was an attribute and is an input now tells an old file.
-    """
-    newest = onnx.defs.onnx_opset_version()
-    versions = range(newest, 0, -1)
-    return next((v for v in versions if all(use.fits(v) for use in uses)), newest)
-
-
-_NEXT_STEP = "; export the model again"
-_LONGEST_CYCLE = 8
-"""Nodes of a cycle that its message names."""
 
 
 def sort_nodes(graph: onnx.GraphProto, outer: Collection[str] = frozenset()) -> bool:
@@ -347,6 +530,7 @@ def _running_order(steps: Columns, producer: dict[str, int]) -> list[int]:
 
 
 def _runs_in_file_order(steps: Columns, producer: dict[str, int]) -> bool:
+    """Whether every tensor is made before it is read; what no node makes is always there."""
     for index, names in enumerate(steps.inputs):
         for name in names:
             if producer.get(name, -1) >= index:
@@ -366,184 +550,3 @@ def _cycle_text(edges: "nx.DiGraph[int]", steps: Columns) -> str:
         labels[_LONGEST_CYCLE - 1 : -1] = [f"... ({len(labels) - _LONGEST_CYCLE} more)"]
     path = " -> ".join((*labels, labels[0]))
     return f"the graph has a cycle, closed by tensor {closing!r}: {path}{_NEXT_STEP}"
-
-
-_INLINER_FAULTS: Final = (
-    *(RuntimeError, ValueError, LookupError, ArithmeticError),  # those of C++'s own exceptions
-    onnx.checker.ValidationError,
-    onnx.defs.SchemaError,
-    onnx.shape_inference.InferenceError,
-    onnx.version_converter.ConvertError,
-)
-"""What the inliner, and the version converter in it, raise: ``register_exception`` of onnx's
-``cpp2py_export.cc`` and what pybind11 makes of ``std::exception``."""
-
-_FEW_NODES: Final = 5_000
-"""So many are always followed, however few the file writes: they take seconds."""
-
-_Key = tuple[str, str, str]
-
-_COUNTED: Final = 10**18
-"""A count stops here: what calls can multiply to has more digits than Python writes."""
-
-
-def with_functions_inlined(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace every call of a local function by the function's nodes.
-
-    A function whose operator-set versions cannot be brought to the model's stays a call.
-
-    :raises GraphError: functions that call each other in a circle, too many nodes, a call that does
-        not fit its function, or a body that has no meaning.
-    """
-    if not model.functions:
-        return model
-    _refuse_to_grow(expanded_num_nodes(model), _num_written(model))
-    _sort_bodies(model)
-    _complete_calls(model)
-    _import_domains_of_functions(model)
-    if _is_fatal_to_convert(model):
-        return _inlined_as_they_are(model)
-    try:
-        return onnx.inliner.inline_local_functions(model, convert_version=True)
-    except _INLINER_FAULTS:
-        # The version converter knows few domains: what needs no conversion is still written out.
-        return _inlined_as_they_are(model)
-
-
-def can_be_inlined_as_they_are(model: onnx.ModelProto) -> bool:
-    """Whether the nodes stand in running order, and functions are of the model's versions.
-
-    ``model`` is one of which ``with_functions_inlined`` was asked: its functions and calls are in
-    order, and no call leaves an attribute to its default.
-    """
-    versions = {entry.domain: entry.version for entry in model.opset_import}
-    imports = (entry for function in model.functions for entry in function.opset_import)
-    return (
-        not any(function.overload for function in model.functions)
-        and all(versions.get(entry.domain) == entry.version for entry in imports)
-        and not sort_nodes(model.graph)
-    )
-
-
-def _refuse_to_grow(num_nodes: int, num_written: int) -> None:
-    for bound, most in (
-        ("nodes", BOUNDS.nodes),
-        ("growth", max(BOUNDS.growth * num_written, _FEW_NODES)),
-    ):
-        if num_nodes > most:
-            message = (
-                f"the local functions expand to {num_nodes:,} nodes, over {most:,} "
-                f"({variable(bound)}); export the model with fewer calls"
-            )
-            raise GraphError(message)
-
-
-def _num_written(model: onnx.ModelProto) -> int:
-    bodies = (model.graph.node, *(function.node for function in model.functions))
-    return sum(1 for nodes in bodies for _ in nodes_in(nodes))
-
-
-def _is_fatal_to_convert(model: onnx.ModelProto) -> bool:
-    """Whether a function holds what onnx's inference, asked by its converter, cannot survive."""
-    bodies = [(function.node, function.opset_import) for function in model.functions]
-    # What it asks may be of either version, and the older has fewer limits.
-    return any(
-        ends_the_process(nodes, _oldest([*model.opset_import, *imported]))
-        for nodes, imported in bodies
-    )
-
-
-def _oldest(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    versions: dict[str, int] = {}
-    for entry in imports:
-        versions[entry.domain] = min(entry.version, versions.get(entry.domain, entry.version))
-    return versions
-
-
-def _inlined_as_they_are(model: onnx.ModelProto) -> onnx.ModelProto:
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except _INLINER_FAULTS as fault:
-        reason = str(fault).partition("\n")[0].rstrip(".")
-        message = f"the local functions cannot be written out: {reason}; export the model again"
-        raise GraphError(message) from fault
-
-
-def expanded_num_nodes(model: onnx.ModelProto) -> int:
-    """Count the model's nodes, subgraphs included, as if every call were written out."""
-    # networkx takes as long to import as numpy, and few models have local functions.
-    import networkx as nx
-
-    bodies = {_function_key(function): function.node for function in model.functions}
-    calls: nx.MultiDiGraph[_Key] = nx.MultiDiGraph()
-    calls.add_nodes_from(bodies)
-    for key, nodes in bodies.items():
-        calls.add_edges_from((key, _call_key(n)) for n in nodes_in(nodes) if _call_key(n) in bodies)
-    try:
-        callees_first = list(nx.topological_sort(calls))[::-1]
-    except nx.NetworkXUnfeasible:
-        names = [f"{edge[0][0]}::{edge[0][1]}" for edge in nx.find_cycle(calls)]
-        cycle = " -> ".join((*names, names[0]))
-        message = f"local functions call each other in a circle: {cycle}; export the model again"
-        raise GraphError(message) from None
-    sizes: dict[_Key, int] = {}
-    for key in callees_first:
-        sizes[key] = _counted(bodies[key], sizes)
-    return _counted(model.graph.node, sizes)
-
-
-def _counted(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int:
-    return min(sum(sizes.get(_call_key(node), 1) for node in nodes_in(nodes)), _COUNTED)
-
-
-def _sort_bodies(model: onnx.ModelProto) -> None:
-    """Put each function's nodes into running order: the inliner renames what it has seen so far."""
-    for function in model.functions:
-        body = onnx.GraphProto(node=function.node)
-        for name in function.input:
-            body.input.add(name=name)
-        if sort_nodes(body):
-            del function.node[:]
-            function.node.extend(body.node)
-
-
-def _complete_calls(model: onnx.ModelProto) -> None:
-    """Give each call the attributes that it leaves to their defaults; the inliner forgets them."""
-    functions = {_function_key(function): function for function in model.functions}
-    for nodes in (model.graph.node, *(function.node for function in model.functions)):
-        for node in nodes_in(nodes):
-            if function := functions.get(_call_key(node)):
-                _refuse_too_many("inputs", node, node.input, function.input)
-                _refuse_too_many("outputs", node, node.output, function.output)
-                given = {attribute.name for attribute in node.attribute}
-                defaults = function.attribute_proto
-                node.attribute.extend(entry for entry in defaults if entry.name not in given)
-
-
-def _refuse_too_many(
-    kind: str, node: onnx.NodeProto, given: Sequence[str], declared: Sequence[str]
-) -> None:
-    if len(given) > len(declared):
-        message = (
-            f"node {node_label(node)} has {len(given)} {kind}, and the local function "
-            f"{node.domain}::{node.op_type} has {len(declared)}; export the model again"
-        )
-        raise GraphError(message)
-
-
-def _import_domains_of_functions(model: onnx.ModelProto) -> None:
-    """Import the domains that only a function imports: its nodes will stand in the graph."""
-    imported = {entry.domain for entry in model.opset_import}
-    for function in model.functions:
-        for entry in function.opset_import:
-            if entry.domain not in imported:
-                imported.add(entry.domain)
-                model.opset_import.append(entry)
-
-
-def _function_key(function: onnx.FunctionProto) -> _Key:
-    return function.domain, function.name, function.overload
-
-
-def _call_key(node: onnx.NodeProto) -> _Key:
-    return node.domain, node.op_type, node.overload

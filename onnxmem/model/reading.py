@@ -25,135 +25,6 @@ from onnxmem.model.value_types import NOTHING_KNOWN, Known, known_of, known_type
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Attribute, OpSpec
 
-
-def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
-    """An initializer, or the tensor of a Constant.
-
-    :raises GraphError: it has a negative dim, or more of them than are read.
-    """
-    is_external = proto.data_location == onnx.TensorProto.EXTERNAL
-    return Tensor(
-        name=name,
-        dtype=dtype_of(proto.data_type),
-        shape=_stored_shape(name, proto.dims),
-        role=Role.WEIGHT,
-        storage=_external_place(proto) if is_external else None,
-        is_external=is_external,
-    )
-
-
-def _stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
-    """A sparse one, of which the elements that are stored count.
-
-    :raises GraphError: as ``_stored_tensor`` does.
-    """
-    return Tensor(
-        name=name,
-        dtype=dtype_of(proto.values.data_type),
-        shape=_stored_shape(name, proto.dims),
-        role=Role.WEIGHT,
-        num_stored=prod(_stored_shape(name, proto.values.dims)),
-    )
-
-
-def sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
-    """The sparse tensor of a Constant that has one."""
-    if onnx_op(node) != "Constant":
-        return None
-    return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
-
-
-def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
-    """The dims of a tensor that the file holds: numbers, none of them negative."""
-    if is_past_all(dims):
-        message = f"weight {name!r} has {len(dims):,} dims, over {BOUNDS.rank} ({variable('rank')})"
-        message += " or past all sizes; export the model again"
-        raise GraphError(message)
-    if min(dims, default=0) < 0:
-        message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
-        raise GraphError(message)
-    return tuple(dims)
-
-
-def _external_place(proto: onnx.TensorProto) -> str | None:
-    """Identify the bytes of an external tensor; unknown where the file names no exact range."""
-    entry_of = {entry.key: entry.value for entry in proto.external_data}
-    if not {"location", "offset", "length"} <= entry_of.keys():
-        return None
-    return f"external {entry_of['location']} {entry_of['offset']}+{entry_of['length']}"
-
-
-def _weight_roles(graph: Graph) -> dict[str, Tensor]:
-    """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
-    nodes = list(graph.all_nodes())
-    tensors = graph.tensors
-    changed: dict[str, Tensor] = {}
-    for node in [node for node in nodes if node.op_type == "ConstantOfShape" and not node.domain]:
-        sizes = next(iter(node.inputs), "")
-        shape = changed.get(sizes) or tensors.get(sizes)
-        if shape is not None and shape.role is Role.WEIGHT:
-            for name in node.writes:
-                changed[name] = replace(tensors[name], role=Role.WEIGHT)
-    read = _really_read(graph, nodes)
-    weights = {name: tensor for name, tensor in tensors.items() if tensor.role is Role.WEIGHT}
-    for name, tensor in (weights | changed).items():
-        if name not in read:
-            changed[name] = replace(tensor, role=Role.UNREAD)
-    return changed
-
-
-def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
-    """Names that a node reads for their elements, or that a graph hands out."""
-    read = set(graph.outputs)
-    for node in nodes:
-        if node.op_type != "ConstantOfShape" or node.domain:
-            read.update(node.inputs)
-        for _, inner in node.subgraphs:
-            read.update(inner.outputs)
-    return read
-
-
-def _unique_name(name: str, taken: dict[str, int]) -> str:
-    """A node's name, numbered where another node has it already.
-
-    ``taken`` maps each name that is taken to the last number that was tried with it.
-    """
-    if name not in taken:
-        taken[name] = 1
-        return name
-    candidate, number = name, taken[name]
-    while candidate in taken:
-        number += 1
-        candidate = f"{name}#{number}"
-    taken[name] = number
-    taken.setdefault(candidate, 1)
-    return candidate
-
-
-def outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
-    """Names that the subgraphs read of those that the enclosing graphs offer."""
-    names: dict[str, None] = {}
-    for _, graph in inner:
-        reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
-        names.update(dict.fromkeys(name for name in reads if _first_from(name, offered) == name))
-    return tuple(names)
-
-
-def _free_prefix(text: str, offered: Sequence[str]) -> str:
-    """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
-    prefix, number = f"{text}/", 1
-    while _first_from(prefix, offered).startswith(prefix):
-        number += 1
-        prefix = f"{text}#{number}/"
-    return prefix
-
-
-def _first_from(text: str, names: Sequence[str]) -> str:
-    """The first of the sorted names that is not before a text; ``""`` where there is none."""
-    index = bisect_left(names, text)
-    return names[index] if index < len(names) else ""
-
-
 _MAX_VALUE_ELEMENTS = 64
 """Constants up to this many elements are at hand as values."""
 
@@ -286,7 +157,7 @@ class _Reader:
                     self._operator(op_type, domain),
                     self._attributes(node.attribute),
                     inner,
-                    outer_reads(inner, offered) if inner else (),
+                    _outer_reads(inner, offered) if inner else (),
                     _metadata(node.metadata_props),
                 )
             )
@@ -342,7 +213,7 @@ class _Reader:
         for text, name in zip(node.output, outputs, strict=True):
             if constant is not None and name:
                 self._add_constant(name, constant)
-            elif (sparse := sparse_constant(node)) and name:
+            elif (sparse := _sparse_constant(node)) and name:
                 self.tensors[name] = _stored_sparse(name, sparse)
             elif name:
                 known = types.get(text, NOTHING_KNOWN)
@@ -386,3 +257,131 @@ def retyped(graph: Graph, types: Mapping[str, Known], assumed: AbstractSet[str])
         ):
             tensors[name] = Tensor(name, kind.dtype, kind.shape, tensor.role, is_assumed=is_assumed)
     return replace(graph, tensors=tensors)
+
+
+def _stored_tensor(name: str, proto: onnx.TensorProto) -> Tensor:
+    """An initializer, or the tensor of a Constant.
+
+    :raises GraphError: it has a negative dim, or more of them than are read.
+    """
+    is_external = proto.data_location == onnx.TensorProto.EXTERNAL
+    return Tensor(
+        name=name,
+        dtype=dtype_of(proto.data_type),
+        shape=_stored_shape(name, proto.dims),
+        role=Role.WEIGHT,
+        storage=_external_place(proto) if is_external else None,
+        is_external=is_external,
+    )
+
+
+def _stored_sparse(name: str, proto: onnx.SparseTensorProto) -> Tensor:
+    """A sparse one, of which the elements that are stored count.
+
+    :raises GraphError: as ``_stored_tensor`` does.
+    """
+    return Tensor(
+        name=name,
+        dtype=dtype_of(proto.values.data_type),
+        shape=_stored_shape(name, proto.dims),
+        role=Role.WEIGHT,
+        num_stored=prod(_stored_shape(name, proto.values.dims)),
+    )
+
+
+def _sparse_constant(node: onnx.NodeProto) -> onnx.SparseTensorProto | None:
+    """The sparse tensor of a Constant that has one."""
+    if onnx_op(node) != "Constant":
+        return None
+    return next((a.sparse_tensor for a in node.attribute if a.name == "sparse_value"), None)
+
+
+def _stored_shape(name: str, dims: Sequence[int]) -> tuple[int, ...]:
+    """The dims of a tensor that the file holds: numbers, none of them negative."""
+    if is_past_all(dims):
+        message = f"weight {name!r} has {len(dims):,} dims, over {BOUNDS.rank} ({variable('rank')})"
+        message += " or past all sizes; export the model again"
+        raise GraphError(message)
+    if min(dims, default=0) < 0:
+        message = f"weight {name!r} has a negative dim: {list(dims)}; export the model again"
+        raise GraphError(message)
+    return tuple(dims)
+
+
+def _external_place(proto: onnx.TensorProto) -> str | None:
+    """Identify the bytes of an external tensor; unknown where the file names no exact range."""
+    entry_of = {entry.key: entry.value for entry in proto.external_data}
+    if not {"location", "offset", "length"} <= entry_of.keys():
+        return None
+    return f"external {entry_of['location']} {entry_of['offset']}+{entry_of['length']}"
+
+
+def _weight_roles(graph: Graph) -> dict[str, Tensor]:
+    """Tell the weights from what only looks like one, by who reads it: the tensors that change."""
+    nodes = list(graph.all_nodes())
+    tensors = graph.tensors
+    changed: dict[str, Tensor] = {}
+    for node in [node for node in nodes if node.op_type == "ConstantOfShape" and not node.domain]:
+        sizes = next(iter(node.inputs), "")
+        shape = changed.get(sizes) or tensors.get(sizes)
+        if shape is not None and shape.role is Role.WEIGHT:
+            for name in node.writes:
+                changed[name] = replace(tensors[name], role=Role.WEIGHT)
+    read = _really_read(graph, nodes)
+    weights = {name: tensor for name, tensor in tensors.items() if tensor.role is Role.WEIGHT}
+    for name, tensor in (weights | changed).items():
+        if name not in read:
+            changed[name] = replace(tensor, role=Role.UNREAD)
+    return changed
+
+
+def _really_read(graph: Graph, nodes: Sequence[Node]) -> set[str]:
+    """Names that a node reads for their elements, or that a graph hands out."""
+    read = set(graph.outputs)
+    for node in nodes:
+        if node.op_type != "ConstantOfShape" or node.domain:
+            read.update(node.inputs)
+        for _, inner in node.subgraphs:
+            read.update(inner.outputs)
+    return read
+
+
+def _unique_name(name: str, taken: dict[str, int]) -> str:
+    """A node's name, numbered where another node has it already.
+
+    ``taken`` maps each name that is taken to the last number that was tried with it.
+    """
+    if name not in taken:
+        taken[name] = 1
+        return name
+    candidate, number = name, taken[name]
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}#{number}"
+    taken[name] = number
+    taken.setdefault(candidate, 1)
+    return candidate
+
+
+def _outer_reads(inner: Iterable[tuple[str, Graph]], offered: Sequence[str]) -> tuple[str, ...]:
+    """Names that the subgraphs read of those that the enclosing graphs offer."""
+    names: dict[str, None] = {}
+    for _, graph in inner:
+        reads = (*(name for node in graph.nodes for name in node.reads), *graph.outputs)
+        names.update(dict.fromkeys(name for name in reads if _first_from(name, offered) == name))
+    return tuple(names)
+
+
+def _free_prefix(text: str, offered: Sequence[str]) -> str:
+    """The scope of a subgraph, numbered where a tensor outside has a name that begins like it."""
+    prefix, number = f"{text}/", 1
+    while _first_from(prefix, offered).startswith(prefix):
+        number += 1
+        prefix = f"{text}#{number}/"
+    return prefix
+
+
+def _first_from(text: str, names: Sequence[str]) -> str:
+    """The first of the sorted names that is not before a text; ``""`` where there is none."""
+    index = bisect_left(names, text)
+    return names[index] if index < len(names) else ""
