@@ -3,7 +3,7 @@
 >>> import onnxmem
 >>> onnxmem.analyze("model.onnx", batch=8, train=True).training.peak_bytes  # doctest: +SKIP
 
-What needs onnx is imported when it is first asked for, so that ``onnxmem --help`` is quick.
+What needs onnx is imported when it is first used, so that ``onnxmem --help`` is quick.
 """
 
 import sys
@@ -54,7 +54,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for (PEP 562)."""
+    """Import a public name when it is first used (PEP 562)."""
     if name not in _MODULES:
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

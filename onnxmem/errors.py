@@ -1,4 +1,4 @@
-"""What goes wrong and what is worth saying: exceptions, exit codes, findings, names in messages.
+"""What goes wrong and what is worth a note: exceptions, exit codes, findings, names in messages.
 
 An error's text is one line: where, what, and what to do next. ``code`` is the stable word that
 reports carry beside it.
@@ -55,7 +55,7 @@ class GraphError(OnnxmemError):
 
 
 class ShapeError(OnnxmemError):
-    """The shapes asked for do not fit the model."""
+    """The requested shapes do not fit the model."""
 
     code = "shape"
     exit_code = EXIT_USAGE
@@ -92,7 +92,7 @@ def fault_of(error: BaseException) -> Fault:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One remark on a model; ``code`` is stable, ``node`` names the place where there is one."""
+    """A warning or a note on a model; ``code`` is stable, ``node`` names the node concerned."""
 
     code: str
     message: str

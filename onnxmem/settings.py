@@ -1,6 +1,6 @@
 """What is requested of an analysis, and of the training in it; defaults are printed as assumptions.
 
-The names are those that runtimes and training know, said here too so that a command line can offer
+The names are those that runtimes and training know, repeated here so that a command line can offer
 them without importing these; a test holds the two together.
 """
 
@@ -204,7 +204,7 @@ GRAPHS: Final = ("raw", "ort-basic", "ort-extended", "ort-all")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The question: dims, training, budget, runtime."""
+    """What is requested: dims, training, budget, runtime."""
 
     batch: int | None = None
     """``None``: the batch that the file fixes, or 1."""
@@ -214,7 +214,7 @@ class Settings:
     """Elements of small inputs, one standing for all: they decide what a run does."""
     train: bool = False
     recipe: Recipe = field(default_factory=Recipe)
-    """How it is trained, where that is asked for."""
+    """How it is trained, where that is requested."""
     budget_bytes: int | None = None
     basis: str | None = None
     """What a verdict compares: ``tensors`` or ``process``; ``None``: ``process`` with a training or
@@ -246,7 +246,7 @@ class Settings:
     """That a session of onnxruntime on the CPU runs on: this machine's, or one of ``CPUS``."""
 
     def __post_init__(self) -> None:
-        """Refuse what no analysis can answer.
+        """Refuse settings that no analysis can have.
 
         :raises UsageError: a name that is not known, a number that is none, a negative budget.
         """

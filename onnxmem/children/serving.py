@@ -1,8 +1,8 @@
-"""The child's side: limits first, then one function, then one answer.
+"""The child's side: limits first, then one function, then one reply.
 
 ``running`` starts isolated Python and loads this file by its path, without the packages that it
 lies in: the process carries the standard library's modules below, and what the work imports. The
-request is on stdin. The answer goes to what was stdout; what the work itself prints there, native
+request is on stdin. The reply goes to what was stdout; what the work itself prints there, native
 libraries included, goes to stderr.
 """
 
@@ -47,10 +47,10 @@ def serve(home: str) -> NoReturn:
 def answer(request: bytes, home: str = "") -> str:
     """The work's result, or what it raised, as JSON; this process is under limits then."""
     try:
-        asked = json.loads(request)
-        _apply_limits(**asked["limits"])
-        _skip_init(asked["uninitialized"], home)
-        return json.dumps({"result": _result(asked["function"], asked["arguments"])})
+        parsed = json.loads(request)
+        _apply_limits(**parsed["limits"])
+        _skip_init(parsed["uninitialized"], home)
+        return json.dumps({"result": _result(parsed["function"], parsed["arguments"])})
     except BaseException as error:  # noqa: BLE001 - the parent hears of every end
         missing = error.name or str(error) if isinstance(error, ModuleNotFoundError) else None
         raised = {"raised": type(error).__name__, "text": str(error), "missing": missing}

@@ -347,7 +347,7 @@ def _analysis(path: str, budget: Budget) -> Analysis:
     )
     batch = found.settings.batch
     if budget.batch is None and batch is not None:
-        # A batch that nobody names is 1, or what the file says; saying so tells it from other
+        # A batch that nobody names is 1, or what the file says; naming it tells it from other
         # dims that nobody names, of which a gate must not guess.
         return found.at(batch=batch) if _has_unbound_dims(found) else found
     return found

@@ -307,7 +307,7 @@ def _document(arguments: Namespace, row: JsonDict) -> str:
 
 
 def refuse_unused_of_fit(arguments: Namespace, device: Device | None) -> None:
-    """The same of ``fit``, where the device says which figure counts; of all devices, any may.
+    """Refuse flags that have no effect on the figure that is compared with the device.
 
     :raises UsageError: with the flag, and the figure that it is not of.
     """

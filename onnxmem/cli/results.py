@@ -227,7 +227,7 @@ class Page:
     def write(
         self, summary: Callable[[], Summary], targets: Sequence[Target], *, quiet: bool
     ) -> None:
-        """Write the page; of a model that failed there is one that says why.
+        """Write the page; that of a model that failed says why.
 
         :raises UsageError: the file cannot be written.
         """

@@ -2,7 +2,7 @@
 
 An entry is found by what its figures follow from: the file's content, the settings, and the
 versions of the packages that compute them. It is written to a temporary file and moved, so it is
-whole or absent; one that is not what was written is computed again. Failures are not kept.
+whole or absent; one that is not what was written is computed again. Failures are not cached.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ _DIGEST: Final = "sha256"
 
 
 class Entry(TypedDict):
-    """What is kept of one model."""
+    """The cached result of one model."""
 
     row: JsonDict
     text: str | None

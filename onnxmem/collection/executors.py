@@ -51,7 +51,7 @@ def dask_executor(address: str) -> Iterator[Executor]:
     Tasks are not ``pure``: two that look alike are two, for a file may change between them. The
     workers have onnxmem installed, and see the models under the same paths.
 
-    :raises UsageError: dask is not installed, or no scheduler answers.
+    :raises UsageError: dask is not installed, or no scheduler replies.
     """
     try:
         distributed = import_module("distributed")

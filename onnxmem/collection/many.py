@@ -111,7 +111,7 @@ def _jobs_for(tasks: Iterator[Task]) -> tuple[int, Iterable[Task]]:
 
 
 def _size_bytes(task: Task) -> int:
-    """Of the file, as far as it can be told; one that is fetched is worth a worker.
+    """Of the file, as far as it is known; one that is fetched is worth a worker.
 
     A run of the model is not: it takes memory and cores of its own.
     """

@@ -1,6 +1,6 @@
 """Worker processes of this machine: one that dies costs the model that it worked on, no other.
 
-``ProcessPoolExecutor`` breaks as a whole when one of its processes is killed, and does not tell
+``ProcessPoolExecutor`` breaks as a whole when one of its processes is killed, and does not say
 which task did it; here every worker has its own pipe and one task at a time. Workers import nothing
 from the current folder: only the pipes of ``multiprocessing`` are used, for it starts its fork
 server, its resource tracker and the processes that it spawns with ``python -c``, which looks for
@@ -129,7 +129,7 @@ class _Worker:
     def assign(self, number: int, task: Task) -> None:
         self.number, self.task = number, task
         self.began_seconds = time.monotonic()
-        # One that is dead by now is found so when its answer is read.
+        # One that is dead by now is found when its reply is read.
         with contextlib.suppress(OSError):
             self.connection.send(task.elsewhere())
 
@@ -338,7 +338,7 @@ class _Spawner:
         return _SpawnedProcess(_isolated(_WORKER, connection.fileno()))
 
     def close(self) -> None:
-        """Nothing is kept between starts."""
+        """There is nothing to end."""
 
 
 class _SpawnedProcess:

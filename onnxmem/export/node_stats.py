@@ -168,16 +168,16 @@ class _Accounting:
 
     def of(self, plan: Plan) -> Iterator[NodeStats]:
         """Every node in the order in which they end, one whose bytes are unknown left out."""
-        for place, graph in placed_graphs(self.file):
+        for path, graph in placed_graphs(self.file):
             self._nodes.update(
-                ((place, next(filter(None, node.output))), node)
+                ((path, next(filter(None, node.output))), node)
                 for node in graph.node
                 if any(node.output)
             )
         yield from self._of(plan, "", "", frozenset())
 
     def _of(
-        self, plan: Plan, place: str, prefix: str, provided: frozenset[str]
+        self, plan: Plan, path: str, prefix: str, provided: frozenset[str]
     ) -> Iterator[NodeStats]:
         for step in plan.steps:
             node = step.node
@@ -185,11 +185,11 @@ class _Accounting:
                 outside = frozenset(graph.outputs) if node.onnx_op in _WRITES_OUTSIDE else ()
                 yield from self._of(
                     body,
-                    body_place(place, prefix, node, attribute),
+                    body_place(path, prefix, node, attribute),
                     body_prefix(node, attribute, graph),
                     frozenset(outside),
                 )
-            in_file = self._nodes.get((place, next(iter(node.writes), "").removeprefix(prefix)))
+            in_file = self._nodes.get((path, next(iter(node.writes), "").removeprefix(prefix)))
             if in_file is not None:
                 yield from self._accounted(plan.graph, step, in_file, provided)
 
@@ -250,8 +250,8 @@ def _avalanche(value: int) -> int:
 
 
 def _sessions(analysis: Analysis) -> Sessions:
-    question, settings = analysis.request, analysis.request.settings
-    bound = build(question.prepared, Request(settings.batch, settings.dims, settings.shapes))
+    request, settings = analysis.request, analysis.request.settings
+    bound = build(request.prepared, Request(settings.batch, settings.dims, settings.shapes))
     session = RuntimeQuestion(
         name=next(iter(settings.runtimes), "ort-cuda"),
         graph=settings.graph or "ort-basic",
@@ -260,11 +260,11 @@ def _sessions(analysis: Analysis) -> Sessions:
         cpu=settings.cpu,
         values=settings.values,
     )
-    return Sessions(ModelAt(question.source, question.prepared, bound), session)
+    return Sessions(ModelAt(request.source, request.prepared, bound), session)
 
 
 def _own_names(file: ModelFile, session: SessionGraph) -> Mapping[str, str]:
-    """Undo the names that a model's nodes are given where onnxruntime is asked for its graph."""
+    """The model's own names of nodes, which get unique ones before onnxruntime optimizes them."""
     if not session.optimized.graph_optimizer.startswith("onnxruntime"):
         return {}
     named = onnx.ModelProto()

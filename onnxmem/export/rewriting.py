@@ -187,8 +187,10 @@ class _Writing:
         return self.tensors.get(next(names, ""), {})
 
     def _with_metadata(self, message: Field, figures: _Figures, number: int) -> Iterator[Piece]:
-        kept = [field.whole for field in self._inside(message) if not self._is_own(field, number)]
-        yield from bytes_field(message.number, [*_joined(kept), *_entries(number, figures)])
+        unchanged = [
+            field.whole for field in self._inside(message) if not self._is_own(field, number)
+        ]
+        yield from bytes_field(message.number, [*_joined(unchanged), *_entries(number, figures)])
 
     def _is_own(self, field: Field, number: int) -> bool:
         """Whether a field is an entry that an annotation left."""

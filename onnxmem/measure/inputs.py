@@ -85,7 +85,7 @@ def read_headers(path: str) -> Mapping[str, Header]:
 
 def read_settings(path: str, bound: BoundModel) -> dict[str, Values]:
     """The arrays of the inputs that may decide what a run does; those that cannot be read are left
-    out, for the child that is fed them tells why.
+    out, for the child that is fed them reports why.
     """
     wanted = filter(may_be_setting, (bound.graph.tensors[name] for name in bound.graph.inputs))
     try:

@@ -137,7 +137,7 @@ def measure(
     ``measure_crash``, ``measure_timeout``, ``measure_memory`` or ``measure_failed``. Nothing
     outlives the call, neither processes nor files.
 
-    :raises BackendUnavailableError: no onnxruntime, or not the provider asked for.
+    :raises BackendUnavailableError: no onnxruntime, or not the requested provider.
     :raises InputsFileError: the inputs file does not fit the model.
     :raises GivenValueError: a value does not fit its input, or there is no such input.
     :raises OnnxmemError: what ``load`` and ``build`` raise.

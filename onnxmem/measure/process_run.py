@@ -41,7 +41,7 @@ _LEVELS: Final = {
     "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
 }
 _QUIET: Final = 4
-"""Of onnxruntime's log: fatal messages only; what it raises says the rest."""
+"""Of onnxruntime's log: fatal messages only; the exceptions have the rest."""
 
 
 def run_plain(request: Mapping[str, Any]) -> "dict[str, JSON]":
