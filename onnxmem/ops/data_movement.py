@@ -67,7 +67,7 @@ _MOVES = (
         source="torch cat",
     ),
     _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles
-    # dX = the middle of dY; the reflect and edge modes keep X as well, which is left out here
+    # dX = the middle of dY; the reflect and edge modes save X as well, which is left out here
     _copy("Pad", ("data", "pads", "constant_value", "axes"), "output", "constant_pad_nd"),
     # dX = dY, padded and cut the other way
     _copy("CenterCropPad", ("input_data", "shape"), "output_data", "slice and constant_pad_nd"),
@@ -158,7 +158,7 @@ _INDEXING = (
         inputs=("data", "indices"),
         outputs=("output",),
         parameters=("data",),
-        saved=(Saved("data"), Saved("indices")),  # ddata = 0, plus dY at indices; keeps data too
+        saved=(Saved("data"), Saved("indices")),  # ddata = 0, plus dY at indices; saves data too
         source="torch derivatives.yaml: gather",
     ),
     OpSpec(

@@ -279,7 +279,7 @@ _ACTIVATIONS = (
         inputs=("input", "min", "max"),
         outputs=("output",),
         may_inplace=(("input", "output"),),
-        saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 keeps its input, ReLU not
+        saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 saves its input, ReLU not
         gradients=(Gradient("input", Made.NEW, _clip_masks),),
         keeps_strides=True,
         flops=one_per_element,

@@ -1,6 +1,6 @@
 """onnxruntime's own operators of domain com.microsoft: fused products, activations, normalizations.
 
-A fused operator counts what its parts would, and keeps for a backward pass what they would.
+A fused operator counts what its parts would, and saves for backward what they would.
 """
 
 from dataclasses import replace

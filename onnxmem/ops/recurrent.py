@@ -101,7 +101,7 @@ LSTM_FLOPS = 9
 
 OPS = (
     _recurrent("LSTM", gates=4, per_hidden=LSTM_FLOPS, reserve=6),  # gates, c, tanh(c)
-    # 3 activations; r * h, h = (1 - z) * n + z * h: 5. Kept: gates, R @ h, the state before
+    # 3 activations; r * h, h = (1 - z) * n + z * h: 5. Saved: gates, R @ h, the state before
     _recurrent("GRU", gates=3, per_hidden=8, reserve=5),
     _recurrent("RNN", gates=1, per_hidden=1, reserve=0),  # h is its own activation's output
 )

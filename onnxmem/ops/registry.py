@@ -1,7 +1,7 @@
 """Finds the record of an operator at an opset version, among the families of this package.
 
 An operator without a record is ``UNKNOWN``: nothing is shared or overwritten, everything is saved
-for a backward pass, and its arithmetic is unknown. Reports count its uses.
+for backward, and its arithmetic is unknown. Reports count its uses.
 """
 
 from bisect import bisect_right

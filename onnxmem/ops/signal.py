@@ -137,7 +137,7 @@ OPS = (
         op_type="Det",
         inputs=("X",),
         outputs=("Y",),
-        saved=(Saved("X"), Saved("Y")),  # dX = dY * Y * X^-T, solved by the kept factors
+        saved=(Saved("X"), Saved("Y")),  # dX = dY * Y * X^-T, solved by the saved factors
         saved_extra_bytes=_det_bytes,
         flops=_det_flops,
         source="torch derivatives.yaml: _linalg_det",

@@ -193,7 +193,7 @@ _POOLS = (
         op_type="MaxPool",
         inputs=("X",),
         outputs=("Y", "Indices"),
-        saved=(Saved("X"), Saved("Indices")),  # dX[Indices] += dY; X is kept for its shape
+        saved=(Saved("X"), Saved("Indices")),  # dX[Indices] += dY; X is saved for its shape
         saved_extra_bytes=_index_bytes,
         flops=window_flops(),
         source="torch derivatives.yaml: max_pool2d_with_indices",
@@ -202,7 +202,7 @@ _POOLS = (
         op_type="AveragePool",
         inputs=("X",),
         outputs=("Y",),
-        saved=(Saved("X"),),  # dX = dY / k over each window; X is kept for its shape
+        saved=(Saved("X"),),  # dX = dY / k over each window; X is saved for its shape
         flops=window_flops(),
         source="torch derivatives.yaml: avg_pool2d",
     ),
@@ -226,7 +226,7 @@ _POOLS = (
         op_type="GlobalMaxPool",
         inputs=("X",),
         outputs=("Y",),
-        saved=(Saved("X"),),  # dX[indices] = dY; X is kept for its shape
+        saved=(Saved("X"),),  # dX[indices] = dY; X is saved for its shape
         saved_extra_bytes=_index_bytes,
         flops=one_per_input_element,
         source="torch derivatives.yaml: adaptive_max_pool2d",

@@ -87,12 +87,12 @@ def unknown(call: Call) -> int | None:  # noqa: ARG001 - a formula like any othe
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A tensor that the backward formula reads, kept in memory until then."""
+    """A tensor that the backward formula reads, saved by the forward pass until then."""
 
     name: str
     """Schema name of the input or output."""
     if_grad: str | None = None
-    """Kept only if this other input requires a gradient; ``None``: if any does."""
+    """Saved only if this other input requires a gradient; ``None``: if any does."""
 
 
 class Made(StrEnum):
@@ -153,7 +153,7 @@ class OpSpec:
     """False: no gradient passes from the outputs to any input."""
     saved: tuple[Saved, ...] = ()
     saved_extra_bytes: Formula = nothing
-    """Bytes kept for the backward pass beside ``saved``: masks, indices, statistics."""
+    """Bytes saved for backward beside ``saved``: masks, indices, statistics."""
     gradients: tuple[Gradient, ...] = ()
     """How inputs' gradients are made; one that is not listed is a new tensor without temporaries,
     or the output's gradient reshaped where the output is a view of the input."""

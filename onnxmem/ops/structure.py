@@ -1,7 +1,7 @@
 """Constants, control flow, sequences, optionals, random numbers and text.
 
-What the branches of an If compute and keep, their own nodes say. A loop's body runs as often as its
-inputs tell it at run time: its arithmetic and what it keeps for a backward pass are unknown.
+What the branches of an If compute and save for backward, their own nodes say. A loop's body runs as
+often as its inputs say at run time: its arithmetic and what it saves for backward are unknown.
 """
 
 from onnxmem.ops.formulas import one_per_element
@@ -23,7 +23,7 @@ def _constant(
 
 
 def _loop(op_type: str, inputs: tuple[str, ...], output: str) -> OpSpec:
-    """Run a body, every iteration of which keeps its own tensors."""
+    """Run a body, every iteration of which saves its own tensors."""
     return OpSpec(
         op_type=op_type,
         inputs=inputs,

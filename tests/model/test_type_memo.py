@@ -86,7 +86,7 @@ COUNTED = """
 
 @pytest.fixture
 def of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small graphs are asked so too."""
+    """Small graphs are memoized too."""
     monkeypatch.setattr(type_memo, "MIN_NODES", 0)
     monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
 
@@ -108,8 +108,8 @@ def facts(bound: BoundModel) -> tuple[object, ...]:
     return tensors, bound.graph.values, bound.findings, bound.follows_batch
 
 
-def is_told(source: ModelSource, batch: int | None) -> bool:
-    """Whether nodes that are alike tell the types."""
+def is_memoized(source: ModelSource, batch: int | None) -> bool:
+    """Whether the types come from one inference per distinct node."""
     prepared = prepare(load(source))
     return tells(prepared, build(prepared, Request(batch)))
 
@@ -121,7 +121,7 @@ def tells(prepared: Prepared, bound: BoundModel) -> bool:
 
 def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
     """Hold one way of telling types against the other at all batches; how many could be."""
-    num_told = 0
+    num_memoized = 0
     for batch in BATCHES:
         monkeypatch.setattr(type_memo, "MIN_REPEATS_OF_FEW", 0)
         monkeypatch.setattr(type_memo, "MIN_NODES", NEVER)
@@ -133,8 +133,8 @@ def assert_same(source: ModelSource, monkeypatch: pytest.MonkeyPatch) -> int:
         prepared = prepare(load(source))
         bound = build(prepared, Request(batch))
         assert facts(bound) == facts(whole)
-        num_told += tells(prepared, bound)
-    return num_told
+        num_memoized += tells(prepared, bound)
+    return num_memoized
 
 
 @pytest.mark.parametrize("text", [CHAIN, COMPUTED, FIXED], ids=["chain", "computed", "fixed"])
@@ -142,8 +142,8 @@ def test_types_are_those_of_the_whole_graph(text: str, monkeypatch: pytest.Monke
     """Constants that tell shapes, computed dims, literals, operands that are left out."""
     model = onnx.parser.parse_model(text)
     # A constant that grows with the batch is a weight of another size: the whole graph is read.
-    num_told = len(BATCHES) if text != FIXED else 1
-    assert assert_same(model, monkeypatch) == num_told
+    num_memoized = len(BATCHES) if text != FIXED else 1
+    assert assert_same(model, monkeypatch) == num_memoized
 
 
 @pytest.mark.usefixtures("of_any_size")
@@ -165,20 +165,20 @@ def test_a_batch_that_moves_more_than_a_node_is_left_to_the_whole_graph(
 
 
 def test_networks_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {path.stem for path in FILES if assert_same(path, monkeypatch) == len(BATCHES)}
-    assert {"resnet50", "alexnet", "bert_base"} <= told
+    memoized = {path.stem for path in FILES if assert_same(path, monkeypatch) == len(BATCHES)}
+    assert {"resnet50", "alexnet", "bert_base"} <= memoized
 
 
 def test_kinds_of_nodes_are_those_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operators of onnxruntime's own, subgraphs, contradictions, old versions."""
-    num_told = [assert_same(kind.make().SerializeToString(), monkeypatch) for kind in KINDS]
-    assert sum(num_told) > len(KINDS)
+    num_memoized = [assert_same(kind.make().SerializeToString(), monkeypatch) for kind in KINDS]
+    assert sum(num_memoized) > len(KINDS)
 
 
 @pytest.mark.slow
 def test_the_backend_suite_is_that_of_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    num_told = [assert_same(model, monkeypatch) for model in _backend_models()]
-    assert sum(num_told) > len(num_told)
+    num_memoized = [assert_same(model, monkeypatch) for model in _backend_models()]
+    assert sum(num_memoized) > len(num_memoized)
 
 
 def _backend_models() -> Iterator[onnx.ModelProto]:
@@ -188,7 +188,7 @@ def _backend_models() -> Iterator[onnx.ModelProto]:
 @pytest.mark.parametrize(
     ("nodes", "weights", "y"),
     [
-        # It fits the batch that the file is asked for, 1, and no other.
+        # It fits the batch that the file is requested at, 1, and no other.
         ("y = Add(x, w)", "float[3, 7] w = {0}", "float[N, 7]"),
         # The file's word is right at batch 1 alone.
         ("y = Relu(x)", "", "float[1, 7]"),
@@ -197,9 +197,9 @@ def _backend_models() -> Iterator[onnx.ModelProto]:
 )
 @pytest.mark.usefixtures("of_any_size")
 def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: str, y: str) -> None:
-    """The answer, findings and all, is that of a file that was never asked for another batch."""
+    """The answer, findings and all, is that of a file that was never requested at another batch."""
     model = graph_of(nodes, weights, y)
-    assert not is_told(model, 5)
+    assert not is_memoized(model, 5)
     moved, fresh = analyze(model).at(batch=5), analyze(model, batch=5)
     assert moved.findings == fresh.findings
     assert moved.total_bytes == fresh.total_bytes
@@ -215,7 +215,7 @@ def test_what_does_not_follow_is_left_to_the_whole_graph(nodes: str, weights: st
     ],
     ids=["clip", "sequence", "twice"],
 )
-def test_where_the_ways_may_differ_the_whole_graph_is_asked(
+def test_where_the_ways_may_differ_the_whole_graph_is_inferred(
     nodes: str, weights: str, y: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert assert_same(graph_of(nodes, weights, y), monkeypatch) == 0
@@ -228,11 +228,11 @@ def test_a_fixed_batch_is_held_against_the_outputs_too(monkeypatch: pytest.Monke
     assert assert_same(onnx.parser.parse_model(text), monkeypatch) == 0
 
 
-def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
+def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_inferred(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[onnx.NodeProto] = []
-    monkeypatch.setattr(type_memo.TypeMemo, "_inferred", lambda _, node, __: asked.append(node))
+    inferred: list[onnx.NodeProto] = []
+    monkeypatch.setattr(type_memo.TypeMemo, "_inferred", lambda _, node, __: inferred.append(node))
     count = type_memo.MIN_NODES + 1
     names = ["x", *(f"t{i}" for i in range(1, count)), "y"]
     nodes = " ".join(f"{b} = MatMul({a}, w_{b})" for a, b in pairwise(names))
@@ -244,25 +244,25 @@ def test_a_graph_that_repeats_nothing_is_given_up_before_any_node_is_asked(
         model.graph.initializer.append(weight)
     prepared = prepare(load(model))
     assert prepared.memoized_types(build(prepared, Request(5)).binding) is None
-    assert asked == []
+    assert inferred == []
 
 
 @pytest.mark.usefixtures("of_any_size")
 def test_an_attribute_that_is_no_plain_value_tells_nodes_apart() -> None:
-    """Records of nodes hold no tensors: what these say is told by the file."""
+    """Records of nodes hold no tensors: what these say comes from the file."""
     nodes = " ".join(
         f"k{dtype} = ConstantOfShape<value = {dtype}[1] {{0}}>(n)" for dtype in ("float", "int64")
     )
     model = graph_of(f"{nodes} n = Shape(x) y = Relu(x)")
     tensors = build(prepare(load(model)), Request(5)).graph.tensors
-    assert is_told(model, 5)
+    assert is_memoized(model, 5)
     assert [str(tensors[name].dtype) for name in ("kfloat", "kint64")] == ["float32", "int64"]
 
 
 @pytest.mark.usefixtures("of_any_size")
 def test_a_sequence_is_left_to_the_whole_graph() -> None:
     nodes = "s = SequenceConstruct(x, x) y = ConcatFromSequence<axis = 0>(s)"
-    assert not is_told(graph_of(nodes, y="float[n, 7]"), 5)
+    assert not is_memoized(graph_of(nodes, y="float[n, 7]"), 5)
 
 
 @pytest.mark.usefixtures("of_any_size")
@@ -291,21 +291,21 @@ def test_a_sweep_keeps_few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("of_any_size")
-def test_a_batch_that_onnx_refuses_leaves_the_next_one_alike() -> None:
+def test_a_batch_that_onnx_refuses_leaves_the_next_one_memoized() -> None:
     names = ["x", *(f"t{i}" for i in range(16)), "s"]
     nodes = " ".join(f"{b} = Relu({a})" for a, b in pairwise(names))
     text = f"""<ir_version: 8, opset_import: ["" : 13]>
     agraph (float[2, 7] x) => (y, z) {{ {nodes} y, z = Split<axis = 0>(s) }}"""
     prepared = prepare(load(onnx.parser.parse_model(text)))
-    told = [
+    memoized = [
         prepared.memoized_types(bind(prepared.given, Request(batch))) is not None
         for batch in (2, 3, 4, 6)
     ]
-    assert told == [True, False, True, True]
+    assert memoized == [True, False, True, True]
 
 
 def test_many_kinds_are_left_to_the_whole_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To ask of nodes one by one is no gain where few are alike, as where each makes more."""
+    """Memoization does not pay off where nodes rarely repeat, as where each makes more."""
     monkeypatch.setattr(type_memo, "MIN_NODES", 0)
     names = ["x", *(f"t{i}" for i in range(16)), "y"]
     nodes = " ".join(f"{b} = Concat<axis = 1>({a}, x)" for a, b in pairwise(names))
@@ -344,8 +344,8 @@ def test_an_operand_left_out_is_not_one_of_unknown_type(names: tuple[str, ...]) 
     assert sliced(("y",)) == {"y": (3, 7)}
 
 
-def test_a_refusal_is_told_of_every_node() -> None:
-    """A body that is walked again is refused again; one that is alike is refused as well."""
+def test_every_refused_node_has_its_own_refusal() -> None:
+    """A body that is walked again is refused again; one with the same signature is refused as well."""
     text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[5,7] v) => (y, z) {
         y = Add(x, v)  z = Add(x, v) }"""
     model = onnx.parser.parse_model(text)
@@ -357,7 +357,7 @@ def test_a_refusal_is_told_of_every_node() -> None:
     assert list(ask.refused) == ["y", "z"]
 
 
-def test_alike_nodes_share_one_answer() -> None:
+def test_nodes_of_one_signature_share_a_result() -> None:
     text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[2,3] v) => (y, z) {
         y = Add(x, v)  z = Add(v, x) }"""
     model = onnx.parser.parse_model(text)
