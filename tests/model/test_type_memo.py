@@ -345,7 +345,7 @@ def test_an_operand_left_out_is_not_one_of_unknown_type(names: tuple[str, ...]) 
 
 
 def test_every_refused_node_has_its_own_refusal() -> None:
-    """A body that is walked again is refused again; one with the same signature is refused as well."""
+    """A body that is walked again is refused again; so is one with the same signature."""
     text = """<ir_version: 10, opset_import: ["": 21]> g (float[2,3] x, float[5,7] v) => (y, z) {
         y = Add(x, v)  z = Add(x, v) }"""
     model = onnx.parser.parse_model(text)
