@@ -159,14 +159,14 @@ def test_a_chart_has_a_text_alternative_and_ids_of_its_own(chart_id: str) -> Non
 
 @pytest.mark.parametrize("chart_id", ONE_OF_EACH)
 def test_a_chart_needs_no_style_sheet_and_bows_to_one(chart_id: str) -> None:
-    """A colour is an attribute of the element that has the class; there is no inline style."""
+    """A color is an attribute of the element that has the class; there is no inline style."""
     for each in parsed(drawn(chart_id)).iter():
         assert "style" not in each.attrib
         if (each.get("class") or "").startswith("c-"):
             assert re.fullmatch("#[0-9a-f]{6}", each.get("fill") or "")
 
 
-def test_the_colours_of_a_stack_differ() -> None:
+def test_the_colors_of_a_stack_differ() -> None:
     stacked = "weights optimizer inputs saved activations gradients activation-gradients temporary"
     classes = [f"c-{name}" for name in stacked.split()]
     assert len({COLORS[name] for name in classes}) == len(classes)
@@ -191,7 +191,7 @@ def test_decimation_keeps_the_peak_and_the_order(
 
 
 @given(st.lists(SIZES, min_size=1, max_size=60), st.integers(1, 60))
-def test_each_kept_step_is_the_largest_of_its_neighbours(values: list[int], n: int) -> None:
+def test_each_kept_step_is_the_largest_of_its_neighbors(values: list[int], n: int) -> None:
     steps, _ = decimated(stack(values), n)
     edges = [number * len(values) // len(steps) for number in range(len(steps) + 1)]
     for step, start, stop in zip(steps, edges, edges[1:], strict=False):
@@ -305,7 +305,7 @@ def test_bars_begin_where_the_one_above_ends_and_end_at_the_sum(
     assert len(told) <= 25
 
 
-def test_bars_below_0_have_a_colour_of_their_own() -> None:
+def test_bars_below_0_have_a_color_of_their_own() -> None:
     svg = bars([("gone", -3), ("new", 5)])
     assert svg.index("c-less") < svg.index("c-more")
     assert texts(svg) == ["gone", "-3 B", "new", "+5 B", "together", "+2 B"]
@@ -321,7 +321,7 @@ def test_a_strip_says_its_steps_and_its_address() -> None:
 
 
 def test_strips_cover_their_share_of_the_plot() -> None:
-    """The whole arena over all steps is the whole plot, less what parts neighbours."""
+    """The whole arena over all steps is the whole plot, less what parts neighbors."""
     (path,) = re.findall(r' d="M(\d+ \d+v-\d+h\d+v\d+)z"', strips([Strip("a", 0, 4, 0, 7)]))
     assert path == "720 3100v-2995h6355v2995"
 

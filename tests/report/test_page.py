@@ -155,7 +155,7 @@ def test_an_envelope_is_the_highest_line_everywhere(
         assert at == [max(slope * batch + fixed for slope, fixed in lines)]
 
 
-def test_three_neighbours_on_a_line_prove_it_between_them() -> None:
+def test_three_neighbors_on_a_line_prove_it_between_them() -> None:
     batches = [1, 2, 4, 8, 16]
     assert convex_lines(batches, [5, 5, 5, 9, 17]) == (Affine(5, 0, 1, 4), Affine(1, 1, 4, 16))
     assert convex_lines(batches, [3, 5, 9, 17, 33]) == (Affine(1, 2, 1, 16),)

@@ -1,4 +1,4 @@
-"""The text report: golden texts, sums that add up, names that stay names."""
+"""The text report of one model: its layout, its names, and its timeline."""
 
 import re
 from collections.abc import Callable
@@ -7,14 +7,20 @@ from pathlib import Path
 
 import pytest
 from golden_text import assert_golden
+from graphs import model_of
+from hypothesis import given
+from hypothesis import strategies as st
 from models_on_disk import CONVNET, HOSTILE, MYSTERY, write_hostile_model, write_model
+from paths import MODELS
 
 import onnxmem
 from onnxmem import analyze
 from onnxmem.analysis.coverage import Coverage
 from onnxmem.analysis.fitting.searching import MaxBatch
-from onnxmem.report.terminal import render, render_layers
+from onnxmem.errors import printable, shortened
+from onnxmem.report.terminal import render, render_layers, timeline_lines
 from onnxmem.report.text import colored, paragraph, prose
+from onnxmem.report.timelines import run_timeline, step_timeline
 from onnxmem.settings import Recipe
 
 RELU = """agraph (float[N,5] x) => (float[N,5] y) { [relu] y = Relu(x) }"""
@@ -180,7 +186,7 @@ def test_hostile_names_reach_no_terminal(folder: Path, write: Callable[..., str]
     assert r"\x1b[2Jb\u202ec\x0aRUN 1 B" in text
 
 
-def test_colour_changes_no_word(folder: Path) -> None:
+def test_color_changes_no_word(folder: Path) -> None:
     path = write_model(folder / "net.onnx")
     text = render(analyze(path, batch=128, train=True, budget_bytes=2**20))
     decorated = colored(text)
@@ -197,3 +203,139 @@ def test_a_paragraph_breaks_between_its_parts_only() -> None:
 def test_prose_breaks_at_spaces_only() -> None:
     assert prose("- ", "x" * 120 + " y") == ["- " + "x" * 120, "  y"]
     assert prose("- ", "") == ["-"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("/layer1/conv2d/Conv_output_0", "/layer1/conv2d/Conv_output_0"),
+        ("größe/层/μ", "größe/层/μ"),
+        ("a b", "a b"),
+        ("a\x1b[31mb", r"a\x1b[31mb"),
+        ("a\nb\tc\rd", r"a\x0ab\x09c\x0dd"),
+        ("a\x9b31mb\x7f", r"a\x9b31mb\x7f"),
+        ("a\u202eb\u2066c\u200b", r"a\u202eb\u2066c\u200b"),
+        ("a\u2028b", r"a\u2028b"),
+        ("a\U000e0001b", r"a\U000e0001b"),
+        (b"caf\xe9.onnx".decode("utf-8", "surrogateescape"), r"caf\xe9.onnx"),
+        ("\ud800", r"\ud800"),
+    ],
+)
+def test_what_moves_hides_or_turns_text_is_written_out(name: str, text: str) -> None:
+    assert printable(name) == text
+
+
+@given(st.text())
+def test_what_is_written_is_always_printable(name: str) -> None:
+    assert printable(name).isprintable()
+    assert printable(printable(name)) == printable(name)
+
+
+def test_ordinary_names_are_never_cut() -> None:
+    name = "x" * 200
+    assert shortened(name) == name
+
+
+def test_a_very_long_name_loses_its_middle_and_says_how_much() -> None:
+    text = shortened("a" * 500 + "b" * 500)
+    assert text == "a" * 100 + "...(800 more)..." + "b" * 100
+
+
+def chain(length: int) -> bytes:
+    """A row of ReLUs behind products: weights, so that it can be trained."""
+    steps = "\n".join(f"h{n} = MatMul(h{n - 1}, w)\n" for n in range(1, length))
+    text = f"""agraph (float[N,7] x) => (float[N,7] h{length - 1}) <float[7,7] w> {{
+        h0 = Relu(x)
+        {steps}
+    }}"""
+    return model_of(text).SerializeToString()
+
+
+def analysis(text: str = CONVNET, **asked: object) -> onnxmem.Analysis:
+    return onnxmem.analyze(model_of(text).SerializeToString(), **asked)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["unet", "lstm_classifier", "mobilenet_v2.train", "mlp"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_timelines_reach_run_and_train(name: str, optimizer: str) -> None:
+    found = onnxmem.analyze(MODELS / f"{name}.onnx", batch=3, train=True, optimizer=optimizer)
+    run = run_timeline(found)
+    assert max(run.sums) == found.total_bytes
+    assert len(run.labels) == len(found.graph.nodes)
+    assert found.training is not None
+    step = step_timeline(found.training.replay)
+    assert max(step.sums) == found.training.peak_bytes
+    assert step.peak_step == step.sums.index(max(step.sums))
+    assert [mark.name for mark in step.marks] == ["forward", "backward", "optimizer"]
+    for mark, stop in zip(step.marks, [*(m.start for m in step.marks[1:]), None], strict=True):
+        peak = max(step.sums[mark.start : stop])
+        assert peak == getattr(found.training, f"{mark.name}_peak_bytes")
+        assert step.labels[mark.start] == mark.name
+    saved = next(each for each in step.series if each.name == "saved for backward")
+    assert saved.values[step.marks[1].start] == found.training.saved_activation_bytes
+
+
+def test_each_kind_has_its_bytes_at_the_peak() -> None:
+    found = analysis(train=True, batch=3).training
+    assert found is not None
+    step = step_timeline(found.replay)
+    assert step.peak_step is not None
+    held = {each.name: each.values[step.peak_step] for each in step.series}
+    kinds = found.live_by_category()
+    assert held["weights"] == kinds["weights"]  # type: ignore[index]
+    assert held["optimizer state"] == kinds["optimizer state"]  # type: ignore[index]
+    assert held["saved for backward"] + held["activations"] == kinds["activations"]  # type: ignore[index]
+    assert sum(held.values()) == sum(kinds.values())
+
+
+def test_a_kind_that_is_never_there_is_no_series() -> None:
+    found = analysis(train=True, optimizer="sgd").training
+    assert found is not None
+    assert "optimizer state" not in {each.name for each in step_timeline(found.replay).series}
+
+
+def test_a_tensor_of_unknown_size_counts_nothing() -> None:
+    timeline = run_timeline(analysis(MYSTERY, batch=3))
+    assert max(timeline.sums) == 4 * (5 * 7 + 3 * 5 + 3 * 7)
+
+
+def test_a_graph_without_nodes_has_no_step() -> None:
+    timeline = run_timeline(analysis("agraph (float[2] x) => (float[2] x) { }"))
+    assert timeline.sums == ()
+    assert timeline.peak_step is None
+
+
+# In the text report.
+
+
+@pytest.mark.parametrize("length", [9, 300])
+def test_the_section_is_short_and_narrow(length: int) -> None:
+    lines = timeline_lines(onnxmem.analyze(chain(length), batch=11, train=True))
+    assert len(lines) == 4
+    assert max(map(len, lines)) <= 100
+    assert len(lines[1].split()[1]) == min(length, 84)
+    parts = lines[2].removeprefix("  training step ").split("|")
+    assert [len(part) for part in parts] == [len(part) for part in lines[3].strip().split("|")]
+    assert "█" in "".join(parts)
+
+
+def test_phases_are_named_as_far_as_there_is_room() -> None:
+    last = timeline_lines(onnxmem.analyze(chain(200), train=True))[-1]
+    assert last.split("|")[0].strip() == "forward"
+    assert last.split("|")[1].strip() == "backward"
+    assert last.split("|")[2] == "o"
+
+
+def test_a_run_of_few_steps_has_no_section() -> None:
+    assert timeline_lines(analysis()) == []
+    assert timeline_lines(analysis("agraph (float[2] x) => (float[2] x) { }")) == []
+
+
+def test_of_a_step_of_few_moments_nothing_is_drawn() -> None:
+    found = analysis("agraph (float[N,2] x) => (float[N,2] y) { y = Relu(x) }", train=True)
+    assert timeline_lines(found) == []
+
+
+def test_blocks_are_colored_by_their_height() -> None:
+    text = colored("▁▂ ▅ █")
+    assert text == "\x1b[32m▁▂\x1b[0m \x1b[33m▅\x1b[0m \x1b[31m█\x1b[0m"
