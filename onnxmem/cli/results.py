@@ -1,4 +1,7 @@
-"""The results of models as they come: written piece by piece, counted, summed up, and as a page."""
+"""The results of models as they come: written piece by piece, counted, summed up, and as a page.
+
+Imported when ``onnxmem MODEL`` runs and not for its help, so that what it needs may be at the top.
+"""
 
 from __future__ import annotations
 

@@ -50,11 +50,11 @@ def said(code: str) -> str:
     return run_code(f"{code}; import os; os._exit(7)").message.removeprefix("exit code 7: ")
 
 
-def test_a_child_answers_with_a_json_object() -> None:
+def test_a_child_replies_with_a_json_object() -> None:
     assert run_in_child("json:loads", {"s": '{"sizes": [3, 5, null]}'}) == {"sizes": [3, 5, None]}
 
 
-def test_what_is_no_json_object_is_no_answer() -> None:
+def test_what_is_not_a_json_object_is_not_a_reply() -> None:
     assert run_in_child("os:getcwd", {}) == ChildFault(
         "error", "TypeError: os:getcwd answered no JSON object"
     )
@@ -69,7 +69,7 @@ def test_a_module_that_is_not_installed_is_named() -> None:
     assert run_in_child("no_such_module:work", {}) == ChildFault("missing", "no_such_module")
 
 
-def test_an_exit_is_told_with_the_last_words() -> None:
+def test_an_exit_is_reported_with_the_last_line() -> None:
     assert said("import sys; sys.stderr.write('noise\\n' * 90_000 + 'the end\\n\\n')") == "the end"
 
 
@@ -114,7 +114,7 @@ def said_under(code: str, limits: ChildLimits) -> str:
     return run_code(f"{code}; os._exit(7)", limits).message.removeprefix("exit code 7: ")
 
 
-def test_prints_are_no_part_of_the_answer() -> None:
+def test_prints_are_not_part_of_the_reply() -> None:
     assert said("print('from python'); import os; os.system('echo from native code')").endswith(
         "from native code"
     )
@@ -197,7 +197,7 @@ def test_a_child_dies_with_its_parent(folder: Path) -> None:
     wait_for(lambda: not is_running(pid))
 
 
-def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "MAX_REPLY_BYTES", 1000)
     text = '{"name": "%s"}' % ("x" * 100_000)
     fault = run_in_child("json:loads", {"s": text})

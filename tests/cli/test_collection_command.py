@@ -64,9 +64,7 @@ def test_devices_are_counted(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("line", ["zoo/m00.onnx", "zoo/m0[01].onnx", "zoo --format csv"])
-def test_devices_are_refused_where_nothing_would_be_said_of_them(
-    line: str, capsys: Capture
-) -> None:
+def test_devices_are_refused_where_no_output_has_them(line: str, capsys: Capture) -> None:
     assert main([*line.split(), "--device", "H100"]) == 2
     assert "--device: compares a collection" in capsys.readouterr().err
     assert main([*line.split(), "--device", "H100", "--html", "page.html"]) in (
@@ -128,7 +126,7 @@ def test_reports_of_workers_and_of_the_cache_are_the_same(capsys: Capture) -> No
     ]
 
 
-def test_strict_tells_what_is_partial(capsys: Capture) -> None:
+def test_strict_reports_partial_figures(capsys: Capture) -> None:
     Path("zoo/page.onnx").unlink()
     assert main(["zoo", "--strict"]) == 3
     assert "zoo/mystery.onnx: partial: 1 tensor of unknown size" in capsys.readouterr().err
@@ -252,7 +250,7 @@ sys.exit(main(["zoo/m00.onnx", "zoo/m01.onnx", "zoo/m02.onnx", "--jobs", "2"]))
     _wait_for(lambda: not _group(process.pid))
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_reported() -> None:
     if not Path("/dev/full").exists():
         pytest.skip("Linux has a device that is full")
     with Path("/dev/full").open("w") as full:

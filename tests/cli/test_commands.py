@@ -284,7 +284,7 @@ def test_help_names_every_flag_in_its_group(capsys: Capture) -> None:
     assert "mixed-bf16" in text
 
 
-def test_what_is_asked_of_runtimes_reaches_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runtime_options_reach_the_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, object]] = []
 
     def analyze(path: str, **questions: object) -> onnxmem.Analysis:
@@ -332,7 +332,7 @@ def test_a_run_that_comes_to_nothing_costs_no_other_figure(
         assert "RUN  " in out
 
 
-def test_a_run_is_told_beside_what_was_predicted(
+def test_a_run_is_reported_beside_its_prediction(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def analyze(path: str, **_: object) -> onnxmem.Analysis:
@@ -370,7 +370,7 @@ def test_the_command_line_offers_what_training_knows() -> None:
         *("measure --help", "advise --help", "measure --graph best", "advise --runtime ort"),
     ],
 )
-def test_answers_without_a_model_import_nothing_heavy(line: str) -> None:
+def test_commands_without_a_model_import_nothing_heavy(line: str) -> None:
     program = f"""
 import atexit, sys
 from onnxmem.cli import main
@@ -472,7 +472,7 @@ FORMS = (
 
 
 @pytest.mark.parametrize(("line", "file", "head"), FORMS)
-def test_the_ending_of_a_file_says_its_form(
+def test_the_ending_of_a_file_decides_its_form(
     line: str, file: str, head: str, folder: Path, capsys: Capture
 ) -> None:
     assert main([*line.split(), "-q", "-o", file]) == 0

@@ -264,7 +264,7 @@ def test_real_inputs_give_the_prediction_its_shapes(
     assert [request.shapes for _, request, _ in predicted] == [{"image": (7, 3, 16, 16)}]
 
 
-def test_values_are_fed_and_what_was_fed_is_foretold(
+def test_values_are_fed_and_the_prediction_is_for_them(
     asked: list[MeasureSettings],
     predicted: list[tuple[str, Request, RuntimeQuestion]],
     monkeypatch: pytest.MonkeyPatch,
@@ -284,7 +284,7 @@ def test_values_are_fed_and_what_was_fed_is_foretold(
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_figure_that_is_left_out_is_a_fault_where_that_is_asked_for(
+def test_a_missing_figure_is_a_fault_with_strict(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     assert run(parsed("m.onnx --strict")) == 0

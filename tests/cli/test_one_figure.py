@@ -181,7 +181,7 @@ def check(model: str, combination: Combination, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(("model", "combination"), QUICK)
-def test_every_pair_of_options_says_one_thing(
+def test_every_pair_of_options_gives_one_figure(
     model: str, combination: Combination, capsys: Capture
 ) -> None:
     check(model, combination, capsys)
@@ -220,7 +220,7 @@ SESSIONS: Final = [
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda each: " ".join(sum(each, ())) or "none")
-def test_a_shape_says_what_the_dims_say_and_a_value_that_decides_nothing_nothing(
+def test_a_shape_equals_its_dims_and_a_value_that_decides_nothing_changes_nothing(
     model: str, session: Combination, capsys: Capture
 ) -> None:
     _, dims, shape, value = MODELS[model]

@@ -426,7 +426,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("asked", SMALL, ids=lambda each: f"{each.name} in {each.budget}")
 @pytest.mark.parametrize("face", FACES)
-def test_every_face_says_the_same(
+def test_every_output_has_the_same_verdict(
     face: str,
     asked: Case,
     folder: Path,
@@ -441,7 +441,7 @@ def test_every_face_says_the_same(
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", QUESTIONS, ids=lambda each: f"{each.name} in {each.budget}")
 @pytest.mark.parametrize("face", FACES)
-def test_every_face_says_the_same_of_real_models(
+def test_every_output_has_the_same_verdict_on_real_models(
     face: str, asked: Case, tmp_path: Path, capsys: Capture
 ) -> None:
     compare(FACES[face](asked, capsys, tmp_path), asked, Path(asked.path))

@@ -56,7 +56,7 @@ def entries() -> list[Path]:
     return sorted(Path("cache").rglob("*.json"))
 
 
-def test_a_row_is_worked_out_once_and_bears_the_name_of_now() -> None:
+def test_a_row_is_computed_once_and_has_the_current_name() -> None:
     analyse = Counted()
     first = kept("net.onnx", analyse)
     Path("net.onnx").rename("other.onnx")
@@ -66,7 +66,7 @@ def test_a_row_is_worked_out_once_and_bears_the_name_of_now() -> None:
     assert len(entries()) == 1
 
 
-def test_another_content_and_another_question_are_others() -> None:
+def test_other_content_and_other_settings_have_entries_of_their_own() -> None:
     analyse = Counted()
     trained = {"train": True, "recipe": Recipe(optimizer="sgd")}
     for questions in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
@@ -77,7 +77,7 @@ def test_another_content_and_another_question_are_others() -> None:
     assert len(analyse.paths) == len(entries()) == 5
 
 
-def test_a_text_is_kept_for_its_name() -> None:
+def test_a_text_is_cached_for_its_name() -> None:
     analyse = Counted()
     kept("net.onnx", analyse)
     text = kept("net.onnx", analyse, render)["text"]
@@ -101,7 +101,7 @@ def test_a_text_is_kept_for_its_name() -> None:
         lambda text: text.replace('"total_bytes": ', '"total_bytes": 1'),
     ],
 )
-def test_an_entry_that_is_not_what_was_written_is_worked_out_again(harm: object) -> None:
+def test_an_entry_that_is_not_what_was_written_is_computed_again(harm: object) -> None:
     analyse = Counted()
     row = kept("net.onnx", analyse)["row"]
     (entry,) = entries()
@@ -121,7 +121,7 @@ def test_bytes_that_are_no_text_are_no_entry() -> None:
     assert len(analyse.paths) == 2
 
 
-def test_failures_and_what_is_told_of_are_not_kept() -> None:
+def test_failures_and_faults_are_not_cached() -> None:
     Path("page.onnx").write_text("<html>")
     assert kept("page.onnx", Counted())["row"]["status"] == "error"
     assert kept("gone.onnx", Counted())["row"]["status"] == "error"
@@ -137,7 +137,7 @@ def test_failures_and_what_is_told_of_are_not_kept() -> None:
     assert entries() == []
 
 
-def test_a_file_that_changes_meanwhile_is_not_kept() -> None:
+def test_a_file_that_changes_meanwhile_is_not_cached() -> None:
     class Changing(Counted):
         def __call__(self, source: str, /, **questions: object) -> onnxmem.Analysis:
             analysis = super().__call__(source, **questions)
@@ -161,7 +161,7 @@ def test_a_large_file_is_known_by_what_is_read_of_it(monkeypatch: pytest.MonkeyP
         content_hash("page.onnx")
 
 
-def test_the_runtime_s_version_counts_where_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runtime_s_version_counts_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     def keys() -> list[str]:
         cache._versions.cache_clear()  # noqa: SLF001 - a new process
         return [Cache("x").key("net.onnx", {"runtimes": each}) for each in ((), ("ort-cpu",))]
@@ -186,19 +186,19 @@ def test_a_full_disk_costs_the_entry_alone(monkeypatch: pytest.MonkeyPatch) -> N
     assert [path for path in Path("cache").rglob("*") if path.is_file()] == []
 
 
-def test_a_folder_that_is_none_is_told() -> None:
+def test_a_cache_that_is_not_a_folder_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be written to as a cache"):
         open_cache("net.onnx")
     with pytest.raises(UsageError, match="cannot be written to as a cache"):
         open_cache("a\0b")
 
 
-def test_a_cache_is_an_absolute_place() -> None:
+def test_a_cache_has_an_absolute_path() -> None:
     assert os.path.isabs(open_cache("cache").folder)  # noqa: PTH117 - a text
     assert json.dumps(open_cache("cache").folder)
 
 
-def test_peak_rows_are_left_out_where_nobody_reads_them_and_never_of_what_is_kept(
+def test_peak_rows_are_left_out_where_nobody_reads_them_and_never_of_cached_rows(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     task = replace(tasks_of(["net.onnx"])[0], with_peak_rows=False)

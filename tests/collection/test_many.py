@@ -54,7 +54,7 @@ def test_workers_give_the_same_rows() -> None:
         assert list(analyze_many(NAMES, executor=executor, **questions)) == here  # type: ignore[arg-type]
 
 
-def test_wrong_questions_are_refused_or_are_rows() -> None:
+def test_wrong_settings_are_refused_or_are_rows() -> None:
     with pytest.raises(UsageError, match="jobs is 0"):
         analyze_many(NAMES, jobs=0)
     with pytest.raises(UsageError, match="as a cache"):
@@ -66,7 +66,7 @@ def test_wrong_questions_are_refused_or_are_rows() -> None:
     }
 
 
-def test_a_fault_of_ours_is_a_row_and_says_where_if_asked() -> None:
+def test_an_internal_error_is_a_row_with_a_trace_on_request() -> None:
     def analyze_model(*_: object, **__: object) -> onnxmem.Analysis:
         raise KeyError
 
@@ -189,7 +189,7 @@ def test_an_idle_worker_that_dies_costs_nothing() -> None:
     ],
     ids=["server", "worker"],
 )
-def test_workers_that_do_not_start_are_told_and_not_tried_for_ever(
+def test_workers_that_do_not_start_are_reported_and_not_tried_for_ever(
     program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_FORK_SERVER", program)
@@ -245,7 +245,7 @@ def test_where_there_is_no_fork_a_worker_costs_its_model_alone_too(
     assert_nothing_is_left()
 
 
-def test_a_process_that_does_not_end_is_waited_for_no_longer_than_said() -> None:
+def test_a_process_that_does_not_end_is_waited_for_until_the_limit() -> None:
     starter = workers.starter()
     ours, theirs = multiprocessing.Pipe()
     with ours, theirs:

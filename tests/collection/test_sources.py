@@ -71,7 +71,7 @@ def test_a_file_whose_name_starts_so_is_no_list() -> None:
     ("name", "error", "words"),
     [("@gone.txt", MissingFileError, "no such list"), ("@empty", UsageError, "cannot be read")],
 )
-def test_a_list_that_cannot_be_read_is_told(
+def test_a_list_that_cannot_be_read_is_reported(
     name: str, error: type[OnnxmemError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -182,7 +182,9 @@ class TestStores:
         with pytest.raises(MissingExtraError, match="its scheme needs another package: Please"):
             fetch("gs://zoo/a.onnx", io.BytesIO())
 
-    def test_memory_that_runs_out_is_told_as_such(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_running_out_of_memory_is_reported_as_such(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def filesystem(_: str) -> None:
             raise MemoryError
 

@@ -107,7 +107,7 @@ def test_figures_leave_out_what_is_unknown_and_say_what_is_partial() -> None:
     assert summary.heaviest_by == "total"
 
 
-def test_trainings_are_what_is_heavy_where_they_are_asked_for() -> None:
+def test_the_heaviest_are_by_training_peak_with_train() -> None:
     rows = [row_of(f"m{n}", 10 * n, 1, train=1000 - n) for n in range(7)]
     summary = summed(*rows)
     assert [figure.name for figure in summary.figures][-1] == "training"
@@ -168,7 +168,7 @@ def test_a_device_of_a_collection_has_its_own_cpu(
     assert "arm64" not in capsys.readouterr().out
 
 
-def test_places_by_name_by_size_and_none() -> None:
+def test_targets_by_name_by_size_and_none() -> None:
     devices = catalog()
     named = targets_of(["RTX 4090", "24GiB", "24GiB"], devices)
     assert [(place.name, place.kind) for place in named] == [("RTX 4090", "cuda"), ("24GiB", None)]
@@ -243,7 +243,7 @@ def test_columns_of_real_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [json.loads(jsonl_row(row)) for row in rows] == rows
 
 
-def test_every_column_but_those_of_what_is_not_asked_for_is_in_a_row(tmp_path: Path) -> None:
+def test_a_row_has_every_column_that_was_requested(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     write_model(path)
     (row,) = analyze_many([path], train=True, budget_bytes=2**20)

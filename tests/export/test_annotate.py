@@ -235,7 +235,7 @@ def test_a_file_that_would_be_too_large_or_has_changed_is_refused(
         annotated(data, analysis)
 
 
-def test_large_payloads_are_copied_and_never_held(tmp_path: Path) -> None:
+def test_large_payloads_are_copied_and_never_in_memory(tmp_path: Path) -> None:
     model = model_of("g (float[2] x) => (float[2] y) { y = Exp(x) }")
     model.graph.initializer.add(name="unread", data_type=1, dims=[1 << 20], raw_data=bytes(1 << 22))
     path = saved(model, tmp_path / "m.onnx")

@@ -65,7 +65,7 @@ def test_what_is_unknown_is_an_empty_cell() -> None:
     assert [row["live_bytes"] for row in rows(exported(analysis_of(mystery), "csv"))] == [""]
 
 
-def test_a_scalar_and_an_open_dim_are_told_apart() -> None:
+def test_a_scalar_and_a_dynamic_dim_differ() -> None:
     table = rows(
         exported(analysis_of("g (float[2,3] x) => (y) {y=ReduceSum<keepdims=0>(x)}"), "csv")
     )
@@ -108,7 +108,7 @@ def test_what_is_unknown_is_no_metric() -> None:
     assert "outputs_bytes" not in metrics
 
 
-def test_a_model_card_says_figures_assumptions_and_the_command() -> None:
+def test_a_model_card_has_figures_assumptions_and_the_command() -> None:
     analysis = analysis_of(
         batch=3, shapes={"image": (3, 3, 16, 16)}, train=True, optimizer="sgd", precision="bf16"
     )
@@ -200,7 +200,7 @@ def test_wrong_usage_is_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_part_is_said_to_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_partial_figure_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / write_model(tmp_path / "m.onnx", MYSTERY))
     _, _, err = run(capsys, path, "--format", "csv")
     assert err == f"{path}: 1 tensor of unknown size left out\n"

@@ -71,7 +71,7 @@ def test_a_copy_holds_the_same_in_another_order(
 
 
 @pytest.mark.measure
-def test_onnxruntime_says_the_same_of_the_copy(model: Path, tmp_path: Path) -> None:
+def test_onnxruntime_gives_the_same_figures_for_the_copy(model: Path, tmp_path: Path) -> None:
     ort = pytest.importorskip("onnxruntime")
     copy = tmp_path / "copy.onnx"
     assert run("reorder", model, "-o", copy, "-q") == 0
@@ -157,7 +157,7 @@ def test_nodes_of_local_functions_are_not_the_files(
     assert "inline" in capsys.readouterr().err
 
 
-def test_a_worse_order_of_onnxruntimes_is_told(
+def test_a_worse_order_of_onnxruntimes_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = MODELS
@@ -166,7 +166,7 @@ def test_a_worse_order_of_onnxruntimes_is_told(
 
 
 @pytest.mark.parametrize("order", ["best", "onnxruntime"])
-def test_an_order_is_said_with_its_figures(
+def test_an_order_is_reported_with_its_figures(
     order: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(model, "--order", order) == 0

@@ -153,7 +153,7 @@ def test_what_is_no_tensor_is_not_fed() -> None:
         feeds_of(bound)
 
 
-def test_given_values_are_fed_and_small_inputs_are_told() -> None:
+def test_given_values_are_fed_and_small_inputs_are_reported() -> None:
     text = """agraph (float[2] x, int64[3] n, bool c, int32[2000] many, string s) => (y) {
         y = Identity(x) }"""
     _, bound = bound_of(text)
@@ -311,7 +311,7 @@ def test_the_smaller_of_machine_and_container_is_free(
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux alone says it there")
-def test_a_process_says_what_it_has_resident() -> None:
+def test_a_process_reads_its_resident_memory() -> None:
     resident, peak = memory.resident_bytes(), memory.peak_resident_bytes()
     assert resident is not None
     assert peak is not None

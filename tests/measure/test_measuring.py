@@ -180,7 +180,7 @@ def test_inputs_that_cannot_be_stored_give_a_finding(
 
 
 @pytest.mark.usefixtures("children")
-def test_every_step_is_told(tmp_path: Path) -> None:
+def test_every_step_is_reported_as_progress(tmp_path: Path) -> None:
     told: list[str] = []
     measured(on_disk(tmp_path), None, MeasureSettings(progress=told.append))
     assert tuple(told) == STEPS
@@ -237,7 +237,7 @@ def test_onnxruntimes_messages_lose_their_noise(children: Children, tmp_path: Pa
     )
 
 
-def test_absent_weights_are_made_up_and_said_to_be(children: Children, tmp_path: Path) -> None:
+def test_absent_weights_are_random_and_reported(children: Children, tmp_path: Path) -> None:
     found = measured(on_disk(tmp_path, CONVNET))
     assert found.num_filled == 2
     assert [finding.code for finding in found.findings] == ["unbound_dims", "made_up_weights"]
@@ -290,7 +290,7 @@ def test_a_model_read_from_a_path_is_run_there(children: Children, tmp_path: Pat
     assert children.request()["model"] == path
 
 
-def test_fixed_dims_are_told_to_the_session(children: Children, tmp_path: Path) -> None:
+def test_fixed_dims_reach_the_session(children: Children, tmp_path: Path) -> None:
     options = SessionOptions(fixed_dims=True)
     measured(on_disk(tmp_path), Request(batch=5), MeasureSettings(options=options))
     assert children.request()["overrides"] == {"N": 5}

@@ -176,7 +176,7 @@ def test_every_option_opens_a_session(
 
 
 @pytest.mark.usefixtures("_in_this_process")
-def test_an_arena_that_grows_by_what_is_asked_for_holds_no_more() -> None:
+def test_an_arena_that_grows_by_requested_bytes_reserves_no_more() -> None:
     options = SessionOptions(level="off", arena_extend_strategy="kSameAsRequested")
     found = measured(model_of(CHAIN), Request(batch=11), MeasureSettings(options=options))
     assert found.held_bytes == found.in_use_peak_bytes == 2 * 512
@@ -313,7 +313,7 @@ def stored(
     return path, read_inputs(json.loads(json.dumps(said["inputs"])))
 
 
-def test_the_first_run_is_told_node_by_node(
+def test_the_first_run_is_reported_node_by_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from onnxmem.measure.tracing import trace_first_run

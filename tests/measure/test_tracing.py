@@ -54,7 +54,7 @@ def test_without_memory_fields_sizes_are_unknown(tmp_path: Path) -> None:
     assert found.requested_before_bytes is None
 
 
-def test_runs_end_where_the_profile_says_so(tmp_path: Path) -> None:
+def test_runs_end_where_the_profile_ends_them(tmp_path: Path) -> None:
     other = json.dumps({"cat": "Session", "ts": 1, "name": "session_initialization"})
     path = profile(tmp_path, other, event("a"), run_end(), event("a"), event("b"), run_end())
     assert [[step.node for step in steps] for steps in runs(path)] == [["a"], ["a", "b"]]
@@ -69,7 +69,7 @@ def test_a_node_with_a_body_began_before_the_body() -> None:
     assert first([inner, step("later", start=8), outer]) is outer
 
 
-def test_the_arena_told_of_is_that_of_the_provider() -> None:
+def test_the_reported_arena_is_the_provider_s() -> None:
     steps = [step("a", provider="CPU"), step("b", provider="CUDA")]
     assert of_provider(steps, "CUDA") == steps[1:]
     assert of_provider(steps, "TPU") == steps
@@ -92,7 +92,7 @@ def test_scratch_is_found_by_name(statistics: str, expected: dict[str, int]) -> 
     assert scratch_by_node(head + statistics, steps) == expected
 
 
-def test_a_nameless_node_goes_by_operator_and_place() -> None:
+def test_a_nameless_node_goes_by_operator_and_index() -> None:
     assert is_nameless(step("Conv_7"))
     assert not is_nameless(step("Conv_x"))
     assert not is_nameless(step("conv1_7"))

@@ -50,7 +50,7 @@ def test_a_reader_that_goes_ends_the_work(descriptor: int, monkeypatch: pytest.M
     assert made == [0, 1]
 
 
-def test_a_full_disk_is_told(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
     fault = OSError(28, "No space left on device")
     monkeypatch.setattr(sys, "stdout", Pipe(fault, descriptor))
     with pytest.raises(UsageError, match="stdout: cannot be written: No space left on device"):
