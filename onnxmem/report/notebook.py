@@ -1,4 +1,4 @@
-"""The face of an analysis in a notebook: its main figures and the timeline, in a few kilobytes."""
+"""An analysis in a notebook: its main figures and the timeline, in a few kilobytes."""
 
 from collections.abc import Iterator
 from html import escape
@@ -18,7 +18,7 @@ _LONGEST_LABEL = 40
 
 
 def notebook_html(analysis: "Analysis") -> str:
-    """A table and an SVG: no script, and nothing that is asked of a network."""
+    """A table and an SVG, without a script and without a request to a network."""
     name = escape(shortened(analysis.path))
     rows = "".join(
         f'<tr><th scope="row">{label}</th><td>{format_bytes(size)}</td>'
@@ -45,11 +45,11 @@ def _facts(analysis: "Analysis") -> str:
 def _figures(analysis: "Analysis") -> Iterator[tuple[str, int | None, str]]:
     """Label, bytes, remark."""
     memory, step = analysis.activations, analysis.training
-    place = memory.peak_node
+    node = memory.peak_node
     yield "RUN", analysis.total_bytes, "weights + inputs + in-place peak"
     yield "weights", analysis.weight_bytes, ""
     yield "inputs", analysis.inputs_bytes, ""
-    yield "in-place peak", memory.in_place_peak_bytes, f"at {shortened(place)}" if place else ""
+    yield "in-place peak", memory.in_place_peak_bytes, f"at {shortened(node)}" if node else ""
     if step is not None:
         recipe = step.recipe
         yield "TRAIN", step.peak_bytes, f"{recipe.optimizer}, {recipe.precision}, a step's peak"
@@ -58,13 +58,13 @@ def _figures(analysis: "Analysis") -> Iterator[tuple[str, int | None, str]]:
 
 
 def _picture(analysis: "Analysis") -> str:
-    """The training step where one is worked out, else the run; nothing where no step is."""
+    """The training step if there is one, else inference; nothing where there are no steps."""
     step = analysis.training
     timeline = run_timeline(analysis) if step is None else step_timeline(step.replay)
     if not timeline.labels:
         return ""
     what = "run" if step is None else "training step"
-    # Several outputs stand in one document, where an id is to be had once.
+    # A notebook has several outputs in one document, where an id may occur once.
     content = crc32(f"{analysis.path} {timeline.sums}".encode(errors="replace"))
     peak = format_bytes(max(timeline.sums))
     return area_svg(

@@ -118,7 +118,7 @@ def text_width(text: str) -> float:
 def cut(text: str, width: float) -> str:
     """A name that fits into a width: the middle of a long one is left out.
 
-    The end of a tensor's name tells it from its neighbours, the start says where it belongs.
+    The end of a tensor's name tells it from its neighbors, the start tells where it belongs.
     """
     # Names may have megabytes: no more of one is looked at than could ever fit.
     is_long = len(text) > 2 * WIDTH

@@ -31,12 +31,12 @@ _MOST_ROWS: Final = 5000
 """Models in the table, the heaviest; a page of more is slow to open."""
 _MOST_BUBBLES: Final = 1000
 _GROUPS: Final = {"ok": "c-saved", "partial": "c-activations"}
-_SAID: Final = {"ok": "known whole", "partial": "known in part: lower bounds"}
+_STATUS_TEXTS: Final = {"ok": "known whole", "partial": "known in part: lower bounds"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What the page shows of a row: a registry's rows are not kept."""
+    """What the page shows of a row; the rows themselves may be too many to hold."""
 
     path: str
     status: str
@@ -50,19 +50,19 @@ class _Model:
 
     @property
     def memory_bytes(self) -> int | None:
-        """What it takes: to train where a step was worked out, else to run."""
+        """What a training step takes if there is one, else inference."""
         return self.total_bytes if self.training_bytes is None else self.training_bytes
 
 
 def render_registry_page(
     rows: Iterable[JsonDict],
     summary: Callable[[], Summary],
-    places: Sequence[Target] = (),
+    targets: Sequence[Target] = (),
     accuracies: Accuracies | None = None,
 ) -> str:
-    """A whole page of many models; ``summary`` is asked for when all rows have come.
+    """A whole page of many models; ``summary`` is called when all rows have come.
 
-    ``places`` and the budget that the rows name are lines of the chart. With ``accuracies`` models
+    ``targets`` and the budget that the rows name are lines of the chart. With ``accuracies`` models
     lie by their accuracy; those that the table has not are in the table of models alone.
     """
     models: list[_Model] = []
@@ -73,7 +73,7 @@ def render_registry_page(
         if budget_bytes is not None:
             budgets[budget_bytes] = None
     summed = summary()
-    lines = [(place.name, place.limit_bytes) for place in places]
+    lines = [(each.name, each.limit_bytes) for each in targets]
     lines += [(f"budget {format_bytes(each)}", each) for each in budgets]
     sections = [
         section("totals", "Totals", _totals(summed)),
@@ -161,7 +161,9 @@ def _chart(
         chart_id="onnxmem-bubbles",
         title=f"Memory of models by {across}",
         description=f"{remark} The table of models has the same numbers.",
-        groups=[(_SAID[status], _GROUPS[status]) for status in _GROUPS if status in statuses],
+        groups=[
+            (_STATUS_TEXTS[status], _GROUPS[status]) for status in _GROUPS if status in statuses
+        ],
     )
     figure = f"<figure>{chart(picture, 'chart of models', scrolls=True)}</figure>"
     return section("chart", "Chart", figure, remark)
@@ -176,7 +178,7 @@ def _bubble(model: _Model, has_accuracy: bool) -> Bubble | None:  # noqa: FBT001
 
 
 def _fits(summary: Summary) -> Iterator[str]:
-    """How many models each place holds, one at a time."""
+    """How many models fit each device, one at a time."""
     if not summary.fittings:
         return
     heads = [("device", False), ("memory", True)]
@@ -198,7 +200,7 @@ def _fits(summary: Summary) -> Iterator[str]:
 
 
 def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
-    """A row a model that was worked out, the heaviest first."""
+    """A row for each analyzed model, the heaviest first."""
     known = [each for each in models if each.fault is None]
     known.sort(key=lambda each: -(each.memory_bytes or 0))
     is_training = any(each.training_bytes is not None for each in known)
@@ -227,7 +229,7 @@ def _models(models: Sequence[_Model], *, has_accuracy: bool) -> str:
 
 
 def _failures(models: Sequence[_Model]) -> Iterator[str]:
-    """Models that could not be analysed, and why."""
+    """Models that could not be analyzed, and why."""
     failed = [(each.path, each.fault) for each in models if each.fault is not None]
     if not failed:
         return
@@ -238,8 +240,8 @@ def _failures(models: Sequence[_Model]) -> Iterator[str]:
 
 
 def _rounded_cell(size_bytes: int | None) -> Cell:
-    told = {"title": exact(size_bytes)}
-    return Cell(format_bytes(size_bytes), size_bytes, is_number=True, attributes=told)
+    title = {"title": exact(size_bytes)}
+    return Cell(format_bytes(size_bytes), size_bytes, is_number=True, attributes=title)
 
 
 def _count_cell(count: int | None) -> Cell:
