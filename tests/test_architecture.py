@@ -22,6 +22,50 @@ PACKAGE = Path(onnxmem.__file__).parent
 OWN_PROCESSES = ("children", "cli", "measure")
 """Packages whose code runs in a process of onnxmem's own, or starts one."""
 
+JOINED_BY = {
+    "onnxmem.export.exporters": "a module per family of formats",
+    "onnxmem.ops.registry": "a module per family of operators",
+    "onnxmem.runtimes.onnxruntime.kernels.registry": "a module per family of kernels",
+    "onnxmem.runtimes.onnxruntime.optimizer.pipeline": "a module per family of passes",
+    "onnxmem.decisions.advise.advising": "a module per family of suggestions",
+}
+"""Tables that join modules of one kind, each of which nothing else beside them imports."""
+CHAPTERS = {
+    "onnxmem.api": "joins layers above the report",
+    "onnxmem.cli.export": "a command",
+    "onnxmem.cli.results": "what works on models, which --help must not import",
+    "onnxmem.collection.workers": "processes, which one model does not need",
+    "onnxmem.measure.memory": "all that a measured process carries of the package, with the next",
+    "onnxmem.measure.process_run": "all that a measured process carries of the package",
+    "onnxmem.model.canonical": "other forms of a file, each with its source",
+    "onnxmem.model.shapes.onnx_rules": "rules of ONNX's operators, beside those of onnxruntime's",
+    "onnxmem.report.page.timeline": "one part of a page, with its data for the script",
+    "onnxmem.report.sections.cache": "sections of a key-value cache, which most models lack",
+    "onnxmem.runtimes.onnxruntime.optimizer.operator_shapes": "rules by operator",
+    "onnxmem.runtimes.onnxruntime.session_graph.control_flow": "what is known at load of branches",
+    "onnxmem.runtimes.torch.checkpointing": "which segments run again",
+    "onnxmem.runtimes.torch.losses": "what each loss keeps",
+    "onnxmem.runtimes.torch.network": "a graph as a framework's network: parameters, folded norms",
+    "onnxmem.runtimes.torch.optimizers": "a record per optimizer",
+}
+"""Chapters with one reader beside them, each with the reason why it is not a part of that one."""
+
+
+def test_a_module_with_one_importer_beside_it_has_a_reason() -> None:
+    found = grimp.build_graph("onnxmem", exclude_type_checking_imports=False, cache_dir=None)
+    packages = {name.rpartition(".")[0] for name in found.modules}
+    lone = set()
+    for name in found.modules - packages - {"onnxmem.__main__"}:
+        importers = found.find_modules_that_directly_import(name)
+        beside = {each for each in importers if each.rpartition(".")[0] == name.rpartition(".")[0]}
+        if (
+            len(importers) == 1
+            and (beside or name == "onnxmem.api")
+            and not importers & {*JOINED_BY}
+        ):
+            lone.add(name)
+    assert lone == set(CHAPTERS)
+
 
 def test_the_root_holds_what_every_package_reads_and_the_public_names() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py")}

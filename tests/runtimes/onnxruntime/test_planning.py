@@ -7,7 +7,7 @@ from graphs import graph_of
 
 from onnxmem.model.graph import DType, Node
 from onnxmem.ops.spec import OpSpec
-from onnxmem.runtimes.onnxruntime.allocation.buffers import tensor_bytes
+from onnxmem.runtimes.onnxruntime.allocation.frames import tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.planning import (
     LoadShape,
     Plan,

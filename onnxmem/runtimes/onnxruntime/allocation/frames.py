@@ -1,21 +1,32 @@
-"""Runs of a plan, simulated: what each node requests of the arena, written down.
+"""Runs of a plan, simulated: what each node requests of the arena, and what lies in the block.
 
-Source: ``core/framework/sequential_executor.cc`` and ``core/providers/cpu/controlflow`` of
-onnxruntime 1.31. A frame is one run of one graph; an If, a Loop or a Scan opens frames of its own
-in the same arena. Which branch runs, how often a body does and the shapes that follow from that are
-in the frame's course.
+Source: ``core/framework/sequential_executor.cc``, ``core/framework/execution_frame.cc`` and
+``core/providers/cpu/controlflow`` of onnxruntime 1.31. A frame is one run of one graph; an If, a
+Loop or a Scan opens frames of its own in the same arena. Which branch runs, how often a body does
+and the shapes that follow from that are in the frame's course. Begin reading with ``Session``.
 
-* A kernel's scratch is asked for and given back within its node.
+Buffers of one frame (``execution_frame.cc``):
+
+* A frame requests every buffer apart and the memory pattern is worked out meanwhile; a frame of a
+  graph whose pattern is known requests one block of its size, and its buffers lie there. A buffer
+  that the block has in another size is requested apart
+  (``AllocateMLValueTensorSelfOwnBufferHelper``), and strings always are.
+* Buffers of graph outputs are requested apart in every run, and are the caller's. An output that is
+  an initializer is copied when the run begins (``IExecutionFrame::Init``).
+* An output of a subgraph may be the enclosing node's, which then requests it.
+
+Nodes:
+
+* A kernel's scratch is requested and released within its node.
 * An If's branch and a Scan's body write their outputs straight into the node's. Those whose shape
-  is known at load are asked for ahead of the branch, others when it makes them (``if.cc``,
-  ``scan_utils.cc``); a Scan's last states are always asked for ahead.
+  is known at load are requested ahead of the branch, others when it makes them (``if.cc``,
+  ``scan_utils.cc``); a Scan's last states are always requested ahead.
 * A Loop holds a number and a condition for its body. What an iteration hands on stays until the
   next but one begins, what it puts out to be stacked stays to the end, where all is copied into the
   Loop's outputs (``loop.cc``).
 * A pattern is learnt for the dims that a graph is fed, what it reads of graphs around it among
   them; those whose exclusive or is the same count as the same (``session_state.cc``,
-  ``CalculateMemoryPatternsKey``). A buffer that the block has in another size is asked for apart
-  (``execution_frame.cc``, ``AllocateMLValueTensorSelfOwnBufferHelper``).
+  ``CalculateMemoryPatternsKey``).
 """
 
 from collections import ChainMap
@@ -26,16 +37,101 @@ from operator import xor
 from typing import Final, cast
 
 from onnxmem.model.control_flow import trip_count
-from onnxmem.model.graph import Graph, Node, Tensor
+from onnxmem.model.graph import DType, Graph, Node, Tensor
 from onnxmem.program.program import Category
-from onnxmem.runtimes.onnxruntime.allocation.buffers import Asking, Buffers, tensor_bytes
 from onnxmem.runtimes.onnxruntime.allocation.course import PLAIN, Branch, Course, Trips
 from onnxmem.runtimes.onnxruntime.allocation.pattern import PatternTrace, rounded_up
 from onnxmem.runtimes.onnxruntime.allocation.planning import Plan, Step
 from onnxmem.runtimes.onnxruntime.allocation.recording import Recorder, Run
 from onnxmem.runtimes.onnxruntime.kernels.kernel import Scratch
 
-__all__ = ["ScratchRule", "Session", "tensor_bytes"]
+_STRING_BYTES: Final = 32
+"""``sizeof(std::string)``."""
+
+_BLOCK: Final = "memory-pattern buffer"
+
+Asking = Callable[[], None]
+
+
+def tensor_bytes(graph: Graph, name: str) -> int | None:
+    """Bytes that onnxruntime asks for to hold a tensor; ``None`` where that is unknown."""
+    tensor = graph.tensors[name]
+    count = tensor.num_elements
+    # A dim that onnxruntime folded from an infinity is negative: no tensor has that shape.
+    if count is None or count < 0 or tensor.dtype is None:
+        return None
+    if tensor.dtype is DType.STRING:
+        return count * _STRING_BYTES
+    return tensor.size_bytes
+
+
+@dataclass(slots=True)
+class Buffers:
+    """The buffers of one frame, by the names of their first tensors."""
+
+    plan: Plan
+    recorder: Recorder
+    size_bytes: Callable[[Graph, str], int]
+    learnt: PatternTrace | None = None
+    """The pattern of an earlier run."""
+    trace: PatternTrace | None = None
+    """The pattern while it is worked out."""
+    provided: Mapping[str, Asking] = field(default_factory=dict)
+    """Outputs that are the enclosing node's, and how they are asked for."""
+    is_main: bool = True
+    """Whether the frame is the main graph's."""
+    outputs: dict[str, int] = field(default_factory=dict)
+    """The caller's, who gives them back."""
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _block: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.plan.stored_outputs:
+            self.allocate(name)
+        if self.learnt is not None:
+            size = self.learnt.size_bytes
+            self._block = self.recorder.malloc(_BLOCK, Category.PATTERN_BUFFER, size)
+
+    def allocate(self, name: str) -> None:
+        """Ask for a buffer, unless it is there."""
+        if name in self.provided:
+            self.provided[name]()
+        elif name in self.plan.outputs:
+            if name not in self.outputs:
+                self.outputs[name] = self._requested(name, self._size_of(name))
+        elif not self._is_placed(name):
+            size = self._size_of(name)
+            self._numbers[name] = self._requested(name, size)
+            if self.trace is not None and not self._holds_text(name):
+                self.trace.allocate(name, size)
+                if self.is_main:
+                    self.recorder.traced.append(self._numbers[name])
+
+    def release(self, name: str) -> None:
+        """Give a buffer back."""
+        self.recorder.free(self._numbers.pop(name, None))
+        if self.trace is not None:
+            self.trace.free(name)
+
+    def close(self) -> None:
+        """Give back all but the outputs."""
+        for number in self._numbers.values():
+            self.recorder.free(number)
+        self.recorder.free(self._block)
+
+    def _size_of(self, name: str) -> int:
+        return self.size_bytes(self.plan.graph, name)
+
+    def _requested(self, name: str, size_bytes: int) -> int:
+        tensors = self.plan.sharing.get(name, ())
+        return self.recorder.malloc(name, Category.ACTIVATION, size_bytes, tensors)
+
+    def _is_placed(self, name: str) -> bool:
+        return name in self._numbers or (self.learnt is not None and name in self.learnt.sizes)
+
+    def _holds_text(self, name: str) -> bool:
+        return self.plan.graph.tensors[name].dtype is DType.STRING
+
 
 _MAX_TRIPS: Final = 64
 """Iterations that are simulated; further ones of a Loop add what is stacked, and nothing else."""
