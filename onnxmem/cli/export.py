@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from onnxmem.cli.options import (
@@ -32,25 +33,48 @@ from onnxmem.units import plural
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
 
-FORMATS: Final = (
-    *("chrome", "torch-snapshot", "csv", "graphml", "dot"),
-    *("ort-node-stats", "model-card", "metrics"),
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the command line must know of a format before it imports an exporter."""
+
+    summary: str
+    """As ``--help`` has it."""
+    endings: tuple[str, ...] = ()
+    """Of its files, among those that name a form of a result."""
+    has_training: bool = True
+    """Whether it shows a training step."""
+    is_of_session: bool = False
+    """Whether it is of a session's optimized graph, whatever the figures are of."""
+    is_binary: bool = False
+
+
+FORMATS: Final[Mapping[str, Format]] = MappingProxyType(
+    {
+        "chrome": Format(
+            "trace of bytes and nodes, for ui.perfetto.dev and chrome://tracing", (".json",)
+        ),
+        "torch-snapshot": Format(
+            "snapshot for PyTorch's memory viewer, pytorch.org/memory_viz", is_binary=True
+        ),
+        "csv": Format("a row for every node", (".csv",), has_training=False),
+        "graphml": Format(
+            "the DAG with its bytes, for yEd, Gephi, networkx", (".graphml",), has_training=False
+        ),
+        "dot": Format("the DAG with its bytes, for Graphviz", (".dot",), has_training=False),
+        "ort-node-stats": Format(
+            "what onnxruntime's session.resource_cuda_partitioning_settings reads",
+            (".csv",),
+            has_training=False,
+            is_of_session=True,
+        ),
+        "model-card": Format("a block of markdown", (".md", ".markdown")),
+        "metrics": Format("a flat JSON object, for an experiment tracker", (".json",)),
+    }
 )
-OF_INFERENCE: Final = frozenset({"csv", "graphml", "dot", "ort-node-stats"})
-"""Those that show nothing of a training step."""
-OF_A_SESSION: Final = frozenset({"ort-node-stats"})
-"""Those of an optimised graph, whatever the figures are of."""
-BINARY: Final = frozenset({"torch-snapshot"})
-_EPILOG: Final = """\
-formats:
-  chrome          trace of bytes and nodes, for ui.perfetto.dev and chrome://tracing
-  torch-snapshot  snapshot for PyTorch's memory viewer, pytorch.org/memory_viz
-  csv             a row for every node
-  graphml, dot    the DAG with its bytes, for yEd, Gephi, networkx, Graphviz
-  ort-node-stats  what onnxruntime's session.resource_cuda_partitioning_settings reads
-  model-card      a block of markdown
-  metrics         a flat JSON object, for an experiment tracker
-"""
+_EPILOG: Final = "\n".join(
+    ["formats:", *(f"  {name:<15} {known.summary}" for name, known in FORMATS.items()), ""]
+)
 _CHUNK_CHARACTERS: Final = 1 << 16
 """Written at once: a piece may be a few characters."""
 
@@ -85,7 +109,7 @@ def run(arguments: Namespace) -> int:
     name = only_model(arguments, "export")
     _check(arguments)
     _refuse_unused(arguments)
-    form_of(arguments.output, arguments.format, ())
+    _check_ending(arguments)
     check_output(arguments.output, [name], force=arguments.force)
     try:
         with ExitStack() as stack:
@@ -142,19 +166,30 @@ def _check(arguments: Namespace) -> None:
 
     :raises UsageError: a training step in a format of a run, or bytes on a terminal.
     """
-    if arguments.train and arguments.format in OF_INFERENCE:
+    known = FORMATS[arguments.format]
+    if arguments.train and not known.has_training:
         message = f"--format {arguments.format} shows a run; leave --train out, or write chrome"
         raise UsageError(message)
-    if arguments.format in BINARY and arguments.output is None and sys.stdout.isatty():
+    if known.is_binary and arguments.output is None and sys.stdout.isatty():
         message = f"--format {arguments.format} is no text; name a file: -o FILE"
         raise UsageError(message)
+
+
+def _check_ending(arguments: Namespace) -> None:
+    """Refuse a file whose ending names another form.
+
+    :raises UsageError: it does.
+    """
+    ending = None if arguments.output is None else Path(arguments.output).suffix.lower()
+    if ending not in FORMATS[arguments.format].endings:
+        form_of(arguments.output, arguments.format, ())
 
 
 def _refuse_unused(arguments: Namespace) -> None:
     """Refuse flags that change nothing; some formats are of a session that no figure is of."""
     settings = analyze_settings(arguments)
     del settings["context"]
-    if arguments.format in OF_A_SESSION:
+    if FORMATS[arguments.format].is_of_session:
         settings["runtimes"] = ("ort-cuda",)
     refuse_unused_options(arguments, Settings(**settings))
 
@@ -163,7 +198,7 @@ def _write(analysis: Analysis, arguments: Namespace) -> None:
     from onnxmem.export.exporters import EXPORTERS
 
     pieces = EXPORTERS[arguments.format](analysis)
-    if arguments.format in BINARY:
+    if FORMATS[arguments.format].is_binary:
         _write_bytes((piece for piece in pieces if isinstance(piece, bytes)), arguments)
     else:
         texts = (piece for piece in pieces if isinstance(piece, str))

@@ -22,21 +22,24 @@ from onnxmem.errors import Fault, UsageError, shortened
 
 _FORMS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        ".csv": ("csv", "ort-node-stats"),
+        ".csv": ("csv",),
         ".dot": ("dot",),
         ".graphml": ("graphml",),
         ".htm": ("html",),
         ".html": ("html",),
-        ".json": ("json", "chrome", "metrics", "sarif"),
+        ".json": ("json", "sarif"),
         ".jsonl": ("jsonl",),
-        ".markdown": ("markdown", "model-card"),
-        ".md": ("markdown", "model-card"),
+        ".markdown": ("markdown",),
+        ".md": ("markdown",),
         ".ndjson": ("jsonl",),
         ".sarif": ("sarif",),
         ".xml": ("junit",),
     }
 )
-"""What a file of each ending may hold; the first is what it holds where no flag says."""
+"""What a file of each ending may hold; the first is what it holds where no flag says.
+
+Formats of ``onnxmem export`` name their endings themselves (``cli/export.py``).
+"""
 _LONGEST: Final = 2000
 """Characters of a message, which may name a few long names."""
 

@@ -351,18 +351,6 @@ def test_the_version(flag: str, capsys: Capture) -> None:
     assert capsys.readouterr().out == f"onnxmem {onnxmem.__version__}\n"
 
 
-def test_the_command_line_offers_what_training_knows() -> None:
-    from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
-
-    assert tuple(OPTIMIZERS) == recipe.OPTIMIZERS
-    from onnxmem.runtimes.torch.precision import PRECISIONS
-
-    assert tuple(PRECISIONS) == recipe.PRECISIONS
-    from onnxmem.runtimes.torch.losses import LOSSES
-
-    assert tuple(LOSSES) == recipe.LOSSES
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -118,12 +118,15 @@ CHECKS: Final[Mapping[str, Check]] = {
     "model-card": text,
     "onnx": model,
 }
-"""By the end of a file's name."""
+"""By the end of a file's name, which for an export is its format's name."""
 
 
 def faults(name: str, data: bytes) -> list[str]:
     """What is wrong with a file, by the end of its name."""
-    check = CHECKS[name.rpartition(".")[2]]
+    form = name.rpartition(".")[2]
+    if form not in CHECKS:
+        return [f"{name}: nothing checks a {form} file: add a function to CHECKS of {__name__}"]
+    check = CHECKS[form]
     try:
         return [f"{name}: {fault}" for fault in check(data)]
     except (ValueError, ET.ParseError) as fault:

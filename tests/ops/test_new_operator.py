@@ -59,7 +59,8 @@ def lacks(op_type: str, domain: str) -> Iterator[str]:
     """What a contributor still has to write, and where."""
     name = title(domain, op_type)
     if not has_shapes(op_type, domain) and name not in NO_SHAPES_YET:
-        yield "shape: no engine has a rule; write one in onnxmem/model/shapes/microsoft.py"
+        where = "microsoft.py" if domain in {MICROSOFT, NCHWC} else "onnx_rules.py"
+        yield f"shape: no engine has a rule; write one in _RULES of onnxmem/model/shapes/{where}"
     spec = lookup(op_type, domain)
     if spec is UNKNOWN:
         yield "record: none; add an OpSpec to its family in onnxmem/ops/"

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from paths import DATA
 
-from onnxmem import settings as recipe
 from onnxmem.errors import UsageError
 from onnxmem.runtimes.torch.optimizers import OPTIMIZERS, each, in_turn, optimizer_named, together
 from onnxmem.runtimes.torch.precision import precision_named
@@ -187,15 +186,6 @@ def test_an_unknown_form_is_refused_with_the_known_ones() -> None:
 def test_an_unknown_optimizer_is_refused_with_the_known_names() -> None:
     with pytest.raises(UsageError, match=r"optimizer 'adm': not known; one of sgd, .*adam8bit"):
         optimizer_named("adm")
-
-
-def test_recipes_offer_what_is_known() -> None:
-    from onnxmem.runtimes.torch.optimizers import OPTIMIZERS
-
-    assert tuple(OPTIMIZERS) == recipe.OPTIMIZERS
-    from onnxmem.runtimes.torch.precision import PRECISIONS
-
-    assert tuple(PRECISIONS) == recipe.PRECISIONS
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def test_what_no_step_can_be_is_refused(given: dict[str, object], message: str) 
     assert str(error.value).startswith(message)
 
 
-def test_recipes_know_what_the_training_room_knows() -> None:
+def test_settings_name_what_the_training_step_has_in_its_order() -> None:
     assert tuple(OPTIMIZERS) == recipes.OPTIMIZERS
     assert tuple(PRECISIONS) == recipes.PRECISIONS
     assert tuple(LOSSES) == recipes.LOSSES
