@@ -1,4 +1,6 @@
-"""Shapes of operators of ONNX's domains for which neither onnx nor onnx-shape-inference has a rule.
+"""Shapes of operators of any domain but onnxruntime's own, which no library has.
+
+Neither onnx nor onnx-shape-inference has a rule for:
 
 1. Version 1 of most operators, by onnx's Changelog.md: operands were broadcast to the first one, by
    ``broadcast`` and ``axis``, and what are inputs today were attributes.
