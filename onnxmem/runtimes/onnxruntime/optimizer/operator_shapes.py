@@ -13,7 +13,8 @@ import onnx.defs
 import onnx.numpy_helper
 import onnx.shape_inference
 
-from onnxmem.model.shapes.microsoft import microsoft_types
+from onnxmem.model.shapes.microsoft import SYMBOLIC, layer_normalization, microsoft_types
+from onnxmem.model.shapes.node_context import InferenceContext, broadcast
 from onnxmem.model.shapes.node_inference import ends_the_process
 from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     Dim,
@@ -27,7 +28,6 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import (
     write_type,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.matching import (
-    FLOAT,
     INT32,
     MICROSOFT,
     NCHWC,
@@ -90,32 +90,6 @@ def _known_elements(graph: Graph, proto: onnx.NodeProto) -> dict[str, onnx.Tenso
                 known.reshape(()) if value.is_scalar else known, name
             )
     return elements
-
-
-# --------------------------------------------------------------------------------------------------
-# Shapes that numpy's broadcasting gives.
-#
-# onnx/defs/shape_inference.h, ``bidirectionalBroadcastShapeInference``.
-
-
-def broadcast(one: Dims | None, other: Dims | None) -> Dims | None:
-    """Dims of the result of an elementwise operator."""
-    if one is None or other is None:
-        return None
-    rank = max(len(one), len(other))
-    padded = ((1,) * (rank - len(dims)) + tuple(dims) for dims in (one, other))
-    return tuple(_joined(*pair) for pair in zip(*padded, strict=True))
-
-
-def _joined(one: Dim, other: Dim) -> Dim:
-    if one == 1:
-        return other
-    if other in {1, one}:
-        return one
-    for dim in (one, other):
-        if isinstance(dim, int):
-            return dim
-    return None
 
 
 # --------------------------------------------------------------------------------------------------
@@ -247,54 +221,20 @@ def _product(one: Dim, other: Dim) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of the matrix products of onnxruntime's own.
+# Shapes of the matrix products whose sides are fused or packed.
 #
-# onnxruntime/core/graph/contrib_ops/contrib_defs.cc (``FusedMatMulShapeInference``,
-# ``matmulShapeInference``) and the schemas of the operators.
+# onnxruntime/core/graph/contrib_ops/contrib_defs.cc, the schemas of the operators.
 
 
 _MATRIX = 2
 
 
-def matmul(left: Dims | None, right: Dims | None) -> Dims | None:
-    """Dims of numpy's product."""
-    if left is None or right is None or not left or not right:
+def gemm(graph: Graph, node: Node) -> Dims | None:
+    """Dims of FusedGemm."""
+    left, right = graph.dims_of(node.input_at(0)), graph.dims_of(node.input_at(1))
+    if left is None or right is None or len(left) != _MATRIX or len(right) != _MATRIX:
         return None
-    rows = left[-2:-1] if len(left) >= _MATRIX else ()
-    columns = right[-1:] if len(right) >= _MATRIX else ()
-    leading = broadcast(left[:-2], right[:-2])
-    return None if leading is None else (*leading, *rows, *columns)
-
-
-def matmul_of(graph: Graph, node: Node, left: int, right: int) -> Dims | None:
-    """Dims of the product of two inputs."""
-    return matmul(graph.dims_of(node.input_at(left)), graph.dims_of(node.input_at(right)))
-
-
-def fused_matmul(graph: Graph, node: Node) -> Dims | None:
-    """Dims of FusedMatMul, which may transpose either side."""
-    left, right = (graph.dims_of(node.input_at(place)) for place in (0, 1))
-    if left is None or right is None:
-        return None
-    return matmul(_turned(node, left, "A"), _turned(node, right, "B"))
-
-
-def _turned(node: Node, dims: Dims, side: str) -> Dims:
-    if len(dims) < _MATRIX:
-        return dims
-    if integer(node, f"transBatch{side}"):
-        dims = (*dims[1:-1], dims[0], dims[-1])
-    if integer(node, f"trans{side}"):
-        dims = (*dims[:-2], dims[-1], dims[-2])
-    return dims
-
-
-def gemm(graph: Graph, node: Node, right: int = 1) -> Dims | None:
-    """Dims of a Gemm whose right side is at a place."""
-    left, other = graph.dims_of(node.input_at(0)), graph.dims_of(node.input_at(right))
-    if left is None or other is None or len(left) != _MATRIX or len(other) != _MATRIX:
-        return None
-    return (left[integer(node, "transA")], other[1 - integer(node, "transB")])
+    return (left[integer(node, "transA")], right[1 - integer(node, "transB")])
 
 
 def blocked(graph: Graph, node: Node) -> Dims | None:
@@ -390,8 +330,8 @@ def reordered_out(graph: Graph, node: Node) -> Dims | None:
 # --------------------------------------------------------------------------------------------------
 # Which rule gives the shapes of which operator of onnxruntime's own.
 #
-# onnxruntime/core/graph/contrib_ops/*.cc, the ``TypeAndShapeInferenceFunction`` of each schema. Of
-# an operator without a rule here the static shapes count, as far as those are known.
+# onnxruntime/core/graph/contrib_ops/*.cc, the ``TypeAndShapeInferenceFunction`` of each schema. An
+# operator without a rule here has the one that serves every file (onnxmem.model.shapes).
 
 
 Rule = Callable[[Graph, Node], Dims | None]
@@ -406,12 +346,9 @@ def _unknown(graph: Graph, node: Node) -> None:
     """Onnxruntime has no shapes for it, though they would follow."""
 
 
-def _broadcast(graph: Graph, node: Node, one: int, other: int) -> Dims | None:
-    return broadcast(graph.dims_of(node.input_at(one)), graph.dims_of(node.input_at(other)))
-
-
 def _where(graph: Graph, node: Node) -> Dims | None:
-    return broadcast(graph.dims_of(node.input_at(0)), _broadcast(graph, node, 1, 4))
+    condition, one, other = (graph.dims_of(node.input_at(index)) for index in (0, 1, 4))
+    return broadcast(condition, broadcast(one, other))
 
 
 def _concat(graph: Graph, node: Node) -> Dims | None:
@@ -434,51 +371,22 @@ def _at(dims: Dims, axis: int, dim: int | None) -> Dims:
     return (*dims[:axis], dim, *dims[axis + 1 :])
 
 
-def _summed(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """The sum that is normalized, shaped like the first input."""
-    return {3: TensorType(graph.elem_type_of(node.inputs[0]), _same(graph, node))}
-
-
-def _statistics(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """Mean and 1 / deviation of a LayerNormalization."""
-    dims = _same(graph, node)
-    if dims is None:
-        return {}
-    axis = integer(node, "axis", -1) % max(len(dims), 1)
-    made = TensorType(FLOAT, (*dims[:axis], *(1 for _ in dims[axis:])))
-    return {1: made, 2: made}
-
-
 _PLAIN: Final[Mapping[str, Rule]] = {
-    **dict.fromkeys(
-        (
-            "BiasDropout BiasGelu BiasSoftmax DequantizeLinear FastGelu Gelu Inverse "
-            "QLinearLeakyRelu QLinearSigmoid QLinearSoftmax QuantizeLinear QuickGelu "
-            "RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization Trilu"
-        ).split(),
-        _same,
-    ),
+    **dict.fromkeys(("QLinearSoftmax", "RotaryEmbedding"), _same),
     "Attention": attention,
     "CDist": _unknown,
-    "DynamicQuantizeMatMul": lambda g, n: matmul_of(g, n, 0, 1),
     "EmbedLayerNormalization": embedded,
     "FusedConv": convolved,
     "FusedGemm": gemm,
-    "FusedMatMul": fused_matmul,
     "GroupQueryAttention": attention_of_groups,
-    "MatMulInteger16": lambda g, n: matmul_of(g, n, 0, 1),
-    "MatMulIntegerToFloat": lambda g, n: matmul_of(g, n, 0, 1),
     "MatMulNBits": blocked,
     "MultiHeadAttention": attention_of_heads,
     "NhwcMaxPool": lambda g, n: pooled(g, n, "MaxPool"),
     "QAttention": attention,
-    "QGemm": lambda g, n: gemm(g, n, 3),
-    "QLinearAdd": lambda g, n: _broadcast(g, n, 0, 3),
     "QLinearAveragePool": lambda g, n: pooled(g, n, "AveragePool"),
     "QLinearConcat": _concat,
     "QLinearConv": lambda g, n: convolved(g, n, 3),
     "QLinearGlobalAveragePool": lambda g, n: pooled(g, n, "GlobalAveragePool"),
-    "QLinearMul": lambda g, n: _broadcast(g, n, 0, 3),
     "QLinearWhere": _where,
 }
 _BLOCKED: Final[Mapping[str, Rule]] = {
@@ -491,21 +399,17 @@ _BLOCKED: Final[Mapping[str, Rule]] = {
     "ReorderOutput": reordered_out,
     "Upsample": upsampled,
 }
-_OWN: Final[Mapping[str, Rule]] = {
-    "LayerNormalization": _same,
-    "SimplifiedLayerNormalization": _same,
+_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
+    MICROSOFT: _PLAIN,
+    NCHWC: _BLOCKED,
+    "": {"SimplifiedLayerNormalization": _same},
 }
-"""Of ONNX's domain, where ONNX has no such operator, or not yet."""
-_RULES: Final[Mapping[str, Mapping[str, Rule]]] = {MICROSOFT: _PLAIN, NCHWC: _BLOCKED, "": _OWN}
 
 _MORE: Final[Mapping[str, Callable[[Graph, Node], Mapping[int, TensorType]]]] = {
     "Attention": attention_present,
     "EmbedLayerNormalization": embedded_more,
     "GroupQueryAttention": present_of_groups,
-    "LayerNormalization": _statistics,
     "MultiHeadAttention": present_of_heads,
-    "SkipLayerNormalization": _summed,
-    "SkipSimplifiedLayerNormalization": _summed,
 }
 """Types of the outputs behind the first, by place."""
 
@@ -523,6 +427,9 @@ _TYPE_FROM: Final[Mapping[str, int]] = {
 _ZERO_OF_RESULT = 8
 """Of QGemm; without it the result is as the scales are."""
 _OWN_VERSION = 1
+_LAYER_NORMALIZATION = ("", "LayerNormalization")
+_SUM = 3
+"""The output of a skip normalization that is the sum it normalizes."""
 
 
 def runtime_types(graph: Graph, node: Node) -> dict[str, ValueType] | None:
@@ -531,20 +438,29 @@ def runtime_types(graph: Graph, node: Node) -> dict[str, ValueType] | None:
     if not node.domain and node.since_version != _OWN_VERSION:
         return None
     if rule is None:
-        return _static(graph, node) if node.domain == MICROSOFT else None
+        is_shared = node.domain == MICROSOFT or (node.domain, node.op_type) == _LAYER_NORMALIZATION
+        return _by_shared_rule(graph, node) if is_shared else None
     found = {0: TensorType(_elem_type(graph, node), rule(graph, node))}
     if node.op_type in _MORE:
         found.update(_MORE[node.op_type](graph, node))
     return {name: known for at, known in found.items() if (name := node.output_at(at))}
 
 
-def _static(graph: Graph, node: Node) -> dict[str, ValueType]:
-    """What follows from inputs of which every dim is known."""
-    types = {name: known for name in node.inputs if (known := graph.type_of(name)) is not None}
-    protos = {name: write_type(known) for name, known in types.items()}
-    found = microsoft_types(write_node(node), protos)
-    read = {name: read_type(proto) for name, proto in found.items()}
-    return {name: known for name, known in read.items() if known is not None}
+def _by_shared_rule(graph: Graph, node: Node) -> dict[str, ValueType]:
+    """What the rules for the nodes of any file find; at least element types where it is symbolic.
+
+    Other operators of onnxruntime's need inputs of which every dim is known.
+    """
+    known = {name: graph.type_of(name) for name in node.inputs}
+    types = {name: write_type(found) for name, found in known.items() if found is not None}
+    context = InferenceContext(write_node(node), types)
+    made = microsoft_types(context.node, types) if node.domain else layer_normalization(context)
+    read = {name: read_type(proto) for name, proto in made.items()}
+    if node.op_type in SYMBOLIC or not node.domain:
+        without_shape = TensorType(_elem_type(graph, node), None)
+        for name in filter(None, (node.output_at(0), node.output_at(_SUM))):
+            read.setdefault(name, without_shape)
+    return {name: found for name, found in read.items() if found is not None}
 
 
 def _elem_type(graph: Graph, node: Node) -> int:
