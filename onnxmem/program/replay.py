@@ -160,7 +160,7 @@ class Replay:
         """The first moment at which the most is alive."""
         return self._peak_of(range(len(self.program.events)), "")
 
-    @cached_property
+    @property
     def peak_bytes(self) -> int:
         """The size of ``peak`` alone, which a search reads at each batch."""
         begin = self.program.num_setup_events

@@ -12,6 +12,7 @@ the sizes of every run between them, and a third one checks it:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Self
 
 import numpy as np
@@ -55,7 +56,7 @@ class Affine:
         return line if is_met else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Sizes:
     """Bytes of each allocation of a program."""
 
@@ -109,9 +110,16 @@ class Sizes:
         if self.slope_bytes is None:
             return self
         fixed, slope = self.fixed_bytes, self.slope_bytes
-        if int(fixed.sum()) + int(slope.sum()) * number >= _LARGEST_SUM:
+        fixed_sum, slope_sum = self._sums_bytes
+        if fixed_sum + slope_sum * number >= _LARGEST_SUM:
             fixed, slope = fixed.astype(object), slope.astype(object)
         return Sizes(fixed + slope * number, known=self.known)
+
+    @cached_property
+    def _sums_bytes(self) -> tuple[int, int]:
+        """The sums of the two columns, once for all numbers of a search."""
+        slope = self.slope_bytes
+        return int(self.fixed_bytes.sum()), 0 if slope is None else int(slope.sum())
 
     def holds_at(self, number: int) -> bool:
         """Whether the sizes were shown to hold at a number of the dim."""

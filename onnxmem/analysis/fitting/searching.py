@@ -112,7 +112,7 @@ class Search:
             else:
                 verdict = demand.verdict(self.limit_bytes, self.accuracy)
                 # What replays it holds a whole walk of the model: only the figures are kept.
-                self._tried[number] = verdict, replace(demand, runs_in=None)
+                self._tried[number] = verdict, demand.without_run()
         return self._tried[number]
 
 

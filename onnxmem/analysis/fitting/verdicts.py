@@ -212,6 +212,15 @@ class Demand:
     """Whether the run gets by with fewer bytes, by an allocator's retries; ``None``: it does not.
     """
 
+    def without_run(self) -> "Demand":
+        """The same figures, without what replays the run."""
+        return Demand(
+            size_bytes=self.size_bytes,
+            more_bytes=self.more_bytes,
+            range_bytes=self.range_bytes,
+            least_bytes=self.least_bytes,
+        )
+
     def needed_bytes(self, accuracy: Accuracy) -> int:
         """What a device must have before it is met without retries."""
         if not self.range_bytes:
