@@ -21,14 +21,13 @@ if sys.platform != "win32":
 
 ADDRESS_BYTES = 3 * 2**29
 """Of address space: Python, onnx and what else is imported reserve 0.5 GiB."""
-SECONDS = 15
+SECONDS = 10
 """Of processor time: others may be at work on this machine. A command that waits has six times that
-of wall time. The longest that is meant to run, a search of the largest batch of a tiny model that
-replays 4,000,000 events, takes 9 s alone, and 10 beside other work."""
+of wall time."""
 
 
 def run_all(results: Path) -> None:
-    """Run what stdin asks for, each command for at most ``SECONDS``."""
+    """Run what stdin asks for, each command for at most 10 s."""
     commands: list[list[str]] = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
