@@ -153,6 +153,11 @@ class Program:
         return np.where(self.events < 0, ~self.events, self.events)
 
     @cached_property
+    def event_signs(self) -> IntColumn:
+        """1 for each event that allocates, -1 for one that releases."""
+        return np.where(self.events < 0, -1, 1)
+
+    @cached_property
     def event_nodes(self) -> IntColumn:
         """A number for the node of each event: equal where the nodes' names are."""
         numbers: dict[str, int] = {}

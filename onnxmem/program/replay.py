@@ -279,8 +279,8 @@ def _first_maxima(live: ByteColumn, cuts: IntColumn) -> IntColumn:
 
 def changes(program: Program, sizes: Sizes) -> ByteColumn:
     """By how many bytes each event changes what is alive: below 0 where it releases."""
-    size = sizes.fixed_bytes[program.event_allocations]
-    return np.where(program.events < 0, -size, size)
+    found: ByteColumn = sizes.fixed_bytes[program.event_allocations] * program.event_signs
+    return found
 
 
 def replay(
