@@ -511,7 +511,9 @@ def _predicted(
     fed = {} if measured is None or isinstance(measured, Finding) else measured.fed
     from onnxmem.runtimes.asking import runtime_memories
 
-    return runtime_memories(request.source, request.results.bound, request.settings, fed)
+    return runtime_memories(
+        request.source, request.results.bound, request.settings, fed, request.optimized_model
+    )
 
 
 def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from onnxmem.kv_cache.steps import Step
     from onnxmem.runtimes.base import Runtime, RuntimeRun
     from onnxmem.runtimes.ideal.schedules import Schedule
-    from onnxmem.runtimes.onnxruntime.memory import RuntimeQuestion
     from onnxmem.runtimes.onnxruntime.session import SessionRuntime
     from onnxmem.runtimes.onnxruntime.session_graph.loaded import OptimizedModel
     from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
@@ -306,7 +305,7 @@ class AnalysisRequest:
             bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
         runtime = SessionRuntime(
             name=name,
-            optimized=self._optimized_model(ModelAt(self.source, prepared, bound), opened),
+            optimized=self.optimized_model(ModelAt(self.source, prepared, bound), opened.opening()),
             options=opened.session_options(),
             values=asked.values,
             file_bytes=self.source.file_bytes,
@@ -325,11 +324,13 @@ class AnalysisRequest:
         run = RuntimeRun.of(*self.session(name)) if self.results.is_whole else None
         return run if run is not None and run.made.is_complete else None
 
-    def _optimized_model(self, model: "ModelAt", opened: "RuntimeQuestion") -> "OptimizedModel":
-        """What the session makes of the file: once, but where it depends on the dims."""
+    def optimized_model(self, model: "ModelAt", opening: "Opening") -> "OptimizedModel":
+        """What a session makes of the file: once, but where it depends on the dims.
+
+        :raises OnnxmemError: what ``opening.optimized_model`` raises.
+        """
         from onnxmem.runtimes.onnxruntime.session_graph.opening import optimized_model
 
-        opening = opened.opening()
         if opening.fixed_dims or model.bound.binding.old_batch is not None:
             return optimized_model(model, opening)
         key = id(model.file), opening

@@ -18,7 +18,12 @@ from onnxmem.runtimes.onnxruntime.memory import (
     session_memory,
 )
 from onnxmem.runtimes.onnxruntime.providers import PROVIDERS, CudaTerms
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
+from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+    ModelAt,
+    Opening,
+    Optimizing,
+    optimized_model,
+)
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Settings, Values
 
@@ -63,10 +68,12 @@ def runtime_memories(
     bound: BoundModel,
     settings: Settings,
     fed: Mapping[str, Values] = MappingProxyType({}),
+    optimized: Optimizing | None = None,
 ) -> tuple[RuntimeMemory | Finding, ...]:
     """What each runtime asked for takes on a model at the dims of ``bound``.
 
-    ``fed`` are values of inputs that were fed to a run beside it. A runtime that cannot be worked
+    ``fed`` are values of inputs that were fed to a run beside it; ``optimized`` makes a session's
+    model, or has it from before. A runtime that cannot be worked
     out is a finding, ``runtime_failed``.
 
     :raises GivenValueError: a value does not fit its input.
@@ -80,16 +87,18 @@ def runtime_memories(
         bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
     model = ModelAt(file, prepared, bound)
     return tuple(
-        _memory_or_finding(model, replace(question, values={**fed, **question.values}))
+        _memory_or_finding(
+            Sessions(model, replace(question, values={**fed, **question.values}), optimized)
+        )
         for question in _questions(settings)
     )
 
 
-def _memory_or_finding(model: ModelAt, question: RuntimeQuestion) -> RuntimeMemory | Finding:
+def _memory_or_finding(sessions: Sessions) -> RuntimeMemory | Finding:
     try:
-        return runtime_memory(model, question)
+        return session_memory(sessions)
     except OnnxmemError as fault:
-        return Finding("runtime_failed", f"{question.name} cannot be worked out: {fault}")
+        return Finding("runtime_failed", f"{sessions.question.name} cannot be worked out: {fault}")
 
 
 def _questions(settings: Settings) -> Iterator[RuntimeQuestion]:

@@ -18,7 +18,12 @@ from onnxmem.runtimes.onnxruntime.session_graph.loaded import (
     session_graph,
     varying_order,
 )
-from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening, optimized_model
+from onnxmem.runtimes.onnxruntime.session_graph.opening import (
+    ModelAt,
+    Opening,
+    Optimizing,
+    optimized_model,
+)
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 from onnxmem.settings import Values
 
@@ -95,6 +100,8 @@ class Sessions:
 
     model: ModelAt
     question: RuntimeQuestion
+    optimized: Optimizing | None = None
+    """What makes a session's model; ``None``: ``optimized_model``, for this question alone."""
     _made: dict[Opening, SessionGraph] = field(default_factory=dict)
 
     def graph(self, options: SessionOptions) -> SessionGraph:
@@ -104,7 +111,8 @@ class Sessions:
         """
         opening = self.question.opening_with(options)
         if opening not in self._made:
-            optimized = optimized_model(self.model, opening)
+            make = self.optimized or optimized_model
+            optimized = make(self.model, opening)
             shapes = self.model.bound.binding.shapes
             self._made[opening] = session_graph(optimized, shapes, self.question.values)
         return self._made[opening]

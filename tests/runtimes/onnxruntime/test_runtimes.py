@@ -345,11 +345,11 @@ def test_the_versions_are_those_that_were_compared() -> None:
 def questions_of(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[RuntimeQuestion]:
     asked: list[RuntimeQuestion] = []
 
-    def runtime_memory(_: ModelAt, question: RuntimeQuestion) -> str:
-        asked.append(question)
-        return question.name
+    def session_memory(sessions: memory.Sessions) -> str:
+        asked.append(sessions.question)
+        return sessions.question.name
 
-    monkeypatch.setattr(asking, "runtime_memory", runtime_memory)
+    monkeypatch.setattr(asking, "session_memory", session_memory)
     file = load(model_of(GAP))
     bound = build(prepare(file), Request())
     names = tuple(map(str, runtime_memories(file, bound, settings)))
@@ -592,7 +592,7 @@ def test_figures_are_of_the_graph_asked_for(monkeypatch: pytest.MonkeyPatch) -> 
         return OptimizedModel(proto, {"": shapes}, True, opening.level, "onnxruntime 1.31.1")  # noqa: FBT003
 
     monkeypatch.setattr(asking, "optimized_model", optimized_model)
-    monkeypatch.setattr(memory, "optimized_model", optimized_model)
+    monkeypatch.setattr(opening, "optimized_model", optimized_model)
     analysis = analyze(model, batch=3, graph="ort-basic", runtimes=("ort-cpu",))
     assert analysis.coverage.num_nodes == 1
     assert analysis.activations.naive_bytes == 84
@@ -817,3 +817,24 @@ def test_chunks_lie_as_the_kernel_asks_for_them(text: str) -> None:
     assert predicted.with_scratch_peak_bytes == measured.with_scratch_peak_bytes
     assert predicted.in_use_peak_bytes == measured.in_use_peak_bytes
     assert predicted.held_bytes == measured.held_bytes
+
+
+def test_a_report_and_its_verdict_open_the_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Opening] = []
+    make = opening._optimized  # noqa: SLF001 - what every way to open a model goes through
+
+    def counted(given: ModelAt, how: Opening) -> OptimizedModel:
+        opened.append(how)
+        return make(given, how)
+
+    monkeypatch.setattr(opening, "_optimized", counted)
+    analysis = analyze(
+        model_of("agraph (float[N,7] x) => (float[N,7] y) { y = Exp(x) }"),
+        batch=3,
+        runtimes=("ort-cpu",),
+        asks_onnxruntime=False,
+        budget_bytes=2**30,
+    )
+    assert analysis.fit is not None
+    assert analysis.fit.footprint.total_bytes == analysis.runtimes[0].process_bytes
+    assert len(opened) == 1

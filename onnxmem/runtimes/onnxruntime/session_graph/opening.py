@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
@@ -74,6 +74,10 @@ class ModelAt:
     file: ModelFile
     prepared: Prepared
     bound: BoundModel
+
+
+Optimizing = Callable[[ModelAt, Opening], OptimizedModel]
+"""``optimized_model``, or what has some of its results from before."""
 
 
 def optimized_model(model: ModelAt, opening: Opening) -> OptimizedModel:
