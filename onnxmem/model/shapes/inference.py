@@ -341,7 +341,7 @@ def with_shapes(
     ``values`` are the elements of inputs, where they are known. ``shaped_at_old`` keeps what was
     inferred last of the model at the batch that it fixes, from which every other batch starts.
     """
-    bound = _with_bound_inputs(model, binding.shapes)
+    bound = with_bound_inputs(model, binding.shapes)
     if binding.old_batch is None or binding.batch is None:
         shaped = _with_declared(bound, model, binding, values)
         if shaped_at_old is not None and shaped.types is not None and _fixes_all_dims(model):
@@ -382,7 +382,7 @@ def _at_old_batch(
     key = tuple(shapes.items())
     if kept is not None and key in kept:
         return kept[key]
-    at_old, _ = inferred(_with_bound_inputs(model, shapes))
+    at_old, _ = inferred(with_bound_inputs(model, shapes))
     if kept is not None:
         kept.clear()
         kept[key] = at_old
@@ -481,6 +481,24 @@ def _constant_findings(binding: Binding, rewritten: RewrittenBatch) -> Iterator[
         yield Finding("batch_of_one", f"{text}; export with a symbolic batch to be certain")
 
 
+def with_bound_inputs(
+    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
+) -> onnx.ModelProto:
+    """Copy a model with numbers for the inputs' dims and without the shapes that it declares."""
+    bound = onnx.ModelProto()
+    bound.CopyFrom(model)
+    for graph in graphs_in(bound.graph):
+        forget_shapes(graph)
+    for value in given_inputs(bound.graph):
+        if value.name in shapes:
+            shape = value.type.tensor_type.shape
+            del shape.dim[:]
+            shape.dim.extend(
+                onnx.TensorShapeProto.Dimension(dim_value=dim) for dim in shapes[value.name]
+            )
+    return bound
+
+
 def inferred(
     bound: onnx.ModelProto, values: Mapping[str, Array] = MappingProxyType({})
 ) -> tuple[onnx.ModelProto, Walked]:
@@ -574,21 +592,3 @@ def open_names(graph: onnx.GraphProto, types: Mapping[str, Known] | None = None)
     return found.difference(
         *(node.output for node in graph.node if node.op_type == "Constant" and not node.domain)
     )
-
-
-def _with_bound_inputs(
-    model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]
-) -> onnx.ModelProto:
-    """Copy a model with numbers for the inputs' dims and without the shapes that it declares."""
-    bound = onnx.ModelProto()
-    bound.CopyFrom(model)
-    for graph in graphs_in(bound.graph):
-        forget_shapes(graph)
-    for value in given_inputs(bound.graph):
-        if value.name in shapes:
-            shape = value.type.tensor_type.shape
-            del shape.dim[:]
-            shape.dim.extend(
-                onnx.TensorShapeProto.Dimension(dim_value=dim) for dim in shapes[value.name]
-            )
-    return bound

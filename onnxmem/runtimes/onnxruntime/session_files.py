@@ -27,9 +27,8 @@ from onnxmem.model.filling import (
     write_filled,
 )
 from onnxmem.model.shapes.batch_rewrite import rewrite_batch
-from onnxmem.model.shapes.inference import inferred
-from onnxmem.model.traversal import graphs_in, nodes_in
-from onnxmem.model.value_types import dense_type, forget_shapes
+from onnxmem.model.shapes.inference import inferred, with_bound_inputs
+from onnxmem.model.traversal import nodes_in
 
 _GIVEN: Final = "given.onnx"
 _WRITE: Final = "onnxmem.runtimes.onnxruntime.session_files:write_runnable"
@@ -211,27 +210,15 @@ def _at_batch(
     Weights that are as long as the batch grow, and are made up.
     """
     prepared = prepare(ModelFile("", model, 0)).proto
-    at_new = _bound(prepared, shapes)
+    at_new = with_bound_inputs(prepared, shapes)
     old_shapes = {name: [old, *dims[1:]] if dims else [] for name, dims in shapes.items()}
-    at_old, _ = inferred(_bound(prepared, old_shapes))
+    at_old, _ = inferred(with_bound_inputs(prepared, old_shapes))
     failures = rewrite_batch(at_new, at_old, old, new).failures
     if failures:
         message = f"constants keep the graph at batch {old}, at {listed(failures)}"
         raise ShapeError(message)
     _free_symbols(at_new, prepared)
     return at_new
-
-
-def _bound(model: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> onnx.ModelProto:
-    """Copy a model with these shapes for its inputs, without the shapes that it declares."""
-    bound = onnx.ModelProto()
-    bound.CopyFrom(model)
-    for graph in graphs_in(bound.graph):
-        forget_shapes(graph)
-    for value in given_inputs(bound.graph):
-        if value.name in shapes:
-            value.type.CopyFrom(dense_type(value.type.tensor_type.elem_type, shapes[value.name]))
-    return bound
 
 
 def _free_symbols(model: onnx.ModelProto, before: onnx.ModelProto) -> None:

@@ -48,13 +48,13 @@ from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
     is_comprehensive,
     is_constant_input,
     is_dequantize,
+    maker_above,
     mend_units,
     move_output,
     order_of,
     permute_input,
     positive,
     push_simply,
-    quantization_of,
     read_moved,
     redo_outputs,
     single_reader,
@@ -444,12 +444,7 @@ def _unsqueeze_input(graph: Graph, node: Node, place: int, num_dims: int) -> Non
 def _use_squeeze_above(graph: Graph, use: tuple[Node, int], axes: list[int]) -> bool:
     """Cancel a Squeeze above an input; a DequantizeLinear may be between."""
     node, place = use
-    name = node.inputs[place]
-    maker = graph.makers.get(name)
-    dequantize = None
-    if maker is not None and is_dequantize(maker) and quantization_of(graph, maker) is not None:
-        dequantize, name = maker, maker.inputs[0]
-        maker = graph.makers.get(name)
+    name, maker, dequantize = maker_above(graph, node.inputs[place])
     if maker is None or maker.op_type != "Squeeze" or axes_of(graph, maker) != axes:
         return False
     source = maker.inputs[0]

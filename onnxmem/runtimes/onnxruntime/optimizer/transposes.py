@@ -496,15 +496,19 @@ def transpose_input(graph: Graph, node: Node, place: int, order: Order) -> None:
         close_unit(graph, maker)
 
 
+def maker_above(graph: Graph, name: str) -> tuple[str, Node | None, Node | None]:
+    """The tensor that is read, its maker, and the DequantizeLinear between the two, if any."""
+    maker = graph.makers.get(name)
+    if maker is None or not is_dequantize(maker) or quantization_of(graph, maker) is None:
+        return name, maker, None
+    source = maker.inputs[0]
+    return source, graph.makers.get(source), maker
+
+
 def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> bool:
     """Cancel a Transpose above an input, or join with it; a DequantizeLinear may be between."""
     node, place = use
-    name = node.inputs[place]
-    maker = graph.makers.get(name)
-    dequantize = None
-    if maker is not None and is_dequantize(maker) and quantization_of(graph, maker) is not None:
-        dequantize, name = maker, maker.inputs[0]
-        maker = graph.makers.get(name)
+    name, maker, dequantize = maker_above(graph, node.inputs[place])
     before = order_of(maker)
     if maker is None or before is None or len(before) != len(order):
         return False

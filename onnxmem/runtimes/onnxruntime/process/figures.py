@@ -86,12 +86,6 @@ def process_terms(
     )
 
 
-def pages_mapped(model: ModelAt, session: SessionGraph, options: SessionOptions) -> dict[str, int]:
-    """Pages of external weights that runs read in, by weight."""
-    packed = () if options.disable_prepacking else prepacked(session.graph, session.facts)
-    return mapped_pages(model.bound.graph, session.graph, packed)
-
-
 def load_terms(
     model: Graph, session: Graph, packed: Iterable[Prepacked], file_bytes: int
 ) -> LoadTerms:
