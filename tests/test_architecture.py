@@ -98,9 +98,11 @@ def test_the_library_leaves_the_garbage_collector_to_its_caller() -> None:
 
 
 def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
-    before = (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count())
+    before, frozen = (gc.isenabled(), gc.get_threshold()), gc.get_freeze_count()
     onnxmem.analyze(model_of("agraph (float[n,3] x) => (y) { y = Relu(x) }"), train=False).to_dict()
-    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+    assert (gc.isenabled(), gc.get_threshold()) == before
+    # Objects that an earlier test froze leave the count when they are freed; an analysis must add none.
+    assert gc.get_freeze_count() <= frozen
 
 
 def test_few_frames_lie_between_a_command_and_its_training_step(
