@@ -101,7 +101,7 @@ def test_an_analysis_leaves_the_garbage_collector_as_it_was() -> None:
     before, frozen = (gc.isenabled(), gc.get_threshold()), gc.get_freeze_count()
     onnxmem.analyze(model_of("agraph (float[n,3] x) => (y) { y = Relu(x) }"), train=False).to_dict()
     assert (gc.isenabled(), gc.get_threshold()) == before
-    # Objects that an earlier test froze leave the count when they are freed; an analysis must add none.
+    # Objects frozen by an earlier test leave the count when they are freed; an analysis adds none.
     assert gc.get_freeze_count() <= frozen
 
 

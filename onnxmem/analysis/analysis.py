@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from onnxmem.analysis import json_rows
 from onnxmem.analysis.compute import Compute, compute
 from onnxmem.analysis.compute import layers as layers_of
-from onnxmem.analysis.coverage import Coverage, coverage, guess_told
+from onnxmem.analysis.coverage import Coverage, coverage, unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import Basis
 from onnxmem.analysis.request import (
     AnalysisRequest,
@@ -24,9 +24,9 @@ from onnxmem.analysis.request import (
 )
 from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
+    rule_of_thumb_batch,
     rules_of_thumb,
     tensor_elements,
-    usual_max_batch,
 )
 from onnxmem.analysis.scaling import (
     BatchScaling,
@@ -271,7 +271,7 @@ class Analysis:
         elements, parameters = tensor_elements(size), size.num_parameters
         if elements is None or parameters is None:
             return None
-        return usual_max_batch(budget_bytes, elements, parameters)
+        return rule_of_thumb_batch(budget_bytes, elements, parameters)
 
     @cached_property
     def compute(self) -> Compute:
@@ -286,12 +286,12 @@ class Analysis:
     @property
     def batch_law(self) -> Affine | None:
         """Of ``total_bytes``."""
-        return self._laws[0]
+        return self._affine_in_batch[0]
 
     @property
     def training_law(self) -> Affine | None:
         """Of the training peak."""
-        return self._laws[1]
+        return self._affine_in_batch[1]
 
     @cached_property
     def symbolic(self) -> ClosedForm | NoClosedForm:
@@ -310,10 +310,10 @@ class Analysis:
         )
 
     @cached_property
-    def _laws(self) -> tuple[Affine | None, Affine | None]:
+    def _affine_in_batch(self) -> tuple[Affine | None, Affine | None]:
         request = self.request
-        limits = BatchScaling(self.results, lambda batch: request.at(batch).results, self.symbolic)
-        return limits.total_law(), limits.training_law()
+        scaling = BatchScaling(self.results, lambda batch: request.at(batch).results, self.symbolic)
+        return scaling.affine_total_bytes(), scaling.affine_training_peak()
 
     @cached_property
     def kv_cache(self) -> "CacheMemory | None":
@@ -367,7 +367,7 @@ class Analysis:
                 "tensors of unknown size are left out, figures are lower bounds",
                 bool(self.coverage.unknown_tensors),
             ),
-            (guess_told(self.guessed_dims), bool(self.guessed_dims)),
+            (unbound_dims_text(self.guessed_dims), bool(self.guessed_dims)),
         )
         return tuple(clause for clause, holds in clauses if holds)
 
@@ -406,11 +406,11 @@ class Analysis:
             "weights": {"bytes": self.weight_bytes, "parameters": self.num_parameters},
             "inputs_bytes": self.inputs_bytes,
             "outputs_bytes": self.outputs_bytes,
-            "batch_law": json_rows.law_row(self.batch_law),
+            "batch_law": json_rows.affine_row(self.batch_law),
             "activations": json_rows.activations_row(self.activations, self.schedule) | polynomials,
             "total_bytes": self.total_bytes,
             "training": json_rows.training_row(self.training, self.torch, self.training_range),
-            "training_law": json_rows.law_row(self.training_law),
+            "training_law": json_rows.affine_row(self.training_law),
             "rules_of_thumb": json_rows.rules_row(self.rules_of_thumb),
             "runtime": next(map(json_rows.runtime_row, self.runtimes), None),
             "runtimes": [json_rows.runtime_row(runtime) for runtime in self.runtimes],

@@ -19,7 +19,7 @@ from onnxmem.kv_cache.steps import Step, Tokens, numbers_at, settled
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.ideal.activation_memory import in_place_peak_bytes
 from onnxmem.settings import Settings
-from onnxmem.units import sum_known
+from onnxmem.units import sum_if_known, sum_known
 
 _Value = TypeVar("_Value")
 
@@ -106,12 +106,11 @@ class CacheMemory:
             for part in self.cache.parts
             if chosen(part)
         ]
-        known = [each for each in sizes if each is not None]
-        return sum(known) if len(known) == len(sizes) else None
+        return sum_if_known(sizes)
 
 
 def cache_memory(
-    cache: KvCache, asked: Settings, terms: StageResults, context: int | None
+    cache: KvCache, asked: Settings, results: StageResults, context: int | None
 ) -> CacheMemory:
     """What the cache takes at the batch of ``terms``, and both steps at a context."""
     steps: list[StepMemory] = []
@@ -123,8 +122,8 @@ def cache_memory(
             remarks.append(f"no {step.value} figures: {fault}")
     return CacheMemory(
         cache=cache,
-        batch=terms.bound.binding.batch or 1,
-        numbers=terms.bound.binding.dims,
+        batch=results.bound.binding.batch or 1,
+        numbers=results.bound.binding.dims,
         context=context,
         steps=tuple(steps),
         remarks=tuple(remarks),
@@ -138,24 +137,24 @@ def _step_memory(cache: KvCache, asked: Settings, step: Step, context: int) -> S
 
 
 def _figures(
-    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], terms: StageResults
+    cache: KvCache, step: Step, at: tuple[Tokens, Mapping[str, int]], results: StageResults
 ) -> StepMemory:
     tokens, numbers = at
-    graph, names = terms.bound.graph, {part.name for part in cache.parts}
+    graph, names = results.bound.graph, {part.name for part in cache.parts}
     inputs = {name: graph.tensors[name].size_bytes for name in graph.inputs}
-    known = {**terms.bound.binding.dims, **numbers}
+    known = {**results.bound.binding.dims, **numbers}
     return StepMemory(
         step=step,
         sequence=tokens.sequence,
         past=tokens.past,
         dims=numbers,
-        weight_bytes=terms.weight_bytes,
+        weight_bytes=results.weight_bytes,
         cache_bytes=sum_known(size for name, size in inputs.items() if name in names),
         other_inputs_bytes=sum_known(size for name, size in inputs.items() if name not in names),
-        peak_bytes=terms.activations.in_place_peak_bytes,
+        peak_bytes=results.activations.in_place_peak_bytes,
         one_buffer_cache_bytes=_one_buffer(cache, inputs, known, tokens.total),
         one_buffer_peak_bytes=_one_buffer_peak(cache, graph),
-        is_whole=terms.is_whole,
+        is_whole=results.is_whole,
     )
 
 

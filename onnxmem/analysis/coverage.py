@@ -22,7 +22,7 @@ _EXAMPLE: Final = 512
 """Of a dim that is to be named: a usual sequence, and a usual side of a picture."""
 
 
-def guess_told(dims: Sequence[str]) -> str:
+def unbound_dims_text(dims: Sequence[str]) -> str:
     """Dims that count as 1, and the flags to type: ``--dim sequence=512``."""
     verb = "counts" if len(dims) == 1 else "count"
     return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"

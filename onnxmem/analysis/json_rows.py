@@ -163,7 +163,7 @@ def settings_row(settings: "Settings") -> JsonDict:
     }
 
 
-def law_row(law: "Affine | None") -> JsonDict | None:
+def affine_row(law: "Affine | None") -> JsonDict | None:
     """Bytes that are linear in the batch."""
     if law is None:
         return None

@@ -219,19 +219,19 @@ class AnalysisRequest:
         """What the stages find at the batch and the dims requested, walked once."""
         return stage_results(self.prepared, self.settings)
 
-    def torch_runtime(self, terms: StageResults) -> "TorchRuntime":
+    def torch_runtime(self, results: StageResults) -> "TorchRuntime":
         """PyTorch's process as requested, and what is assumed beside the step's tensors."""
         from onnxmem.allocators.caching import CachingConfig
         from onnxmem.runtimes.torch.cuda import WORKSPACE_BYTES, TorchRuntime
 
         requested = self.settings
-        multiplies = terms.training is not None and terms.training.multiplies_matrices
+        multiplies = results.training is not None and results.training.multiplies_matrices
         return TorchRuntime(
             recipe=requested.recipe,
             config=CachingConfig(expandable_segments=requested.expandable_segments),
             cublas_workspace_bytes=WORKSPACE_BYTES if multiplies else 0,
             context=self.torch_context,
-            workspace=self.workspace(terms),
+            workspace=self.workspace(results),
         )
 
     @property
@@ -246,21 +246,21 @@ class AnalysisRequest:
         """The CUDA context of a process of onnxruntime."""
         return assumed.context(assumed.ORT_CONTEXT, self.settings.cuda_context_bytes)
 
-    def workspace(self, terms: StageResults) -> Assumed:
+    def workspace(self, results: StageResults) -> Assumed:
         """What cuDNN takes for the model's convolutions."""
-        return assumed.workspace(terms.graph, self.settings.cuda_workspace_bytes)
+        return assumed.workspace(results.graph, self.settings.cuda_workspace_bytes)
 
     def torch_memory(
-        self, terms: StageResults, capacity_bytes: int | None = None
+        self, results: StageResults, capacity_bytes: int | None = None
     ) -> "TorchMemory | None":
         """Replay the step's allocations; ``None`` where no training is asked for.
 
         ``capacity_bytes`` is what the device has for the allocator, beside the context.
         """
-        training = terms.training
+        training = results.training
         if training is None:
             return None
-        runtime = self.torch_runtime(terms)
+        runtime = self.torch_runtime(results)
         return runtime.memory(runtime.program_of(training), capacity_bytes)
 
     @property
@@ -365,15 +365,17 @@ class AnalysisRequest:
         request = Request(asked.batch, asked.dims, asked.shapes)
         return guessed_dims(given_inputs(self.source.proto.graph), request)
 
-    def findings(self, terms: StageResults, of_runs: Iterable[Finding] = ()) -> tuple[Finding, ...]:
-        """What is worth telling of the file, of the question and of runs, each once."""
+    def findings(
+        self, results: StageResults, of_runs: Iterable[Finding] = ()
+    ) -> tuple[Finding, ...]:
+        """Warnings and notes on the file, the request and runs, each once."""
         found = (
-            *(*terms.bound.findings, *self.remarks),
-            *unused_values(terms.graph, self.settings.values),
-            *conflict_findings(terms.type_conflicts),
-            *(terms.training.findings if terms.training else ()),
-            *_range_findings(terms),
-            *model_findings(terms.graph, terms.parameters, train=self.settings.train),
+            *(*results.bound.findings, *self.remarks),
+            *unused_values(results.graph, self.settings.values),
+            *conflict_findings(results.type_conflicts),
+            *(results.training.findings if results.training else ()),
+            *_range_findings(results),
+            *model_findings(results.graph, results.parameters, train=self.settings.train),
             *of_runs,
         )
         return tuple(dict.fromkeys(found))
@@ -408,22 +410,22 @@ def stage_results(prepared: Prepared, asked: "Settings") -> StageResults:
     )
 
 
-def model_size(model: ModelFile, terms: StageResults) -> ModelSize:
+def model_size(model: ModelFile, results: StageResults) -> ModelSize:
     """What the rules of thumb reckon with."""
-    graph = terms.bound.graph
-    batch = terms.bound.binding.batch or 1
+    graph = results.bound.graph
+    batch = results.bound.binding.batch or 1
     external = [weight for weight in graph.weights if weight.is_external]
     inputs = sum_known(graph.tensors[name].num_elements for name in graph.inputs)
-    activations = terms.activations.naive_in_place_elements
+    activations = results.activations.naive_in_place_elements
     return ModelSize(
         file_bytes=model.file_bytes,
         absent_external_bytes=sum_bytes(external),
-        weight_bytes=terms.weight_bytes,
-        num_parameters=terms.parameters.num_parameters,
+        weight_bytes=results.weight_bytes,
+        num_parameters=results.parameters.num_parameters,
         activation_elements_per_sample=per_sample(activations, batch),
         input_elements_per_sample=per_sample(inputs, batch),
-        activation_bytes=terms.activations.naive_in_place_bytes,
-        input_bytes=terms.inputs_bytes,
+        activation_bytes=results.activations.naive_in_place_bytes,
+        input_bytes=results.inputs_bytes,
         batch=batch,
     )
 
@@ -443,9 +445,9 @@ def _cache_of(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]]
     return find_cache(prepared, found)
 
 
-def _range_findings(terms: StageResults) -> tuple[Finding, ...]:
-    if terms.training is None or terms.training_range is None:
+def _range_findings(results: StageResults) -> tuple[Finding, ...]:
+    if results.training is None or results.training_range is None:
         return ()
     from onnxmem.runtimes.torch.step import range_finding
 
-    return (range_finding(terms.training, terms.training_range),)
+    return (range_finding(results.training, results.training_range),)

@@ -103,7 +103,7 @@ def per_sample(num_elements: int | None, batch: int) -> int | None:
     return None if num_elements is None else -(-num_elements // batch)
 
 
-def usual_max_batch(budget_bytes: int, tensor_elements: int, parameters: int) -> int:
+def rule_of_thumb_batch(budget_bytes: int, tensor_elements: int, parameters: int) -> int:
     """Work out the largest batch by the usual rule: budget / 4 / (tensor elements + parameters).
 
     Tensor elements are those of one sample. The rule charges the parameters to every sample, so it

@@ -45,7 +45,7 @@ BytesAt = Callable[[int], int | None]
 """Bytes at a batch; ``None`` where they are unknown."""
 LARGEST_BATCH: Final = 2**31
 """Where the search ends: what fits at this batch is said to fit at every batch."""
-LAW_BATCH: Final = 128
+LINEAR_UP_TO: Final = 128
 """A law is sought from batch 1 to this one at least."""
 BATCH: Final = "batch"
 Walk = Callable[[int | None, Mapping[str, int]], StageResults]
@@ -73,7 +73,7 @@ class ClosedForm:
 
     symbols: tuple[str, ...]
     """The batch, where it is free, is ``batch`` whatever the file calls it; others by name."""
-    asked: tuple[int, ...]
+    requested: tuple[int, ...]
     last: tuple[int, ...]
     """The pieces hold from 1 to this number of each symbol."""
     fixed: Mapping[str, int]
@@ -99,14 +99,17 @@ class ClosedForm:
 
     def at_batch(self, batch: int) -> tuple[int, ...]:
         """The point of a batch at the other dims asked for."""
-        return (batch, *self.asked[1:])
+        return (batch, *self.requested[1:])
 
     def is_valid_up_to(self, last: int) -> bool:
         """Whether the pieces hold from batch 1 to the last, at the other dims asked for."""
         if not self.has_batch or not self.is_valid_at(self.at_batch(last)):
             return False
+        # An excluded point names some symbols by index and covers every value of the others, so it
+        # matters where its other dims are the requested ones and its batch, if named, is in range.
         return not any(
-            point.get(0, 1) <= last and all(self.asked[at] == n for at, n in point.items() if at)
+            point.get(0, 1) <= last
+            and all(self.requested[axis] == n for axis, n in point.items() if axis)
             for point in self.peaks.excluded_points
         )
 
@@ -116,9 +119,9 @@ class ClosedForm:
         Where no piece bends, the largest of them meets the line through its ends halfway only if it
         is that line all along: it is convex. Where one does, every batch is looked at, or none.
         """
-        others = (self.weights + self.inputs).along(0, self.asked)
+        others = (self.weights + self.inputs).along(0, self.requested)
         pieces = self.peaks.in_place_peak_rows or (Polynomial(()),)
-        lines = {piece.along(0, self.asked) + others for piece in pieces}
+        lines = {piece.along(0, self.requested) + others for piece in pieces}
         bends = any(power > 1 for line in lines for (power,), _ in line.terms)
         first_bytes, last_bytes = (largest(lines, (n,)) for n in (1, last))
         slope, rest = divmod(last_bytes - first_bytes, last - 1)
@@ -192,37 +195,37 @@ class BatchScaling:
 
     def __init__(
         self,
-        terms: StageResults,
+        results: StageResults,
         at: Callable[[int], StageResults],
         symbolic: ClosedForm | NoClosedForm,
     ) -> None:
-        self._terms = terms
+        self._results = results
         # Where types do not agree there is no run, and so no law that other batches would show.
-        self._batch = None if terms.type_conflicts else terms.bound.binding.batch
+        self._batch = None if results.type_conflicts else results.bound.binding.batch
         self._at = at
-        self._growth = _Growth(symbolic) if terms.training is None else None
+        self._growth = _Growth(symbolic) if results.training is None else None
         self._tried: dict[int, _Figures] = {}
         if self._batch is not None:
-            self._tried[self._batch] = _figures(terms)
+            self._tried[self._batch] = _figures(results)
 
-    def total_law(self) -> Affine | None:
+    def affine_total_bytes(self) -> Affine | None:
         """The law of weights, inputs and in-place peak.
 
         It is read off the closed form where that is valid up to the last batch.
         """
         if self._batch is None:
             return None
-        last, form = max(self._batch, LAW_BATCH), self._grown().form
+        last, form = max(self._batch, LINEAR_UP_TO), self._grown().form
         if isinstance(form, NoClosedForm) or not form.is_valid_up_to(last):
-            return batch_law(self._total_bytes, last)
+            return affine_in_batch(self._total_bytes, last)
         line = form.line_in_batch(last)
         return None if line is None else Affine(*line, 1, last)
 
-    def training_law(self) -> Affine | None:
+    def affine_training_peak(self) -> Affine | None:
         """The law of the training peak."""
-        if self._batch is None or self._terms.training is None:
+        if self._batch is None or self._results.training is None:
             return None
-        return batch_law(self._affine_training_peak_bytes, max(self._batch, LAW_BATCH))
+        return affine_in_batch(self._affine_training_peak_bytes, max(self._batch, LINEAR_UP_TO))
 
     def _grown(self) -> _Growth:
         """The closed form and affine sizes; in training they are found when first read."""
@@ -237,22 +240,22 @@ class BatchScaling:
         def walk(batch: int | None, _: object) -> StageResults:
             return walked.setdefault(batch or 1, self._at(batch or 1))
 
-        form = find_closed_form(self._terms, walk)
-        step = self._terms.training
+        form = find_closed_form(self._results, walk)
+        step = self._results.training
         if isinstance(form, NoClosedForm) or step is None or not _may_be_affine(form, step):
             # Without affine sizes the law is sought from one sample on.
             self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
             return _Growth(form)
-        walked[form.asked[0]] = self._terms
-        tried = {batch: walked[batch] for batch in _three(sorted(walked), form.asked[0])}
+        walked[form.requested[0]] = self._results
+        tried = {batch: walked[batch] for batch in _three(sorted(walked), form.requested[0])}
         self._note(form, tried)
         return _Growth(form, _affine_step(tried))
 
     def _note(self, form: ClosedForm, walked: dict[int, StageResults]) -> None:
         """Take the figures of batches that were walked, where the form holds."""
-        for batch, terms in walked.items():
-            step = terms.training
-            is_whole = terms.bound.follows_batch and step is not None and not step.unknown
+        for batch, results in walked.items():
+            step = results.training
+            is_whole = results.bound.follows_batch and step is not None and not step.unknown
             if is_whole and step is not None and form.is_valid_at((batch,)):
                 figures = _Figures(form.total_bytes((batch,)), step.peak_bytes)
                 self._tried.setdefault(batch, figures)
@@ -283,10 +286,10 @@ class BatchScaling:
 
 
 def find_closed_form(
-    terms: StageResults,
+    results: StageResults,
     walk: Walk,
     dims: Mapping[str, bool] | None = None,
-    last_batch: int = LAW_BATCH,
+    last_batch: int = LINEAR_UP_TO,
 ) -> ClosedForm | NoClosedForm:
     """Find a closed form in the batch and dims; in the batch alone where the dims' is unproven.
 
@@ -297,10 +300,10 @@ def find_closed_form(
     two more walks, three of three symbols, must say the same (``_between``): the pieces are shown
     at these points, at the ends and at the one requested, and taken to hold between.
     """
-    refused = _refused(terms)
+    refused = _refused(results)
     if refused:
         return NoClosedForm(refused)
-    batch = terms.bound.binding.batch
+    batch = results.bound.binding.batch
     reason = "no dim is free"
     dims = dims or {}
     tried = tuple(name for name, is_tried in dims.items() if is_tried)
@@ -308,7 +311,7 @@ def find_closed_form(
         symbols = (*((BATCH,) if batch is not None else ()), *each)
         if 0 < len(symbols) <= _MOST_SYMBOLS:
             try:
-                return _PiecewiseFit(terms, walk, symbols, last_batch).found(dims)
+                return _PiecewiseFit(results, walk, symbols, last_batch).found(dims)
             except UnprovenError as fault:
                 reason = str(fault)
             except ShapeError:
@@ -337,7 +340,7 @@ def free_dims(prepared: Prepared, binding: Binding, graph: Graph) -> dict[str, b
     return {symbol: symbol not in image_dims for symbol in free}
 
 
-def batch_law(bytes_at: BytesAt, largest: int) -> Affine | None:
+def affine_in_batch(bytes_at: BytesAt, largest: int) -> Affine | None:
     """Find the affine law that holds from batch 1 to ``largest``; ``None`` where none does.
 
     A law takes a function from a batch to live bytes and knows no stage. Each buffer's bytes are
@@ -362,24 +365,24 @@ def _lies_on(pieces: Iterable[Polynomial], line: tuple[int, int], batches: Itera
     return all(largest(pieces, (batch,)) == start + slope * batch for batch in batches)
 
 
-def _refused(terms: StageResults) -> str:
+def _refused(results: StageResults) -> str:
     """What leaves no hope, before anything else is walked."""
-    if terms.order != "file":
+    if results.order != "file":
         return "in the order asked for, steps may change places with the dims"
-    if not terms.bound.follows_batch:
+    if not results.bound.follows_batch:
         return "the model does not follow the batch"
-    if terms.type_conflicts:
+    if results.type_conflicts:
         return "the types of some tensors do not agree"
-    if any(node.subgraphs for node in terms.bound.graph.nodes):
+    if any(node.subgraphs for node in results.bound.graph.nodes):
         return "what a subgraph takes depends on the run"
-    return "the sizes of some tensors are unknown" if terms.activations.unknown_tensors else ""
+    return "the sizes of some tensors are unknown" if results.activations.unknown_tensors else ""
 
 
 @dataclass(frozen=True)
 class _PiecewiseFit:
     """A closed form in the making: a few walks of the stages, and the checks that prove it."""
 
-    terms: StageResults
+    results: StageResults
     walk: Walk
     symbols: tuple[str, ...]
     last_batch: int
@@ -390,29 +393,29 @@ class _PiecewiseFit:
         :raises UnprovenError: the pieces cannot be shown to hold.
         :raises ShapeError: the model takes no such dims.
         """
-        terms, asked = self.terms, self.asked
-        ones = (1,) * len(asked)
-        one = terms if asked == ones else self.at(ones)
+        results, requested = self.results, self.requested
+        ones = (1,) * len(requested)
+        one = results if requested == ones else self.at(ones)
         far_numbers = self.primes(one)
         far = self.at(far_numbers)
         ends = Ends(one.bound.graph, far.bound.graph, Growth(far_numbers))
-        peaks = symbolic_peaks(ends, terms.bound.graph, asked, terms.activations)
+        peaks = symbolic_peaks(ends, results.bound.graph, requested, results.activations)
         weights = (
-            constant(one.weight_bytes or 0, len(asked))
+            constant(one.weight_bytes or 0, len(requested))
             if one.weight_bytes == far.weight_bytes
             else weight_polynomial(ends)
         )
-        numbers = terms.bound.binding.dims
+        numbers = results.bound.binding.dims
         found = ClosedForm(
             symbols=self.symbols,
-            asked=asked,
-            last=tuple(map(max, far_numbers, asked)),
+            requested=requested,
+            last=tuple(map(max, far_numbers, requested)),
             fixed={name: numbers[name] for name in dims if name not in self.symbols},
             peaks=peaks,
             weights=weights,
-            inputs=peaks.sizes.total(ends.one.inputs, len(asked)),
+            inputs=peaks.sizes.total(ends.one.inputs, len(requested)),
         )
-        self.check(found, asked, terms)
+        self.check(found, requested, results)
         for point in self.further(found, far_numbers, computes=computes_dims(ends)):
             self.check(found, point, self.at(point))
         return found
@@ -421,26 +424,26 @@ class _PiecewiseFit:
         self, found: ClosedForm, far: tuple[int, ...], *, computes: bool
     ) -> Iterator[tuple[int, ...]]:
         """The points at which pieces are checked besides the ends and the one asked for."""
-        if found.last not in {far, found.asked}:
+        if found.last not in {far, found.requested}:
             yield found.last
         if computes:
             yield from _between(far)
 
-    def check(self, found: ClosedForm, numbers: Sequence[int], terms: StageResults) -> None:
+    def check(self, found: ClosedForm, numbers: Sequence[int], results: StageResults) -> None:
         """Check the pieces against the walk of a point.
 
         :raises UnprovenError: they say otherwise.
         """
-        verify_at(found.peaks, terms.bound.graph, numbers)
+        verify_at(found.peaks, results.bound.graph, numbers)
         # What stands in no tensor's size shows in the total.
-        if found.is_valid_at(numbers) and found.total_bytes(numbers) != terms.total_bytes:
+        if found.is_valid_at(numbers) and found.total_bytes(numbers) != results.total_bytes:
             message = "the total at some dims is not what the rows say"
             raise UnprovenError(message)
 
     @cached_property
-    def asked(self) -> tuple[int, ...]:
+    def requested(self) -> tuple[int, ...]:
         """The point that is asked for."""
-        binding = self.terms.bound.binding
+        binding = self.results.bound.binding
         return tuple(
             (binding.batch or 1) if symbol == BATCH else binding.dims[symbol]
             for symbol in self.symbols
@@ -453,16 +456,16 @@ class _PiecewiseFit:
         """
         dims = dict(zip(self.symbols, numbers, strict=True))
         batch = dims.pop(BATCH, None)
-        terms = self.walk(batch, dims)
-        if not terms.bound.follows_batch:
+        results = self.walk(batch, dims)
+        if not results.bound.follows_batch:
             message = "the model does not follow the batch"
             raise UnprovenError(message)
-        return terms
+        return results
 
     def primes(self, one: StageResults) -> tuple[int, ...]:
         """A prime for each symbol, none of them in the dims of the graph of ones."""
         known, primes = dims_of(one.bound.graph), []
-        for symbol, number in zip(self.symbols, self.asked, strict=True):
+        for symbol, number in zip(self.symbols, self.requested, strict=True):
             if symbol == BATCH:
                 prime = prime_above(max(number, self.last_batch), known)
             else:
@@ -490,12 +493,12 @@ def _strides(node: Node) -> bool:
     return isinstance(strides, tuple) and any(isinstance(n, int) and n > 1 for n in strides)
 
 
-def _three(batches: Sequence[int], asked: int) -> tuple[int, ...]:
+def _three(batches: Sequence[int], requested: int) -> tuple[int, ...]:
     """The batches at which a step is walked: both ends of the range, and one that proves the line.
 
     That is the one asked for, whose step is walked already, or the second where it is an end.
     """
-    between = asked if asked in batches[1:-1] else batches[1]
+    between = requested if requested in batches[1:-1] else batches[1]
     return tuple(dict.fromkeys((batches[0], between, batches[-1])))
 
 
@@ -528,7 +531,7 @@ def _affine_step(walked: Mapping[int, StageResults]) -> tuple[Program, Sizes] | 
     return None
 
 
-def _figures(terms: StageResults) -> _Figures:
-    if not terms.is_whole:
+def _figures(results: StageResults) -> _Figures:
+    if not results.is_whole:
         return _Figures(None, None)
-    return _Figures(terms.total_bytes, terms.training_peak_bytes)
+    return _Figures(results.total_bytes, results.training_peak_bytes)

@@ -221,7 +221,7 @@ def _text(outcomes: list[Outcome]) -> str:
 
 
 def _assumptions(found: AdvisedModel) -> list[str]:
-    bound = found.advice.subject.terms().bound
+    bound = found.advice.subject.results().bound
     recipe, symbols = found.settings.recipe, found.advice.subject.request.prepared.batch_symbols
     training = ("training", f"optimizer {recipe.optimizer}", f"precision {recipe.precision}")
     batch = bound.binding.batch

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onnxmem.analysis.coverage import guess_told
+from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, bytes_at, guessed_dims
 from onnxmem.cli.output import check_output, report_fault, write_file
@@ -348,7 +348,7 @@ def _left_out(row: JsonDict) -> Iterator[FaultRow]:
         message = f"{tensors} of unknown size: figures are lower bounds"
         message += "; see COVERAGE" if unknown else ", or those of a runtime; see FINDINGS"
     else:
-        message = guess_told(guessed)
+        message = unbound_dims_text(guessed)
     yield FaultRow(code="partial", message=message, exit_code=EXIT_UNANALYZED, trace=None)
 
 

@@ -66,15 +66,15 @@ class Bound:
         return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
 
 
-def work_of(terms: StageResults) -> Work:
+def work_of(results: StageResults) -> Work:
     """What there is to do, by the definitions at the head of this module."""
-    arithmetic = compute(terms.bound.graph)
-    is_whole = terms.is_whole and not arithmetic.unknown_nodes
-    training = terms.training
+    arithmetic = compute(results.bound.graph)
+    is_whole = results.is_whole and not arithmetic.unknown_nodes
+    training = results.training
     if training is None:
-        buffers = terms.activations.naive_in_place_bytes
-        moved = sum_known((terms.weight_bytes, terms.inputs_bytes, buffers, buffers))
-        return Work(arithmetic.forward_flops, moved, _is_narrow(terms.bound.graph), is_whole)
+        buffers = results.activations.naive_in_place_bytes
+        moved = sum_known((results.weight_bytes, results.inputs_bytes, buffers, buffers))
+        return Work(arithmetic.forward_flops, moved, _is_narrow(results.bound.graph), is_whole)
     passes = training.recipe.accumulate
     both = sum_known((arithmetic.forward_flops, arithmetic.backward_flops))
     return Work(

@@ -64,12 +64,12 @@ def _read_off(batch: int, form: ClosedForm) -> BatchFigures:
     )
 
 
-def _figures(batch: int, terms: StageResults) -> BatchFigures:
-    memory = terms.activations
+def _figures(batch: int, results: StageResults) -> BatchFigures:
+    memory = results.activations
     return BatchFigures(
         batch,
-        terms.inputs_bytes,
+        results.inputs_bytes,
         memory.peak_bytes,
         memory.in_place_peak_bytes,
-        terms.total_bytes,
+        results.total_bytes,
     )

@@ -100,7 +100,7 @@ def render_message(message: OutOfMemory, path: str | None, report: OomReport | N
     for label, num_bytes in (
         ("  capacity", message.capacity_bytes),
         ("  free", message.free_bytes),
-        ("  the process had", message.held_bytes),
+        ("  the process had", message.resident_bytes),
     ):
         if num_bytes is not None:
             lines.append(figure(label, num_bytes))
@@ -184,7 +184,7 @@ def _candidate(candidate: Candidate, message: OutOfMemory) -> Iterator[str]:
 
 
 def _fits(report: OomReport) -> Iterator[str]:
-    assessment, result = report.assessment, report.answer
+    assessment, result = report.assessment, report.fit_result
     if assessment is None:
         yield fact("  takes", f"unknown: {BASES[report.basis]}")
         return
@@ -211,13 +211,13 @@ def message_row(message: OutOfMemory, report: OomReport | None) -> JsonDict:
         "op_type": message.op_type,
         "capacity_bytes": message.capacity_bytes,
         "free_bytes": message.free_bytes,
-        "held_bytes": message.held_bytes,
+        "held_bytes": message.resident_bytes,
         "model": None if report is None else _report_row(report),
     }
 
 
 def _report_row(report: OomReport) -> JsonDict:
-    assessment, result = report.assessment, report.answer
+    assessment, result = report.assessment, report.fit_result
     max_batch = None if result is None else result.max_batch
     is_whole = assessment is not None and assessment.footprint.is_whole
     return {

@@ -89,7 +89,7 @@ def fit_row(
         "reserve_bytes": setup.reserve_bytes,
         "limit_bytes": limit_bytes,
         "dim": setup.dim or "batch",
-        "at": result.asked.number if result.has_number else None,
+        "at": result.requested.number if result.has_number else None,
         "dims": {printable(name): number for name, number in result.dims.items()},
         "bytes": result.footprint.total_bytes,
         "common_bytes": result.footprint.common_bytes,
@@ -176,7 +176,7 @@ def _session(result: FitResult, settings: Settings, device: Device | None) -> It
 
 
 def _at(result: FitResult) -> str:
-    return f"{shortened(result.setup.dim or 'batch')} {result.asked.number:,}"
+    return f"{shortened(result.setup.dim or 'batch')} {result.requested.number:,}"
 
 
 def _verdict_section(result: FitResult, memory: ComparedMemory) -> list[str]:

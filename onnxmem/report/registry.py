@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from onnxmem.analysis.coverage import guess_told
+from onnxmem.analysis.coverage import unbound_dims_text
 from onnxmem.analysis.fitting.verdicts import ACCURACIES, BASES, Accuracy, Basis, Verdict
 from onnxmem.analysis.json_rows import (
     JsonDict,
@@ -169,7 +169,7 @@ def _undone(row: JsonDict) -> str:
         return f"   error: {error['code']}"
     guessed = guessed_dims(row)
     if guessed:
-        return f"   partial: {shortened(guess_told(guessed))}"
+        return f"   partial: {shortened(unbound_dims_text(guessed))}"
     return "   partial: lower bounds"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxmem.analysis.scaling import batch_law
+from onnxmem.analysis.scaling import affine_in_batch
 from onnxmem.program.sizes import Affine
 
 
@@ -30,40 +30,40 @@ class Counted:
 
 
 def test_an_affine_figure_has_its_law() -> None:
-    assert batch_law(affine(17, 5), 128) == Affine(17, 5, 1, 128)
+    assert affine_in_batch(affine(17, 5), 128) == Affine(17, 5, 1, 128)
     assert Affine(17, 5, 1, 128).at(3) == 32
 
 
 def test_three_batches_are_evaluated_for_a_law() -> None:
     bytes_at = Counted(affine(17, 5))
-    batch_law(bytes_at, 101)
+    affine_in_batch(bytes_at, 101)
     assert sorted(bytes_at.asked) == [1, 51, 101]
 
 
 def test_a_bend_anywhere_in_the_stretch_refutes_the_law() -> None:
     for bend in range(2, 100):
         bent = largest_of(affine(0, 3), affine(-4 * bend, 7))
-        assert batch_law(bent, 100) is None, bend
+        assert affine_in_batch(bent, 100) is None, bend
 
 
 def test_a_bend_behind_the_stretch_is_none_of_the_laws_business() -> None:
     bent = largest_of(affine(0, 3), affine(-400, 7))
-    assert batch_law(bent, 100) == Affine(0, 3, 1, 100)
+    assert affine_in_batch(bent, 100) == Affine(0, 3, 1, 100)
 
 
 def test_bytes_that_do_not_grow_have_a_flat_law() -> None:
-    assert batch_law(affine(17, 0), 128) == Affine(17, 0, 1, 128)
+    assert affine_in_batch(affine(17, 0), 128) == Affine(17, 0, 1, 128)
 
 
 def test_one_batch_or_unknown_bytes_have_no_law() -> None:
-    assert batch_law(affine(17, 5), 1) is None
-    assert batch_law(lambda _: None, 128) is None
-    assert batch_law(lambda batch: None if batch == 64 else batch, 128) is None
-    assert batch_law(lambda batch: None if batch == 128 else batch, 128) is None
+    assert affine_in_batch(affine(17, 5), 1) is None
+    assert affine_in_batch(lambda _: None, 128) is None
+    assert affine_in_batch(lambda batch: None if batch == 64 else batch, 128) is None
+    assert affine_in_batch(lambda batch: None if batch == 128 else batch, 128) is None
 
 
 def test_a_slope_that_is_no_whole_number_has_no_law() -> None:
-    assert batch_law(lambda batch: batch // 2, 128) is None
+    assert affine_in_batch(lambda batch: batch // 2, 128) is None
 
 
 LINES = st.lists(
@@ -78,7 +78,7 @@ def test_a_law_holds_at_every_batch_of_its_stretch(
     lines: list[Callable[[int], int]], largest: int
 ) -> None:
     bytes_at = largest_of(*lines)
-    law = batch_law(bytes_at, largest)
+    law = affine_in_batch(bytes_at, largest)
     every = range(1, largest + 1)
     if law is not None:
         assert all(law.at(batch) == bytes_at(batch) for batch in every)

@@ -8,9 +8,9 @@ from onnxmem.analysis.rules_of_thumb import (
     RulesOfThumb,
     lecture_bytes,
     per_sample,
+    rule_of_thumb_batch,
     rules_of_thumb,
     tensor_elements,
-    usual_max_batch,
 )
 
 LECTURE = ModelSize(
@@ -65,9 +65,9 @@ def test_batch_times_tensors_and_parameters() -> None:
 
 def test_the_usual_batch_formula_turns_that_rule_round() -> None:
     budget_bytes = 4 * 256 * (1_410 + 131_410)
-    assert usual_max_batch(budget_bytes, 1_410, 131_410) == 256
-    assert usual_max_batch(budget_bytes - 1, 1_410, 131_410) == 255
-    assert usual_max_batch(budget_bytes, 0, 0) == 0
+    assert rule_of_thumb_batch(budget_bytes, 1_410, 131_410) == 256
+    assert rule_of_thumb_batch(budget_bytes - 1, 1_410, 131_410) == 255
+    assert rule_of_thumb_batch(budget_bytes, 0, 0) == 0
 
 
 def test_what_is_unknown_stays_unknown() -> None:

@@ -340,9 +340,9 @@ def test_a_training_step_s_allocations_are_asked_for_too() -> None:
     inquest = inquest_on(CONVNET, text, batch=2, train=True)
     assert inquest.basis.value == "pytorch-cuda"
     assert inquest.num_at_batch > len(inquest.at_batch)
-    assert inquest.answer is not None
-    assert inquest.answer.max_batch is not None
-    assert inquest.answer.max_batch.number
+    assert inquest.fit_result is not None
+    assert inquest.fit_result.max_batch is not None
+    assert inquest.fit_result.max_batch.number
     cpu = "DefaultCPUAllocator: not enough memory: you tried to allocate 655360 bytes"
     step = inquest_on(CONVNET, cpu, batch=2, train=True)
     assert step.basis.value == "training-peak"
@@ -351,7 +351,7 @@ def test_a_training_step_s_allocations_are_asked_for_too() -> None:
 
 def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
     message = OutOfMemory(program="x", meaning="y", capacity_bytes=1_000_000)
-    answer = inquest_on(CONVNET, message, batch=2).answer
+    answer = inquest_on(CONVNET, message, batch=2).fit_result
     assert answer is not None
     reach = answer.max_batch
     assert reach is not None
@@ -367,9 +367,9 @@ def test_the_largest_batch_of_a_capacity_fits_and_one_more_does_not() -> None:
 def test_a_model_of_which_bytes_are_unknown_has_no_largest_batch() -> None:
     message = OutOfMemory(program="onnxruntime", meaning="y", capacity_bytes=10**6)
     inquest = inquest_on(MYSTERY, message, batch=2)
-    assert inquest.answer is not None
-    assert (inquest.answer.verdict, inquest.answer.max_batch) == (Verdict.UNKNOWN, None)
-    assert [doubt.code for doubt in inquest.answer.doubts] == ["partial"]
+    assert inquest.fit_result is not None
+    assert (inquest.fit_result.verdict, inquest.fit_result.max_batch) == (Verdict.UNKNOWN, None)
+    assert [doubt.code for doubt in inquest.fit_result.doubts] == ["partial"]
 
 
 def test_a_session_that_cannot_be_worked_out_costs_no_other_answer(
@@ -393,15 +393,15 @@ def test_what_the_block_and_the_capacity_come_to_reads() -> None:
     text = render_message(message, "m", block)
     assert "it has that size" in text
     assert "at                      n" in text
-    assert inquest.answer is not None
+    assert inquest.fit_result is not None
     for reach, told in (
         (None, "unknown: bytes are not known"),
         (MaxBatch(None, 1, None, "bisection"), "no limit"),
     ):
-        answer = replace(inquest.answer, max_batch=reach)
-        assert told in render_message(message, "m", replace(inquest, answer=answer))
+        answer = replace(inquest.fit_result, max_batch=reach)
+        assert told in render_message(message, "m", replace(inquest, fit_result=answer))
     assert "takes                   unknown" in render_message(
-        message, "m", replace(inquest, assessment=None, answer=None)
+        message, "m", replace(inquest, assessment=None, fit_result=None)
     )
 
 

@@ -21,7 +21,7 @@ class Case:
     op_type: str | None = None
     capacity_bytes: int | None = None
     free_bytes: int | None = None
-    held_bytes: int | None = None
+    resident_bytes: int | None = None
 
 
 def segment(number: float, unit: int) -> tuple[int, int]:
@@ -180,7 +180,7 @@ CASES = {
         "anon-rss:31451456kB, file-rss:74816kB, shmem-rss:12296kB, UID:0 pgtables:69068kB "
         "oom_score_adj:0",
         "Linux",
-        held_bytes=(31_451_456 + 74_816) * 1024,
+        resident_bytes=(31_451_456 + 74_816) * 1024,
     ),
     "killed, no figures": Case(
         "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,"
@@ -225,7 +225,7 @@ def test_what_a_message_says(case: Case) -> None:
         assert message.sizes.most_bytes == pytest.approx(case.sizes[1], abs=1)
     assert (message.shape, message.node, message.op_type) == (case.shape, case.node, case.op_type)
     assert message.capacity_bytes == case.capacity_bytes
-    assert (message.free_bytes, message.held_bytes) == (case.free_bytes, case.held_bytes)
+    assert (message.free_bytes, message.resident_bytes) == (case.free_bytes, case.resident_bytes)
 
 
 def test_a_log_around_a_message_and_its_line_breaks_are_no_matter() -> None:

@@ -9,10 +9,10 @@ between them; a batch beyond the range is walked, and widens it where it is alik
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
-from onnxmem.analysis.coverage import dims_line, guess_told
+from onnxmem.analysis.coverage import dims_line, unbound_dims_text
 from onnxmem.analysis.fitting.footprints import (
     Deployment,
     Footprint,
@@ -140,7 +140,7 @@ class FitResult:
     """The verdict on models and a device, and how far they go."""
 
     setup: FitRequest
-    asked: TableRow
+    requested: TableRow
     """What was asked about; ``number`` is 1 where the model has no batch."""
     has_number: bool
     """Whether the model has the batch, or the dim, at all."""
@@ -161,7 +161,7 @@ class FitResult:
     @property
     def verdict(self) -> Verdict:
         """What becomes of the run that was asked about."""
-        return self.asked.verdict
+        return self.requested.verdict
 
     @property
     def footprint(self) -> Footprint:
@@ -301,7 +301,7 @@ class DemandCurve:
         if is_plain and len(self.requests) == 1:
             self._replays = _replays_of(self.requests[0], self.setup.basis)
 
-    def asked(self) -> int | None:
+    def requested(self) -> int | None:
         """The number that is asked about; ``None`` where a model has no batch, or no such dim.
 
         :raises UsageError: a dim that no model has, or models that are asked at different batches.
@@ -344,7 +344,7 @@ class DemandCurve:
         name = self.setup.dim
         if name is None:
             return [request.at(number) for request in self.requests]
-        return [_with_dim(request, name, number) for request in self.requests]
+        return [request.at(dims={name: number}) for request in self.requests]
 
     def _number(self, request: AnalysisRequest) -> int | None:
         binding = request.results.bound.binding
@@ -365,7 +365,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     """
     curve = DemandCurve(tuple(requests), setup)
     each = [footprint_of(request, setup.basis) for request in requests]
-    number, footprint = curve.asked(), combined(each, setup.deployment)
+    number, footprint = curve.requested(), combined(each, setup.deployment)
     doubts, findings = _doubts(requests, footprint, setup)
     assessment = Assessment(
         basis=setup.basis, footprint=footprint, doubts=doubts, findings=findings
@@ -375,7 +375,7 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
     max_batch = None if number is None else max_batch_of(search, setup.basis)
     return FitResult(
         setup=setup,
-        asked=TableRow(number or 1, footprint.total_bytes, verdict),
+        requested=TableRow(number or 1, footprint.total_bytes, verdict),
         has_number=number is not None,
         assessment=assessment,
         dims=requests[0].results.bound.binding.dims,
@@ -437,13 +437,13 @@ def _doubts(
     found: list[Finding] = []
     doubts: list[Doubt] = []
     for request in requests:
-        terms = request.results
-        findings = (*request.findings(terms), *footprint.findings)
+        results = request.results
+        findings = (*request.findings(results), *footprint.findings)
         found += findings
         told = tuple(each for each in findings if each.code != UNBOUND)
         doubts += (*doubts_of(told, setup.accepted), *_unbound(request, setup))
-        if not terms.is_whole and not doubts and PARTIAL not in setup.accepted:
-            doubts.append(Doubt(PARTIAL, _left_out(terms)))
+        if not results.is_whole and not doubts and PARTIAL not in setup.accepted:
+            doubts.append(Doubt(PARTIAL, _left_out(results)))
     is_own = isinstance(setup.basis, RuntimeBasis)
     if is_own and not footprint.is_whole and not doubts and PARTIAL not in setup.accepted:
         text = f"{setup.basis.value} leaves out allocations of unknown size"
@@ -451,9 +451,9 @@ def _doubts(
     return tuple(dict.fromkeys(doubts)), tuple(dict.fromkeys(found))
 
 
-def _left_out(terms: StageResults) -> str:
+def _left_out(results: StageResults) -> str:
     """Which tensors a lower bound leaves out."""
-    unknown = terms.activations.unknown_tensors
+    unknown = results.activations.unknown_tensors
     if not unknown:
         return "the graph does not follow the batch"
     return f"tensors of unknown size: {listed(unknown)}; the figure is a lower bound"
@@ -463,12 +463,7 @@ def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
     """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
     names = [name for name in request.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
-        yield Doubt(UNBOUND, guess_told(names), flags=dims_line(names))
-
-
-def _with_dim(request: AnalysisRequest, name: str, number: int) -> AnalysisRequest:
-    dims: Mapping[str, int] = {**request.settings.dims, name: number}
-    return replace(request, settings=replace(request.settings, dims=dims))
+        yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names))
 
 
 def _limiting(curve: DemandCurve, max_batch: MaxBatch | None) -> Footprint | None:
@@ -485,9 +480,9 @@ def _power(search: Search, max_batch: MaxBatch | None, doubts: Doubts) -> TableR
 
 
 def _table(
-    search: Search, asked: int, max_batch: MaxBatch | None, doubts: Doubts
+    search: Search, number: int, max_batch: MaxBatch | None, doubts: Doubts
 ) -> tuple[TableRow, ...]:
-    numbers = {1, asked}
+    numbers = {1, number}
     if max_batch is not None and max_batch.number is not None:
         top = max_batch.number.bit_length()
         numbers |= {1 << power for power in range(max(top - _POWERS, 0), top + 1)}

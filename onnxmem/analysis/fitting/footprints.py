@@ -117,14 +117,14 @@ def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
 
     :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
     """
-    terms = request.results
+    results = request.results
     if isinstance(basis, RuntimeBasis):
-        footprint = _of_runtime(request, terms, basis.value)
+        footprint = _of_runtime(request, results, basis.value)
     elif basis in {Basis.ORT_CPU, Basis.ORT_CUDA}:
-        footprint = _session(request, terms, basis)
+        footprint = _session(request, results, basis)
     else:
-        footprint = _READERS[basis](request, terms)
-    return replace(footprint, weight_bytes=terms.weight_bytes)
+        footprint = _READERS[basis](request, results)
+    return replace(footprint, weight_bytes=results.weight_bytes)
 
 
 def footprint_together(
@@ -183,9 +183,9 @@ def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis)
     return replace(request, settings=replace(request.settings, cpu=device_cpu))
 
 
-def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
-    step = _step(request, terms)
-    memory = request.torch_memory(terms)
+def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
+    step = _step(request, results)
+    memory = request.torch_memory(results)
     if memory is None:
         message = "no training is asked for"
         raise NoFigureError(message)
@@ -193,7 +193,7 @@ def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
 
     def runs_in(limit_bytes: int) -> bool:
         left_bytes = max(limit_bytes - context.size_bytes, 0)
-        replayed = request.torch_memory(terms, left_bytes)
+        replayed = request.torch_memory(results, left_bytes)
         return replayed is not None and not replayed.is_out_of_memory
 
     return replace(
@@ -201,12 +201,12 @@ def _torch(request: AnalysisRequest, terms: StageResults) -> Footprint:
         total_bytes=memory.total_bytes,
         least_bytes=memory.requested_peak_bytes + context.size_bytes,
         context=context,
-        workspace=request.workspace(terms),
+        workspace=request.workspace(results),
         runs_in=runs_in,
     )
 
 
-def _of_runtime(request: AnalysisRequest, terms: StageResults, name: str) -> Footprint:
+def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> Footprint:
     """What a runtime takes that was given as an object."""
     try:
         run = request.own_run(name)
@@ -221,7 +221,7 @@ def _of_runtime(request: AnalysisRequest, terms: StageResults, name: str) -> Foo
         context=overheads.context,
         workspace=overheads.workspace,
         common_bytes=overheads.outside_bytes,
-        is_whole=run.made.is_complete and terms.bound.follows_batch,
+        is_whole=run.made.is_complete and results.bound.follows_batch,
         phase=peak.phase or None,
         node=peak.node or None,
         tensors=tuple(live[:_LISTED]),
@@ -230,33 +230,33 @@ def _of_runtime(request: AnalysisRequest, terms: StageResults, name: str) -> Foo
     )
 
 
-def _step(request: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
-    training = terms.training
+def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
+    training = results.training
     if training is None:
         message = "no training is asked for"
         raise NoFigureError(message)
     live = training.live_at_peak()[:_LISTED]
     return Footprint(
         total_bytes=training.peak_bytes,
-        range_bytes=_range_bytes(terms),
+        range_bytes=_range_bytes(results),
         least_bytes=training.peak_bytes,
-        is_whole=terms.is_whole,
+        is_whole=results.is_whole,
         phase=training.peak_phase.value,
         node=training.peak_node,
         tensors=live,
     )
 
 
-def _range_bytes(terms: StageResults) -> int:
+def _range_bytes(results: StageResults) -> int:
     """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
-    if terms.training is None or not terms.training.batchnorms.unknown:
+    if results.training is None or not results.training.batchnorms.unknown:
         return 0
-    peaks = terms.training_range
+    peaks = results.training_range
     return 0 if peaks is None else peaks.high_bytes - peaks.low_bytes
 
 
-def _total(request: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
-    memory, num_bytes = terms.activations, terms.total_bytes
+def _total(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa: ARG001 - one of several readers
+    memory, num_bytes = results.activations, results.total_bytes
     if num_bytes is None:
         message = "no tensor's size is known"
         raise NoFigureError(message)
@@ -264,22 +264,22 @@ def _total(request: AnalysisRequest, terms: StageResults) -> Footprint:  # noqa:
     return Footprint(
         total_bytes=num_bytes,
         least_bytes=num_bytes,
-        shared_bytes=terms.weight_bytes or 0,
-        is_whole=terms.is_whole,
+        shared_bytes=results.weight_bytes or 0,
+        is_whole=results.is_whole,
         node=memory.peak_node,
         tensors=live,
     )
 
 
-def _mcu(request: AnalysisRequest, terms: StageResults) -> Footprint:
-    footprint = _total(request, terms)
+def _mcu(request: AnalysisRequest, results: StageResults) -> Footprint:
+    footprint = _total(request, results)
     num_bytes = footprint.total_bytes - footprint.shared_bytes
     return replace(footprint, total_bytes=num_bytes, least_bytes=num_bytes, shared_bytes=0)
 
 
-def _session(request: AnalysisRequest, terms: StageResults, basis: Basis) -> Footprint:
+def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> Footprint:
     """A session's figure; sessions of one process can share weights that no arena holds."""
-    footprint = _total(request, terms)
+    footprint = _total(request, results)
     try:
         runtime, graph = request.session(basis.value)
         made, overheads = runtime.program(graph), runtime.overheads(graph)

@@ -17,9 +17,9 @@ from onnxmem.decisions.advise.proposals import (
     Suggestion,
     Tradeoff,
     bytes_of,
+    evaluated,
     ranked,
     verdict_of,
-    worked_out,
 )
 from onnxmem.decisions.advise.settings import (
     HALF,
@@ -88,7 +88,7 @@ class Advised:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Of the model as it is."""
-        return self.subject.request.findings(self.subject.terms())
+        return self.subject.request.findings(self.subject.results())
 
 
 def advised(
@@ -105,13 +105,13 @@ def advised(
     :raises OnnxmemError: the dims do not fit the model.
     """
     subject = Subject(request, _options(request))
-    subject.terms()
+    subject.results()
     figure = _figure(request, budget_bytes, runtime)
     before_bytes = bytes_of(figure, subject)
     found: list[Proposal] = []
     if before_bytes is not None:
         suggestions = _suggestions(subject, figure, budget_bytes, runtime)
-        found += worked_out(suggestions, subject, figure, before_bytes)
+        found += evaluated(suggestions, subject, figure, before_bytes)
     found += _beside(subject, figure, session)
     proposals = ranked(iter(found))
     plan = None
@@ -202,7 +202,7 @@ def _beside(subject: Subject, figure: Figure, session: Advice | None) -> Iterato
         suggestions = list(overridable_suggestions(subject))
         before_bytes = bytes_of(Figure.PROCESS, subject) if suggestions else None
         if before_bytes is not None:
-            yield from worked_out(iter(suggestions), subject, Figure.PROCESS, before_bytes)
+            yield from evaluated(iter(suggestions), subject, Figure.PROCESS, before_bytes)
 
 
 def _estimates(

@@ -69,7 +69,7 @@ def settled(advice: Advised, session: Advice | None) -> Settled:
     """
     chosen = _chosen(advice, session)
     subject = followed(advice.subject, chosen)
-    settings, binding = subject.request.settings, subject.terms().bound.binding
+    settings, binding = subject.request.settings, subject.results().bound.binding
     plan = advice.plan
     return Settled(
         path=subject.request.source.path,

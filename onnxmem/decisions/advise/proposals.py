@@ -91,14 +91,14 @@ class Subject:
         """The same at another batch."""
         return replace(self, request=self.request.at(batch))
 
-    def terms(self) -> StageResults:
+    def results(self) -> StageResults:
         """Walk the stages at the width that floats have.
 
         :raises OnnxmemError: the dims do not fit the model.
         """
         # Not the request's own results: of a large graph, many subjects would keep many copies.
-        terms = stage_results(self.request.prepared, self.request.settings)
-        return _in_half(terms) if self.has_half_floats else terms
+        results = stage_results(self.request.prepared, self.request.settings)
+        return _in_half(results) if self.has_half_floats else results
 
 
 Change = Callable[[Subject], Subject]
@@ -140,7 +140,7 @@ class Proposal:
         return self.before_bytes - self.after_bytes
 
 
-def worked_out(
+def evaluated(
     suggestions: Iterator[Suggestion], subject: Subject, figure: Figure, before_bytes: int
 ) -> Iterator[Proposal]:
     """Analyze again with each suggestion followed; one whose figure cannot be had is left out."""
@@ -228,24 +228,24 @@ def with_options(**fields: Any) -> Change:  # noqa: ANN401 - the fields of Sessi
     return lambda subject: replace(subject, options=replace(subject.options, **fields))
 
 
-def _whole(terms: StageResults, num_bytes: int | None) -> int | None:
-    return num_bytes if terms.is_whole else None
+def _whole(results: StageResults, num_bytes: int | None) -> int | None:
+    return num_bytes if results.is_whole else None
 
 
 def _total(subject: Subject) -> int | None:
-    terms = subject.terms()
-    return _whole(terms, terms.total_bytes)
+    results = subject.results()
+    return _whole(results, results.total_bytes)
 
 
 def _step(subject: Subject) -> int | None:
-    terms = subject.terms()
-    return _whole(terms, terms.training_peak_bytes)
+    results = subject.results()
+    return _whole(results, results.training_peak_bytes)
 
 
 def _torch(subject: Subject) -> int | None:
-    terms = subject.terms()
-    memory = subject.request.torch_memory(terms)
-    return None if memory is None else _whole(terms, memory.total_bytes)
+    results = subject.results()
+    memory = subject.request.torch_memory(results)
+    return None if memory is None else _whole(results, memory.total_bytes)
 
 
 def _process(subject: Subject) -> int | None:
@@ -259,8 +259,8 @@ def _device(subject: Subject) -> int | None:
 def _session(subject: Subject, runtime: str) -> int | None:
     """What a session takes, opened with the subject's options; its graph optimizer is emulated."""
     request, options = subject.request, subject.options
-    asked, terms = request.settings, stage_results(request.prepared, request.settings)
-    model = ModelAt(request.source, request.prepared, terms.bound)
+    asked, results = request.settings, stage_results(request.prepared, request.settings)
+    model = ModelAt(request.source, request.prepared, results.bound)
     opened = RuntimeQuestion(
         name=runtime, options=options, asks_onnxruntime=False, cpu=asked.cpu, values=asked.values
     )
@@ -269,16 +269,16 @@ def _session(subject: Subject, runtime: str) -> int | None:
     if unknown.tensors or subject.has_half_floats:
         return None
     if runtime == "ort-cpu":
-        return _whole(terms, process_figures(model, graph, options, arena).process_bytes)
+        return _whole(results, process_figures(model, graph, options, arena).process_bytes)
     context = asked.cuda_context_bytes
     context_bytes = CudaTerms().context_bytes if context is None else context
     workspace_bytes = asked.cuda_workspace_bytes or 0
-    return _whole(terms, arena.held_steady_bytes + workspace_bytes + context_bytes)
+    return _whole(results, arena.held_steady_bytes + workspace_bytes + context_bytes)
 
 
-def _in_half(terms: StageResults) -> StageResults:
+def _in_half(results: StageResults) -> StageResults:
     """The same graph with floats of 16 bits: converters narrow inputs, weights and all between."""
-    graph = terms.bound.graph
+    graph = results.bound.graph
     narrow = {
         name: replace(tensor, dtype=DType.FLOAT16)
         if tensor.dtype in {DType.FLOAT32, DType.FLOAT64}
@@ -295,9 +295,9 @@ def _in_half(terms: StageResults) -> StageResults:
         for node in graph.nodes
     )
     halved = replace(graph, nodes=nodes, tensors=narrow)
-    bound: BoundModel = replace(terms.bound, graph=halved)
+    bound: BoundModel = replace(results.bound, graph=halved)
     return replace(
-        terms,
+        results,
         bound=bound,
         weight_bytes=sum_bytes(halved.weights),
         inputs_bytes=sum_bytes(halved.tensors[name] for name in halved.inputs),

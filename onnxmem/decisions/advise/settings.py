@@ -89,7 +89,7 @@ def batch_suggestions(
     subject: Subject, figure: Figure, budget_bytes: int | None
 ) -> Iterator[Suggestion]:
     """Half the batch, and the largest that a budget holds where that is less than asked."""
-    batch = subject.terms().bound.binding.batch
+    batch = subject.results().bound.binding.batch
     if batch is None or batch == 1:
         return
     yield _fewer_samples(batch, batch // 2, "batch")
@@ -102,7 +102,7 @@ def batch_suggestions(
 
 def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
     """The same samples in several passes, whose gradients add up before one step."""
-    batch = subject.terms().bound.binding.batch
+    batch = subject.results().bound.binding.batch
     recipe = subject.request.settings.recipe
     for count in _ACCUMULATED if batch and recipe.accumulate == 1 else ():
         if batch is None or batch % count:
@@ -126,14 +126,14 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
     ONNX's convolutions have them) or last. What tells whether the model takes another size is the
     analysis: a classifier behind a fixed flatten has no shapes then, and there is no such advice.
     """
-    terms = subject.terms()
-    before = terms.bound
+    results = subject.results()
+    before = results.bound
     shapes = dict(_halved(before.graph))
     if not shapes:
         return
     change = with_shapes(shapes, _symbols(subject, shapes))
     try:
-        after = change(subject).terms()
+        after = change(subject).results()
     except OnnxmemError:
         return
     known = {finding.code for finding in before.findings}
@@ -232,9 +232,9 @@ def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
 
     The figures of RUN have it in them already: it is what to look for in a runtime.
     """
-    terms = subject.terms()
-    memory = terms.activations
-    if not terms.is_whole or memory.peak_bytes is None or memory.in_place_peak_bytes is None:
+    results = subject.results()
+    memory = results.activations
+    if not results.is_whole or memory.peak_bytes is None or memory.in_place_peak_bytes is None:
         return
     suggestion = Suggestion(
         id="in_place",
@@ -339,8 +339,8 @@ def _optimizers(now: str) -> Iterator[Suggestion]:
 
 def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
     """The best that there is, and the one of least FLOPs that saves half as much."""
-    terms = with_recipe(checkpoint="best")(subject).terms()
-    graph, training = terms.bound.graph, terms.training
+    results = with_recipe(checkpoint="best")(subject).results()
+    graph, training = results.bound.graph, results.training
     options = training.checkpoints if training else ()
     if len(options) < _FEW:
         return
@@ -394,7 +394,7 @@ def _parts(subject: Subject) -> Iterator[Suggestion]:
         change=with_recipe(lora_rank=_LORA_RANK),
         settings={"lora_rank": _LORA_RANK},
     )
-    patterns = _all_but_the_last(subject.terms().parameters.trained)
+    patterns = _all_but_the_last(subject.results().parameters.trained)
     if patterns:
         flags = " ".join(f"--freeze '{pattern}'" for pattern in patterns[:_LISTED])
         more = len(patterns) - _LISTED

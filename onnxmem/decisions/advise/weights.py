@@ -140,8 +140,8 @@ def overridable_suggestions(subject: Subject) -> Iterator[Suggestion]:
 
 def weight_estimates(subject: Subject) -> Iterator[Proposal]:
     """Every estimate on the weights; those that save nothing too."""
-    terms = subject.terms()
-    graph, before_bytes = terms.bound.graph, terms.weight_bytes
+    results = subject.results()
+    graph, before_bytes = results.bound.graph, results.weight_bytes
     if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights):
         return
     for suggestion, saved_bytes in (*_quantized(graph), *_narrower(graph, before_bytes)):
@@ -151,7 +151,7 @@ def weight_estimates(subject: Subject) -> Iterator[Proposal]:
 
 def unread_weights(subject: Subject) -> Iterator[Proposal]:
     """Initializers that nothing reads: bytes of the file, and of what lies beside it."""
-    request, graph = subject.request, subject.terms().bound.graph
+    request, graph = subject.request, subject.results().bound.graph
     tensors, unread = graph.tensors.values(), unread_initializers(graph)
     external_bytes = sum_bytes(t for t in tensors if t.is_external and t.role is not Role.UNREAD)
     unread_external_bytes = sum_bytes(t for t in unread if t.is_external)

@@ -90,7 +90,7 @@ class OutOfMemory:
     capacity_bytes: int | None = None
     """Of the device."""
     free_bytes: int | None = None
-    held_bytes: int | None = None
+    resident_bytes: int | None = None
     """What the process had when it was killed."""
 
 
@@ -132,7 +132,7 @@ class OomReport:
     """The figure that is compared with the capacity."""
     assessment: Assessment | None
     """What the model takes at this batch; ``None`` where that cannot be worked out."""
-    answer: FitResult | None
+    fit_result: FitResult | None
     """Whether it fits the capacity of the message; ``None`` where that has none."""
 
 
@@ -151,15 +151,15 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
 
     :raises OnnxmemError: the dims do not fit the model.
     """
-    terms = request.results
-    batch = terms.bound.binding.batch
+    results = request.results
+    batch = results.bound.binding.batch
     graphs = dict(_graphs(request, message))
     found = () if message.sizes is None else tuple(_candidates(request, graphs, message))
     here = _ordered((each for each in found if each.batch in {batch, None}), message)
     elsewhere = _ordered((each for each in found if each.batch not in {batch, None}), message)
     block_bytes = _pattern_block(request) if message.program == "onnxruntime" else None
     basis = _basis(request, message)
-    assessment, answer = _verdict(request, basis, message.capacity_bytes)
+    assessment, fit_result = _verdict(request, basis, message.capacity_bytes)
     return OomReport(
         batch=batch,
         at_batch=here[:_MOST],
@@ -170,7 +170,7 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         is_pattern_block=bool(message.sizes and block_bytes and message.sizes.holds(block_bytes)),
         basis=basis,
         assessment=assessment,
-        answer=answer,
+        fit_result=fit_result,
     )
 
 
@@ -278,12 +278,12 @@ def _killed(text: str) -> OutOfMemory | None:
     if match is None and not re.search(r"oom-kill:|Out of memory: Kill", text):
         return None
     files = re.search(r"file-rss:\s*([\d,]+)\s*kB", text)
-    held = [int(each[1].replace(",", "")) * _UNITS["kB"] for each in (match, files) if each]
+    resident = [int(each[1].replace(",", "")) * _UNITS["kB"] for each in (match, files) if each]
     return OutOfMemory(
         program="Linux",
         meaning="the kernel killed the process: the machine, or its control group, was full; no "
         "request is named",
-        held_bytes=sum(held) if held else None,
+        resident_bytes=sum(resident) if resident else None,
     )
 
 
@@ -377,10 +377,10 @@ def _verdict(
     try:
         if capacity_bytes is None:
             return assess((request,), setup), None
-        answer = fit((request,), setup)
+        result = fit((request,), setup)
     except OnnxmemError:
         return None, None
-    return answer.assessment, answer
+    return result.assessment, result
 
 
 def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:

@@ -392,10 +392,9 @@ def peak_pieces(analysis: "Analysis") -> Section | None:
 def _pieces_summary(symbolic: ClosedForm) -> str:
     """The numbers at which the pieces hold, and those of the dims that stay fixed below."""
     axis = _axis(symbolic)
+    named = zip(symbolic.symbols, symbolic.requested, strict=True)
     others = [
-        f"{shortened(symbol)} {number:,}"
-        for at, (symbol, number) in enumerate(zip(symbolic.symbols, symbolic.asked, strict=True))
-        if at != axis
+        f"{shortened(symbol)} {number:,}" for at, (symbol, number) in enumerate(named) if at != axis
     ]
     text = f"the in-place peak is the largest of them, at {_domain(symbolic)}"
     if not others or symbolic.last[axis] > _LARGEST_DIM:
@@ -432,7 +431,7 @@ def _ranges(symbolic: ClosedForm) -> dict[int, tuple[int, str]]:
         return dict.fromkeys(range(len(pieces)), (0, ""))
     name = shortened(symbolic.symbols[axis])
     found: dict[int, tuple[int, str]] = {}
-    along_axis = [piece.along(axis, symbolic.asked) for piece in pieces]
+    along_axis = [piece.along(axis, symbolic.requested) for piece in pieces]
     for piece, first, until in _leaders(along_axis, last):
         numbers = f"{first:,}" if first == until else f"{first:,} to {until:,}"
         start, text = found.get(piece, (first, f"{name} "))

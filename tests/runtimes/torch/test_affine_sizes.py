@@ -6,7 +6,7 @@ import pytest
 from graphs import model_of
 
 import onnxmem
-from onnxmem.analysis.scaling import batch_law
+from onnxmem.analysis.scaling import affine_in_batch
 from onnxmem.model.graph import Graph
 from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay, affine_sizes, replay
@@ -68,7 +68,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("batch", [None, 5, 130])
 def test_law_is_that_of_three_steps(text: str, batch: int | None) -> None:
     found = analysed(text, batch)
-    assert found.training_law == batch_law(
+    assert found.training_law == affine_in_batch(
         lambda n: analysed(text, n).training.peak_bytes,  # type: ignore[union-attr]
         max(batch or 1, LAST),
     )
