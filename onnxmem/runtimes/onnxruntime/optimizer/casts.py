@@ -167,9 +167,9 @@ def _is_isolated(graph: Graph, node: Node, is_cast: Callable[[Node], bool]) -> b
     made = [name for name in node.outputs if _is_half(graph, name)]
     if not given or not made:
         return False
-    makers = [graph.makers[name] for name in given if name in graph.makers]
+    producers = [graph.producers[name] for name in given if name in graph.producers]
     readers = [reader for name in made for reader in graph.readers(name)]
-    return all(is_cast(other) for other in (*makers, *readers))
+    return all(is_cast(other) for other in (*producers, *readers))
 
 
 def _first_of_each(node: Node) -> list[str]:
@@ -235,7 +235,7 @@ def widen_constants(graph: Graph) -> bool:
 
 
 def _is_widening(graph: Graph, node: Node) -> bool:
-    if node.op_type != "Cast" or node.inputs[0] in graph.makers or graph.num_edges(node) != 1:
+    if node.op_type != "Cast" or node.inputs[0] in graph.producers or graph.num_edges(node) != 1:
         return False
     if graph.is_output(node) or node.inputs[0] not in graph.initializers:
         return False

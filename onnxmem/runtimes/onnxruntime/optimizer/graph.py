@@ -200,7 +200,7 @@ class Edge:
 
     reader: Node
     output: int
-    """Place among the maker's outputs."""
+    """Index among the producer's outputs."""
     input: int
     """Place among the reader's inputs; implicit ones follow the explicit ones."""
 
@@ -225,7 +225,7 @@ class Graph:
     """Elements that data propagation found, by value."""
     contents: dict[object, int] = field(default_factory=dict)
     """Of the outermost graph: numbers of what constants may hold (``contents.py``)."""
-    makers: dict[str, Node] = field(default_factory=dict)
+    producers: dict[str, Node] = field(default_factory=dict)
     _readers: dict[str, dict[int, Node]] = field(default_factory=dict)
     _arrays: dict[str, Array | None] = field(default_factory=dict)
     _next_index: int = 0
@@ -248,17 +248,17 @@ class Graph:
             self._reads(name, node)
         for name in node.outputs:
             if name:
-                self.makers[name] = node
+                self.producers[name] = node
         return node
 
     def remove(self, node: Node) -> None:
-        """Take a node out; what it wrote has no maker from here on."""
+        """Remove a node; its outputs have no producer afterwards."""
         del self.nodes[node.index]
         for name in {*node.inputs, *node.implicit}:
             self._readers.get(name, {}).pop(node.index, None)
         for name in node.outputs:
-            if self.makers.get(name) is node:
-                del self.makers[name]
+            if self.producers.get(name) is node:
+                del self.producers[name]
 
     def set_input(self, node: Node, place: int, name: str) -> None:
         """Make a node read another value at a place; places in between are left out."""
@@ -276,12 +276,12 @@ class Graph:
     def set_outputs(self, node: Node, names: Iterable[str]) -> None:
         """Replace all outputs of a node."""
         for name in node.outputs:
-            if self.makers.get(name) is node:
-                del self.makers[name]
+            if self.producers.get(name) is node:
+                del self.producers[name]
         node.outputs = list(names)
         for name in node.outputs:
             if name:
-                self.makers[name] = node
+                self.producers[name] = node
 
     def set_implicit(self, node: Node, names: Iterable[str]) -> None:
         """Replace the outer values that a node's subgraphs read."""
@@ -324,14 +324,14 @@ class Graph:
 
     def parent(self, node: Node, place: int) -> Node | None:
         """The node that writes an input."""
-        return self.makers.get(node.input_at(place))
+        return self.producers.get(node.input_at(place))
 
     def parents(self, node: Node) -> list[Node]:
         """The nodes that write a node's inputs, one per edge, by index."""
         found = [
-            self.makers[name] for name in (*node.inputs, *node.implicit) if name in self.makers
+            self.producers[name] for name in (*node.inputs, *node.implicit) if name in self.producers
         ]
-        return sorted(found, key=lambda maker: maker.index)
+        return sorted(found, key=lambda producer: producer.index)
 
     def children(self, node: Node) -> list[Node]:
         """The nodes that read a node's outputs, one per edge, by index."""
@@ -353,7 +353,7 @@ class Graph:
 
     def has_value(self, name: str) -> bool:
         """Whether this graph itself offers a value, the graphs around aside."""
-        return name in self.makers or name in self.initializers or name in self.inputs
+        return name in self.producers or name in self.initializers or name in self.inputs
 
     def dims_of(self, name: str) -> tuple[int | str | None, ...] | None:
         """The dims of a dense tensor, as far as they are known."""
@@ -373,7 +373,7 @@ class Graph:
         if name in self.initializers:
             can_override = name in self.inputs and self.ir_version >= INPUTS_MAY_OVERRIDE
             return None if can_override else self.initializers[name]
-        if self.outer is None or not name or name in self.makers or name in self.inputs:
+        if self.outer is None or not name or name in self.producers or name in self.inputs:
             return None
         return self.outer.constant(name)
 
@@ -465,7 +465,7 @@ def execution_order(graph: Graph) -> list[Node]:
             continue
         visited.add(node.index)
         stack.append((node, True))
-        stack.extend((maker, False) for maker in graph.parents(node) if maker.index not in visited)
+        stack.extend((producer, False) for producer in graph.parents(node) if producer.index not in visited)
     return order
 
 

@@ -617,8 +617,8 @@ def _transform(layout: Layout, node: Node) -> None:
 
 def _is_plain_result(layout: Layout, name: str) -> bool:
     """Whether a node makes a value in its plain layout, so that the reader keeps its edge."""
-    maker = layout.graph.makers.get(name)
-    return maker is not None and maker.domain != NCHWC and name not in layout.values
+    producer = layout.graph.producers.get(name)
+    return producer is not None and producer.domain != NCHWC and name not in layout.values
 
 
 def _transform_reader(layout: Layout, node: Node) -> None:

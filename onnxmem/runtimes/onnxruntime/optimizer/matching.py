@@ -110,7 +110,7 @@ def parent_of(graph: Graph, node: Node, op_type: str) -> Node | None:
 
 def num_input_edges(graph: Graph, node: Node) -> int:
     """Inputs that nodes of the same graph write."""
-    return sum(name in graph.makers for name in (*node.inputs, *node.implicit) if name)
+    return sum(name in graph.producers for name in (*node.inputs, *node.implicit) if name)
 
 
 def known_size(graph: Graph, name: str) -> int | None:

@@ -164,13 +164,13 @@ def _drop(graph: Graph, first: Node, second: Node) -> bool:
 
 def _hand_out(graph: Graph, source: str, target: str) -> None:
     """Make a value a graph output, under the output's name if it has no other use."""
-    maker = graph.makers.get(source)
-    if maker is None or source in graph.outputs or graph.readers(source):
+    producer = graph.producers.get(source)
+    if producer is None or source in graph.outputs or graph.readers(source):
         name = graph.fresh_node_name("QDQFinalCleanupTransformer")
         add_node(graph, NewNode("Identity", [source], [target], "", name))
     else:
-        outputs = [target if name == source else name for name in maker.outputs]
-        graph.set_outputs(maker, outputs)
+        outputs = [target if name == source else name for name in producer.outputs]
+        graph.set_outputs(producer, outputs)
 
 
 # --------------------------------------------------------------------------------------------------
@@ -236,32 +236,32 @@ def _backward(graph: Graph, quantize: Node) -> bool:
     """Before each operator on the way up, as far as each value has one use."""
     pattern = _pattern(quantize)
     changed = False
-    node = _only_maker(graph, quantize)
+    node = _only_producer(graph, quantize)
     while node is not None and _can_propagate(node):
-        maker = _only_maker(graph, node)
-        if is_dequantize(maker) or (maker is None and not _is_given(graph, node.inputs[0])):
+        producer = _only_producer(graph, node)
+        if is_dequantize(producer) or (producer is None and not _is_given(graph, node.inputs[0])):
             break
         _insert(graph, pattern, node.inputs[0], [_Use(node, 0)])
         changed = True
-        node = maker
+        node = producer
     return changed
 
 
-def _only_maker(graph: Graph, node: Node) -> Node | None:
-    """The maker of a node's first input, where nothing else reads that."""
-    maker, name = graph.parent(node, 0), node.inputs[0]
-    if maker is None or name in graph.outputs or len(_uses(graph, maker, name)) != 1:
+def _only_producer(graph: Graph, node: Node) -> Node | None:
+    """The producer of a node's first input, if nothing else reads that input."""
+    producer, name = graph.parent(node, 0), node.inputs[0]
+    if producer is None or name in graph.outputs or len(_uses(graph, producer, name)) != 1:
         return None
-    return maker
+    return producer
 
 
 def _is_given(graph: Graph, name: str) -> bool:
     return name in graph.inputs or name in graph.initializers
 
 
-def _uses(graph: Graph, maker: Node, name: str) -> list[_Use]:
-    place = maker.outputs.index(name)
-    found = [_Use(e.reader, e.input) for e in graph.edges_of(maker) if e.output == place]
+def _uses(graph: Graph, producer: Node, name: str) -> list[_Use]:
+    place = producer.outputs.index(name)
+    found = [_Use(e.reader, e.input) for e in graph.edges_of(producer) if e.output == place]
     return [*found, _Use(None, 0)] if name in graph.outputs else found
 
 
@@ -295,8 +295,8 @@ def _pattern(node: Node) -> _Pattern:
 
 def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) -> None:
     """Put a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
-    maker = graph.makers.get(name)
-    source = name if maker is None else graph.fresh_name(f"{name}_pre_q")
+    producer = graph.producers.get(name)
+    source = name if producer is None else graph.fresh_name(f"{name}_pre_q")
     middle = graph.fresh_name(f"{name}_q_to_dq")
     quantize = NewNode(
         "QuantizeLinear",
@@ -306,9 +306,9 @@ def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) ->
         graph.fresh_node_name(f"{name}_q"),
         pattern.quantized,
     )
-    if maker is not None:
-        outputs = [source if written == name else written for written in maker.outputs]
-        graph.set_outputs(maker, outputs)
+    if producer is not None:
+        outputs = [source if written == name else written for written in producer.outputs]
+        graph.set_outputs(producer, outputs)
     add_node(graph, quantize)
     for number, use in enumerate(uses):
         suffix = str(number) if number else ""
@@ -425,10 +425,10 @@ def _add_bias(graph: Graph, node: Node, data_scale: str, weight_scale: str) -> N
     suffix = "_bias_div_round"
     rounded = _add(graph, node, "Round", [quotient], (suffix, suffix))
     whole = _add(graph, node, "Cast", [rounded], ("_bias_int32", "_bias_int32"))
-    put(graph.makers[whole], "to", INT32)
+    put(graph.producers[whole], "to", INT32)
     target = _add(graph, node, "DequantizeLinear", [whole, scale], ("_bias_dq", "_bias_dq"))
     if not is_scalar(graph, weight_scale):
-        put(graph.makers[target], "axis", 0)
+        put(graph.producers[target], "axis", 0)
     graph.set_input(node, _BIAS, target)
 
 

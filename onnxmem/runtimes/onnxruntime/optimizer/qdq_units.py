@@ -94,8 +94,8 @@ class Unit:
 
 def unit_of(graph: Graph, node: Node) -> Unit | None:
     """The unit around a node; ``None`` where a Relu or Clip behind it has an effect of its own."""
-    makers = [graph.makers.get(name) for name in node.inputs if name]
-    dequantizers = tuple(maker for maker in makers if maker is not None and is_dequantize(maker))
+    producers = [graph.producers.get(name) for name in node.inputs if name]
+    dequantizers = tuple(producer for producer in producers if producer is not None and is_dequantize(producer))
     cut = _cut_behind(graph, node)
     readers = graph.children(node if cut is None else cut)
     quantizers = tuple(reader for reader in readers if is_quantize(reader))
@@ -621,9 +621,9 @@ def _replace_unit(
         if gone is not None:
             graph.remove(gone)
     graph.set_outputs(made, outputs)
-    for maker in dict.fromkeys(unit.dequantizers):
-        if not graph.num_edges(maker) and not graph.is_output(maker):
-            graph.remove(maker)
+    for producer in dict.fromkeys(unit.dequantizers):
+        if not graph.num_edges(producer) and not graph.is_output(producer):
+            graph.remove(producer)
     return made
 
 

@@ -287,12 +287,12 @@ def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
     if not any(before) and behind is None:
         return Effect.NONE
     inputs = [
-        name if maker is None else maker.inputs[0]
-        for name, maker in zip(node.inputs, before, strict=False)
+        name if producer is None else producer.inputs[0]
+        for name, producer in zip(node.inputs, before, strict=False)
     ]
     flags = [
-        integer(node, flag) ^ (maker is not None)
-        for flag, maker in zip(("transA", "transB"), before, strict=True)
+        integer(node, flag) ^ (producer is not None)
+        for flag, producer in zip(("transA", "transB"), before, strict=True)
     ]
     if behind is not None:
         inputs, flags = inputs[::-1], [1 - flag for flag in flags[::-1]]
@@ -303,9 +303,9 @@ def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
     put(made, "transA", flags[0])
     put(made, "transB", flags[1])
     replace_chain(graph, [node] if behind is None else [node, behind], made)
-    for maker in dict.fromkeys(before):
-        if maker is not None and has_single_reader(graph, maker, 0):
-            graph.remove(maker)
+    for producer in dict.fromkeys(before):
+        if producer is not None and has_single_reader(graph, producer, 0):
+            graph.remove(producer)
     return Effect.REMOVED
 
 
@@ -422,7 +422,7 @@ def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
     ]
     made = add_node(graph, NewNode("Gemm", inputs, (), "", "MatMulBnFusion_Gemm"))
     replace_chain(graph, [node], made)
-    last = graph.makers[norm.inputs[0]]
+    last = graph.producers[norm.inputs[0]]
     fuse_into_next(graph, last, norm)
     return Effect.REMOVED
 

@@ -119,7 +119,7 @@ def remove_handing_through(graph: Graph, node: Node) -> bool:
 def _handed_through(graph: Graph, node: Node) -> str | None:
     """The one input that a node writes of, or the only one where no node writes any."""
     if num_input_edges(graph, node) == 1:
-        return next(name for name in node.inputs if name in graph.makers)
+        return next(name for name in node.inputs if name in graph.producers)
     if num_input_edges(graph, node) == 0 and len(node.inputs) == 1:
         return node.inputs[0]
     return None
@@ -147,8 +147,8 @@ def remove_upwards(graph: Graph, start: Node) -> None:
         is_here = graph.nodes.get(node.index) is node
         if not is_here or graph.is_output(node) or graph.num_edges(node) > 1:
             continue
-        above = [graph.makers[name] for name in node.inputs if name in graph.makers]
-        queue.extend(maker for maker in above if graph.num_edges(maker) == 1)
+        above = [graph.producers[name] for name in node.inputs if name in graph.producers]
+        queue.extend(producer for producer in above if graph.num_edges(producer) == 1)
         graph.remove(node)
 
 

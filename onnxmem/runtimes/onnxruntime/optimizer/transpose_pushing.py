@@ -48,7 +48,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
     is_comprehensive,
     is_constant_input,
     is_dequantize,
-    maker_above,
+    producer_above,
     mend_units,
     move_output,
     order_of,
@@ -179,15 +179,15 @@ def join_transpose(push: Push, order: Order) -> bool:
 def _cancel(graph: Graph, source: str, node: Node) -> None:
     """Replace what a node makes by an equal value."""
     target = node.outputs[0]
-    maker = graph.makers.get(source)
+    producer = graph.producers.get(source)
     graph.set_inputs(node, [])
     if is_comprehensive(graph, target):
         redirect(graph, target, source)
         graph.remove(node)
-    elif maker is not None and is_comprehensive(graph, source):
+    elif producer is not None and is_comprehensive(graph, source):
         redirect(graph, source, target)
         graph.remove(node)
-        graph.set_outputs(maker, [target if name == source else name for name in maker.outputs])
+        graph.set_outputs(producer, [target if name == source else name for name in producer.outputs])
     else:
         name = graph.fresh_node_name("Identity")
         made = add_node(graph, NewNode("Identity", [source], (), "", name))
@@ -426,35 +426,35 @@ def _unsqueeze_input(graph: Graph, node: Node, place: int, num_dims: int) -> Non
     if _use_squeeze_above(graph, (node, place), list(range(num_dims))):
         return
     name = node.inputs[place]
-    maker = graph.makers.get(name)
+    producer = graph.producers.get(name)
     graph.set_input(node, place, "")
     target = add_moving(graph, "Unsqueeze", name, range(num_dims))
     dims = (*[1] * num_dims, *(graph.dims_of(name) or ()))
     graph.types[target] = TensorType(graph.elem_type_of(name), dims)
-    order = order_of(maker)
-    unsqueeze = graph.makers[target]
+    order = order_of(producer)
+    unsqueeze = graph.producers[target]
     if order is not None:
         transpose_input(graph, unsqueeze, 0, inverse(order))
         target = transpose_output(graph, unsqueeze, 0, unsqueezed(order, range(num_dims)))
     graph.set_input(node, place, target)
-    if maker is not None and is_dequantize(maker):
-        close_unit(graph, maker)
+    if producer is not None and is_dequantize(producer):
+        close_unit(graph, producer)
 
 
 def _use_squeeze_above(graph: Graph, use: tuple[Node, int], axes: list[int]) -> bool:
     """Cancel a Squeeze above an input; a DequantizeLinear may be between."""
     node, place = use
-    name, maker, dequantize = maker_above(graph, node.inputs[place])
-    if maker is None or maker.op_type != "Squeeze" or axes_of(graph, maker) != axes:
+    name, producer, dequantize = producer_above(graph, node.inputs[place])
+    if producer is None or producer.op_type != "Squeeze" or axes_of(graph, producer) != axes:
         return False
-    source = maker.inputs[0]
+    source = producer.inputs[0]
     if dequantize is not None:
         rank = rank_of(graph, name) or 0
         read_moved(graph, dequantize, source, (*[-1] * len(axes), *range(rank)))
     else:
         graph.set_input(node, place, source)
     if name not in graph.outputs and not graph.readers(name):
-        graph.remove(maker)
+        graph.remove(producer)
     return True
 
 
@@ -684,7 +684,7 @@ def _process(graph: Graph, node: Node, leading: _Leading, *, is_assigned: bool) 
     places = handler.inputs(graph, node)
     is_here = is_assigned and has_kernel(graph, node)
     for place, name in enumerate(node.inputs):
-        transpose = graph.makers.get(name)
+        transpose = graph.producers.get(name)
         order = order_of(transpose)
         if transpose is None or order is None or place not in places:
             continue
@@ -722,7 +722,7 @@ def _input_cost(graph: Graph, name: str, order: Order) -> int:
     """What it costs to bring an input back into the order before the Transpose."""
     if is_constant_input(graph, name):
         return 0
-    transpose = _maker_before(graph, name)
+    transpose = _producer_before(graph, name)
     before = order_of(transpose)
     if transpose is None or before is None:
         return _rank(graph, name)
@@ -730,18 +730,18 @@ def _input_cost(graph: Graph, name: str, order: Order) -> int:
     return -_rank(graph, name) if is_gone else 0
 
 
-def _maker_before(graph: Graph, name: str) -> Node | None:
+def _producer_before(graph: Graph, name: str) -> Node | None:
     """The node that makes a value, seen through DequantizeLinear and a Squeeze of a Transpose."""
-    maker = graph.makers.get(name)
-    if maker is None or not is_dequantize(maker):
-        return maker
-    above = graph.makers.get(maker.inputs[0])
+    producer = graph.producers.get(name)
+    if producer is None or not is_dequantize(producer):
+        return producer
+    above = graph.producers.get(producer.inputs[0])
     if above is None:
-        return maker
+        return producer
     if above.op_type != "Squeeze":
         return above
-    transpose = graph.makers.get(above.inputs[0])
-    return transpose if order_of(transpose) is not None else maker
+    transpose = graph.producers.get(above.inputs[0])
+    return transpose if order_of(transpose) is not None else producer
 
 
 def _can_go(graph: Graph, name: str) -> bool:

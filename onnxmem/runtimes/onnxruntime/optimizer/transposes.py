@@ -122,7 +122,7 @@ def single_reader(graph: Graph, name: str) -> Node | None:
 
 def constant_before(graph: Graph, name: str) -> Node | None:
     """The DequantizeLinear that makes a value of a constant, for one reader only."""
-    node = graph.makers.get(name)
+    node = graph.producers.get(name)
     if node is None or not is_dequantize(node) or quantization_of(graph, node) is None:
         return None
     source = node.inputs[0]
@@ -200,7 +200,7 @@ def is_constant_input(graph: Graph, name: str) -> bool:
 
 def _held(graph: Graph, name: str) -> tuple[str, Node | None] | None:
     dequantize = None
-    if name in graph.makers:
+    if name in graph.producers:
         dequantize = constant_before(graph, name)
         if dequantize is None:
             return None
@@ -285,7 +285,7 @@ def _axis_after(graph: Graph, node: Node, axis: int) -> int:
     return axis + len(axes_of(graph, node) or ()) if order is None else inverse(order)[axis]
 
 
-def _insert_pair(graph: Graph, like: Node, maker: Node, target: str, axis: int) -> None:
+def _insert_pair(graph: Graph, like: Node, producer: Node, target: str, axis: int) -> None:
     """Between a node and who reads an output of it; the readers keep the name."""
     parameters = [name for name in like.inputs[1:] if name]
     known, quantized = (
@@ -296,8 +296,8 @@ def _insert_pair(graph: Graph, like: Node, maker: Node, target: str, axis: int) 
         quantized = like.inputs[0]
     middle, quantize = _add(graph, "QuantizeLinear", ["", *parameters], axis, like.domain)
     _, dequantize = _add(graph, "DequantizeLinear", [middle, *parameters], axis, like.domain)
-    source = graph.fresh_name(maker.name)
-    graph.set_outputs(maker, [source if name == target else name for name in maker.outputs])
+    source = graph.fresh_name(producer.name)
+    graph.set_outputs(producer, [source if name == target else name for name in producer.outputs])
     graph.set_outputs(dequantize, [target])
     graph.set_input(quantize, 0, source)
     graph.types[source] = known
@@ -355,7 +355,7 @@ def _fold(graph: Graph, node: Node) -> bool:
 
 
 def _drop_empty(graph: Graph, quantize: Node) -> bool:
-    first = graph.makers.get(quantize.inputs[0])
+    first = graph.producers.get(quantize.inputs[0])
     if first is None or not is_dequantize(first) or not _matches(graph, first, quantize):
         return False
     if single_reader(graph, first.outputs[0]) is not quantize:
@@ -366,13 +366,13 @@ def _drop_empty(graph: Graph, quantize: Node) -> bool:
         names = [source if read == target else read for read in reader.inputs]
         graph.set_inputs(reader, names)
     elif target in graph.outputs and not graph.readers(target):
-        maker = graph.makers.get(source)
-        if maker is None or single_reader(graph, source) is not first:
+        producer = graph.producers.get(source)
+        if producer is None or single_reader(graph, source) is not first:
             return False
         graph.remove(first)
         graph.remove(quantize)
-        outputs = [target if name == source else name for name in maker.outputs]
-        graph.set_outputs(maker, outputs)
+        outputs = [target if name == source else name for name in producer.outputs]
+        graph.set_outputs(producer, outputs)
         return True
     else:
         return False
@@ -402,7 +402,7 @@ def _equal(graph: Graph, one: str, other: str) -> bool:
 
 
 def _close_after(graph: Graph, transpose: Node) -> bool:
-    first = graph.makers.get(transpose.inputs[0])
+    first = graph.producers.get(transpose.inputs[0])
     if first is None or not is_dequantize(first):
         return False
     readers = graph.readers(transpose.outputs[0])
@@ -416,14 +416,14 @@ def _close_before(graph: Graph, transpose: Node) -> bool:
     if quantize is None or quantize.op_type != "QuantizeLinear":
         return False
     source = transpose.inputs[0]
-    maker = graph.makers.get(source)
-    if maker is None or is_dequantize(maker) or len(graph.readers(source)) != 1:
+    producer = graph.producers.get(source)
+    if producer is None or is_dequantize(producer) or len(graph.readers(source)) != 1:
         return False
     known, order = quantization_of(graph, quantize), order_of(transpose)
     if known is None or order is None:
         return False
     axis = order[known.axis] if known.is_per_axis else known.axis
-    _insert_pair(graph, quantize, maker, source, axis)
+    _insert_pair(graph, quantize, producer, source, axis)
     return True
 
 
@@ -491,28 +491,28 @@ def transpose_input(graph: Graph, node: Node, place: int, order: Order) -> None:
     graph.set_input(node, place, "")
     target = _add_transpose(graph, name, order)
     graph.set_input(node, place, target)
-    maker = graph.makers.get(name)
-    if maker is not None and is_dequantize(maker):
-        close_unit(graph, maker)
+    producer = graph.producers.get(name)
+    if producer is not None and is_dequantize(producer):
+        close_unit(graph, producer)
 
 
-def maker_above(graph: Graph, name: str) -> tuple[str, Node | None, Node | None]:
-    """The tensor that is read, its maker, and the DequantizeLinear between the two, if any."""
-    maker = graph.makers.get(name)
-    if maker is None or not is_dequantize(maker) or quantization_of(graph, maker) is None:
-        return name, maker, None
-    source = maker.inputs[0]
-    return source, graph.makers.get(source), maker
+def producer_above(graph: Graph, name: str) -> tuple[str, Node | None, Node | None]:
+    """The tensor that is read, its producer, and the DequantizeLinear between the two, if any."""
+    producer = graph.producers.get(name)
+    if producer is None or not is_dequantize(producer) or quantization_of(graph, producer) is None:
+        return name, producer, None
+    source = producer.inputs[0]
+    return source, graph.producers.get(source), producer
 
 
 def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> bool:
     """Cancel a Transpose above an input, or join with it; a DequantizeLinear may be between."""
     node, place = use
-    name, maker, dequantize = maker_above(graph, node.inputs[place])
-    before = order_of(maker)
-    if maker is None or before is None or len(before) != len(order):
+    name, producer, dequantize = producer_above(graph, node.inputs[place])
+    before = order_of(producer)
+    if producer is None or before is None or len(before) != len(order):
         return False
-    source, cancels = maker.inputs[0], before == inverse(order)
+    source, cancels = producer.inputs[0], before == inverse(order)
     if dequantize is not None:
         if not cancels:
             return False
@@ -522,7 +522,7 @@ def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> b
         joined = source if cancels else _add_transpose(graph, source, composed(before, order))
         graph.set_input(node, place, joined)
     if name not in graph.outputs and not graph.readers(name):
-        graph.remove(maker)
+        graph.remove(producer)
     return True
 
 

@@ -236,13 +236,13 @@ def varying_order(graph: Graph) -> Iterator[Finding]:
 
 def _varying(graph: Graph) -> Iterator[str]:
     """Names of the nodes that change places."""
-    makers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
+    producers = {node.outputs[0]: node for node in graph.nodes if _is_reordering(node)}
     read = {name for node in graph.nodes for name in node.reads}
-    groups = [list(dict.fromkeys(filter(makers.get, node.reads))) for node in graph.nodes]
-    groups.append([name for name in makers if name not in read])
+    groups = [list(dict.fromkeys(filter(producers.get, node.reads))) for node in graph.nodes]
+    groups.append([name for name in producers if name not in read])
     for group in groups:
         if len(group) > 1:
-            yield from (makers[name].name for name in group)
+            yield from (producers[name].name for name in group)
 
 
 def _is_reordering(node: Node) -> bool:

@@ -105,7 +105,7 @@ def _factored(graph: Graph, node: Node) -> _Match | None:
     if plus is None or not is_number(graph, _beside(plus, square), 1.0):
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
-    scaled = None if product is None else graph.makers.get(_beside(product, plus))
+    scaled = None if product is None else graph.producers.get(_beside(product, plus))
     if product is None or scaled is None or not has_single_reader(graph, scaled):
         return None
     if _times(graph, scaled, _SCALE) != data:
@@ -140,7 +140,7 @@ def _tanh_part(graph: Graph, nodes: list[Node], data: str) -> _Match | None:
     is_wanted = product is None or graph.is_output(product)
     if product is None or is_wanted or graph.elem_type_of(data) not in (FLOAT, FLOAT16):
         return None
-    half = graph.makers.get(_beside(product, plus))
+    half = graph.producers.get(_beside(product, plus))
     if half is None or not has_single_reader(graph, half) or _times(graph, half, 0.5) != data:
         return None
     return [*nodes, tanh, plus, half, product], data
@@ -163,9 +163,9 @@ def _reader(graph: Graph, node: Node, op_type: str, versions: frozenset[int]) ->
     return reader if is_op(reader, op_type, versions) and has_kernel(graph, reader) else None
 
 
-def _beside(node: Node, maker: Node) -> str:
+def _beside(node: Node, producer: Node) -> str:
     """The operand beside the one that a node makes."""
-    return node.inputs[1] if node.inputs[0] == maker.outputs[0] else node.inputs[0]
+    return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 # --------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
         if last is not None and is_number(graph, _beside(last, mul), 0.5):
             return [div, erf, add, mul, last], data
         return None
-    half = graph.makers.get(factor)
+    half = graph.producers.get(factor)
     if half is None or not is_op(half, "Mul", _ARITHMETIC) or not has_single_reader(graph, half):
         return None
     if data in half.inputs and is_number(graph, half.inputs[half.inputs[0] == data], 0.5):

@@ -201,8 +201,8 @@ def is_float_op(
     return all(graph.elem_type_of(name) in FLOATS for name in node.inputs[:num_inputs])
 
 
-def _beside(node: Node, maker: Node) -> str:
-    return node.inputs[1] if node.inputs[0] == maker.outputs[0] else node.inputs[0]
+def _beside(node: Node, producer: Node) -> str:
+    return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 # --------------------------------------------------------------------------------------------------

@@ -271,8 +271,8 @@ _Scaled = tuple[Node, str, float]
 
 
 def _scaled_input(graph: Graph, matmul: Node, place: int) -> _Scaled | None:
-    maker = graph.parent(matmul, place)
-    found = None if maker is None else _scale_of(graph, maker)
+    producer = graph.parent(matmul, place)
+    found = None if producer is None else _scale_of(graph, producer)
     return None if found is None or rank_of(graph, found[1]) is None else found
 
 
