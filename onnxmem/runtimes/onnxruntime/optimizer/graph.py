@@ -329,7 +329,9 @@ class Graph:
     def parents(self, node: Node) -> list[Node]:
         """The nodes that write a node's inputs, one per edge, by index."""
         found = [
-            self.producers[name] for name in (*node.inputs, *node.implicit) if name in self.producers
+            self.producers[name]
+            for name in (*node.inputs, *node.implicit)
+            if name in self.producers
         ]
         return sorted(found, key=lambda producer: producer.index)
 
@@ -465,7 +467,9 @@ def execution_order(graph: Graph) -> list[Node]:
             continue
         visited.add(node.index)
         stack.append((node, True))
-        stack.extend((producer, False) for producer in graph.parents(node) if producer.index not in visited)
+        stack.extend(
+            (producer, False) for producer in graph.parents(node) if producer.index not in visited
+        )
     return order
 
 

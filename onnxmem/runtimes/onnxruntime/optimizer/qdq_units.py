@@ -95,7 +95,9 @@ class Unit:
 def unit_of(graph: Graph, node: Node) -> Unit | None:
     """The unit around a node; ``None`` where a Relu or Clip behind it has an effect of its own."""
     producers = [graph.producers.get(name) for name in node.inputs if name]
-    dequantizers = tuple(producer for producer in producers if producer is not None and is_dequantize(producer))
+    dequantizers = tuple(
+        producer for producer in producers if producer is not None and is_dequantize(producer)
+    )
     cut = _cut_behind(graph, node)
     readers = graph.children(node if cut is None else cut)
     quantizers = tuple(reader for reader in readers if is_quantize(reader))

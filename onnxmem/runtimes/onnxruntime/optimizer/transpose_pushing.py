@@ -48,12 +48,12 @@ from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
     is_comprehensive,
     is_constant_input,
     is_dequantize,
-    producer_above,
     mend_units,
     move_output,
     order_of,
     permute_input,
     positive,
+    producer_above,
     push_simply,
     read_moved,
     redo_outputs,
@@ -187,7 +187,9 @@ def _cancel(graph: Graph, source: str, node: Node) -> None:
     elif producer is not None and is_comprehensive(graph, source):
         redirect(graph, source, target)
         graph.remove(node)
-        graph.set_outputs(producer, [target if name == source else name for name in producer.outputs])
+        graph.set_outputs(
+            producer, [target if name == source else name for name in producer.outputs]
+        )
     else:
         name = graph.fresh_node_name("Identity")
         made = add_node(graph, NewNode("Identity", [source], (), "", name))

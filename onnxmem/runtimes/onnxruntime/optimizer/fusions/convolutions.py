@@ -126,7 +126,11 @@ def _adds_alike(graph: Graph, add: Node) -> bool:
 def _first_conv(graph: Graph, add: Node) -> Node | None:
     """The first Conv with a bias, by index, of those that make the operands for the Add alone."""
     for producer in graph.parents(add):
-        is_conv = producer.op_type == "Conv" and not producer.domain and has_single_reader(graph, producer)
+        is_conv = (
+            producer.op_type == "Conv"
+            and not producer.domain
+            and has_single_reader(graph, producer)
+        )
         if is_conv and len(producer.inputs) == _INPUTS_WITH_BIAS:
             return producer
     return None
