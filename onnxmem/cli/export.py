@@ -25,7 +25,7 @@ from onnxmem.cli.options import (
     refuse_unused_options,
     size,
 )
-from onnxmem.cli.output import check_output, form_of, report_fault, write_pieces
+from onnxmem.cli.output import check_output, form_of, report_fault, write_bytes, write_pieces
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.settings import Settings
 from onnxmem.units import plural
@@ -242,7 +242,7 @@ def _write_bytes(pieces: Iterable[bytes], arguments: Namespace) -> None:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
             return
-        Path(arguments.output).write_bytes(data)
+        write_bytes([data], arguments.output)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return

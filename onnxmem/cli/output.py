@@ -9,14 +9,16 @@ it is used.
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import stat
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from types import MappingProxyType
-from typing import Final, TextIO
+from typing import IO, Final, TextIO
 
 from onnxmem.errors import Fault, UsageError, shortened
 
@@ -81,7 +83,7 @@ def check_output(path: str | None, models: Iterable[str], *, force: bool) -> Non
     if any(_is_same_file(path, model) for model in models):
         message = f"{shortened(path)}: is a model; choose another file for the result"
         raise UsageError(message)
-    if os.path.lexists(path) and not force:
+    if os.path.lexists(path) and not force and not is_stream(path):
         message = f"{shortened(path)}: exists; pass --force to overwrite it"
         raise UsageError(message)
     if not Path(path).parent.is_dir():
@@ -108,15 +110,77 @@ def write_result(text: str, arguments: Namespace) -> None:
 
 def write_file(text: str, path: str, *, quiet: bool) -> None:
     """Write a result to a file and say so."""
-    from pathlib import Path
+    write_bytes([text.encode()], path)
+    if not quiet:
+        print(f"Wrote {shortened(path)}", file=sys.stderr)
 
+
+def is_stream(path: str) -> bool:
+    """Whether a path names a device, a FIFO or a descriptor: written to, and never replaced."""
+    if path.startswith(("/dev/std", "/dev/fd/", "/proc/")):
+        return True
     try:
-        Path(path).write_text(text, encoding="utf-8", newline="\n")
+        mode = os.stat(path).st_mode  # noqa: PTH116 - pathlib imports much
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+
+
+def write_bytes(pieces: Iterable[bytes], path: str) -> None:
+    """Write a file whole, or leave what is there as it is.
+
+    :raises UsageError: it cannot be written.
+    """
+    try:
+        with replaced(path) as file:
+            file.writelines(pieces)
     except OSError as fault:
         message = f"{shortened(path)}: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
-    if not quiet:
-        print(f"Wrote {shortened(path)}", file=sys.stderr)
+
+
+@contextmanager
+def replaced(path: str) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of a path's once it is whole and on the disk.
+
+    It lies beside the target under a hidden name until then; any fault removes it, and an older
+    file stays. A link stays, and its target is replaced. A device or a FIFO is written to directly.
+    """
+    import tempfile
+
+    if is_stream(path):
+        with open(path, "wb") as file:  # noqa: PTH123 - pathlib imports much
+            yield file
+        return
+    target = os.path.realpath(path)
+    if os.path.isdir(target):  # noqa: PTH112
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    folder = os.path.dirname(target)  # noqa: PTH120
+    with tempfile.NamedTemporaryFile(
+        dir=folder, prefix=".onnxmem-", suffix=".part", delete=False
+    ) as beside:
+        try:
+            yield beside
+            beside.flush()
+            os.fsync(beside.fileno())
+            beside.close()
+            os.chmod(beside.name, _mode_for(target))  # noqa: PTH101
+            os.replace(beside.name, target)  # noqa: PTH105
+        except BaseException:
+            with suppress(OSError):
+                beside.close()
+            with suppress(FileNotFoundError):
+                os.unlink(beside.name)  # noqa: PTH108
+            raise
+
+
+def _mode_for(target: str) -> int:
+    """Permissions of the file that is replaced, else those of any new file."""
+    with suppress(OSError):
+        return stat.S_IMODE(os.stat(target).st_mode)  # noqa: PTH116
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def write_stdout(text: str) -> None:
@@ -175,19 +239,24 @@ def pieces_to(path: str | None, *, quiet: bool) -> Iterator[Callable[[str], bool
 
 @contextmanager
 def _opened(path: str, name: str) -> Iterator[TextIO]:
-    from pathlib import Path
+    """A new file is written as its pieces come, so that those so far stay; an old one is replaced.
 
+    :raises UsageError: it cannot be written.
+    """
+    is_new = not os.path.lexists(path)
     try:
-        stream = Path(path).open("w", encoding="utf-8", newline="\n")  # noqa: SIM115
+        with open(path, "wb") if is_new else replaced(path) as file:  # noqa: PTH123
+            stream = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+            try:
+                yield stream
+            finally:
+                # Each piece was flushed: what is left is one that could not be written, which was
+                # reported.
+                with suppress(OSError, ValueError):
+                    stream.detach()
     except OSError as fault:
         message = f"{name}: cannot be written: {fault.strerror}"
         raise UsageError(message) from fault
-    try:
-        yield stream
-    finally:
-        # Each piece was flushed: what is left is one that could not be written, which was reported.
-        with suppress(OSError):
-            stream.close()
 
 
 def _escape_unencodable(stream: TextIO) -> None:

@@ -27,7 +27,7 @@ from onnxmem.cli.options import (
     refuse_contradictions,
     refuse_untrained,
 )
-from onnxmem.cli.output import check_output, report_fault, write_stdout
+from onnxmem.cli.output import check_output, report_fault, write_bytes, write_stdout
 from onnxmem.errors import EXIT_OK, UsageError, fault_of, shortened
 from onnxmem.units import plural
 
@@ -190,19 +190,7 @@ def write_copy(pieces: Iterable[Piece], window: FileWindow, target: Path) -> Non
 
     :raises UsageError: the target cannot be written.
     """
-    import tempfile
-
-    try:
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as copy:
-            try:
-                copy.writelines(_contents(pieces, window))
-                copy.close()
-                _move(Path(copy.name), target)
-            finally:
-                Path(copy.name).unlink(missing_ok=True)
-    except OSError as fault:
-        message = f"{shortened(str(target))}: cannot be written: {fault.strerror}"
-        raise UsageError(message) from fault
+    write_bytes(_contents(pieces, window), str(target))
 
 
 def _contents(pieces: Iterable[Piece], window: FileWindow) -> Iterator[bytes]:
@@ -212,11 +200,3 @@ def _contents(pieces: Iterable[Piece], window: FileWindow) -> Iterator[bytes]:
             continue
         for start in range(piece.start, piece.stop, _CHUNK_BYTES):
             yield window[start : min(start + _CHUNK_BYTES, piece.stop)]
-
-
-def _move(copy: Path, target: Path) -> None:
-    """A temporary file is its owner's alone; a result is as readable as any new file."""
-    mask = os.umask(0)
-    os.umask(mask)
-    copy.chmod(0o666 & ~mask)
-    copy.replace(target)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypedDict
 
 from onnxmem.analysis.json_rows import KEYS, JsonDict
 from onnxmem.errors import UsageError, shortened
-from onnxmem.model.files import FileWindow
+from onnxmem.model.files import regular_file
 from onnxmem.model.wire import without_payloads
 from onnxmem.version import __version__
 
@@ -49,7 +49,7 @@ class Cache:
     def key(self, path: str, settings: Mapping[str, Any]) -> str:
         """The name of an entry; the model's own name is no part of it.
 
-        :raises OSError: the file cannot be read.
+        :raises OnnxmemError: the file cannot be read.
         """
         asks_runtime = any(settings.get(each) for each in ("runtimes", "graph", "measure"))
         parts = {
@@ -109,9 +109,10 @@ def open_cache(folder: str) -> Cache:
 def stamp_of(path: str) -> tuple[int, int, int]:
     """What changes when a file is written again.
 
-    :raises OSError: there is none.
+    :raises OnnxmemError: there is no regular file.
     """
-    status = os.stat(path)  # noqa: PTH116 - a path of any characters
+    with regular_file(path) as window:
+        status = os.fstat(window.descriptor)
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
@@ -121,15 +122,15 @@ def content_hash(path: str, *, whole: bool = False) -> str:
     Of a large file only what an analysis reads of it counts, which leaves the weights out, and how
     long it is; ``whole`` takes those in too, for a run may read them.
 
-    :raises OSError: the file cannot be read.
-    :raises ModelFileError: it is large, and no model.
+    :raises MissingFileError: the file cannot be opened.
+    :raises ModelFileError: it is not a regular file, or it is large and not a model.
     """
-    with Path(path).open("rb") as file:
-        size_bytes = os.fstat(file.fileno()).st_size
+    with regular_file(path) as window:
+        size_bytes = len(window)
         if whole or size_bytes <= _HASHED_WHOLE_BYTES:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-        read = without_payloads(FileWindow(file.fileno(), size_bytes))
-        return f"{size_bytes} {hashlib.sha256(read).hexdigest()}"
+            with open(window.descriptor, "rb", closefd=False) as file:
+                return hashlib.file_digest(file, "sha256").hexdigest()
+        return f"{size_bytes} {hashlib.sha256(without_payloads(window)).hexdigest()}"
 
 
 @cache

@@ -89,7 +89,7 @@ def expanded(name: str) -> tuple[str, ...] | None:
     """The models of a folder or a pattern, maybe none; ``None``: the name stands for itself."""
     if is_remote(name):
         return remote_names(name, SUFFIX)
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # noqa: PTH112 - no folder: '' and names that are too long
         return tuple(models_below(Path(name)))
     if glob.has_magic(name) and not os.path.lexists(name):
         return tuple(sorted(glob.iglob(name, recursive=True)))  # noqa: PTH207 - keeps "./"
@@ -248,7 +248,8 @@ def _paths_of(name: str) -> tuple[str, ...]:
     if found is None:
         return (name,)
     if not found:
-        what = "holds no .onnx file" if Path(name).is_dir() else "no file matches"
+        is_pattern = glob.has_magic(name) and not os.path.lexists(name)
+        what = "no file matches" if is_pattern else "holds no .onnx file"
         message = f"{shortened(name)}: {what}; check the path"
         raise MissingFileError(message)
     return found

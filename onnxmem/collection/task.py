@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 from onnxmem.analysis.analysis import Analysis, analyze
 from onnxmem.analysis.json_rows import Failure, JsonDict
 from onnxmem.collection.sources import is_remote, local_file
-from onnxmem.errors import EXIT_UNANALYZED, Fault, fault_of, printable
+from onnxmem.errors import EXIT_UNANALYZED, Fault, OnnxmemError, fault_of, printable
 
 if TYPE_CHECKING:
     from onnxmem.collection.cache import Cache
@@ -145,7 +145,11 @@ class _Entry:
 
     def put(self, task: Task, outcome: Outcome) -> None:
         """Write the outcome, unless the file changed meanwhile."""
-        if _stamp_of(self.path) == self.before:
+        try:
+            is_same = _stamp_of(self.path) == self.before
+        except OnnxmemError:
+            return
+        if is_same:
             text, row = outcome["text"], outcome["row"]
             text_of = None if text is None else task.name
             self.cache.put(self.key, {"row": row, "text": text, "text_of": text_of})

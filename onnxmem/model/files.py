@@ -33,7 +33,7 @@ class FileWindow:
     """
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
         self._size_bytes = size_bytes
         self._start = 0
         self._window = b""
@@ -64,9 +64,9 @@ class FileWindow:
 
     def _read(self, start: int, num_bytes: int) -> bytes:
         """Read a run that one system call may not return whole (Linux stops at 2 GiB)."""
-        os.lseek(self._descriptor, start, os.SEEK_SET)
+        os.lseek(self.descriptor, start, os.SEEK_SET)
         pieces = []
-        while num_bytes > 0 and (piece := os.read(self._descriptor, num_bytes)):
+        while num_bytes > 0 and (piece := os.read(self.descriptor, num_bytes)):
             pieces.append(piece)
             num_bytes -= len(piece)
         if num_bytes > 0:
@@ -242,7 +242,7 @@ def load(source: ModelSource) -> ModelFile:
     if isinstance(source, bytes):
         return _from_bytes(source, "<bytes>")
     path = os.fspath(source)
-    with _regular_file(path) as data:
+    with regular_file(path) as data:
         return _from_bytes(data, path)
 
 
@@ -276,7 +276,12 @@ def _parsed(stripped: bytes) -> onnx.ModelProto:
 
 
 @contextmanager
-def _regular_file(path: str) -> Iterator[FileWindow]:
+def regular_file(path: str) -> Iterator[FileWindow]:
+    """The bytes of a model's file; nothing that would wait or never end is read.
+
+    :raises MissingFileError: the path names nothing that can be opened.
+    :raises ModelFileError: it names a folder, a FIFO or a device.
+    """
     descriptor = _opened(path)
     try:
         status = os.fstat(descriptor)
@@ -295,7 +300,8 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, flags | getattr(os, "O_BINARY", 0))
     except FileNotFoundError:
-        message = "no such file; check the path"
+        hint = "check the path" if path else "the name is empty: a variable that is not set?"
+        message = f"no such file; {hint}"
         raise MissingFileError(message) from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else str(fault)
