@@ -71,6 +71,17 @@ RSQRT = OpSpec(
     source="torch derivatives.yaml: rsqrt",
 )
 
+SQUARE = OpSpec(
+    op_type="square",
+    domain=FRAMEWORK,
+    inputs=("self",),
+    outputs=("result",),
+    saved=(Saved("self"),),  # dX = dY * (2 * X^1)
+    gradients=(Gradient("self", Made.NEW, bytes_of_output(2)),),  # X^1, and 2 * X^1
+    keeps_strides=True,
+    source="torch derivatives.yaml: pow, which square calls; FunctionsManual.cpp: pow_backward",
+)
+
 GLU = OpSpec(
     op_type="glu",
     domain=FRAMEWORK,
@@ -161,3 +172,11 @@ def data_reads(node: Node) -> tuple[str, ...]:
     if node.op_type not in _OF_SHAPE_OR_TYPE or node.domain:
         return node.reads
     return node.inputs[:1] if node.op_type == "CastLike" else ()
+
+
+def is_idle_cast(graph: Graph, node: Node) -> bool:
+    """Whether a node casts between types that are equal in the file."""
+    if node.onnx_op != "Cast":
+        return False
+    before, after = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
+    return before == after

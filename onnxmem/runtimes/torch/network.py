@@ -23,6 +23,7 @@ from onnxmem.runtimes.torch.composites.activations import (
     gelus,
     rsqrts,
     softpluses,
+    squares,
     tanh_gelus,
 )
 from onnxmem.runtimes.torch.composites.attention import attentions, attentions_as_products
@@ -89,6 +90,7 @@ _FINDERS: tuple[tuple[frozenset[str], _Finder], ...] = (
     (frozenset({"Softplus", "Mul"}), gated),
     (frozenset({"Softplus", "Where"}), softpluses),
     (frozenset({"Sqrt"}), rsqrts),
+    (frozenset({"Mul", "Cast"}), squares),
 )
 """In order; each with the operators without which there is nothing to find."""
 

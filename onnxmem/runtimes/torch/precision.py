@@ -38,7 +38,7 @@ from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph, Node, Role, Tensor
 from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
-from onnxmem.runtimes.torch.framework import FRAMEWORK
+from onnxmem.runtimes.torch.framework import FRAMEWORK, SQUARE, is_idle_cast
 from onnxmem.runtimes.torch.recurrent import RECURRENT, is_recurrent
 from onnxmem.runtimes.torch.strides import PRODUCTS
 
@@ -198,7 +198,8 @@ CUDA_LISTS = _lists(
     # cuDNN's recurrent layers: `_cudnn_rnn_cast_reflatten` of aten/src/ATen/native/cudnn/RNN.cpp
     (Policy.LOWER, (*_LOWERED, *RECURRENT)),
     (Policy.FLOAT32, ("Acos", "Asin", "Cosh", "Exp", "Log", "Reciprocal", "Sinh", "Tan")),
-    (Policy.FLOAT32, ("Pow", "ReduceLogSumExp", "Resize", "Softplus", "Upsample", "rsqrt")),
+    (Policy.FLOAT32, ("Pow", "ReduceLogSumExp", "Resize", "Softplus", "Upsample")),
+    (Policy.FLOAT32, ("rsqrt", "square")),
     (Policy.FLOAT32, ("GroupNormalization", "LayerNormalization", "RMSNormalization")),
     (Policy.FLOAT32, ("SimplifiedLayerNormalization", *_LOSSES)),
     # torchvision/csrc/ops/autocast/deform_conv2d_kernel.cpp; what casts its result back is left out
@@ -245,7 +246,7 @@ _OF_FIRST = frozenset(
 """Operators that write the type of their data, whatever their parameters are."""
 
 _VIEWS = frozenset({"Expand", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-_ELEMENTWISE = frozenset({"Add", "Div", "Mul", "Sub"})
+_ELEMENTWISE = frozenset({"Add", "Div", "Max", "Min", "Mul", "Sub"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,28 +311,22 @@ def _round_trips(graph: Graph, autocast: Autocast, weights: frozenset[str]) -> M
 
     `x.float()` and the `.to(x.dtype)` that ends what is computed in float32 are both written as
     casts from float32 to float32: of the first, the value is empty, of the second it is `x`.
+    `x.square()` is float32 before it is cast; the second cast still goes back to the type of `x`.
     """
     trips: dict[str, str] = {}
     starts: dict[str, Node] = {}
+    squared = {n.outputs[0]: n.inputs[0] for n in graph.nodes if n.op_type == SQUARE.op_type}
     for node in graph.nodes:
         begun = next((starts[name] for name in node.reads if name in starts), None)
-        is_idle = _is_idle(graph, node) and node.inputs[0] not in weights
+        is_idle = is_idle_cast(graph, node) and node.inputs[0] not in weights
         if is_idle and begun is not None:
             trips[begun.outputs[0]] = ""
-            trips[node.outputs[0]] = begun.inputs[0]
+            trips[node.outputs[0]] = squared.get(begun.inputs[0], begun.inputs[0])
         elif is_idle:
             starts[node.outputs[0]] = node
         elif begun is not None and autocast.lists.get(node.op_type) is not Policy.LOWER:
             starts.update(dict.fromkeys(node.writes, begun))
     return trips
-
-
-def _is_idle(graph: Graph, node: Node) -> bool:
-    """Whether it casts between types that are equal in the file."""
-    if node.onnx_op != "Cast":
-        return False
-    before, after = (graph.tensors[names[0]].dtype for names in (node.reads, node.writes))
-    return before == after
 
 
 @dataclass(slots=True)
@@ -390,7 +385,7 @@ class _Casting:
         first = node.inputs[0] if node.inputs else ""
         if node.onnx_op in _VIEWS and first in self.hanging:
             self.hanging[node.outputs[0]] = (*self.hanging[first], node.outputs[0])
-        elif node.onnx_op == "Cast" and first in self.weights and _is_idle(self.graph, node):
+        elif node.onnx_op == "Cast" and first in self.weights and is_idle_cast(self.graph, node):
             self.hanging[node.outputs[0]] = (node.outputs[0],)
         elif node.onnx_op in _ELEMENTWISE:
             self._narrow(node)
@@ -444,7 +439,7 @@ class _Casting:
         trip = self.trips.get(node.outputs[0])
         if trip is not None:
             return DType.FLOAT32 if trip == "" else self._promoted((trip,))
-        if _is_idle(self.graph, node):
+        if is_idle_cast(self.graph, node):
             return self._promoted(node.inputs)
         after = self.graph.tensors[node.writes[0]].dtype
         is_narrow = after is not None and (after.bits or 0) < _FLOAT_BITS

@@ -361,6 +361,31 @@ def test_a_cast_without_a_way_back_hands_on_what_it_gets() -> None:
     assert sizes(step(text, precision="mixed-fp16"))["root"] == [20]
 
 
+ROOT_MEAN_SQUARE = """
+    agraph (float[2,3] x) => (float[2,5] z) <float[3,5] w, float[5] floor> {
+        y = MatMul(x, w)
+        square = Mul(y, y)
+        wide = Cast <to = 1> (square)
+        root = Sqrt(wide)
+        back = Cast <to = 1> (root)
+        product = Mul(y, back)
+        low = Cast <to = 1> (floor)
+        z = Max(product, low)
+    }"""
+
+
+def test_a_square_runs_in_float32_and_the_cast_back_goes_to_its_operands_type() -> None:
+    """`y * y.square().float().sqrt().to(y.dtype)`, then `maximum` with a cast parameter."""
+    found = sizes(step(ROOT_MEAN_SQUARE, precision="mixed-fp16"))
+    names = ("square", "back", "product", "low", "z")
+    assert [found[name] for name in names] == [[40], [20], [20], [10], [20]]
+
+
+def test_a_product_with_itself_without_a_cast_behind_it_stays_in_16_bits() -> None:
+    text = ROOT_MEAN_SQUARE.replace("Cast <to = 1> (square)", "Identity(square)")
+    assert sizes(step(text, precision="mixed-fp16"))["square"] == [20]
+
+
 @pytest.mark.parametrize("device", LISTS)
 def test_lists_name_operators_that_are_known(device: str) -> None:
     onnx_names = [name for name in LISTS[device] if name[0].isupper()]

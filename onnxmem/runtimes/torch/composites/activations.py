@@ -10,7 +10,7 @@ from math import pi, sqrt
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.composites.rewriting import GraphView, Match
-from onnxmem.runtimes.torch.framework import GLU, RSQRT
+from onnxmem.runtimes.torch.framework import GLU, RSQRT, SQUARE, is_idle_cast
 
 _HALVES = 2
 
@@ -66,6 +66,20 @@ def rsqrts(view: GraphView) -> Iterator[Match]:
         root = view.producer(under, "Sqrt")
         if root is not None:
             yield Match((root, node), RSQRT, root.inputs)
+
+
+def squares(view: GraphView) -> Iterator[Match]:
+    """Find ``x * x`` that only a cast between equal types reads: ``x.square().float()``.
+
+    The script exporter writes ``square`` as a product (``square`` of symbolic_opset9.py). The
+    framework runs it as ``pow``, which saves its operand and which autocast runs in float32.
+    """
+    for node in view.graph.nodes:
+        if node.onnx_op != "Mul" or node.inputs[0] != node.inputs[1]:
+            continue
+        reader = _only_reader(view, node.outputs[0])
+        if reader is not None and is_idle_cast(view.graph, reader):
+            yield Match((node,), SQUARE, node.inputs[:1])
 
 
 def softpluses(view: GraphView) -> Iterator[Match]:
