@@ -13,15 +13,15 @@ from onnxmem.analysis.coverage import model_findings
 from onnxmem.analysis.rules_of_thumb import ModelSize, per_sample
 from onnxmem.errors import Finding, OnnxmemError, UsageError
 from onnxmem.kv_cache.candidates import candidates
-from onnxmem.model.binding import Request, given_inputs, guessed_dims
+from onnxmem.model.binding import Request, guessed_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Node, Tensor
 from onnxmem.model.input_values import (
-    given_values,
+    input_arrays,
     refuse_unknown_names,
     unused_values,
-    with_given_values,
+    with_input_values,
 )
 from onnxmem.model.parameters import Parameters, parameters
 from onnxmem.model.type_conflicts import conflict_findings, type_conflicts
@@ -290,7 +290,7 @@ class AnalysisRequest:
         from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
         asked, results = self.settings, self.results
-        given_values(results.bound.graph, asked.values)
+        input_arrays(results.bound.graph, asked.values)
         opened = RuntimeQuestion(
             name=name,
             graph=asked.graph or "ort-all",
@@ -363,7 +363,7 @@ class AnalysisRequest:
         """Of the file itself: a graph that is optimized for its dims has numbers in their place."""
         asked = self.settings
         request = Request(asked.batch, asked.dims, asked.shapes)
-        return guessed_dims(given_inputs(self.source.proto.graph), request)
+        return guessed_dims(required_inputs(self.source.proto.graph), request)
 
     def findings(
         self, results: StageResults, of_runs: Iterable[Finding] = ()
@@ -398,7 +398,7 @@ def request_for(
 def stage_results(prepared: Prepared, asked: "Settings") -> StageResults:
     """Walk the stages once, at the batch asked for."""
     bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
-    bound = with_given_values(prepared, bound, asked.values)
+    bound = with_input_values(prepared, bound, asked.values)
     graph = bound.graph
     return StageResults(
         prepared=prepared,

@@ -333,7 +333,7 @@ def free_dims(prepared: Prepared, binding: Binding, graph: Graph) -> dict[str, b
         and symbol != BATCH
         and not (names_in(symbol) and names_in(symbol) <= symbols)
     ]
-    inputs = prepared.given if free else ()
+    inputs = prepared.inputs if free else ()
     image_dims = {dim for value in inputs for dim in (input_dims(value) or ())[_FIRST_PLACE:]}
     if image_dims.isdisjoint(free) or not any(map(_strides, graph.nodes)):
         image_dims = set()

@@ -18,7 +18,7 @@ import onnx
 
 from onnxmem.errors import Finding, shortened
 from onnxmem.kv_cache.candidates import Candidate, Flow, Holds, Label, label_of
-from onnxmem.model.binding import Dims, evaluated, given_inputs, input_dims, names_in
+from onnxmem.model.binding import Dims, evaluated, input_dims, names_in, required_inputs
 from onnxmem.model.building import Prepared
 from onnxmem.model.graph import DType, dtype_of
 from onnxmem.model.traversal import outer_reads, subgraphs
@@ -430,7 +430,7 @@ def _symbols_of(
        mask, which its name alone says: an assumption.
     """
     caches = {part.name for part in parts}
-    declared = {value.name: input_dims(value) for value in given_inputs(graph)}
+    declared = {value.name: input_dims(value) for value in required_inputs(graph)}
     inputs = {name: dims for name, dims in declared.items() if dims and name not in caches}
     past = _lengths(parts, Course.GROWS)
     buffer = _lengths(parts, Course.BUFFER)

@@ -136,7 +136,7 @@ def candidates(prepared: Prepared) -> Iterator[Candidate]:
         ):
             by_input[flow.past] = flow
     presents = _by_words(graph)
-    for value in prepared.given:
+    for value in prepared.inputs:
         flow_of, label = by_input.get(value.name), label_of(value.name)
         if flow_of is not None or label.suggests_cache:
             present = flow_of.present if flow_of else None

@@ -19,7 +19,7 @@ from onnxmem.errors import UsageError, listed
 from onnxmem.measure.run_request import Feed
 from onnxmem.model.building import BoundModel
 from onnxmem.model.graph import DType, Graph, Tensor
-from onnxmem.model.input_values import given_values, may_be_setting
+from onnxmem.model.input_values import input_arrays, may_be_setting
 from onnxmem.ops.spec import known_dims
 from onnxmem.runtimes.onnxruntime.session_files import RefusedError
 from onnxmem.settings import Values
@@ -50,10 +50,10 @@ def feeds_of(bound: BoundModel, values: Mapping[str, Values] = _NO_VALUES) -> tu
     """Feeds for every input of a graph, with the values that are given.
 
     :raises RefusedError: an input that no array can be.
-    :raises GivenValueError: a value that does not fit its input.
+    :raises InputValueError: a value that does not fit its input.
     """
     graph = bound.graph
-    given_values(graph, values)
+    input_arrays(graph, values)
     return tuple(_feed(graph, graph.tensors[name], values.get(name, ())) for name in graph.inputs)
 
 

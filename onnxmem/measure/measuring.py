@@ -139,7 +139,7 @@ def measure(
 
     :raises BackendUnavailableError: no onnxruntime, or not the requested provider.
     :raises InputsFileError: the inputs file does not fit the model.
-    :raises GivenValueError: a value does not fit its input, or there is no such input.
+    :raises InputValueError: a value does not fit its input, or there is no such input.
     :raises OnnxmemError: what ``load`` and ``build`` raise.
     """
     chosen = settings or MeasureSettings()
@@ -221,7 +221,7 @@ def _bind(
         bound = build(prepared, request)
         return bound, feeds_of(bound, settings.values)
     headers = read_headers(inputs_npz)
-    check_names(headers, [value.name for value in prepared.given])
+    check_names(headers, [value.name for value in prepared.inputs])
     shapes = {name: header.shape for name, header in headers.items()}
     bound = build(prepared, replace(request, shapes={**shapes, **request.shapes}))
     feeds = feeds_of(bound)

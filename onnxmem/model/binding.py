@@ -126,12 +126,12 @@ class Binding:
         }
 
 
-def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
+def bind(inputs: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
     """Give every dim of the inputs that the caller passes a number.
 
     :raises ShapeError: a shape names no input or has another rank, or a number is not positive.
     """
-    declared = {value.name: input_dims(value) for value in given}
+    declared = {value.name: input_dims(value) for value in inputs}
     _check(request, declared)
     known = {name: dims for name, dims in declared.items() if dims is not None}
     batch = find_batch(known)
@@ -153,23 +153,23 @@ def bind(given: Iterable[onnx.ValueInfoProto], request: Request) -> Binding:
     return Binding(shapes, dims, in_effect, old_batch, findings, others)
 
 
-def batch_symbols(given: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
+def batch_symbols(inputs: Iterable[onnx.ValueInfoProto]) -> frozenset[str]:
     """The symbols that ``--batch`` binds; none where the batch is a number."""
-    declared = {value.name: input_dims(value) for value in given}
+    declared = {value.name: input_dims(value) for value in inputs}
     batch = find_batch({name: dims for name, dims in declared.items() if dims is not None})
     return frozenset(batch.symbols if batch else ())
 
 
-def guessed_dims(given: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
+def guessed_dims(inputs: Sequence[onnx.ValueInfoProto], request: Request) -> tuple[str, ...]:
     """The symbols that count as 1 because nothing binds them, less the batch, which may be 1.
 
     :raises ShapeError: as ``bind`` does.
     """
-    return bind(given, request).unbound
+    return bind(inputs, request).unbound
 
 
-def given_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:
-    """The inputs that the caller hands in; initializers listed as inputs are only defaults."""
+def required_inputs(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, ...]:
+    """The inputs that the caller must pass: an initializer listed as an input is its default."""
     defaults = initializer_names(graph)
     return tuple(value for value in graph.input if value.name not in defaults)
 
@@ -190,9 +190,9 @@ def input_dims(value: onnx.ValueInfoProto) -> Dims | None:
     )
 
 
-def input_symbols(given: Iterable[onnx.ValueInfoProto]) -> list[str]:
+def input_symbols(inputs: Iterable[onnx.ValueInfoProto]) -> list[str]:
     """The symbols that ``--dim`` may bind."""
-    return _symbols(dims for value in given if (dims := input_dims(value)) is not None)
+    return _symbols(dims for value in inputs if (dims := input_dims(value)) is not None)
 
 
 def _symbols(dims_of_inputs: Iterable[Dims]) -> list[str]:
@@ -240,8 +240,8 @@ def _check(request: Request, declared: Mapping[str, Dims | None]) -> None:
         if number < 1:
             message = f"dim {name!r} is {number}; a dim is a positive number"
             raise ShapeError(message)
-    given = [dim for shape in request.shapes.values() for dim in shape]
-    largest = max((*given, *request.dims.values(), request.batch or 1))
+    dims_of_shapes = [dim for shape in request.shapes.values() for dim in shape]
+    largest = max((*dims_of_shapes, *request.dims.values(), request.batch or 1))
     if largest > _MAX_DIM:
         message = f"dim {largest} is over {_MAX_DIM:,}, the largest that ONNX can write"
         raise ShapeError(message)

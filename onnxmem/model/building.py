@@ -7,7 +7,7 @@ from functools import cached_property
 import onnx
 
 from onnxmem.errors import Finding
-from onnxmem.model.binding import Binding, Request, batch_symbols, bind, given_inputs
+from onnxmem.model.binding import Binding, Request, batch_symbols, bind, required_inputs
 from onnxmem.model.canonical import (
     can_be_inlined_as_they_are,
     normalized,
@@ -41,9 +41,9 @@ class Prepared:
     """The model with its shapes at the batch that it fixes, if another is requested."""
 
     @cached_property
-    def given(self) -> tuple[onnx.ValueInfoProto, ...]:
-        """The inputs that the caller hands in."""
-        return given_inputs(self.proto.graph)
+    def inputs(self) -> tuple[onnx.ValueInfoProto, ...]:
+        """The inputs that the caller passes."""
+        return required_inputs(self.proto.graph)
 
     @cached_property
     def records(self) -> Graph | None:
@@ -60,7 +60,7 @@ class Prepared:
         """A memo of its distinct nodes; ``None`` where the graph is small or it cannot have one."""
         if self.records is None:
             return None
-        return type_memo_of(self.proto, self.records, self.columns.nodes, self.given)
+        return type_memo_of(self.proto, self.records, self.columns.nodes, self.inputs)
 
     def memoized_types(self, binding: Binding) -> Mapping[str, Known] | None:
         """The types of all tensors, each distinct node inferred once; ``None`` at a memo miss."""
@@ -105,7 +105,7 @@ def prepare(model: ModelFile) -> Prepared:
         text = "the nodes stand in no order that can run; they were sorted"
         findings.append(Finding("unsorted_nodes", text))
         columns = columns_of(proto.graph)
-    symbols = batch_symbols(given_inputs(proto.graph))
+    symbols = batch_symbols(required_inputs(proto.graph))
     return Prepared(proto, symbols, tuple(findings), columns, with_calls)
 
 
@@ -114,7 +114,7 @@ def build(prepared: Prepared, request: Request) -> BoundModel:
 
     :raises ShapeError: the requested dims do not fit the model.
     """
-    binding = bind(prepared.given, request)
+    binding = bind(prepared.inputs, request)
     has_effect = request.batch is None or binding.batch is not None
     types = prepared.memoized_types(binding)
     if types is not None and prepared.records is not None:

@@ -26,7 +26,7 @@ from onnxmem.model.shapes.node_inference import ends_the_process
 from onnxmem.model.traversal import (
     Columns,
     columns_of,
-    given_names,
+    input_and_initializer_names,
     node_label,
     nodes_in,
     onnx_op,
@@ -444,7 +444,7 @@ def sort_columns(
 ) -> bool:
     """The same of a graph whose columns are at hand: they are of the order before."""
     steps = _steps(columns)
-    given = given_names(graph)
+    given = input_and_initializer_names(graph)
     producer = _producers(steps, given)
     _refuse_undefined(graph, steps, (producer, given, outer))
     order = _running_order(steps, producer)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 
 from onnxmem.errors import Finding, ShapeError, UsageError, listed, nearest
-from onnxmem.model.binding import given_inputs, input_symbols
+from onnxmem.model.binding import input_symbols, required_inputs
 from onnxmem.model.building import BoundModel, Prepared
 from onnxmem.model.constants import Array
 from onnxmem.model.control_flow import without_idle_branches
@@ -39,7 +39,7 @@ _MAX_SHOWN: Final = 3
 """Elements in a message."""
 
 
-class GivenValueError(UsageError):
+class InputValueError(UsageError):
     """A value that does not fit its input."""
 
     code: ClassVar[str] = "value"
@@ -58,10 +58,10 @@ def unused_values(graph: Graph, values: Iterable[str]) -> Iterator[Finding]:
             yield Finding("unused_value", f"--value {name}: the model has no input of that name")
 
 
-def given_values(graph: Graph, values: Mapping[str, Values]) -> dict[str, Array]:
+def input_arrays(graph: Graph, values: Mapping[str, Values]) -> dict[str, Array]:
     """The arrays of the inputs whose values are given; names that are no inputs are left out.
 
-    :raises GivenValueError: an input that is no small tensor of numbers, too few or too many
+    :raises InputValueError: an input that is no small tensor of numbers, too few or too many
         elements, or one that its type does not hold.
     """
     return {
@@ -72,15 +72,15 @@ def given_values(graph: Graph, values: Mapping[str, Values]) -> dict[str, Array]
 def fitted(tensor: Tensor, elements: Values) -> Array:
     """The array of an input: one element is all of them.
 
-    :raises GivenValueError: as ``given_values`` does.
+    :raises InputValueError: as ``input_arrays`` does.
     """
     dims, count = known_dims(tensor.shape), tensor.num_elements
     if dims is None or count is None or count > MAX_ELEMENTS:
         message = f"input {tensor.name!r} has no value: only up to {MAX_ELEMENTS:,} elements do"
-        raise GivenValueError(message)
+        raise InputValueError(message)
     if len(elements) not in {1, count}:
         message = f"input {tensor.name!r} has {count:,} elements, its value {len(elements):,}"
-        raise GivenValueError(message)
+        raise InputValueError(message)
     numbers = _numbers(tensor, elements)
     return (np.full(count, numbers[0]) if len(elements) == 1 else numbers).reshape(dims)
 
@@ -96,7 +96,7 @@ def _numbers(tensor: Tensor, elements: Values) -> Array:
             return numbers
     kind = "no numbers" if dtype is None else dtype.value
     message = f"input {tensor.name!r} is {kind}, which {_shown(elements)} is not"
-    raise GivenValueError(message)
+    raise InputValueError(message)
 
 
 def _shown(elements: Values) -> str:
@@ -110,9 +110,9 @@ def refuse_unknown_names(
     """Refuse a dim and a value that change nothing, where they are given for this model alone.
 
     :raises ShapeError: no input has a dim of that name.
-    :raises GivenValueError: there is no input of that name.
+    :raises InputValueError: there is no input of that name.
     """
-    given = given_inputs(model.graph)
+    given = required_inputs(model.graph)
     symbols = input_symbols(given)
     for name in dims:
         if name not in symbols:
@@ -125,10 +125,10 @@ def refuse_unknown_names(
         if name not in inputs:
             there = f"{nearest(name, inputs)}the inputs are {listed(inputs)}"
             message = f"--value {name}: the model has no input of that name; {there}"
-            raise GivenValueError(message)
+            raise InputValueError(message)
 
 
-def with_given_values(
+def with_input_values(
     prepared: Prepared, bound: BoundModel, values: Mapping[str, Values]
 ) -> BoundModel:
     """Infer the open shapes of a model with the values of its inputs, and leave idle branches out.
@@ -185,5 +185,5 @@ def _fit(graph: Graph, values: Mapping[str, Values], known: dict[str, Array]) ->
         if name in values:
             try:
                 known[name] = fitted(graph.tensors[name], values[name])
-            except GivenValueError as fault:
+            except InputValueError as fault:
                 yield Finding("unused_value", str(fault))

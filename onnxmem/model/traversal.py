@@ -62,7 +62,7 @@ def nodes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
 
 def outer_reads(graph: onnx.GraphProto) -> set[str]:
     """Names that a subgraph reads from outside: neither made in it nor given to it."""
-    own = given_names(graph)
+    own = input_and_initializer_names(graph)
     read: set[str] = {value.name for value in graph.output}
     for node in graph.node:
         own.update(node.output)
@@ -72,7 +72,7 @@ def outer_reads(graph: onnx.GraphProto) -> set[str]:
     return read - own - {""}
 
 
-def given_names(graph: onnx.GraphProto) -> set[str]:
+def input_and_initializer_names(graph: onnx.GraphProto) -> set[str]:
     """Names that stand before the first node: graph inputs and initializers."""
     return {value.name for value in graph.input} | initializer_names(graph)
 

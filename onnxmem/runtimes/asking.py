@@ -8,7 +8,7 @@ from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.input_values import given_values
+from onnxmem.model.input_values import input_arrays
 from onnxmem.runtimes.onnxruntime.advice import Choice, single_choices
 from onnxmem.runtimes.onnxruntime.memory import (
     RuntimeMemory,
@@ -76,11 +76,11 @@ def runtime_memories(
     model, or has it from before. A runtime that cannot be worked
     out is a finding, ``runtime_failed``.
 
-    :raises GivenValueError: a value does not fit its input.
+    :raises InputValueError: a value does not fit its input.
     """
     if not settings.runtimes:
         return ()
-    given_values(bound.graph, settings.values)
+    input_arrays(bound.graph, settings.values)
     prepared = prepare(file)
     if settings.graph not in {None, "raw"}:
         # ``bound`` is of the optimized graph, which has no symbols left where dims are fixed.

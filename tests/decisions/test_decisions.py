@@ -16,7 +16,7 @@ from onnxmem.measure.measurement import Measurement
 from onnxmem.measure.measuring import MeasureSettings, measure
 from onnxmem.model.binding import Request
 from onnxmem.model.files import load
-from onnxmem.model.input_values import GivenValueError, given_values
+from onnxmem.model.input_values import InputValueError, input_arrays
 from onnxmem.runtimes.asking import predict
 from onnxmem.runtimes.onnxruntime.allocation.course import Trips, undecided
 from onnxmem.runtimes.onnxruntime.allocation.frames import Session
@@ -423,7 +423,7 @@ def test_values_are_arrays_of_their_inputs() -> None:
         "u": (1, 255),
         "other": (1,),
     }
-    found = given_values(graph, values)
+    found = input_arrays(graph, values)
     assert list(found) == ["a", "b", "f", "u"]
     assert found["f"].shape == (2, 3)
     assert [found[name].dtype.name for name in found] == ["int8", "bool", "float16", "uint8"]
@@ -446,8 +446,8 @@ def test_values_are_arrays_of_their_inputs() -> None:
     ],
 )
 def test_a_value_that_does_not_fit_is_refused(name: str, value: Values, text: str) -> None:
-    with pytest.raises(GivenValueError) as raised:
-        given_values(graph_of(TYPES), {name: value})
+    with pytest.raises(InputValueError) as raised:
+        input_arrays(graph_of(TYPES), {name: value})
     assert str(raised.value) == text
 
 
@@ -466,7 +466,7 @@ def test_an_analysis_takes_values() -> None:
         assert runtime.findings[0] == Finding(
             "unused_value", "--value nobody: the model has no input of that name"
         )
-    with pytest.raises(GivenValueError):
+    with pytest.raises(InputValueError):
         analyze(model, runtimes=("ort-cpu",), values={"sr": [1, 2]}, asks_onnxruntime=False)
 
 

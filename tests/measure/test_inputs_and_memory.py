@@ -31,7 +31,7 @@ from onnxmem.measure.run_request import Feed
 from onnxmem.model.binding import Request
 from onnxmem.model.building import BoundModel, Prepared, build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.input_values import GivenValueError
+from onnxmem.model.input_values import InputValueError
 from onnxmem.runtimes.onnxruntime.session_files import (
     RefusedError,
     has_own_names,
@@ -160,7 +160,7 @@ def test_given_values_are_fed_and_small_inputs_are_reported() -> None:
     feeds = feeds_of(bound, {"n": (3, 5, 7), "x": (0.5,), "nobody": (1,)})
     assert [feed.elements for feed in feeds] == [(0.5,), (3, 5, 7), (), (), ()]
     assert fed_values(bound, feeds) == {"x": (0.5,), "n": (3, 5, 7), "c": (1,)}
-    with pytest.raises(GivenValueError):
+    with pytest.raises(InputValueError):
         feeds_of(bound, {"c": (3,)})
 
 

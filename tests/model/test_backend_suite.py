@@ -25,7 +25,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.model.graph import Graph, Tensor
-from onnxmem.model.input_values import with_given_values
+from onnxmem.model.input_values import with_input_values
 
 SHAPES = DATA / "backend_shapes.json.gz"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -108,7 +108,7 @@ def score() -> Score:
             prepared = prepare(load(model))
             bound = build(prepared, Request())
             given = {name: tuple(elements) for name, elements in shapes["values"].items()}
-            told = with_given_values(prepared, bound, given)
+            told = with_input_values(prepared, bound, given)
         except Exception as fault:  # noqa: BLE001 - a crash of any kind is what is looked for
             found.crashes.append(f"{name}: {fault!r}")
             continue

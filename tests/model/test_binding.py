@@ -18,9 +18,9 @@ from onnxmem.model.binding import (
     bind,
     evaluated,
     find_batch,
-    given_inputs,
     input_dims,
     names_in,
+    required_inputs,
 )
 
 Shape = list[int | str | None]
@@ -39,7 +39,7 @@ def asked(
     dims: dict[str, int] | None = None,
     shapes: dict[str, tuple[int, ...]] | None = None,
 ) -> Binding:
-    return bind(given_inputs(graph(**inputs)), Request(batch, dims or {}, shapes or {}))
+    return bind(required_inputs(graph(**inputs)), Request(batch, dims or {}, shapes or {}))
 
 
 def found_batch(*shapes: Shape) -> Batch | None:
@@ -108,10 +108,10 @@ def test_a_negative_dim_is_a_dim_without_a_name() -> None:
 
 
 def test_the_symbols_that_a_batch_binds_are_told() -> None:
-    assert batch_symbols(given_inputs(graph(x=["N", 3]))) == {"N"}
-    assert batch_symbols(given_inputs(graph(x=[None], y=[-1]))) == {"x[0]", "y[0]"}
-    assert batch_symbols(given_inputs(graph(x=[8, 3]))) == frozenset()
-    assert batch_symbols(given_inputs(graph(x=None))) == frozenset()
+    assert batch_symbols(required_inputs(graph(x=["N", 3]))) == {"N"}
+    assert batch_symbols(required_inputs(graph(x=[None], y=[-1]))) == {"x[0]", "y[0]"}
+    assert batch_symbols(required_inputs(graph(x=[8, 3]))) == frozenset()
+    assert batch_symbols(required_inputs(graph(x=None))) == frozenset()
 
 
 # The inputs
@@ -121,37 +121,39 @@ def test_an_initializer_listed_as_input_is_no_input() -> None:
     model = graph(x=["N", 3], w=[7, 7], s=[5, 5])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
     model.sparse_initializer.add().values.name = "s"
-    found = bind(given_inputs(model), Request(batch=2))
+    found = bind(required_inputs(model), Request(batch=2))
     assert found.shapes == {"x": (2, 3)}
 
 
 def test_an_initializer_listed_as_input_does_not_hide_the_batch() -> None:
     model = graph(x=[8, 3], w=[7, 7])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
-    assert bind(given_inputs(model), Request()).batch == 8
+    assert bind(required_inputs(model), Request()).batch == 8
 
 
 def test_a_shape_for_an_initializer_listed_as_input_is_refused() -> None:
     model = graph(x=[8, 3], w=[7, 7])
     model.initializer.add(name="w", data_type=FLOAT, dims=[7, 7])
     with pytest.raises(ShapeError, match=r"--shape names no input: 'w'; the inputs are 'x'"):
-        bind(given_inputs(model), Request(shapes={"w": (7, 7)}))
+        bind(required_inputs(model), Request(shapes={"w": (7, 7)}))
 
 
 def test_inputs_of_unknown_rank_are_left_out() -> None:
-    found = bind(given_inputs(graph(x=["N", 3], y=None)), Request(batch=2))
+    found = bind(required_inputs(graph(x=["N", 3], y=None)), Request(batch=2))
     assert (found.shapes, found.batch) == ({"x": (2, 3)}, 2)
 
 
 def test_a_shape_given_for_an_input_of_unknown_rank_is_its_shape() -> None:
-    found = bind(given_inputs(graph(x=["N", 3], y=None)), Request(batch=2, shapes={"y": (5, 6, 7)}))
+    found = bind(
+        required_inputs(graph(x=["N", 3], y=None)), Request(batch=2, shapes={"y": (5, 6, 7)})
+    )
     assert found.shapes == {"x": (2, 3), "y": (5, 6, 7)}
 
 
 def test_inputs_that_are_no_tensors_have_no_dims() -> None:
     model = graph(x=["N", 3])
     model.input.add(name="s").type.sequence_type.elem_type.tensor_type.elem_type = FLOAT
-    assert bind(given_inputs(model), Request(batch=2)).shapes == {"x": (2, 3)}
+    assert bind(required_inputs(model), Request(batch=2)).shapes == {"x": (2, 3)}
 
 
 def test_a_graph_without_inputs_has_no_batch() -> None:

@@ -8,7 +8,7 @@ import onnxmem
 from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import ModelFile
-from onnxmem.model.input_values import with_given_values
+from onnxmem.model.input_values import with_input_values
 from onnxmem.ops.spec import Shape
 from onnxmem.settings import Values
 
@@ -23,7 +23,7 @@ BRANCHES = """agraph (float[7] x, int64 n) => (y) <int64 two = {2}> {
 def shape_with(text: str, values: dict[str, Values]) -> Shape | None:
     prepared = prepare(ModelFile("<text>", model_of(text), 0))
     bound = build(prepared, Request())
-    return with_given_values(prepared, bound, values).graph.tensors["y"].shape
+    return with_input_values(prepared, bound, values).graph.tensors["y"].shape
 
 
 def test_a_target_that_is_given_is_the_shape() -> None:

@@ -298,7 +298,7 @@ def test_a_batch_that_onnx_refuses_leaves_the_next_one_memoized() -> None:
     agraph (float[2, 7] x) => (y, z) {{ {nodes} y, z = Split<axis = 0>(s) }}"""
     prepared = prepare(load(onnx.parser.parse_model(text)))
     memoized = [
-        prepared.memoized_types(bind(prepared.given, Request(batch))) is not None
+        prepared.memoized_types(bind(prepared.inputs, Request(batch))) is not None
         for batch in (2, 3, 4, 6)
     ]
     assert memoized == [True, False, True, True]

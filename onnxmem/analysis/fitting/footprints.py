@@ -9,7 +9,7 @@ from onnxmem.analysis.fitting.verdicts import AnyBasis, Basis, Demand, RuntimeBa
 from onnxmem.analysis.request import AnalysisRequest, StageResults, request_for
 from onnxmem.errors import Finding, OnnxmemError
 from onnxmem.model.files import ModelSource, load
-from onnxmem.model.input_values import GivenValueError
+from onnxmem.model.input_values import InputValueError
 from onnxmem.program.program import Allocation
 from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
@@ -284,7 +284,7 @@ def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> F
         runtime, graph = request.session(basis.value)
         made, overheads = runtime.program(graph), runtime.overheads(graph)
         arena, unknown = made.session.figures()
-    except GivenValueError:
+    except InputValueError:
         raise
     except OnnxmemError as fault:
         raise NoFigureError(str(fault)) from fault

@@ -215,7 +215,7 @@ def _choice(session: Advice, chosen: Iterable[Proposal], options: SessionOptions
 
 def _has_batch_dim(advice: Advised) -> bool:
     prepared = advice.subject.request.prepared
-    dims = [input_dims(value) for value in prepared.given]
+    dims = [input_dims(value) for value in prepared.inputs]
     return bool(dims) and all(each and each[0] in prepared.batch_symbols for each in dims)
 
 

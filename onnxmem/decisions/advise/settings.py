@@ -285,7 +285,7 @@ def _halved(graph: Graph) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def _symbols(subject: Subject, shapes: dict[str, tuple[int, ...]]) -> frozenset[str]:
-    values = subject.request.prepared.given
+    values = subject.request.prepared.inputs
     dims = (dim for value in values if value.name in shapes for dim in input_dims(value) or ())
     return frozenset(dim for dim in dims if isinstance(dim, str))
 

@@ -29,7 +29,7 @@ import onnx.numpy_helper
 import onnx.shape_inference
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model.binding import Binding, evaluated, given_inputs, input_dims
+from onnxmem.model.binding import Binding, evaluated, input_dims, required_inputs
 from onnxmem.model.bounds import BOUNDS, FEW_DIMS, is_past_all, variable
 from onnxmem.model.constants import Array
 from onnxmem.model.shapes.batch_rewrite import RewrittenBatch, rewrite_batch, without_placeholders
@@ -413,7 +413,7 @@ def _with_declared(
 
 def _fixes_all_dims(model: onnx.ModelProto) -> bool:
     """Whether the file gives a number for every dim of its inputs."""
-    dims = [dim for value in given_inputs(model.graph) for dim in input_dims(value) or ()]
+    dims = [dim for value in required_inputs(model.graph) for dim in input_dims(value) or ()]
     return all(isinstance(dim, int) for dim in dims)
 
 
@@ -421,7 +421,7 @@ def _is_as_declared(model: onnx.ModelProto, binding: Binding) -> bool:
     """Whether every number that the file gives for a dim of an input is the one in effect."""
     pairs = (
         pair
-        for value in given_inputs(model.graph)
+        for value in required_inputs(model.graph)
         for pair in zip(input_dims(value) or (), binding.shapes.get(value.name, ()), strict=False)
     )
     return all(declared == dim for declared, dim in pairs if isinstance(declared, int))
@@ -489,7 +489,7 @@ def with_bound_inputs(
     bound.CopyFrom(model)
     for graph in graphs_in(bound.graph):
         forget_shapes(graph)
-    for value in given_inputs(bound.graph):
+    for value in required_inputs(bound.graph):
         if value.name in shapes:
             shape = value.type.tensor_type.shape
             del shape.dim[:]

@@ -162,7 +162,7 @@ class TypeMemo:
     """The records of the model; the types that they give of what nodes make are not read."""
     nodes: Sequence[onnx.NodeProto]
     """Those of the model, one for each record."""
-    given: Sequence[onnx.ValueInfoProto]
+    inputs: Sequence[onnx.ValueInfoProto]
     """The inputs that the caller passes."""
     interner: TypeInterner = field(init=False)
     steps: list[Step] = field(init=False)
@@ -265,7 +265,7 @@ class TypeMemo:
         :raises MemoMissError: a type is not known, or without elements.
         """
         ids = {}
-        for value in self.given:
+        for value in self.inputs:
             proto = value.type
             if value.name in shapes:
                 proto = dense_type(proto.tensor_type.elem_type, shapes[value.name])
@@ -311,7 +311,7 @@ def type_memo_of(
     model: onnx.ModelProto,
     graph: Graph,
     nodes: Sequence[onnx.NodeProto],
-    given: Sequence[onnx.ValueInfoProto],
+    inputs: Sequence[onnx.ValueInfoProto],
 ) -> TypeMemo | None:
     """A memo for a graph; ``None`` where it is small or its nodes have no signatures."""
     weights = model.graph.initializer
@@ -320,7 +320,7 @@ def type_memo_of(
     if len({tensor.name for tensor in weights}) < len(weights):
         return None
     try:
-        return TypeMemo(model, graph, nodes, given)
+        return TypeMemo(model, graph, nodes, inputs)
     except MemoMissError:
         return None
 
@@ -350,7 +350,7 @@ class BatchMemo:
         if indices_of_samples(graph, self.old):
             raise MemoMissError
         at_old = memo.type_ids_at(old_shapes)
-        ids = self._given(at_old, memo.stored | memo.input_type_ids(new_shapes))
+        ids = self._initial_ids(at_old, memo.stored | memo.input_type_ids(new_shapes))
         results: dict[tuple[int, ...], list[int]] = {}
         for step in memo.steps:
             inputs = [ids[name] for name in step.inputs]
@@ -371,7 +371,7 @@ class BatchMemo:
         memo.refuse_other_outputs(types)
         return types
 
-    def _given(self, at_old: TypeIds, at_new: TypeIds) -> TypeIds:
+    def _initial_ids(self, at_old: TypeIds, at_new: TypeIds) -> TypeIds:
         """What stands before the first node; an input has its batch where its dims differ."""
         ids = {}
         for name, new in at_new.items():

@@ -15,7 +15,7 @@ import onnx
 
 from onnxmem.children.running import JSON, ChildFault, ChildLimits, run_in_child
 from onnxmem.errors import ShapeError, listed
-from onnxmem.model.binding import given_inputs, input_dims
+from onnxmem.model.binding import input_dims, required_inputs
 from onnxmem.model.building import BoundModel, Prepared, prepare
 from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.filling import (
@@ -129,7 +129,7 @@ def refuse_other_dims(prepared: Prepared, bound: BoundModel) -> None:
         message = told[0] if told else "the batch asked for is not the model's"
         raise RefusedError(message)
     binding = bound.binding
-    for value in prepared.given:
+    for value in prepared.inputs:
         dims, shape = input_dims(value) or (), binding.shapes.get(value.name, ())
         for axis, (declared, asked) in enumerate(zip(dims, shape, strict=False)):
             is_batch = axis == 0 and declared == binding.old_batch
@@ -223,7 +223,7 @@ def _at_batch(
 
 def _free_symbols(model: onnx.ModelProto, before: onnx.ModelProto) -> None:
     """Let the dims that were symbols be symbols again: a runtime plans with what it knows."""
-    pairs = zip(given_inputs(model.graph), given_inputs(before.graph), strict=True)
+    pairs = zip(required_inputs(model.graph), required_inputs(before.graph), strict=True)
     for value, declared in pairs:
         dims = declared.type.tensor_type.shape.dim
         for dim, was in zip(value.type.tensor_type.shape.dim, dims, strict=True):

@@ -13,7 +13,7 @@ from paths import MODELS
 from onnxmem.errors import OnnxmemError
 from onnxmem.model.building import prepare
 from onnxmem.model.files import load
-from onnxmem.model.traversal import given_names, outer_reads, subgraphs
+from onnxmem.model.traversal import input_and_initializer_names, outer_reads, subgraphs
 from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import (
@@ -89,7 +89,7 @@ def holds_on(path: Path, level: str) -> None:
 
 def runs_in_order(graph: onnx.GraphProto, outer: set[str]) -> bool:
     """Whether each node, and each of its subgraphs, reads only what is there before it."""
-    there = {*outer, "", *given_names(graph)}
+    there = {*outer, "", *input_and_initializer_names(graph)}
     for node in graph.node:
         reads = {*node.input, *(n for _, body in subgraphs(node) for n in outer_reads(body))}
         if not reads <= there:

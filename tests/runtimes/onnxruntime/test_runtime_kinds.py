@@ -22,7 +22,7 @@ from onnxmem.model.binding import Request
 from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
-from onnxmem.model.input_values import with_given_values
+from onnxmem.model.input_values import with_input_values
 
 NAMES = {"float": "float32", "double": "float64"}
 RUN = [kind for kind in KINDS if kind.runs]
@@ -74,7 +74,7 @@ def test_shapes_are_those_of_a_run(kind: Kind) -> None:
     bound = build(prepared, Request(shapes={n: dims for n, dims in ran.shapes.items() if dims}))
     assert list(wrong(bound.graph, made)) == []
     assert unknown(bound.graph, made) <= {*kind.open}
-    given = with_given_values(prepared, bound, numbers(kind)).graph
+    given = with_input_values(prepared, bound, numbers(kind)).graph
     assert list(wrong(given, made)) == []
     assert unknown(given, made) <= unknown(bound.graph, made)
 

@@ -8,7 +8,7 @@ import onnx
 import onnx.defs
 
 from onnxmem.model.constants import constant_tensor
-from onnxmem.model.traversal import given_names, subgraphs
+from onnxmem.model.traversal import input_and_initializer_names, subgraphs
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, Node, execution_order, write_type
 from onnxmem.runtimes.onnxruntime.optimizer.matching import has_kernel, stated
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_node, write_node
@@ -139,7 +139,7 @@ def _rename_all(nodes: Iterable[onnx.NodeProto], names: dict[str, str], prefix: 
 
 
 def _rename_body(body: onnx.GraphProto, names: dict[str, str], prefix: str) -> None:
-    own = given_names(body) | {name for node in body.node for name in node.output}
+    own = input_and_initializer_names(body) | {name for node in body.node for name in node.output}
     names.update({name: f"{prefix}_{name}" for name in own if name})
     _rename_all(body.node, names, prefix)
     for tensor in body.initializer:

@@ -8,11 +8,11 @@ from typing import Final, TypeVar
 import onnx
 
 from onnxmem.errors import Finding, listed
-from onnxmem.model.binding import Request, bind, given_inputs, input_dims
+from onnxmem.model.binding import Request, bind, input_dims, required_inputs
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile
 from onnxmem.model.graph import Graph, Node, Tensor
-from onnxmem.model.input_values import given_values
+from onnxmem.model.input_values import input_arrays
 from onnxmem.model.reading import read_graph
 from onnxmem.model.shapes.inference import with_shapes
 from onnxmem.model.traversal import graphs_in, onnx_op
@@ -90,7 +90,7 @@ def session_graph(
     """
     drop_doubled_constants(optimized.proto)
     prepared = prepare(ModelFile("", optimized.proto, 0))
-    binding = bind(prepared.given, _request(optimized.proto, inputs))
+    binding = bind(prepared.inputs, _request(optimized.proto, inputs))
     shaped = with_shapes(prepared.proto, binding)
     graph = read_graph(shaped.proto, shaped.assumed)
     graph = _with_external(graph, optimized.external)
@@ -102,7 +102,7 @@ def session_graph(
         dict(_scoped(graph, optimized.indices, "", "")),
         optimized.cpu,
     )
-    known = given_values(graph, values)
+    known = input_arrays(graph, values)
     course = simulate_control_flow(shaped.proto, graph, known)
     deciding = deciding_inputs(shaped.proto, graph, known, course)
     return SessionGraph(graph, shapes, optimized, course, deciding, facts)
@@ -154,7 +154,7 @@ def _bound(shape: LoadShape | None, dims: Mapping[str, int]) -> tuple[int, ...] 
 
 def _request(model: onnx.ModelProto, inputs: Mapping[str, tuple[int, ...]]) -> Request:
     """Bind the inputs' shapes; those with a length of 0, which no one may ask for, by symbols."""
-    declared = {value.name: input_dims(value) or () for value in given_inputs(model.graph)}
+    declared = {value.name: input_dims(value) or () for value in required_inputs(model.graph)}
     dims = {
         dim: number
         for name, shape in inputs.items()
