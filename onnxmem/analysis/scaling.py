@@ -1,8 +1,8 @@
-"""How figures grow with the batch and other dims: laws, and the peak of inference in closed form.
+"""How figures grow with the batch and other dims: as a line, and as polynomials (closed form).
 
 ``find_closed_form`` finds what inference needs as polynomials in free dims, from a few walks of the
-stages. ``BatchScaling`` finds the laws over batches of one request: lines, read off the closed form
-or proven at three batches.
+stages. ``BatchScaling`` finds which figures of a request are linear in the batch: it reads the line
+off the closed form, or proves it at three batches.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -44,46 +44,48 @@ if TYPE_CHECKING:
 BytesAt = Callable[[int], int | None]
 """Bytes at a batch; ``None`` where they are unknown."""
 LARGEST_BATCH: Final = 2**31
-"""Where the search ends: what fits at this batch is said to fit at every batch."""
+"""The search ends here: what fits at this batch is reported to fit at every batch."""
 LINEAR_UP_TO: Final = 128
-"""A law is sought from batch 1 to this one at least."""
+"""Linearity in the batch is checked from batch 1 to this one at least."""
 BATCH: Final = "batch"
 Walk = Callable[[int | None, Mapping[str, int]], StageResults]
-"""Walks the stages at a batch and at dims; training left out."""
+"""Walks the stages of inference at a batch and at dims."""
 _LONGEST_BEND: Final = 10_000
-"""Batches that are looked at one by one for a line among pieces that bend."""
+"""If a piece is not linear in the batch, at most this many batches are compared with the line."""
 _LAST_DIM: Final = 512
-"""Pieces hold from 1 to about this number at least, for each dim but the batch: encoders have as
-many positions."""
+"""The pieces are valid from 1 to about this number at least, for each dim but the batch: encoders
+have as many positions."""
 _MOST_SYMBOLS: Final = 3
-_FIRST_PLACE: Final = 2
-"""The axis of an image's height, or of a sound's time, behind batch and channels."""
+"""``_TRIED`` has a point to check for each."""
+_FIRST_SPATIAL_AXIS: Final = 2
+"""The height of an image or the time of audio: ``[N, C, H, W]``, ``[N, C, T]``."""
 _TRIED: Final = (2, 100, 50)
-"""About where pieces of computed dims are checked: a little above the ends' ones, and within."""
+"""Pieces with computed dims are checked near these numbers, above 1 and inside the range."""
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """What inference needs as polynomials in a model's free dims: piecewise, the largest counts.
+    """What inference needs as polynomials in a model's free dims: the largest piece is the peak.
 
-    Bytes at every point that ``is_valid_at`` admits, without another walk of the stages; how far
-    they are proven is what ``find_closed_form`` says. A point is a number for each symbol, in their
-    order.
+    It gives the bytes at every point where ``is_valid_at`` is true, without another walk of the
+    stages; ``find_closed_form`` says how far they are proven. A point is one number per symbol, in
+    the order of ``symbols``.
     """
 
     symbols: tuple[str, ...]
-    """The batch, where it is free, is ``batch`` whatever the file calls it; others by name."""
+    """A free batch comes first and is called ``batch`` whatever its name in the file."""
     requested: tuple[int, ...]
+    """The point of the request."""
     last: tuple[int, ...]
-    """The pieces hold from 1 to this number of each symbol."""
+    """The pieces are valid from 1 to this number of each symbol."""
     fixed: Mapping[str, int]
-    """The other dims, which stay as asked."""
+    """The other dims, at their requested values."""
     peaks: SymbolicPeaks
     weights: Polynomial
     inputs: Polynomial
 
     def is_valid_at(self, numbers: Sequence[int]) -> bool:
-        """Whether the pieces hold at a point."""
+        """Whether the pieces are valid at a point."""
         is_within = all(1 <= n <= last for n, last in zip(numbers, self.last, strict=True))
         return is_within and not self.peaks.excludes(numbers)
 
@@ -98,11 +100,11 @@ class ClosedForm:
         return self.symbols[:1] == (BATCH,)
 
     def at_batch(self, batch: int) -> tuple[int, ...]:
-        """The point of a batch at the other dims asked for."""
+        """The point of a batch, the other dims as requested."""
         return (batch, *self.requested[1:])
 
     def is_valid_up_to(self, last: int) -> bool:
-        """Whether the pieces hold from batch 1 to the last, at the other dims asked for."""
+        """Whether the pieces are valid from batch 1 to the last, the other dims as requested."""
         if not self.has_batch or not self.is_valid_at(self.at_batch(last)):
             return False
         # An excluded point names some symbols by index and covers every value of the others, so it
@@ -114,11 +116,7 @@ class ClosedForm:
         )
 
     def line_in_batch(self, last: int) -> tuple[int, int] | None:
-        """Start and slope of the total from batch 1 to the last; ``None`` where it is no line.
-
-        Where no piece bends, the largest of them meets the line through its ends halfway only if it
-        is that line all along: it is convex. Where one does, every batch is looked at, or none.
-        """
+        """Start and slope of the total from batch 1 to the last; ``None`` if it is not a line."""
         others = (self.weights + self.inputs).along(0, self.requested)
         pieces = self.peaks.in_place_peak_rows or (Polynomial(()),)
         lines = {piece.along(0, self.requested) + others for piece in pieces}
@@ -128,11 +126,14 @@ class ClosedForm:
         if rest or (bends and last > _LONGEST_BEND):
             return None
         start = first_bytes - slope
+        # The largest of linear pieces is convex: if it meets the line through its ends at one batch
+        # between them, it is that line everywhere. A piece of higher degree allows no such
+        # conclusion, so then every batch is compared.
         between = range(2, last) if bends else ((1 + last) // 2,)
         return (start, slope) if _lies_on(lines, (start, slope), between) else None
 
     def to_dict(self) -> dict[str, object]:
-        """What ``activations`` says of them in JSON."""
+        """The keys of ``activations`` in JSON."""
         return {"peak_rows": self._pieces(), "no_peak_rows": None}
 
     def _pieces(self) -> dict[str, object]:
@@ -140,7 +141,9 @@ class ClosedForm:
         names = [printable(symbol) for symbol in self.symbols]
         return {
             "domain": {name: [1, last] for name, last in zip(names, self.last, strict=True)},
-            "except": [{names[at]: n for at, n in each.items()} for each in peaks.excluded_points],
+            "except": [
+                {names[index]: n for index, n in each.items()} for each in peaks.excluded_points
+            ],
             "fixed": {printable(name): number for name, number in self.fixed.items()},
             "naive": self._monomials(peaks.naive(num_symbols)),
             "naive_in_place": self._monomials(peaks.naive_in_place(num_symbols)),
@@ -153,7 +156,7 @@ class ClosedForm:
         return {"monomials": {self.monomial(powers, "*") or "1": n for powers, n in row.terms}}
 
     def monomial(self, powers: Sequence[int], times: str) -> str:
-        """A product of symbols, written out; nothing where there is none."""
+        """A product of symbols as text; empty for a constant."""
         return times.join(
             printable(name) + (f"^{power}" if power > 1 else "")
             for name, power in zip(self.symbols, powers, strict=True)
@@ -168,13 +171,13 @@ class NoClosedForm:
     reason: str
 
     def to_dict(self) -> dict[str, object]:
-        """What ``activations`` says of it in JSON."""
+        """The keys of ``activations`` in JSON."""
         return {"peak_rows": None, "no_peak_rows": printable(self.reason)}
 
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """What is kept of a batch that was tried; ``None`` where it is unknown or leaves some out."""
+    """The figures of a batch that was tried; ``None`` if unknown or only a lower bound."""
 
     total_bytes: int | None
     training_peak_bytes: int | None
@@ -182,16 +185,16 @@ class _Figures:
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """How what a request is of grows with the batch."""
+    """How the figures of a request grow with the batch."""
 
     form: ClosedForm | NoClosedForm
-    """Of a run."""
+    """Of inference."""
     step: tuple[Program, Sizes] | None = None
-    """Of a training step, its sizes affine, where the form holds; ``None``: unproven."""
+    """The program of a training step and its affine sizes; ``None``: not proven to be affine."""
 
 
 class BatchScaling:
-    """The batches of a request, each evaluated once, of which only the figures are kept."""
+    """Evaluates a request at each batch once and caches the figures, not the graphs."""
 
     def __init__(
         self,
@@ -200,7 +203,7 @@ class BatchScaling:
         symbolic: ClosedForm | NoClosedForm,
     ) -> None:
         self._results = results
-        # Where types do not agree there is no run, and so no law that other batches would show.
+        # No runtime accepts a model with conflicting types, so its growth means nothing.
         self._batch = None if results.type_conflicts else results.bound.binding.batch
         self._at = at
         self._growth = _Growth(symbolic) if results.training is None else None
@@ -209,10 +212,7 @@ class BatchScaling:
             self._tried[self._batch] = _figures(results)
 
     def affine_total_bytes(self) -> Affine | None:
-        """The law of weights, inputs and in-place peak.
-
-        It is read off the closed form where that is valid up to the last batch.
-        """
+        """Weights, inputs and in-place peak as a line in the batch; ``None`` if they are not."""
         if self._batch is None:
             return None
         last, form = max(self._batch, LINEAR_UP_TO), self._grown().form
@@ -222,19 +222,19 @@ class BatchScaling:
         return None if line is None else Affine(*line, 1, last)
 
     def affine_training_peak(self) -> Affine | None:
-        """The law of the training peak."""
+        """The training peak as a line in the batch; ``None`` if it is not one."""
         if self._batch is None or self._results.training is None:
             return None
         return affine_in_batch(self._affine_training_peak_bytes, max(self._batch, LINEAR_UP_TO))
 
     def _grown(self) -> _Growth:
-        """The closed form and affine sizes; in training they are found when first read."""
+        """The closed form and affine sizes; for training they are computed on first use."""
         if self._growth is None:
             self._growth = self._grown_in_training()
         return self._growth
 
     def _grown_in_training(self) -> _Growth:
-        """Find the form of a run, and sizes of a step from the batches that are walked for them."""
+        """Find the form of inference, and the affine sizes of the step from the same walks."""
         walked: dict[int, StageResults] = {}
 
         def walk(batch: int | None, _: object) -> StageResults:
@@ -243,7 +243,7 @@ class BatchScaling:
         form = find_closed_form(self._results, walk)
         step = self._results.training
         if isinstance(form, NoClosedForm) or step is None or not _may_be_affine(form, step):
-            # Without affine sizes the law is sought from one sample on.
+            # Without affine sizes the line starts at batch 1, which the form has walked already.
             self._tried.update({1: _figures(walked[1])} if 1 in walked else {})
             return _Growth(form)
         walked[form.requested[0]] = self._results
@@ -252,7 +252,7 @@ class BatchScaling:
         return _Growth(form, _affine_step(tried))
 
     def _note(self, form: ClosedForm, walked: dict[int, StageResults]) -> None:
-        """Take the figures of batches that were walked, where the form holds."""
+        """Cache the figures of batches that were walked, where the form is valid."""
         for batch, results in walked.items():
             step = results.training
             is_whole = results.bound.follows_batch and step is not None and not step.unknown
@@ -261,7 +261,7 @@ class BatchScaling:
                 self._tried.setdefault(batch, figures)
 
     def _affine_training_peak_bytes(self, batch: int) -> int | None:
-        """The training peak, by the affine sizes where they hold."""
+        """The training peak, by a replay with affine sizes where they are valid."""
         step = self._grown().step
         if step is None or batch < step[1].first:
             return self._training_peak_bytes(batch)
@@ -291,14 +291,14 @@ def find_closed_form(
     dims: Mapping[str, bool] | None = None,
     last_batch: int = LINEAR_UP_TO,
 ) -> ClosedForm | NoClosedForm:
-    """Find a closed form in the batch and dims; in the batch alone where the dims' is unproven.
+    """Find a closed form in the batch and dims, or in the batch alone if only that is proven.
 
-    ``dims`` says of each that is free whether it is tried; others stay as asked for.
+    ``dims`` maps each free dim to whether it becomes a symbol; the others keep the requested value.
 
-    The pieces are read off two walks, where all symbols are 1 and at primes, and hold what the walk
-    requested says. Where no dim is computed (``computes_dims``) that is all they need. Elsewhere
-    two more walks, three of three symbols, must say the same (``_between``): the pieces are shown
-    at these points, at the ends and at the one requested, and taken to hold between.
+    The pieces are read off two walks, one where all symbols are 1 and one where each is a prime,
+    and must agree with the walk of the request. If no dim is computed (``computes_dims``), that is
+    a proof. Otherwise two more walks, or three for three symbols, must agree (``_between``): the
+    pieces are then verified at those points only, and assumed to be valid between them.
     """
     refused = _refused(results)
     if refused:
@@ -307,6 +307,7 @@ def find_closed_form(
     reason = "no dim is free"
     dims = dims or {}
     tried = tuple(name for name, is_tried in dims.items() if is_tried)
+    # All free dims first, then none of them: `fromkeys` drops the second try if there is no dim.
     for each in dict.fromkeys((tried, ())):
         symbols = (*((BATCH,) if batch is not None else ()), *each)
         if 0 < len(symbols) <= _MOST_SYMBOLS:
@@ -315,15 +316,15 @@ def find_closed_form(
             except UnprovenError as fault:
                 reason = str(fault)
             except ShapeError:
-                # Past the largest dim that ONNX can write, or one that fits no other.
+                # A dim beyond int64, or one that contradicts another dim of the model.
                 reason = "the model cannot be worked out at other dims"
     return NoClosedForm(reason)
 
 
 def free_dims(prepared: Prepared, binding: Binding, graph: Graph) -> dict[str, bool]:
-    """The symbols besides the batch that no other decides, and whether pieces may have them.
+    """The independent symbols besides the batch, and whether each may become a symbol of a form.
 
-    Height and width go by a stride to rounded numbers, which are no polynomials.
+    A strided convolution divides height and width and rounds, which is not a polynomial.
     """
     symbols = {*binding.dims}
     free = [
@@ -334,41 +335,41 @@ def free_dims(prepared: Prepared, binding: Binding, graph: Graph) -> dict[str, b
         and not (names_in(symbol) and names_in(symbol) <= symbols)
     ]
     inputs = prepared.inputs if free else ()
-    image_dims = {dim for value in inputs for dim in (input_dims(value) or ())[_FIRST_PLACE:]}
+    image_dims = {
+        dim for value in inputs for dim in (input_dims(value) or ())[_FIRST_SPATIAL_AXIS:]
+    }
     if image_dims.isdisjoint(free) or not any(map(_strides, graph.nodes)):
         image_dims = set()
     return {symbol: symbol not in image_dims for symbol in free}
 
 
 def affine_in_batch(bytes_at: BytesAt, largest: int) -> Affine | None:
-    """Find the affine law that holds from batch 1 to ``largest``; ``None`` where none does.
+    """The line that live bytes follow from batch 1 to ``largest``; ``None`` if there is none.
 
-    A law takes a function from a batch to live bytes and knows no stage. Each buffer's bytes are
-    affine in the batch; a peak is the largest of several sums of buffers, hence convex. So three
-    evaluated points prove the law: a convex function that meets a line at both ends of a stretch
-    and once between them is that line all along. Up to batch 2 two points are the whole stretch,
-    and a single point has no law.
+    Each buffer's bytes are affine in the batch and a peak is the maximum of several sums of
+    buffers, hence convex. So three points are a proof: a convex function that meets a line at both
+    ends of a range and once between them is that line on the whole range.
     """
     if largest <= 1:
         return None
     ends = bytes_at(1), bytes_at(largest)
     if ends[0] is None or ends[1] is None:
         return None
-    law = Affine.through([(1, ends[0]), (largest, ends[1])])
+    line = Affine.through([(1, ends[0]), (largest, ends[1])])
     middle = (1 + largest) // 2
-    return law if law is not None and bytes_at(middle) == law.at(middle) else None
+    return line if line is not None and bytes_at(middle) == line.at(middle) else None
 
 
 def _lies_on(pieces: Iterable[Polynomial], line: tuple[int, int], batches: Iterable[int]) -> bool:
-    """Whether the largest of pieces in the batch is on a line at all of some batches."""
+    """Whether the largest piece is on a line at each of these batches."""
     start, slope = line
     return all(largest(pieces, (batch,)) == start + slope * batch for batch in batches)
 
 
 def _refused(results: StageResults) -> str:
-    """What leaves no hope, before anything else is walked."""
+    """Why there cannot be a closed form, found before any other walk; empty if there may be one."""
     if results.order != "file":
-        return "in the order asked for, steps may change places with the dims"
+        return "with --order, the order of the nodes may change with the dims"
     if not results.bound.follows_batch:
         return "the model does not follow the batch"
     if results.type_conflicts:
@@ -380,22 +381,25 @@ def _refused(results: StageResults) -> str:
 
 @dataclass(frozen=True)
 class _PiecewiseFit:
-    """A closed form in the making: a few walks of the stages, and the checks that prove it."""
+    """Fits a closed form by a few walks of the stages and checks it."""
 
     results: StageResults
+    """At the requested point."""
     walk: Walk
     symbols: tuple[str, ...]
     last_batch: int
 
     def found(self, dims: Iterable[str]) -> ClosedForm:
-        """Walk the ends, and other points where these prove too little.
+        """Walk both ends, and more points if these do not prove the pieces.
 
-        :raises UnprovenError: the pieces cannot be shown to hold.
-        :raises ShapeError: the model takes no such dims.
+        :raises UnprovenError: the pieces cannot be verified.
+        :raises ShapeError: the model does not accept such dims.
         """
         results, requested = self.results, self.requested
         ones = (1,) * len(requested)
         one = results if requested == ones else self.at(ones)
+        # The prime factors of a dim of the far graph tell which symbols it is a product of: the
+        # primes differ, and none of them divides a dim of the graph of ones (``Growth``).
         far_numbers = self.primes(one)
         far = self.at(far_numbers)
         ends = Ends(one.bound.graph, far.bound.graph, Growth(far_numbers))
@@ -423,26 +427,26 @@ class _PiecewiseFit:
     def further(
         self, found: ClosedForm, far: tuple[int, ...], *, computes: bool
     ) -> Iterator[tuple[int, ...]]:
-        """The points at which pieces are checked besides the ends and the one asked for."""
+        """The points at which pieces are checked besides the ends and the request."""
         if found.last not in {far, found.requested}:
             yield found.last
         if computes:
             yield from _between(far)
 
     def check(self, found: ClosedForm, numbers: Sequence[int], results: StageResults) -> None:
-        """Check the pieces against the walk of a point.
+        """Compare the pieces with a walk at a point.
 
-        :raises UnprovenError: they say otherwise.
+        :raises UnprovenError: they differ.
         """
         verify_at(found.peaks, results.bound.graph, numbers)
-        # What stands in no tensor's size shows in the total.
+        # Sizes can agree while the total differs: weights that grow, or buffers shared otherwise.
         if found.is_valid_at(numbers) and found.total_bytes(numbers) != results.total_bytes:
             message = "the total at some dims is not what the rows say"
             raise UnprovenError(message)
 
     @cached_property
     def requested(self) -> tuple[int, ...]:
-        """The point that is asked for."""
+        """The point of the request."""
         binding = self.results.bound.binding
         return tuple(
             (binding.batch or 1) if symbol == BATCH else binding.dims[symbol]
@@ -452,7 +456,7 @@ class _PiecewiseFit:
     def at(self, numbers: Sequence[int]) -> StageResults:
         """Walk the stages at a point.
 
-        :raises UnprovenError: the model does not follow.
+        :raises UnprovenError: the batch of the graph is not the batch of the point.
         """
         dims = dict(zip(self.symbols, numbers, strict=True))
         batch = dims.pop(BATCH, None)
@@ -476,54 +480,54 @@ class _PiecewiseFit:
 
 
 def _between(far: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Points at which what is no polynomial shows: two at least, and one for each symbol.
-
-    Both ends are odd, so all numbers are even at first, then all but one, and so on: the rest of a
-    division by 2 shows, of any sum of symbols. The symbol that is largest at the far point is the
-    least: so does a maximum.
-    """
+    """Points that expose sizes which are not polynomials: one per symbol, and two at least."""
+    # Functions that look like polynomials at both ends must differ from them here. Both ends are
+    # odd, so a halved and rounded sum of symbols shows when its parity changes: all numbers are
+    # even in the first point, all but one in the second, and so on. A maximum of two symbols shows
+    # when their order changes: the symbol that is largest at the far end is the smallest here.
     order = sorted(range(len(far)), key=far.__getitem__, reverse=True)
-    for place, least in enumerate(_TRIED[: max(len(far), 2)]):
-        odd = order[: min(place, len(far) - 1)]
+    for number, least in enumerate(_TRIED[: max(len(far), 2)]):
+        odd = order[: min(number, len(far) - 1)]
         yield tuple(least + 2 * order.index(at) + 2 + (at in odd) for at in range(len(far)))
 
 
 def _strides(node: Node) -> bool:
+    """Whether a node has a stride above 1."""
     strides = node.attributes.get("strides")
     return isinstance(strides, tuple) and any(isinstance(n, int) and n > 1 for n in strides)
 
 
 def _three(batches: Sequence[int], requested: int) -> tuple[int, ...]:
-    """The batches at which a step is walked: both ends of the range, and one that proves the line.
+    """The batches at which a step is compared: both ends of the range, and one between them.
 
-    That is the one asked for, whose step is walked already, or the second where it is an end.
+    The one between is the requested batch, whose step is computed already, unless that is an end.
     """
     between = requested if requested in batches[1:-1] else batches[1]
     return tuple(dict.fromkeys((batches[0], between, batches[-1])))
 
 
 def _may_be_affine(form: ClosedForm, step: "TrainingMemory") -> bool:
-    """Whether the sizes of a step may be affine in the batch.
-
-    They are the tensors of a run, their gradients and copies, and what formulas make of these: not
-    affine where a tensor has the batch in more than one dim, or bytes choose the schedule.
-    """
+    """Whether the sizes of a training step may be affine in the batch."""
+    # Checkpoint schedules are chosen by bytes, so they may change with the batch.
     if step.unknown or step.checkpoints:
         return False
+    # A step allocates the tensors of inference, their gradients and copies. A tensor with the batch
+    # in two dims, as B B^T has, grows with its square, and so do they.
     sizes = form.peaks.sizes.polynomials
     return all(sum(powers) <= 1 for size in sizes for powers, _ in size.terms)
 
 
 def _affine_step(walked: Mapping[int, StageResults]) -> tuple[Program, Sizes] | None:
-    """The program of the last of some batches and its sizes, from the first like it on.
+    """The program of the last batch and its affine sizes, from the first batch that shares it.
 
-    ``None``: there is none, sizes at a batch between are others, or a step leaves sizes out.
+    ``None``: no other batch shares it, sizes between are not affine, or some size is unknown.
     """
     steps = [(batch, walked[batch].training) for batch in sorted(walked)]
     replays = [(batch, step.replay) for batch, step in steps if step and not step.unknown]
     if len(replays) < len(steps):
         return None
     *others, last = replays
+    # The program of batch 1 may differ from that of all others: some copies are left out there.
     for index, first in enumerate(others):
         if affine_sizes([first, last]) is not None:
             sizes = affine_sizes([*others[index:], last])
