@@ -1,6 +1,7 @@
 """Whether a model fits: the search, what is held, instances, and the command."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from onnxmem.analysis.fitting.verdicts import (
     basis_for,
     verdict_on_bytes,
 )
+from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.cli import main
 from onnxmem.decisions.devices import catalog
 from onnxmem.errors import UsageError
@@ -56,6 +58,11 @@ class Counted:
 # The search.
 
 
+def largest_within(rule: Callable[[int], int], limit: int) -> int:
+    """The largest number whose bytes, which never fall, are within a limit; 0: none."""
+    return bisect_right(range(1, LARGEST_BATCH), limit, key=rule)
+
+
 @given(st.integers(0, 10**6), st.integers(1, 5000), st.integers(0, 9), st.integers(0, 10**9))
 def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, limit: int) -> None:
     def rule(number: int) -> int:
@@ -63,11 +70,16 @@ def test_a_polynomial_is_solved_and_proven(fixed: int, slope: int, bend: int, li
 
     bytes_at = Counted(rule)
     reach = crossing(bytes_at, limit)
+    number = largest_within(rule, limit)
+    num_bytes = rule(number) if number else None
     assert reach is not None
-    assert reach == replace(crossing(rule, limit, by_formula=False) or reach, method=reach.method)
+    assert (reach.number, reach.num_bytes, reach.over_bytes) == (
+        number,
+        num_bytes,
+        rule(number + 1),
+    )
     if reach.number:
         assert reach.method == "closed form"
-        assert rule(reach.number) <= limit < rule(reach.number + 1)
         assert len(bytes_at.asked) <= 6
 
 
@@ -82,10 +94,9 @@ def test_the_largest_of_several_lines_is_searched_exactly(
         return max(fixed + slope * number for fixed, slope in lines)
 
     found = crossing(rule, limit)
-    bisected = crossing(rule, limit, by_formula=False)
+    number = largest_within(rule, limit)
     assert found is not None
-    assert bisected is not None
-    assert (found.number, found.over_bytes) == (bisected.number, bisected.over_bytes)
+    assert (found.number, found.over_bytes) == (number, rule(number + 1))
 
 
 def search_of(

@@ -1,10 +1,11 @@
 """Whether models fit a device, by how much, and how far they go.
 
-``fit`` is the one verdict of every command, ``assess`` what models take, ready to be compared with
-any memory. A ``DemandCurve`` says what models take at one number after another: where a runtime
-makes one program at every batch of a range, and its sizes are affine in the batch, its allocator is
-replayed without walking the model again. That it does is checked at both ends and at batches
-between them; a batch beyond the range is walked, and widens it where it is alike.
+``fit`` gives the verdict of every command; ``assess`` computes what models need, to be compared
+with any number of devices. A ``DemandCurve`` gives the bytes at one batch after another. If a
+runtime makes the same program at every batch of a range, with sizes affine in the batch, its
+allocator is replayed with these sizes and the model is not walked again. That is verified at both
+ends of the range and at batches between them. A batch beyond the range is walked; if its program
+is the same, the range grows to it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,47 +49,47 @@ from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, p
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
 
 RunAt = Callable[[int], RuntimeRun | None]
-"""A runtime's run at a batch; ``None``: something is left out of it, or the batch decides more."""
+"""A runtime's run at a batch; ``None``: it leaves something out, so it is no complete figure."""
 Doubts = tuple[Doubt, ...]
 _FALLING: Final = frozenset({Basis.TORCH, Basis.ORT_CPU, Basis.ORT_CUDA})
-"""Figures that an allocator makes: they may fall as the batch grows."""
+"""Figures of an allocator: these may fall as the batch grows."""
 _POWERS: Final = 4
-"""Powers of two up to the largest that fits that the table shows."""
+"""How many powers of two below the largest batch that fits the table shows."""
 _WORTH: Final = 10
-"""A power of two is the better pick where it gives up at most a part in so many."""
+"""A power of two is recommended if it costs at most 1 / 10 of the largest batch."""
 _EVENTS: Final = 1_000_000
 """Allocations and releases that one search serves at most where it replays every batch: 2 to 3 s of
 processor time. Of twelve random networks, more replays than that found no other largest batch."""
 _FIRST: Final = (1, 2, 8)
-"""Batches from which on the program may be the same: at batch 1 some copies are left out."""
+"""Where a range of equal programs may begin: at batch 1 some copies are left out."""
 _LEAST: Final = 3
-"""Batches that show sizes to be affine: two ends, and one between."""
+"""Two points always lie on a line; a third shows that sizes are affine."""
 _MOST_WALKED: Final = 16
-"""Batches that are walked at most to find lines; of a runtime that draws none no more are."""
+"""Batches that are walked at most in search of a range; then each batch is computed in full."""
 _BETWEEN: Final = 15
-"""Batches between the ends of a range at which a runtime of the caller's own is checked: nothing is
-known of how its sizes grow."""
+"""Batches between the ends at which a user's own runtime is checked: nothing is known of how its
+sizes grow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """What there is, and what is to be found."""
+    """The memory of a device, and which figure is compared with it."""
 
     memory_bytes: int
     reserve_bytes: int = 0
-    """Kept free, for the system or for others."""
+    """Memory that stays free for the system or other programs."""
     flash_bytes: int | None = None
     basis: AnyBasis = Basis.TOTAL
     accepted: frozenset[str] = frozenset()
-    """Codes of findings that the user accepts: they leave no doubt."""
+    """Codes of warnings that the user accepts; these raise no doubts."""
     deployment: Deployment = field(default_factory=Deployment)
     dim: str | None = None
-    """The dim whose largest number is sought; ``None``: the batch."""
+    """The dim whose largest value is searched; ``None``: the batch."""
 
     def __post_init__(self) -> None:
-        """Refuse a code that accepts nothing.
+        """Reject a code that has no effect.
 
-        :raises UsageError: a code that leaves no verdict in doubt.
+        :raises UsageError: a code that never makes a verdict unknown.
         """
         for code in sorted(self.accepted - ACCEPTABLE):
             message = (
@@ -99,18 +100,18 @@ class FitRequest:
 
     @property
     def limit_bytes(self) -> int:
-        """What is left to be held against."""
+        """The memory that figures are compared with."""
         return max(self.memory_bytes - self.reserve_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """What models take at what is asked about, ready to be compared with any memory."""
+    """What models need at the request, to be compared with any device."""
 
     basis: AnyBasis
     footprint: Footprint
     doubts: tuple[Doubt, ...]
-    """Why nothing passes that has room."""
+    """Why the verdict is unknown even if the figure is below the limit."""
     findings: tuple[Finding, ...]
     """All warnings of the models."""
 
@@ -120,7 +121,7 @@ class Assessment:
         return ACCURACIES[self.basis]
 
     def verdict(self, limit_bytes: int, flash_bytes: int | None = None) -> Verdict:
-        """Compare with what there is; on a microcontroller the weights go to flash."""
+        """Compare with a limit; on a microcontroller the weights must also fit the flash."""
         if flash_bytes is not None and (self.footprint.weight_bytes or 0) > flash_bytes:
             return Verdict.OVER
         found = self.footprint.demand.verdict(limit_bytes, self.accuracy)
@@ -138,35 +139,35 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitResult:
-    """The verdict on models and a device, and how far they go."""
+    """The verdict on models and a device, and the largest batch that fits."""
 
     setup: FitRequest
     requested: TableRow
-    """What was asked about; ``number`` is 1 where the model has no batch."""
+    """At the request; ``number`` is 1 if the model has no batch."""
     has_number: bool
-    """Whether the model has the batch, or the dim, at all."""
+    """Whether the model has a batch, or the dim."""
     assessment: Assessment
     dims: Mapping[str, int]
-    """Of the first model, those in effect; a dim that nothing binds is 1."""
+    """The dims of the first model; a dim without a value is 1."""
     max_batch: MaxBatch | None
-    """``None``: nothing to vary, or bytes are unknown."""
+    """``None``: there is no batch to vary, or bytes are unknown."""
     limiting: Footprint | None
     """At the first number that does not fit."""
     power_of_two: TableRow | None
-    """The largest within reach."""
+    """The largest power of two that fits."""
     table: tuple[TableRow, ...]
     instances: int | None
-    """The largest number of instances; ``None`` where one more takes nothing."""
+    """The largest number of instances; ``None`` if one more needs no memory."""
     remarks: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
-        """What becomes of the run that was asked about."""
+        """The verdict on the request."""
         return self.requested.verdict
 
     @property
     def footprint(self) -> Footprint:
-        """What the run that was asked about takes."""
+        """What the request needs."""
         return self.assessment.footprint
 
     @property
@@ -176,7 +177,7 @@ class FitResult:
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:
-        """Why nothing passes that has room."""
+        """Why the verdict is unknown even if the figure is below the limit."""
         return self.assessment.doubts
 
     def to_dict(self) -> dict[str, object]:
@@ -204,31 +205,36 @@ class FitResult:
 
     @property
     def is_power_better(self) -> bool:
-        """Whether a power of two gives up at most a tenth: a rule of thumb, for kernels' tiles."""
+        """Whether a power of two costs at most a tenth (a rule of thumb for kernel tiles)."""
         if self.power_of_two is None or self.max_batch is None or not self.max_batch.number:
             return False
-        given_up = self.max_batch.number - self.power_of_two.number
-        return 0 < given_up * _WORTH <= self.max_batch.number
+        lost = self.max_batch.number - self.power_of_two.number
+        return 0 < lost * _WORTH <= self.max_batch.number
 
 
 @dataclass(slots=True)
 class ReplayDemands:
-    """The runs of a runtime by batch, and the range in which they are known without a walk."""
+    """The runs of a runtime by batch, and the range in which no walk is needed.
+
+    Invariant: within ``_affine``'s range all batches that were walked gave the same program, and
+    sizes on the same lines. The range only grows; ``AffineRun.through`` checks it at each step.
+    """
 
     run_at: RunAt
     is_own: bool
-    """Whether the caller made the runtime: no line is drawn then before a range is checked."""
+    """Whether the caller made the runtime: then only ``draw_lines`` may find a range."""
     _affine: AffineRun | None = None
     _walked: dict[int, RuntimeRun | None] = field(default_factory=dict)
 
     def run(self, batch: int) -> RuntimeRun | None:
-        """The run at a batch; ``None``: it is to be worked out in full.
+        """The run at a batch; ``None``: it has to be computed in full.
 
         :raises OnnxmemError: the runtime does not run the model at the batch.
         """
         affine = self._affine
         if affine is not None and affine.holds_at(batch):
             return affine.at(batch)
+        # After many walks without a range, or one incomplete run, another walk would gain nothing.
         if self.is_own or len(self._walked) >= _MOST_WALKED or None in self._walked.values():
             return None
         run = self._known(batch)
@@ -237,14 +243,14 @@ class ReplayDemands:
         return run
 
     def draw_lines(self, last: int) -> int:
-        """Find the runs up to a batch, where they are alike: how many replays a search may take."""
+        """Find a range of equal programs; returns how many replays a search may do."""
         with suppress(OnnxmemError):
             if any(self._draws(first, last) for first in _FIRST) and self._affine is not None:
                 return max(MOST_REPLAYS, _EVENTS // (self._affine.run.made.num_events + 1))
         return FEW_REPLAYS
 
     def _draws(self, first: int, last: int) -> bool:
-        """Whether the runs from one batch to another are alike, at both and at those between."""
+        """Whether programs are the same at two batches and at those checked between them."""
         parts = 1 + (_BETWEEN if self.is_own else 1)
         batches = sorted({first + (last - first) * part // parts for part in range(parts + 1)})
         if first >= last or len(batches) < _LEAST:
@@ -256,7 +262,7 @@ class ReplayDemands:
         return found is not None
 
     def _joined(self, found: AffineRun) -> AffineRun:
-        """Lines that were found with those that were drawn farther, which they lie on."""
+        """A new range, extended to the end of the known one if both lie on the same lines."""
         drawn = self._affine
         if drawn is None or not drawn.holds_at(found.last) or drawn.last == found.last:
             return found
@@ -265,7 +271,7 @@ class ReplayDemands:
         return AffineRun.through(points) or found
 
     def _known(self, batch: int) -> RuntimeRun | None:
-        """The run by the lines, or walked once."""
+        """The run by affine sizes, or from a walk, which is cached."""
         if self._affine is not None and self._affine.holds_at(batch):
             return self._affine.at(batch)
         if batch not in self._walked:
@@ -273,13 +279,14 @@ class ReplayDemands:
         return self._walked[batch]
 
     def _widen(self, batch: int) -> None:
-        """Draw the lines on to a batch that was walked, or through it where there are none yet."""
+        """Extend the range to a batch that was walked, or find a range that contains it."""
         affine = self._affine
         runs = [
             (number, run)
             for number, run in sorted(self._walked.items())
             if run is not None and (affine is None or affine.holds_at(number) or number == batch)
         ]
+        # Small batches may have another program (`_FIRST`), so the longest suffix that works wins.
         for index in range(len(runs) - _LEAST + 1):
             found = AffineRun.through(runs[index:])
             if found is not None and found.holds_at(batch):
@@ -289,23 +296,23 @@ class ReplayDemands:
 
 @dataclass(slots=True)
 class DemandCurve:
-    """What models take at one number after another."""
+    """What models need at one batch (or value of a dim) after another."""
 
     requests: tuple[AnalysisRequest, ...]
     setup: FitRequest
     _replays: ReplayDemands | None = field(init=False)
 
     def __post_init__(self) -> None:
-        """Replay one model at any batch; several, or another dim, are worked out in full."""
+        """Replay one model at any batch; several models or another dim are computed in full."""
         is_plain = self.setup.dim is None and self.setup.deployment.instances == 1
         self._replays = None
         if is_plain and len(self.requests) == 1:
             self._replays = _replays_of(self.requests[0], self.setup.basis)
 
     def requested(self) -> int | None:
-        """The number that is asked about; ``None`` where a model has no batch, or no such dim.
+        """The requested number; ``None`` if a model has no batch.
 
-        :raises UsageError: a dim that no model has, or models that are asked at different batches.
+        :raises UsageError: a model does not have the dim, or the models have different batches.
         """
         numbers = {self._number(request) for request in self.requests}
         if len(numbers) > 1:
@@ -314,14 +321,14 @@ class DemandCurve:
         return numbers.pop()
 
     def at(self, number: int) -> Footprint | None:
-        """What all models take at a number, worked out in full; ``None`` where they cannot be."""
+        """What all models need at a number, computed in full; ``None`` if that fails."""
         try:
             return footprint_together(self._at(number), self.setup.basis, self.setup.deployment)
         except OnnxmemError:
             return None
 
     def demand(self, number: int) -> Demand | None:
-        """The same as a demand, by a replay where one will do; ``None``: something is left out."""
+        """The same as a demand, by a replay if possible; ``None``: something is left out."""
         if self._replays is not None:
             try:
                 run = self._replays.run(number)
@@ -333,11 +340,11 @@ class DemandCurve:
         return footprint.demand if footprint is not None and footprint.is_whole else None
 
     def draw_lines(self, last: int) -> int:
-        """Make demands up to a number cheap where the models allow it: how many may be tried."""
+        """Make demands up to a number cheap, if possible; returns how many may be evaluated."""
         return FEW_REPLAYS if self._replays is None else self._replays.draw_lines(last)
 
     def search(self) -> Search:
-        """A search of the largest number."""
+        """A search for the largest number that fits."""
         accuracy = ACCURACIES[self.setup.basis]
         return Search(self.setup.limit_bytes, accuracy, self.demand, self.draw_lines)
 
@@ -360,9 +367,9 @@ class DemandCurve:
 
 
 def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
-    """Compare models with a device, and find how far they go: the one verdict of every command.
+    """The verdict on models and a device, and the largest batch that fits.
 
-    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    :raises OnnxmemError: a model cannot be analyzed at its request.
     """
     curve = DemandCurve(tuple(requests), setup)
     each = [footprint_of(request, setup.basis) for request in requests]
@@ -390,9 +397,9 @@ def fit(requests: Sequence[AnalysisRequest], setup: FitRequest) -> FitResult:
 
 
 def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment:
-    """What models take at what is asked about, and what leaves that in doubt.
+    """What models need at their requests, and the doubts about it.
 
-    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    :raises OnnxmemError: a model cannot be analyzed at its request.
     """
     footprint = footprint_together(requests, setup.basis, setup.deployment)
     doubts, findings = _doubts(requests, footprint, setup)
@@ -400,28 +407,29 @@ def assess(requests: Sequence[AnalysisRequest], setup: FitRequest) -> Assessment
 
 
 def max_batch_of(search: Search, basis: AnyBasis) -> MaxBatch | None:
-    """The largest number within what there is; ``None`` where bytes are unknown at 1."""
+    """The largest number that fits; ``None`` if bytes are unknown at 1."""
     return largest_fitting(search, is_rising=not _may_fall(basis))
 
 
 def _may_fall(basis: AnyBasis) -> bool:
-    """Whether a figure may fall as the batch grows, for an allocator makes it."""
+    """Whether a figure is that of an allocator, which may fall as the batch grows."""
     return basis in _FALLING or isinstance(basis, RuntimeBasis)
 
 
 def _demand_of(run: RuntimeRun) -> Demand:
-    """What a run wants of a device."""
+    """The device memory that a run needs."""
     replayed = run.replay()
     return Demand(
         size_bytes=replayed.total_bytes,
         more_bytes=run.overheads.more_bytes,
         least_bytes=replayed.least_bytes,
+        # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
         runs_in=None if run.made.is_paged else run.runs_in,
     )
 
 
 def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | None:
-    """The runs that a figure is replayed from; ``None``: no allocator makes it."""
+    """The runs that a figure is replayed from; ``None``: it is not a figure of an allocator."""
     if isinstance(basis, RuntimeBasis):
         return ReplayDemands(lambda batch: request.at(batch).own_run(basis.value), is_own=True)
     if basis is Basis.TORCH:
@@ -434,15 +442,16 @@ def _replays_of(request: AnalysisRequest, basis: AnyBasis) -> ReplayDemands | No
 def _doubts(
     requests: Sequence[AnalysisRequest], footprint: Footprint, setup: FitRequest
 ) -> tuple[tuple[Doubt, ...], tuple[Finding, ...]]:
-    """What leaves a verdict in doubt, and all warnings of the models."""
+    """The doubts about a verdict, and all warnings of the models."""
     found: list[Finding] = []
     doubts: list[Doubt] = []
     for request in requests:
         results = request.results
         findings = (*request.findings(results), *footprint.findings)
         found += findings
-        told = tuple(each for each in findings if each.code != UNBOUND)
-        doubts += (*doubts_of(told, setup.accepted), *_unbound(request, setup))
+        # `_unbound` names the flags that settle unbound dims, and leaves out the one searched.
+        others = tuple(each for each in findings if each.code != UNBOUND)
+        doubts += (*doubts_of(others, setup.accepted), *_unbound(request, setup))
         if not results.is_whole and not doubts and PARTIAL not in setup.accepted:
             doubts.append(Doubt(PARTIAL, _left_out(results)))
     is_own = isinstance(setup.basis, RuntimeBasis)
@@ -453,7 +462,7 @@ def _doubts(
 
 
 def _left_out(results: StageResults) -> str:
-    """Which tensors a lower bound leaves out."""
+    """Why a figure is only a lower bound."""
     unknown = results.activations.unknown_tensors
     if not unknown:
         return "the graph does not follow the batch"
@@ -461,7 +470,7 @@ def _left_out(results: StageResults) -> str:
 
 
 def _unbound(request: AnalysisRequest, setup: FitRequest) -> Iterator[Doubt]:
-    """Dims that nobody has given a number; the batch is 1 then, and the one that is sought free."""
+    """Dims without a value, except for the one whose largest value is searched."""
     names = [name for name in request.guessed_dims() if name != setup.dim]
     if names and UNBOUND not in setup.accepted:
         yield Doubt(UNBOUND, unbound_dims_text(names), flags=dims_line(names))
@@ -498,7 +507,7 @@ def _row(search: Search, number: int, doubts: Doubts) -> TableRow:
 
 
 def _cache_remarks(requests: Sequence[AnalysisRequest]) -> Iterator[str]:
-    """A cache whose length nothing asks for is as good as empty."""
+    """Without --context or --dim the dims of a cache count as 1, so it is almost empty."""
     caches = (request.cache for request in requests if request.context is None)
     if any(part.follows_context for cache in caches if cache for part in cache.parts):
         yield "it has a key-value cache: --context N is how many tokens that holds"

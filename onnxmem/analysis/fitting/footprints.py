@@ -1,4 +1,4 @@
-"""What one instance of a model takes of a device's memory, and what instances share."""
+"""The device memory that one instance of a model needs, and what instances share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,60 +18,60 @@ from onnxmem.settings import Settings
 from onnxmem.units import sum_known
 
 _LISTED: Final = 3
-"""Tensors that are named where a size is limited."""
+"""How many of the largest tensors at the peak are listed."""
 
 
 class NoFigureError(OnnxmemError):
-    """The figure that was asked for cannot be had of this model."""
+    """The requested figure does not exist for this model."""
 
     code: ClassVar[str] = "no_figure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What a device must have for one instance of a model, in bytes."""
+    """What one instance of a model needs of a device, in bytes."""
 
     total_bytes: int
     least_bytes: int = 0
-    """Of that: what no allocator gets by without; it does not fall as the batch grows."""
+    """A lower bound for every allocator; it never falls as the batch grows."""
     context: Assumed = NO_TERM
-    """Of that: CUDA itself."""
+    """The CUDA context, included in the total."""
     workspace: Assumed = NO_TERM
-    """Of that: cuDNN's convolutions."""
+    """The workspace of cuDNN's convolutions, included in the total."""
     range_bytes: int = 0
-    """Beyond that: with the BatchNormalizations of which the file does not tell."""
+    """Beyond the total: what BatchNormalizations add that the file may or may not have folded."""
     common_bytes: int = 0
-    """Of that: once, however many instances one process serves: the process, or its context."""
+    """Needed once, however many instances one process serves: the process or its CUDA context."""
     shared_bytes: int = 0
-    """Of that: what instances of one model can have in common, its weights."""
+    """What instances of one model can share: its weights."""
     weight_bytes: int | None = None
-    """Of the file."""
+    """Bytes of the weights in the file."""
     is_whole: bool = True
-    """False: something is left out, and the total is a lower bound."""
+    """False: the total is a lower bound."""
     phase: str | None = None
-    """Of a training step, in which the most is alive."""
+    """The phase of a training step that has the peak."""
     node: str | None = None
-    """At which the most is alive."""
+    """The node that has the peak."""
     tensors: tuple[Allocation, ...] = ()
-    """The largest that are alive there."""
+    """The largest that are live at the peak."""
     findings: tuple[Finding, ...] = ()
-    """What the figure of a runtime leaves out."""
+    """What the figure of a runtime does not include."""
     runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether it gets by with fewer bytes of the device, by its allocator's retries."""
+    """Whether it runs with fewer bytes by retries of its allocator; ``None``: never."""
 
     @property
     def fixed_bytes(self) -> int:
-        """What no instance has to itself."""
+        """What several instances share."""
         return self.common_bytes + self.shared_bytes
 
     @property
     def own_bytes(self) -> int:
-        """What every instance has to itself."""
+        """What each instance needs for itself."""
         return self.total_bytes - self.common_bytes - self.shared_bytes
 
     @property
     def demand(self) -> Demand:
-        """What it wants of a device."""
+        """The figures that a verdict compares."""
         return Demand(
             size_bytes=self.total_bytes,
             more_bytes=self.context.more_bytes + self.workspace.more_bytes,
@@ -83,13 +83,17 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """How many of each model there are, and whether they share weights."""
+    """How many instances of each model run, and whether they share weights."""
 
     instances: int = 1
     shares_weights: bool = False
 
     def bytes_of(self, footprints: Sequence[Footprint]) -> int:
-        """All instances of all models together, as one server's process; trainings are apart."""
+        """Bytes of all instances of all models in one server process.
+
+        Training steps have no common bytes: each is a process of its own.
+        """
+        # One process has one context, so the largest common part counts once.
         return max((each.common_bytes for each in footprints), default=0) + sum(
             self.instances * each.own_bytes
             + each.shared_bytes * (1 if self.shares_weights else self.instances)
@@ -97,7 +101,7 @@ class Deployment:
         )
 
     def least_bytes_of(self, footprints: Sequence[Footprint]) -> int:
-        """Below this they fail for certain; it does not fall as the batch grows."""
+        """A lower bound for any allocator; it never falls as the batch grows."""
         least = [
             replace(each, total_bytes=max(each.least_bytes, each.fixed_bytes))
             for each in footprints
@@ -105,7 +109,8 @@ class Deployment:
         return self.bytes_of(least)
 
     def largest(self, footprints: Sequence[Footprint], limit_bytes: int) -> int | None:
-        """The largest number of instances of each; ``None`` where one more takes nothing."""
+        """The largest number of instances of each; ``None`` if one more needs no memory."""
+        # Bytes are affine in the number of instances.
         one, two = (replace(self, instances=count).bytes_of(footprints) for count in (1, 2))
         if one > limit_bytes:
             return 0
@@ -113,9 +118,9 @@ class Deployment:
 
 
 def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
-    """Work out what one instance takes, in full.
+    """Compute what one instance needs, in full.
 
-    :raises OnnxmemError: the dims do not fit the model, or it has no such figure.
+    :raises OnnxmemError: the dims do not fit the model, or the figure does not exist for it.
     """
     results = request.results
     if isinstance(basis, RuntimeBasis):
@@ -130,24 +135,24 @@ def footprint_of(request: AnalysisRequest, basis: AnyBasis) -> Footprint:
 def footprint_together(
     requests: Sequence[AnalysisRequest], basis: AnyBasis, deployment: Deployment
 ) -> Footprint:
-    """What a deployment of several models takes.
+    """What a deployment of several models needs.
 
-    :raises OnnxmemError: the dims do not fit a model, or one has no such figure.
+    :raises OnnxmemError: the dims do not fit a model, or the figure does not exist for one.
     """
     return combined([footprint_of(request, basis) for request in requests], deployment)
 
 
 def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footprint:
-    """Several models as one: the node and the tensors are those of the largest.
+    """Several models as one footprint: its node and tensors are those of the largest model.
 
-    What each allocator makes of the others' pressure is not replayed.
+    Retries of one allocator under the pressure of the others are not replayed.
     """
     if len(footprints) == 1 and deployment.instances == 1:
         return footprints[0]
     largest = max(footprints, key=lambda each: each.total_bytes)
     contexts = [each.context for each in footprints]
     if not largest.common_bytes:
-        # Each training is a process of its own.
+        # Each training step is a process of its own, with a context of its own.
         contexts *= deployment.instances
     else:
         contexts = [max(contexts, key=lambda term: term.high_bytes)]
@@ -168,7 +173,7 @@ def combined(footprints: Sequence[Footprint], deployment: Deployment) -> Footpri
 
 
 def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
-    """Read a model and what is asked of it; nothing is worked out yet.
+    """Read a model and prepare a request; nothing is computed yet.
 
     :raises OnnxmemError: the model cannot be read.
     """
@@ -177,7 +182,7 @@ def request_of(source: ModelSource, settings: Settings) -> AnalysisRequest:
 
 
 def on_device(request: AnalysisRequest, device_cpu: str | None, basis: AnyBasis) -> AnalysisRequest:
-    """Ask the same on a device's CPU; only onnxruntime's CPU kernels depend on it."""
+    """The same request on a device's CPU; only onnxruntime's CPU kernels depend on it."""
     if device_cpu is None or basis is not Basis.ORT_CPU:
         return request
     return replace(request, settings=replace(request.settings, cpu=device_cpu))
@@ -192,6 +197,7 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
     context = request.torch_context
 
     def runs_in(limit_bytes: int) -> bool:
+        # The context is allocated first; the allocator has the rest of the device.
         left_bytes = max(limit_bytes - context.size_bytes, 0)
         replayed = request.torch_memory(results, left_bytes)
         return replayed is not None and not replayed.is_out_of_memory
@@ -207,7 +213,7 @@ def _torch(request: AnalysisRequest, results: StageResults) -> Footprint:
 
 
 def _of_runtime(request: AnalysisRequest, results: StageResults, name: str) -> Footprint:
-    """What a runtime takes that was given as an object."""
+    """What a runtime that was passed as an object needs."""
     try:
         run = request.own_run(name)
         replayed = run.replay()
@@ -248,7 +254,7 @@ def _step(request: AnalysisRequest, results: StageResults) -> Footprint:  # noqa
 
 
 def _range_bytes(results: StageResults) -> int:
-    """By how much the step's peak is larger with what the file leaves open; 0 where it does not."""
+    """How much larger the peak may be because of what the file does not show; 0: it shows all."""
     if results.training is None or not results.training.batchnorms.unknown:
         return 0
     peaks = results.training_range
@@ -278,7 +284,10 @@ def _mcu(request: AnalysisRequest, results: StageResults) -> Footprint:
 
 
 def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> Footprint:
-    """A session's figure; sessions of one process can share weights that no arena holds."""
+    """What a session of onnxruntime needs.
+
+    Sessions of one process can share the weights that are not in an arena.
+    """
     footprint = _total(request, results)
     try:
         runtime, graph = request.session(basis.value)
@@ -304,13 +313,13 @@ def _session(request: AnalysisRequest, results: StageResults, basis: Basis) -> F
         node=footprint.node if arena.peak_node is None else arena.peak_node.name,
         is_whole=footprint.is_whole and not unknown.tensors,
         findings=made.diagnostics,
-        # A CPU's pages are taken as they are touched: there nothing fails and is tried again.
+        # A process on the CPU gets pages as it touches them: no allocation fails and is retried.
         runs_in=None if made.is_paged else run.runs_in,
     )
 
 
 _BEFORE: Final = MEASURED.process_bytes + MEASURED.library_bytes + MEASURED.running_bytes
-"""What a process on the CPU has however many sessions there are."""
+"""What a process on the CPU needs, however many sessions it has."""
 _READERS: Final[Mapping[Basis, Callable[[AnalysisRequest, StageResults], Footprint]]] = (
     MappingProxyType(
         {

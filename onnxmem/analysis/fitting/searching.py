@@ -1,15 +1,17 @@
 """The largest number that fits.
 
-Sums of buffers are polynomials of a dim, of degree 1 in the batch and at most 2 in a sequence (its
-attention is a square); a peak is the largest of several, so it follows one polynomial where one
-moment of the run stays the peak. The polynomial through three evaluated points says where the
-limit is crossed, and the bytes there and at the next number, evaluated in full, prove it: peaks
-of live bytes do not fall, and cross a limit once. Where they do not prove it, galloping from the
-guess and bisection find the crossing.
+Two cases:
 
-What an allocator takes does fall here and there. Of it only the live bytes under it do not, which
-ends the search above: below, every number is replayed, as many as there may be. Where there are
-more, numbers far enough below the limit are told by those among them that are replayed.
+1. Live bytes never fall as the number grows, so they cross a limit once. Sums of buffers are
+   polynomials, of degree 1 in the batch and at most 2 in a sequence length (attention scores are
+   [B, H, S, S]), and a peak follows one of them as long as the same node stays the peak. So the
+   polynomial through three evaluated points predicts the crossing. The bytes at the predicted
+   number and at the next one prove it; if they don't, galloping and bisection find the crossing.
+2. What an allocator reserves may fall: PyTorch reserves less for ResNet-50 at batch 261 than at 260
+   (docs/decisions/0017-one-verdict.md). Only the live bytes never fall, so they bound the search
+   from above. Up to that bound every number is replayed, if there are few enough. If there are
+   more, samples show how far the allocator is above the live bytes, and only numbers within its
+   reach of the limit are replayed.
 """
 
 from bisect import bisect_left
@@ -24,30 +26,29 @@ from onnxmem.analysis.fitting.verdicts import Accuracy, Demand, Verdict
 from onnxmem.analysis.scaling import LARGEST_BATCH, BytesAt
 
 DemandAt = Callable[[int], Demand | None]
-"""What a run wants at a number; ``None`` where it is unknown."""
+"""What a run needs at a number; ``None`` if unknown."""
 _POINTS: Final = (64, 96, 128)
-"""Where the polynomial is taken first; then around what it says."""
+"""The first three points of the polynomial; later ones are around its prediction."""
 _ROUNDS: Final = 2
+"""Predictions before bisection takes over."""
 _STRIDE: Final = 64
-"""The first step away from a guess is this part of it."""
-
-
+"""The first step away from a guess is this fraction of it."""
 MOST_REPLAYS: Final = 1024
-"""Numbers that one search replays, where that is cheap; of small models it may be more."""
+"""Numbers that one search replays if a replay is cheap; more for small models."""
 FEW_REPLAYS: Final = 128
-"""The same where each is a walk of the whole model."""
+"""The same if each replay needs a walk of the whole model."""
 _NEAR: Final = 128
-"""Numbers right below the first that fails, which are replayed in any case."""
+"""Numbers right below the first that fails; these are always replayed."""
 _SAMPLES: Final = 48
-"""Numbers, evenly apart, that tell how far an allocator is above the live bytes."""
+"""Evenly spaced numbers that show how far an allocator is above the live bytes."""
 _PARTS: Final = 8
-"""A round near the limit replays at most this part of what a search may."""
+"""A round near the limit replays at most this fraction of the numbers allowed."""
 _SPREAD: Final = Fraction(11, 10)
-"""It is taken to be farther by a tenth elsewhere than where it was replayed."""
+"""Between the samples an allocator is assumed to be at most a tenth farther above live bytes."""
 
 
 def _nothing(_: int) -> int:
-    """Prepare nothing."""
+    """The default of ``Search.prepare``: nothing makes replays cheap."""
     return FEW_REPLAYS
 
 
@@ -56,33 +57,33 @@ class MaxBatch:
     """The largest number up to which all fit: ``number`` does and ``number + 1`` does not."""
 
     number: int | None
-    """0 where not even 1 fits; ``None`` where even the largest tried does."""
+    """0: not even 1 fits; ``None``: even ``LARGEST_BATCH`` fits."""
     num_bytes: int | None
-    """At ``number``; ``None`` where that is 0."""
+    """At ``number``; ``None`` if that is 0."""
     over_bytes: int | None
-    """At ``number + 1``; ``None`` where there is no limit, or nothing is known of it there."""
+    """At ``number + 1``; ``None`` if every number fits, or if it is unknown there."""
     method: str
-    """``closed form``, ``bisection``, ``every number``, ``one evaluation`` where not even 1 fits,
-    or ``replays`` where not every number is replayed."""
+    """``closed form``, ``bisection``, ``every number``, ``one evaluation`` if not even 1 fits, or
+    ``replays`` if not every number is replayed."""
     is_stopped: bool = False
-    """Whether the model cannot be worked out beyond ``number``, rather than be too large."""
+    """Whether the figures are unknown beyond ``number``, rather than too large."""
     comfortable: int | None = None
-    """Up to here all fit and none is tight; ``None`` where there is no limit."""
+    """Up to here all fit and none is tight; ``None`` if every number fits."""
     above: tuple[tuple[int, int], ...] = ()
-    """Stretches of numbers beyond ``number + 1`` that fit again: first and last."""
+    """Ranges beyond ``number + 1`` that fit again: first and last number of each."""
     num_replayed: int = 0
-    """Numbers that were replayed, where bytes may fall."""
+    """How many numbers were replayed, if bytes may fall."""
 
 
 @dataclass(slots=True)
 class Search:
-    """One search: a limit, and what runs want at the numbers that were tried."""
+    """One search: a limit, and what runs need at the numbers that were tried."""
 
     limit_bytes: int
     accuracy: Accuracy
     demand_at: DemandAt
     prepare: Callable[[int], int] = field(default=_nothing)
-    """Called with the largest number that may be tried, before many are: how many may be."""
+    """Called with the largest number that may be tried; returns how many may be replayed."""
     _tried: dict[int, tuple[Verdict, Demand | None]] = field(default_factory=dict)
 
     def verdict(self, number: int) -> Verdict:
@@ -90,7 +91,7 @@ class Search:
         return self._at(number)[0]
 
     def needed_at(self, number: int) -> int | None:
-        """Bytes at a number of which a device has to have all."""
+        """Bytes that a device must have at a number, with no retries of an allocator."""
         demand = self._at(number)[1]
         return None if demand is None else demand.needed_bytes(self.accuracy)
 
@@ -100,7 +101,7 @@ class Search:
         return None if demand is None else demand.size_bytes
 
     def least_at(self, number: int) -> int | None:
-        """Bytes that no allocator gets by without; they do not fall."""
+        """Bytes that every allocator needs at least; they never fall as the number grows."""
         demand = self._at(number)[1]
         return None if demand is None else demand.least_bytes
 
@@ -111,21 +112,23 @@ class Search:
                 self._tried[number] = Verdict.UNKNOWN, None
             else:
                 verdict = demand.verdict(self.limit_bytes, self.accuracy)
-                # What replays it holds a whole walk of the model: only the figures are kept.
+                # `runs_in` refers to a whole walk of the model: without it the cache keeps figures
+                # only.
                 self._tried[number] = verdict, demand.without_run()
         return self._tried[number]
 
 
 def largest_fitting(search: Search, *, is_rising: bool) -> MaxBatch | None:
-    """Find the largest number up to which all fit; ``None`` where bytes are unknown at 1.
+    """Find the largest number up to which all fit; ``None`` if bytes are unknown at 1.
 
-    ``is_rising`` says that bytes do not fall: then the limit is crossed once.
+    ``is_rising``: bytes never fall as the number grows, so they cross the limit once.
     """
     if search.bytes_at(1) is None:
         return None
     if is_rising:
         max_batch = crossing(search.needed_at, search.limit_bytes)
         return None if max_batch is None else _with_comfort(search, _as_counted(search, max_batch))
+    # Above `top` the live bytes alone exceed the limit, whatever the allocator does.
     top = crossing(search.least_at, search.limit_bytes)
     if top is None:
         return None
@@ -134,11 +137,8 @@ def largest_fitting(search: Search, *, is_rising: bool) -> MaxBatch | None:
     return _replayed(search, top.number, is_stopped=top.is_stopped)
 
 
-def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) -> MaxBatch | None:
-    """Where bytes that do not fall cross a limit; ``None`` where they are unknown at 1.
-
-    ``by_formula`` off bisects alone.
-    """
+def crossing(bytes_at: BytesAt, limit_bytes: int) -> MaxBatch | None:
+    """Where bytes that never fall cross a limit; ``None`` if they are unknown at 1."""
     at = cache(bytes_at)
 
     def fits(number: int) -> bool:
@@ -150,16 +150,15 @@ def crossing(bytes_at: BytesAt, limit_bytes: int, *, by_formula: bool = True) ->
         return None
     if one > limit_bytes:
         return MaxBatch(0, None, one, "one evaluation")
-    guesses = _guesses(at, limit_bytes) if by_formula else iter(())
-    guess = None
-    for guess in guesses:
+    guess = 1
+    for guess in _guesses(at, limit_bytes):
+        # Bytes never fall, so two neighbors on either side of the limit are the crossing.
         if fits(guess) and not fits(guess + 1):
             return _max_batch(at, guess, "closed form")
-    ends = _around(fits, guess or 1)
+    ends = _around(fits, guess)
     if ends is None:
         return MaxBatch(None, at(LARGEST_BATCH), None, "bisection")
-    low = _narrowed(at, limit_bytes, *ends) if by_formula else _bisected(fits, *ends)
-    return _max_batch(at, low, "bisection")
+    return _max_batch(at, _narrowed(at, limit_bytes, *ends), "bisection")
 
 
 def _max_batch(at: BytesAt, number: int, method: str) -> MaxBatch:
@@ -168,7 +167,7 @@ def _max_batch(at: BytesAt, number: int, method: str) -> MaxBatch:
 
 
 def _as_counted(search: Search, max_batch: MaxBatch) -> MaxBatch:
-    """The bytes that figures count, where those needed are more."""
+    """Report the predicted bytes in place of those needed, which include an open range."""
     if max_batch.number is None:
         return replace(max_batch, num_bytes=search.bytes_at(LARGEST_BATCH))
     return replace(
@@ -179,7 +178,7 @@ def _as_counted(search: Search, max_batch: MaxBatch) -> MaxBatch:
 
 
 def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
-    """Of bytes that do not fall: where *tight* begins, found by bisection."""
+    """Find by bisection where *tight* begins: bytes never fall, so no verdict improves after it."""
     number = max_batch.number
     if number is None:
         return max_batch
@@ -190,10 +189,12 @@ def _with_comfort(search: Search, max_batch: MaxBatch) -> MaxBatch:
 
 
 def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
-    """Replay numbers up to ``top``, above which none fits: all, or those near the limit."""
+    """Replay the numbers up to ``top``, above which none fits: all, or those near the limit."""
     most = search.prepare(top + 1)
     numbers = range(1, top + 1) if top <= most else _chosen(search, top, min(most, MOST_REPLAYS))
     met = {number: search.verdict(number) for number in numbers}
+    # `failed` is the smallest number known to fail. It is the answer once every number below it
+    # that could fail was replayed.
     failed = next((number for number in numbers if not met[number].is_met), top + 1)
     if top > most:
         failed = _first_failing(search, met, failed, max(most // _PARTS, 1))
@@ -213,8 +214,10 @@ def _replayed(search: Search, top: int, *, is_stopped: bool) -> MaxBatch:
 
 
 def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
-    """Numbers all over, and all those, or as many as may be, from where the limit is in reach."""
+    """Samples of the whole range, and the numbers at which the allocator may reach the limit."""
     spread = sorted({*(1 << power for power in range(top.bit_length())), *_apart(1, top, _SAMPLES)})
+    # Numbers at which `worst` times the live bytes are below the limit fit without a replay. The
+    # live bytes never fall, so the first number for which that is not so is found by bisection.
     worst = max(filter(None, (_above_least(search, number) for number in spread)), default=1)
     reachable = bisect_left(
         range(1, top + 1),
@@ -225,23 +228,25 @@ def _chosen(search: Search, top: int, most: int) -> Sequence[int]:
 
 
 def _above_least(search: Search, number: int) -> Fraction | None:
-    """How many times the live bytes an allocator takes."""
+    """Reserved bytes as a multiple of the live bytes; ``None`` if unknown."""
     num_bytes, least_bytes = search.bytes_at(number), search.least_at(number)
     return Fraction(num_bytes, least_bytes) if num_bytes and least_bytes else None
 
 
 def _apart(first: int, last: int, count: int) -> list[int]:
-    """Numbers evenly apart, both ends among them; all where they are no more than ``count``."""
+    """``count`` evenly spaced numbers, both ends among them; all if there are no more."""
     if last - first < count:
         return list(range(first, last + 1))
     return [first + (last - first) * index // (count - 1) for index in range(count)]
 
 
 def _first_failing(search: Search, met: dict[int, Verdict], failed: int, most: int) -> int:
-    """Replay what lies right below the first number found to fail, until none of it fails.
+    """Replay numbers below the first known to fail, until a round finds no earlier failure.
 
-    ``most`` is how many there may be in one round, where each is a walk of the whole model.
+    ``most`` is how many one round may replay.
     """
+    # What stays true: `failed` fails, and every number in `met` below it is met. Each round tries
+    # numbers that are not in `met` yet, so it ends.
     while True:
         below = max((number for number in met if number < failed), default=0)
         near = range(max(1, failed - min(_NEAR, most)), failed)
@@ -254,7 +259,7 @@ def _first_failing(search: Search, met: dict[int, Verdict], failed: int, most: i
 
 
 def _stretches(met: dict[int, Verdict], failed: int) -> Iterator[tuple[int, int]]:
-    """Numbers above the first that fails, as first and last of those with none failing between."""
+    """The ranges above the first failure that fit: first and last replayed number of each."""
     tried = sorted(number for number in met if number > failed)
     for is_met, run in groupby(tried, key=lambda each: met[each].is_met):
         row = list(run)
@@ -263,10 +268,11 @@ def _stretches(met: dict[int, Verdict], failed: int) -> Iterator[tuple[int, int]
 
 
 def _guesses(at: BytesAt, limit_bytes: int) -> Iterator[int]:
-    """Where the polynomial through three points crosses the limit, each time nearer to it."""
+    """Predict the crossing from three points, each time from points nearer to it."""
     points = _POINTS
     for _ in range(_ROUNDS):
-        # The largest first: between batches that were walked others may need no walk.
+        # The largest first: it widens the range of affine sizes, within which the others are read
+        # off without a walk (`ReplayDemands`).
         known = {point: at(point) for point in reversed(points)}
         guess = _solved(known, limit_bytes)
         if guess is None:
@@ -278,14 +284,17 @@ def _guesses(at: BytesAt, limit_bytes: int) -> Iterator[int]:
 def _solved(known: dict[int, int | None], limit_bytes: int) -> int | None:
     """The largest number at which the polynomial through three points is within a limit.
 
-    ``None`` where it is unknown at a point, or never leaves the limit.
+    ``None`` if the bytes at a point are unknown, or if the polynomial never exceeds the limit.
     """
     (x0, y0), (x1, y1), (x2, y2) = sorted(known.items())
     if y0 is None or y1 is None or y2 is None:
         return None
+    # Newton's divided differences, exact: y0 + first (x - x0) + bend (x - x0) (x - x1).
     first, second = Fraction(y1 - y0, x1 - x0), Fraction(y2 - y1, x2 - x1)
     bend = (second - first) / (x2 - x0)
-    if bend < 0:  # no sum of buffers bends down, but what rules pick by size may
+    if bend < 0:
+        # A peak is a maximum of sums of buffers, hence convex. A rule that picks an algorithm by
+        # size may still bend down; the line through the outer points is the better guess there.
         first, bend = Fraction(y2 - y0, x2 - x0), Fraction(0)
 
     def within(x: int) -> bool:
@@ -302,7 +311,8 @@ def _solved(known: dict[int, int | None], limit_bytes: int) -> int | None:
 
 
 def _around(fits: Callable[[int], bool], guess: int) -> tuple[int, int] | None:
-    """Gallop away from a guess until the limit lies between two numbers; ``None`` if all fit."""
+    """Gallop from a guess until the limit is between two numbers; ``None`` if all fit."""
+    # 1 is known to fit, so the first loop ends; then `low` fits, and the second moves `high` up.
     low, high, stride = guess, guess, max(1, guess // _STRIDE)
     while not fits(low):
         high, low, stride = low, max(1, low - stride), 2 * stride
@@ -314,7 +324,9 @@ def _around(fits: Callable[[int], bool], guess: int) -> tuple[int, int] | None:
 
 
 def _narrowed(at: BytesAt, limit_bytes: int, low: int, high: int) -> int:
-    """Move the ends together until they are neighbours: by the line between them and by halves."""
+    """Move the ends together until they are neighbors, by their secant and by halves in turn."""
+    # `low` fits and `high` does not. Secants are fast on smooth bytes; every second step halves the
+    # range, which bounds the number of evaluations whatever the bytes do.
     by_line = True
     while high - low > 1:
         guess = _on_line(at, limit_bytes, low, high) if by_line else (low + high) // 2
@@ -328,7 +340,7 @@ def _narrowed(at: BytesAt, limit_bytes: int, low: int, high: int) -> int:
 
 
 def _on_line(at: BytesAt, limit_bytes: int, low: int, high: int) -> int:
-    """Where the line through two numbers meets the limit; the middle if one is unknown."""
+    """Where the line through two numbers meets the limit; the middle if a value is unknown."""
     low_bytes, high_bytes = at(low), at(high)
     if low_bytes is None or high_bytes is None or high_bytes <= low_bytes:
         return (low + high) // 2

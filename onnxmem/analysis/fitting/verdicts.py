@@ -1,22 +1,25 @@
-"""The verdict on memory: which figure is compared, how far off it may be, and what comes of it.
+"""The verdict on memory: which figure is compared with a limit, its error, and the rule.
 
-One rule for every command, report and page. A run *fits* where it has room with everything that is
-only assumed of it at the high end of its range, and with the error that its figure is stated with.
-It is *tight* where the run as it is predicted gets by all the same, if need be only because the
-allocator gives cached memory back and tries again. It *does not fit* where the predicted run fails.
-Where the figure is known to be too low, or hangs on something that nobody has said, what has room
-is *unknown*: only what is too large in part is too large.
+Every command, report and page uses this rule:
 
-Which figure is compared: ``process`` is what the program takes, and what counts with ``--train`` or
-``--runtime``:
+- *fits*: the limit is enough even if every assumed term is at the high end of its range and the
+  figure is too low by its stated error;
+- *tight*: the run as predicted succeeds, perhaps only because the allocator frees cached memory and
+  retries;
+- *does not fit*: the run as predicted fails;
+- *unknown*: the figure is below the limit, but it is known to be too low or depends on a value that
+  nobody gave. A lower bound above the limit still does not fit.
+
+Which figure is compared: ``process`` is the memory of the whole program, and the default with
+``--train`` or ``--runtime``:
 
 1. Training on a GPU: what PyTorch's caching allocator reserves, and the CUDA context. Training
-   elsewhere: the peak of the step, for no allocator of a CPU is modeled.
-2. Running: what onnxruntime takes on the CPU (its whole process) or on CUDA (its arena after three
-   runs, cuDNN's workspace and the context).
+   elsewhere: the peak of the step, because no CPU allocator of PyTorch is modeled.
+2. Inference: what onnxruntime takes on the CPU (its whole process) or on CUDA (its arena after
+   three runs, cuDNN's workspace and the context).
 
-``tensors`` is what the tensors take: the peak of the step, or weights + inputs + in-place peak; on
-a microcontroller inputs + in-place peak, weights being in flash.
+``tensors`` is the memory of the tensors: the peak of the step, or weights + inputs + in-place
+peak; on a microcontroller inputs + in-place peak, because the weights are in flash.
 """
 
 from collections.abc import Callable, Mapping
@@ -40,13 +43,13 @@ class Basis(StrEnum):
 
 
 class RuntimeBasis(str):
-    """What a runtime takes that was given as an object, by its name."""
+    """The figure of a runtime that was passed as an object, by its name."""
 
     __slots__ = ()
 
     @property
     def value(self) -> str:
-        """The name, as that of a ``Basis``."""
+        """The name, like ``Basis.value``."""
         return str(self)
 
 
@@ -68,23 +71,23 @@ BASES: Final[Mapping[AnyBasis, str]] = _Descriptions(
         Basis.MCU: "inputs + in-place peak in RAM; weights are taken to lie in flash",
     }
 )
-"""What each is, in words."""
+"""A description of each."""
 
 
 def basis_named(name: str) -> AnyBasis:
-    """The basis of a name; one that is not built in is a runtime's."""
+    """The basis of a name; an unknown name is that of a runtime passed as an object."""
     return Basis(name) if name in set(Basis) else RuntimeBasis(name)
 
 
 def basis_for(
     kind: str | None, *, train: bool, runtime: str | None, basis: str | None = None
 ) -> AnyBasis:
-    """Choose the figure for a kind of device; ``None`` is a bare size.
+    """Choose the figure for a kind of device; ``None`` is a size without a device.
 
-    ``basis`` is ``tensors`` or ``process``; ``None``: ``process`` where a training or a runtime is
-    named.
+    ``basis`` is ``tensors`` or ``process``; ``None``: ``process`` if training or a runtime is
+    requested.
 
-    :raises UsageError: the process of a run without a runtime.
+    :raises UsageError: ``process`` for inference without a runtime.
 
     >>> basis_for("cpu", train=False, runtime="ort-cpu").value
     'ort-cpu'
@@ -101,7 +104,7 @@ def basis_for(
 
 
 class Verdict(StrEnum):
-    """What becomes of a run on a device."""
+    """Whether a run succeeds on a device."""
 
     FITS = "fits"
     TIGHT = "tight"
@@ -110,20 +113,20 @@ class Verdict(StrEnum):
 
     @property
     def is_met(self) -> bool:
-        """Whether it runs: it fits, however tightly."""
+        """Whether the run succeeds: it fits, perhaps tightly."""
         return self in {Verdict.FITS, Verdict.TIGHT}
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How far a figure was off where it was compared with a measurement."""
+    """The error of a figure, from comparisons with measurements."""
 
     percent: float | None
     """``None``: it was never compared."""
     source: str
 
     def high_bytes(self, size_bytes: int) -> int:
-        """A figure with its error on top."""
+        """A figure plus its error."""
         return size_bytes + round(size_bytes * (self.percent or 0) / 100)
 
 
@@ -146,7 +149,7 @@ ACCURACIES: Final[Mapping[AnyBasis, Accuracy]] = _Accuracies(
         Basis.MCU: _DEFINED,
     }
 )
-"""By the figure that is compared with memory: from the accuracy tables of README.md."""
+"""By the figure that is compared; from the accuracy tables of README.md."""
 SETTLED_BY: Final = MappingProxyType(
     {
         "overridden_batch": "one batch, by --batch or by --dim",
@@ -159,23 +162,23 @@ SETTLED_BY: Final = MappingProxyType(
         "contradictory_types": "a model whose types agree",
     }
 )
-"""Findings that say of themselves that a figure is too low or of another question; what helps."""
+"""Warnings that make a figure too low or not the requested one, and what settles each."""
 UNBOUND: Final = "unbound_dims"
 PARTIAL: Final = "partial"
 ACCEPTABLE: Final = frozenset({*SETTLED_BY, UNBOUND, PARTIAL})
-"""Codes of all that may leave a verdict in doubt."""
+"""Every code that can make a verdict unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why a figure that has room passes nothing."""
+    """Why a figure below its limit gives *unknown* instead of *fits*."""
 
     code: str
     message: str
     is_lower_bound: bool = True
-    """Whether the figure is at least too low: then what is too large is too large for certain."""
+    """Whether the true figure can only be larger: then *does not fit* is certain."""
     flags: str = ""
-    """The flags to type, where they are known."""
+    """The flags that settle it, if known."""
 
     @property
     def settled_by(self) -> str:
@@ -184,13 +187,14 @@ class Doubt:
         return f"{settling}; or --accept {self.code}"
 
 
-_OTHER_QUESTION: Final = frozenset({"overridden_batch", "batch_fixed", "contradictory_types"})
+_NO_BOUND: Final = frozenset({"overridden_batch", "batch_fixed", "contradictory_types"})
+"""The figure is of another batch, or of a model that no runtime accepts: it bounds nothing."""
 
 
 def doubts_of(findings: tuple[Finding, ...], accepted: frozenset[str]) -> tuple[Doubt, ...]:
-    """The doubts among findings, but for those that the user accepts."""
+    """The doubts that findings raise, except for the codes that the user accepts."""
     return tuple(
-        Doubt(each.code, each.message, is_lower_bound=each.code not in _OTHER_QUESTION)
+        Doubt(each.code, each.message, is_lower_bound=each.code not in _NO_BOUND)
         for each in findings
         if each.code in SETTLED_BY and each.code not in accepted
     )
@@ -198,22 +202,21 @@ def doubts_of(findings: tuple[Finding, ...], accepted: frozenset[str]) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What a run wants of a device's memory at one batch, in bytes."""
+    """The device memory that a run needs at one batch, in bytes."""
 
     size_bytes: int
-    """On a device that is large enough."""
+    """On a device with enough memory."""
     more_bytes: int = 0
-    """What assumed terms may take beyond what counts of them."""
+    """How much more assumed terms may take than the values in ``size_bytes``."""
     range_bytes: int = 0
-    """What it may take beyond that, by what the file leaves open."""
+    """How much more the run may take because of what the file does not show."""
     least_bytes: int = 0
-    """Below this it fails for certain; it does not fall as the batch grows."""
+    """With less the run fails for certain; it never falls as the batch grows."""
     runs_in: Callable[[int], bool] | None = field(default=None, compare=False, repr=False)
-    """Whether the run gets by with fewer bytes, by an allocator's retries; ``None``: it does not.
-    """
+    """Whether the run succeeds with fewer bytes by retries of its allocator; ``None``: never."""
 
     def without_run(self) -> "Demand":
-        """The same figures, without what replays the run."""
+        """The same figures without ``runs_in``, which refers to a whole walk of the model."""
         return Demand(
             size_bytes=self.size_bytes,
             more_bytes=self.more_bytes,
@@ -222,14 +225,16 @@ class Demand:
         )
 
     def needed_bytes(self, accuracy: Accuracy) -> int:
-        """What a device must have before it is met without retries."""
+        """What a device must have for the run to succeed without retries."""
         if not self.range_bytes:
             return self.size_bytes
-        # Nobody knows which end of the range it is: only with both in it does it run.
+        # The true figure may be at either end of the range, so the device must have the high end.
         return accuracy.high_bytes(self.size_bytes + self.more_bytes) + self.range_bytes
 
     def verdict(self, limit_bytes: int, accuracy: Accuracy) -> Verdict:
-        """Compare with what there is; the bytes are taken as whole."""
+        """Compare with a limit."""
+        # From the certain to the doubtful: even the high end fits; the predicted figure fits; the
+        # lower bound does not fit; else the allocator is replayed with the limit as its capacity.
         high_bytes = accuracy.high_bytes(self.size_bytes + self.more_bytes)
         if self.range_bytes and self.size_bytes <= limit_bytes:
             is_met = self.needed_bytes(accuracy) <= limit_bytes
@@ -244,7 +249,7 @@ class Demand:
 
 
 def with_doubts(verdict: Verdict, doubts: tuple[Doubt, ...]) -> Verdict:
-    """What is left of a verdict on a figure that is in doubt."""
+    """The verdict on a figure that is in doubt: *does not fit* if that is certain, else unknown."""
     if not doubts:
         return verdict
     is_sure = verdict is Verdict.OVER and all(doubt.is_lower_bound for doubt in doubts)
@@ -254,7 +259,7 @@ def with_doubts(verdict: Verdict, doubts: tuple[Doubt, ...]) -> Verdict:
 def verdict_on_bytes(
     size_bytes: int | None, limit_bytes: int, doubts: tuple[Doubt, ...] = ()
 ) -> Verdict:
-    """The verdict on a figure that is exact by definition, such as the bytes of the weights."""
+    """The verdict on a figure that is exact by definition, like the bytes of the weights."""
     if size_bytes is None:
         return Verdict.UNKNOWN
     return with_doubts(Demand(size_bytes=size_bytes).verdict(limit_bytes, _DEFINED), doubts)
