@@ -1,8 +1,8 @@
 """``analyze``: from a model and what is requested of it to an ``Analysis``.
 
-``analysis_of`` is the one function that walks the stages, and computes what every reader needs.
-What only some faces show (how the peak grows with the batch, the peak as polynomials, rules of
-thumb, arithmetic, PyTorch's allocator, a key-value cache) is computed when it is first read.
+``analysis_of`` is the only function that runs the stages. It computes what every report needs; what
+only some show (growth with the batch, peaks as polynomials, rules of thumb, FLOPs, PyTorch's
+allocator, the key-value cache) is computed when it is first read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
 
 
 _TAKEN: Final = frozenset({*Basis, *RUNTIMES, "none"})
-"""Names that a runtime of the caller's own can't have: they say which figure is compared."""
+"""Names that a user's runtime must not have, because ``basis`` and ``--runtime`` use them."""
 
 
-def analyze(  # noqa: PLR0913 - the public face: one keyword per question
+def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     source: ModelSource,
     *,
     batch: int | None = None,
@@ -88,23 +88,25 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
     cpu: str = "native",
     one_of_several: bool = False,
 ) -> "Analysis":
-    """Say how much memory a model takes, from its file alone.
+    """Predict how much memory a model takes, from its file alone.
 
-    ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` binds symbols, ``shapes``
-    whole inputs; ``values`` says what small inputs hold, where shapes or a runtime follow from it
-    (a number for all elements, or a list of them); ``context`` is the tokens that a language
-    model's cache holds after a decode step; ``budget_bytes`` asks for the largest batch within it,
-    of which ``basis`` says what is compared, ``tensors`` or ``process``, and ``accepted`` the
-    warnings that leave the verdict in no doubt.
-    ``runtimes`` asks for what ``ort-cpu`` and ``ort-cuda`` take, or a runtime of your own (an
-    object as ``onnxmem.runtimes.base.Runtime`` describes it; a verdict compares the first one that
-    is named, else the first object, and PyTorch's step with ``train``), ``graph`` for figures of
-    the graph that onnxruntime makes, ``order`` for activations in another order of execution,
-    ``cpu`` for another CPU than this machine's: ``avx512``, ``avx2`` or ``arm64``. A dim or a value
-    that the model has no name for is an error, unless it is ``one_of_several`` that are asked the
-    same.
+    ``source`` is a path, the model's bytes or a ``ModelProto``. ``dims`` sets symbols, ``shapes``
+    the shapes of inputs, and ``values`` the elements of small inputs that shapes or control flow
+    depend on (one number for all elements, or a list). ``context`` is the number of tokens in a
+    language model's cache after a decode step.
 
-    :raises OnnxmemError: the model cannot be read, or the question makes no sense.
+    ``budget_bytes`` asks for a verdict and the largest batch that fits; ``basis`` selects the
+    figure that is compared, ``tensors`` or ``process``, and ``accepted`` lists codes of warnings
+    that raise no doubts about the verdict.
+
+    ``runtimes`` predicts ``ort-cpu``, ``ort-cuda`` or a runtime of your own (an object as described
+    by ``onnxmem.runtimes.base.Runtime``). A verdict compares PyTorch's step with ``train``, else
+    the first runtime by name, else the first object. ``graph`` selects the graph as onnxruntime
+    optimizes it, ``order`` another order of execution, ``cpu`` another CPU than this machine's:
+    ``avx512``, ``avx2`` or ``arm64``. A name in ``dims`` or ``values`` that the model doesn't have
+    is an error, unless ``one_of_several`` models get the same settings.
+
+    :raises OnnxmemError: the model cannot be read, or the settings contradict each other.
     """
     named, own = _runtimes(runtimes)
     settings = Settings(
@@ -141,11 +143,12 @@ def analyze(  # noqa: PLR0913 - the public face: one keyword per question
 def analysis_of(request: AnalysisRequest) -> "Analysis":
     """Analyze a model as requested.
 
-    :raises OnnxmemError: the model cannot be analyzed at what is requested.
+    :raises OnnxmemError: the model cannot be analyzed at these settings.
     """
     results = request.results
     binding = results.bound.binding
-    # A recipe or an order that the model does not have is refused here, not where a face reads it.
+    # Computed here although they are lazy: an output or an order that the model does not have must
+    # fail the analysis, not a report of it.
     _ = results.training, results.schedule
     measured = _measured(request)
     predicted = _predicted(request, measured)
@@ -170,28 +173,28 @@ class Analysis:
     """The figures of one model under one setting. Bytes are exact; ``None`` is unknown."""
 
     notebook_html: "ClassVar[Callable[[Analysis], str] | None]" = None
-    """Set by ``onnxmem.api``: what draws it stands above the analysis."""
+    """Set by ``onnxmem.api``, because ``report`` is a layer above this one."""
 
     path: str
     settings: "Settings"
     """As requested, but ``batch`` and ``dims`` are those in effect."""
     request: AnalysisRequest = field(repr=False)
-    """What ``at`` requests again."""
+    """The request that ``at`` changes."""
     results: StageResults = field(repr=False)
-    """Of the stages."""
+    """The results of the stages."""
     measured: "Measurement | Finding | None"
-    """What a run took, or why there is no such figure; ``None``: not requested."""
+    """The measurement, or why it failed; ``None``: not requested."""
     runtimes: tuple["RuntimeMemory", ...]
-    """What each runtime requested takes, in the order requested."""
+    """The predictions for the named runtimes, in the order of the request."""
     findings: tuple[Finding, ...]
     replays: tuple["RuntimeReplay", ...] = ()
-    """What runtimes take that were given as objects."""
+    """The replays of runtimes that were passed as objects."""
     fit: "FitResult | None" = None
-    """The verdict on the budget; ``None`` where none is given, or its figure cannot be had."""
+    """The verdict on the budget; ``None``: no budget, or its figure does not exist."""
 
     @property
     def file_bytes(self) -> int:
-        """Of the model's file."""
+        """The size of the model's file."""
         return self.request.model.file_bytes
 
     @property
@@ -201,7 +204,7 @@ class Analysis:
 
     @property
     def parameters(self) -> "Parameters":
-        """The weights by what they are to training."""
+        """The weights by their role in training."""
         return self.results.parameters
 
     @property
@@ -221,12 +224,12 @@ class Analysis:
 
     @property
     def activations(self) -> "ActivationMemory":
-        """What nodes make."""
+        """The memory of activations."""
         return self.results.activations
 
     @property
     def schedule(self) -> "Schedule | None":
-        """The order of execution requested; ``None``: the file's."""
+        """The requested order of execution; ``None``: that of the file."""
         return self.results.schedule
 
     @property
@@ -241,8 +244,8 @@ class Analysis:
 
     @property
     def training_range(self) -> "PeakRange | None":
-        """The training peak if no BatchNormalization was folded where the file doesn't tell, and if
-        one was in each such layer; ``None``: the file tells, or the recipe says.
+        """The training peak without and with a folded BatchNormalization in each layer of which
+        the file doesn't show it; ``None``: the file or the training configuration decides.
         """
         training = self.training
         is_open = training is not None and training.batchnorms.unknown
@@ -250,19 +253,19 @@ class Analysis:
 
     @cached_property
     def torch(self) -> "TorchMemory | None":
-        """What PyTorch's allocator on CUDA makes of the training step."""
+        """The training step as replayed with PyTorch's caching allocator on CUDA."""
         return self.request.torch_memory(self.results)
 
     @cached_property
     def rules_of_thumb(self) -> RulesOfThumb:
-        """What the rules of thumb say, for comparison."""
+        """The estimates of rules of thumb, for comparison."""
         return rules_of_thumb(model_size(self.request.model, self.results))
 
     @cached_property
     def rule_max_batch(self) -> int | None:
-        """The batch of the usual rule: budget / 4 / (tensor elements + parameters).
+        """The largest batch by rule of thumb: budget / 4 / (tensor elements + parameters).
 
-        ``None``: no budget is given, or sizes are unknown.
+        ``None``: no budget, or sizes are unknown.
         """
         budget_bytes = self.settings.budget_bytes
         if budget_bytes is None:
@@ -275,30 +278,30 @@ class Analysis:
 
     @cached_property
     def compute(self) -> Compute:
-        """Arithmetic of the forward and the backward pass."""
+        """MACs and FLOPs of the forward and the backward pass."""
         return compute(self.graph)
 
     @cached_property
     def coverage(self) -> Coverage:
-        """What the figures rest on."""
+        """How many nodes and tensors are assumed or unknown."""
         return coverage(self.graph, self.activations, self.training)
 
     @property
     def batch_law(self) -> Affine | None:
-        """Of ``total_bytes``."""
+        """``total_bytes`` as a line in the batch; ``None`` if it is not one."""
         return self._affine_in_batch[0]
 
     @property
     def training_law(self) -> Affine | None:
-        """Of the training peak."""
+        """The training peak as a line in the batch; ``None`` if it is not one."""
         return self._affine_in_batch[1]
 
     @cached_property
     def symbolic(self) -> ClosedForm | NoClosedForm:
-        """The peaks of inference as polynomials in the dims that are free, or why there are none.
+        """The peaks of inference as polynomials in the free dims, or why there are none.
 
-        In the batch alone where whole shapes or a context are bound. A training step's report
-        leaves them out: they are walks of their own.
+        They are in the batch alone if whole shapes or a context are set. The report of a training
+        step leaves them out, because they need more walks of the model.
         """
         request, results = self.request, self.results
         if request.settings.train:
@@ -317,7 +320,7 @@ class Analysis:
 
     @cached_property
     def kv_cache(self) -> "CacheMemory | None":
-        """``None``: the model has no cache that is recognized."""
+        """The key-value cache; ``None``: none is recognized."""
         request = self.request
         if request.cache is None:
             return None
@@ -327,27 +330,27 @@ class Analysis:
 
     @cached_property
     def guessed_dims(self) -> tuple[str, ...]:
-        """Dynamic dims without a value, which count as 1; the batch is none of them."""
+        """Dynamic dims without a value, which count as 1; never the batch."""
         return self.request.guessed_dims()
 
     @property
     def follows_batch(self) -> bool:
-        """False: the batch requested is not, or not everywhere, the batch of the graph."""
+        """False: some tensors of the graph do not have the requested batch."""
         return self.results.bound.follows_batch
 
     @property
     def max_batch(self) -> "MaxBatch | None":
-        """How far the budget goes; ``None`` where none is given, or bytes are unknown."""
+        """The largest batch within the budget; ``None``: no budget, or bytes are unknown."""
         return None if self.fit is None else self.fit.max_batch
 
     @property
     def status(self) -> str:
-        """``ok``, or ``partial``: a figure leaves something out, or is of dims nobody asked for."""
+        """``partial`` if a figure leaves something out or depends on unset dims, else ``ok``."""
         return "partial" if self.doubts or self.partial_runtimes else "ok"
 
     @property
     def is_whole(self) -> bool:
-        """Whether the figures, those of runtimes aside, are of the batch and leave nothing out."""
+        """Whether figures without a runtime have the requested batch and include every tensor."""
         return self.follows_batch and not self.coverage.unknown_tensors
 
     @property
@@ -360,7 +363,7 @@ class Analysis:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why the figures are partial, a clause each; none where they are not."""
+        """Why the figures are partial, one clause per reason."""
         clauses = (
             ("the graph does not follow the batch", not self.follows_batch),
             (
@@ -369,16 +372,16 @@ class Analysis:
             ),
             (unbound_dims_text(self.guessed_dims), bool(self.guessed_dims)),
         )
-        return tuple(clause for clause, holds in clauses if holds)
+        return tuple(clause for clause, is_so in clauses if is_so)
 
     @property
     def measurement(self) -> "Measurement | None":
-        """What a run took, where one came to something."""
+        """The measurement; ``None``: not requested, or failed."""
         return None if isinstance(self.measured, Finding) else self.measured
 
     @property
     def num_parameters(self) -> int:
-        """Elements of trained parameters and of quantized weights."""
+        """Elements of trainable parameters and of quantized weights."""
         return self.parameters.num_parameters
 
     def at(self, *, batch: int | None = None, dims: Mapping[str, int] | None = None) -> "Analysis":
@@ -437,7 +440,7 @@ class Analysis:
 def _recipe(
     recipe: Recipe, optimizer: str | None, precision: str | None, loss: str | None
 ) -> Recipe:
-    """A recipe with those of its fields that are named by themselves."""
+    """The training configuration, with the fields that have keywords of their own."""
     return replace(
         recipe,
         optimizer=optimizer or recipe.optimizer,
@@ -447,17 +450,17 @@ def _recipe(
 
 
 def _runtimes(
-    given: "Sequence[str | Runtime]",
+    runtimes: "Sequence[str | Runtime]",
 ) -> "tuple[tuple[str, ...], dict[str, Runtime]]":
-    """The runtimes that are named, and those that are objects by their names.
+    """The names of built-in runtimes, and the objects by their names.
 
-    :raises UsageError: no list of them, a class in place of an object, or a name that is taken.
+    :raises UsageError: not a list, a class in place of an object, or a name that is taken.
     """
-    if isinstance(given, str) or not isinstance(given, Sequence):
+    if isinstance(runtimes, str) or not isinstance(runtimes, Sequence):
         message = "runtimes: give a list, as runtimes=('ort-cpu', MyRuntime())"
         raise UsageError(message)
     own: dict[str, Runtime] = {}
-    for each in given:
+    for each in runtimes:
         if isinstance(each, str):
             continue
         if isinstance(each, type):
@@ -468,11 +471,11 @@ def _runtimes(
             message = f"runtimes: the name {name!r} is taken or empty; give each runtime its own"
             raise UsageError(message)
         own[name] = each
-    return tuple(each for each in given if isinstance(each, str)), own
+    return tuple(each for each in runtimes if isinstance(each, str)), own
 
 
 def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Finding, ...]]:
-    """The model that the figures are of; a runtime's rules are imported where they make it."""
+    """The model that is analyzed: the file, or what a graph optimizer makes of it."""
     if settings.graph is None:
         return file, ()
     from onnxmem.runtimes.asking import optimized_file
@@ -481,7 +484,7 @@ def _graph_of(file: ModelFile, settings: Settings) -> tuple[ModelFile, tuple[Fin
 
 
 def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisRequest:
-    """At a context where one is requested; what cannot be is a finding, and the dims stay open."""
+    """The request at a context; if the model has none, a warning, and the dims stay dynamic."""
     if context is None:
         return request
     from onnxmem.kv_cache.steps import NoContextError, Step
@@ -494,7 +497,7 @@ def _at_context(request: AnalysisRequest, context: int | None) -> AnalysisReques
 
 
 def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
-    """Run the model where that is requested; what goes wrong costs no other figure."""
+    """Measure the model if requested; a failure becomes a warning beside the other figures."""
     if request.settings.measure is None:
         return None
     from onnxmem.measure.measuring import measure_as_set
@@ -505,9 +508,10 @@ def _measured(request: AnalysisRequest) -> "Measurement | Finding | None":
 def _predicted(
     request: AnalysisRequest, measured: "Measurement | Finding | None"
 ) -> "tuple[RuntimeMemory | Finding, ...]":
-    """What the runtimes requested take; their rules are imported where one is."""
+    """The predictions for the named runtimes."""
     if not request.settings.runtimes:
         return ()
+    # A measurement and a prediction must be of the same inputs.
     fed = {} if measured is None or isinstance(measured, Finding) else measured.fed
     from onnxmem.runtimes.asking import runtime_memories
 
@@ -517,7 +521,7 @@ def _predicted(
 
 
 def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
-    """What runtimes take that were given as objects; one that fails costs no other figure."""
+    """The replays of runtimes that were passed as objects; a failure becomes a warning."""
     if not request.own_runtimes:
         return
     from onnxmem.runtimes.base import RuntimeFailedError
@@ -533,18 +537,18 @@ def _replayed(request: AnalysisRequest) -> "Iterator[RuntimeReplay | Finding]":
 
 
 def _verdict(request: AnalysisRequest) -> "tuple[FitResult | None, tuple[Finding, ...]]":
-    """The verdict on the budget, or why its figure cannot be had."""
-    asked = request.settings
-    if asked.budget_bytes is None:
+    """The verdict on the budget, or a warning if its figure does not exist."""
+    settings = request.settings
+    if settings.budget_bytes is None:
         return None, ()
     runtime = request.runtime_name
     from onnxmem.analysis.fitting.assessing import FitRequest, fit
     from onnxmem.analysis.fitting.verdicts import basis_for
 
     setup = FitRequest(
-        memory_bytes=asked.budget_bytes,
-        basis=basis_for(None, train=asked.train, runtime=runtime, basis=asked.basis),
-        accepted=frozenset(asked.accepted),
+        memory_bytes=settings.budget_bytes,
+        basis=basis_for(None, train=settings.train, runtime=runtime, basis=settings.basis),
+        accepted=frozenset(settings.accepted),
     )
     from onnxmem.analysis.fitting.footprints import NoFigureError
 
@@ -558,7 +562,7 @@ def _of_runs(
     predicted: "Iterable[RuntimeMemory | RuntimeReplay | Finding]",
     measured: "Measurement | Finding | None",
 ) -> tuple[Finding, ...]:
-    """Why something requested came to nothing, and what is worth saying of the run."""
+    """The warnings of runtimes and of the measurement."""
     refused = tuple(each for each in predicted if isinstance(each, Finding))
     if measured is None:
         return refused

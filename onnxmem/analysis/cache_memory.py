@@ -1,10 +1,10 @@
-"""What a key-value cache takes at a batch and a context, and what its steps take with it.
+"""The memory of a key-value cache at a batch and a context, and of the steps that use it.
 
-The figures of a step are those of ``analyze`` at its dims: weights, inputs with the past that is
-handed in, and the in-place peak with the present that is handed out. Where past and present are
-equally long, a caller may bind one buffer to both; then the present takes nothing of its own, and
-the step is computed again without it. ``cache_row`` is all of it as plain values, the key
-``kv_cache`` of the JSON contract.
+The figures of a step are those of ``analyze`` at its dims: weights, inputs including the past
+key-value tensors, and the in-place peak including the present ones. If past and present have the
+same length, a caller may bind one buffer to both; then the present needs no memory of its own, and
+the step is computed again without it. ``cache_row`` gives all of this as the key ``kv_cache`` of
+the JSON contract.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,23 +26,23 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMemory:
-    """What one step takes; bytes, ``None`` is unknown."""
+    """The memory of one step; bytes, ``None`` is unknown."""
 
     step: Step
     sequence: int
     past: int
     dims: Mapping[str, int]
-    """What the file's symbols are in it."""
+    """The values of the file's symbols in this step."""
     weight_bytes: int | None
     cache_bytes: int | None
-    """Of the inputs: the past."""
+    """The past key-value tensors among the inputs."""
     other_inputs_bytes: int | None
     peak_bytes: int | None
-    """The in-place peak, the present included."""
+    """The in-place peak, present key-value tensors included."""
     one_buffer_cache_bytes: int | None
-    """Of past and present in one buffer; ``None`` where they cannot be."""
+    """Past and present in one buffer; ``None`` if they cannot share one."""
     one_buffer_peak_bytes: int | None
-    """The in-place peak beside it."""
+    """The in-place peak without that buffer."""
     is_whole: bool
 
     @property
@@ -52,7 +52,7 @@ class StepMemory:
 
     @property
     def one_buffer_total_bytes(self) -> int | None:
-        """The same where past and present are one buffer."""
+        """The same with past and present in one buffer."""
         if self.one_buffer_peak_bytes is None or self.one_buffer_cache_bytes is None:
             return None
         return self._total(self.one_buffer_cache_bytes, self.one_buffer_peak_bytes)
@@ -68,35 +68,35 @@ class CacheMemory:
     cache: KvCache
     batch: int
     numbers: Mapping[str, int]
-    """Of the symbols that no context decides."""
+    """Values of the symbols that do not follow from the context."""
     context: int | None
     steps: tuple[StepMemory, ...]
-    """None without a context."""
+    """Empty without a context."""
     remarks: tuple[str, ...]
     """Why a step is missing."""
 
     @property
     def bytes_per_token(self) -> int | None:
-        """What one more token of one sequence takes, in every layer that follows the context."""
+        """Memory of one more token of one sequence, in all layers that grow with the context."""
         return self._sum(lambda part: part.follows_context, _one_token, 1)
 
     @property
     def constant_bytes_per_sequence(self) -> int | None:
-        """What one sequence takes however long it is: windows, buffers, states, the encoder's."""
+        """Memory of a sequence that does not grow: windows, buffers, states, encoder outputs."""
         return self._sum(lambda part: not part.follows_context, _whole, 1)
 
     def bytes_at(self, context: int) -> int | None:
-        """All of it at this batch, when the context holds so many tokens."""
+        """The whole cache at this batch with ``context`` tokens."""
         size = _at(context)
         return self._sum(lambda _: True, size, self.batch)
 
     def bytes_by_kind(self, context: int) -> Mapping[Holds, int | None]:
-        """The same: keys, values and so on."""
+        """The same by kind: keys, values and so on."""
         size, kinds = _at(context), dict.fromkeys(part.holds for part in self.cache.parts)
         return {kind: self._sum(_of_kind(kind), size, self.batch) for kind in kinds}
 
     def step(self, step: Step) -> StepMemory | None:
-        """The figures of a step; ``None`` where there are none."""
+        """The figures of a step; ``None`` if it could not be computed."""
         return next((each for each in self.steps if each.step is step), None)
 
     def _sum(self, chosen: Callable[[Part], bool], size: "_Size", batch: int) -> int | None:
@@ -110,14 +110,14 @@ class CacheMemory:
 
 
 def cache_memory(
-    cache: KvCache, asked: Settings, results: StageResults, context: int | None
+    cache: KvCache, settings: Settings, results: StageResults, context: int | None
 ) -> CacheMemory:
-    """What the cache takes at the batch of ``terms``, and both steps at a context."""
+    """The memory of the cache at the batch of ``results``, and of both steps at a context."""
     steps: list[StepMemory] = []
     remarks: list[str] = []
     for step in Step if context is not None else ():
         try:
-            steps.append(_step_memory(cache, asked, step, context or 1))
+            steps.append(_step_memory(cache, settings, step, context or 1))
         except OnnxmemError as fault:
             remarks.append(f"no {step.value} figures: {fault}")
     return CacheMemory(
@@ -130,9 +130,9 @@ def cache_memory(
     )
 
 
-def _step_memory(cache: KvCache, asked: Settings, step: Step, context: int) -> StepMemory:
+def _step_memory(cache: KvCache, settings: Settings, step: Step, context: int) -> StepMemory:
     at = numbers_at(cache, step, context)
-    prepared, settings = settled(cache, cache.prepared, replace(asked, train=False), at)
+    prepared, settings = settled(cache, cache.prepared, replace(settings, train=False), at)
     return _figures(cache, step, at, stage_results(prepared, settings))
 
 
@@ -161,7 +161,7 @@ def _figures(
 def _one_buffer(
     cache: KvCache, inputs: Mapping[str, int | None], numbers: Mapping[str, int], tokens: int
 ) -> int | None:
-    """The cache handed in, where what can be shared is as long as what is handed out."""
+    """Past key-value tensors if those that can share a buffer have the length of the present."""
     if not cache.shared:
         return None
     return sum_known(
@@ -173,10 +173,11 @@ def _one_buffer(
 
 
 def _one_buffer_peak(cache: KvCache, graph: Graph) -> int | None:
-    """The in-place peak without what the caller's own buffers hold."""
+    """The in-place peak without the outputs that are bound to buffers of the caller."""
     bound = {part.output for part in cache.shared}
     if not bound:
         return None
+    # An output of 0 bytes allocates nothing; all lifetimes stay as they are.
     tensors = {
         name: replace(tensor, shape=(0,)) if name in bound else tensor
         for name, tensor in graph.tensors.items()
@@ -204,7 +205,7 @@ def _of_kind(kind: Holds) -> Callable[[Part], bool]:
 
 
 def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool) -> int | None:
-    """A size of a batch that the file writes as a number is in proportion at another batch."""
+    """Scale a size to the batch if the file has a number as its batch dim, not a symbol."""
     dim = part.dims[part.batch_axis]
     if size_bytes is None or is_symbol or not isinstance(dim, int) or dim in {0, batch}:
         return size_bytes
@@ -212,7 +213,7 @@ def _at_batch(part: Part, size_bytes: int | None, batch: int, *, is_symbol: bool
 
 
 def cache_row(memory: CacheMemory) -> dict[str, object]:
-    """All of it; unknown is null, and what is not the same in all layers too."""
+    """The JSON of a cache; a value that is unknown or differs between layers is null."""
     cache, context, symbols = memory.cache, memory.context, memory.cache.symbols
     parts = cache.parts
     kinds = {} if context is None else memory.bytes_by_kind(context)
@@ -248,7 +249,7 @@ def cache_row(memory: CacheMemory) -> dict[str, object]:
 
 
 def shared_by(values: Iterable[_Value | None]) -> _Value | None:
-    """What all have in common; ``None`` where they differ, or it is unknown."""
+    """The value that all have; ``None`` if they differ or it is unknown."""
     found = {*values}
     return found.pop() if len(found) == 1 else None
 

@@ -1,9 +1,10 @@
-"""How much a model computes, and what each node brings: arithmetic by node and in all; layers.
+"""MACs and FLOPs of a model, by node and in total, and the table of its layers.
 
-One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its dearer branch, the body
-of a Loop or a Scan as often as it runs; once, where only a run can tell.
+One multiply-add is 1 MAC and 2 FLOPs; both are reported. An If counts its more expensive branch.
+The body of a Loop or a Scan counts once per iteration, or once if the number of iterations is
+decided at run time.
 
-A layer is a node with its outputs, its weights and its arithmetic: a row per node.
+A layer is one node with its outputs, its weights and its FLOPs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,10 +19,10 @@ from onnxmem.units import sum_known
 
 @dataclass(frozen=True, slots=True)
 class NodeCompute:
-    """One node's arithmetic; ``None`` is unknown.
+    """MACs and FLOPs of one node; ``None`` is unknown.
 
-    A node with subgraphs has the sum of its dearer branch or its body, so that the nodes of the
-    main graph add up to the model; the nodes in the subgraphs have their own beside it.
+    A node with subgraphs has the sum of its more expensive branch or of its body, so that the nodes
+    of the main graph add up to the model; nodes of subgraphs have figures of their own as well.
     """
 
     macs: int | None
@@ -29,23 +30,23 @@ class NodeCompute:
     backward_flops: int | None = None
 
     def times(self, count: int) -> "NodeCompute":
-        """The same ``count`` times over."""
+        """The figures times ``count``."""
         figures = (self.macs, self.flops, self.backward_flops)
         return NodeCompute(*(None if figure is None else count * figure for figure in figures))
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A model's arithmetic; sums leave unknown nodes out and are lower bounds then.
+    """MACs and FLOPs of a model; lower bounds if some nodes are unknown.
 
-    A sum is ``None`` where not one node of the graph is known.
+    A sum is ``None`` if no node is known.
     """
 
     forward_macs: int | None
     forward_flops: int | None
     backward_flops: int | None
-    """2 x forward for nodes that read a weight as a parameter (one product for each of the two
-    gradients), 1 x for the rest, 0 where no gradient passes: a rule, labeled so."""
+    """2 x forward for nodes with a weight as a parameter (a product for each of the gradients of
+    input and weight), 1 x for other nodes, 0 if no gradient flows: reported as a rule of thumb."""
     by_node: Mapping[str, NodeCompute]
     unknown_nodes: tuple[str, ...]
 
@@ -57,19 +58,19 @@ class Layer:
     node: str
     op_type: str
     output_shape: Shape | None
-    """Of the first output, as is ``dtype``."""
+    """Shape of the first output; ``dtype`` likewise."""
     dtype: str | None
     output_bytes: int | None
-    """Of all outputs that are no weights, so that the nodes add up to the naive figure."""
+    """All outputs except weights, so that the nodes add up to the naive figure."""
     num_parameters: int
-    """Of the weights of which this node is the first reader, as are ``weight_bytes``."""
+    """Of the weights that no earlier node reads; ``weight_bytes`` likewise."""
     weight_bytes: int | None
     macs: int | None
     flops: int | None
 
 
 def compute(graph: Graph) -> Compute:
-    """Count the arithmetic of every node, subgraphs included."""
+    """Count the MACs and FLOPs of every node, subgraphs included."""
     by_node = dict(_by_node(_Counter(graph), graph))
     total = _sum(by_node[node.name] for node in graph.nodes)
     unknown = tuple(
@@ -78,13 +79,13 @@ def compute(graph: Graph) -> Compute:
         if not node.subgraphs and by_node[node.name].flops is None
     )
     figures = (total.macs, total.flops, total.backward_flops)
-    # What is left of a model when its products are unknown may sum to 0: that is no answer.
+    # If the matrix products are unknown, the other nodes may add up to 0: report unknown instead.
     macs, flops, backward = (None if unknown and not figure else figure for figure in figures)
     return Compute(macs, flops, backward, by_node, unknown)
 
 
 def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Layer, ...]:
-    """List every node in running order, those of a subgraph after the node that holds it."""
+    """Every node in order of execution; nodes of a subgraph follow the node that has it."""
     counted = {
         graph.tensors[name].storage_key for name in parameters.trained + parameters.quantized
     }
@@ -114,21 +115,23 @@ def layers(graph: Graph, parameters: Parameters, compute: Compute) -> tuple[Laye
 
 @dataclass(slots=True, eq=False)
 class _Counter:
-    """Counts nodes, those that are alike once: a large model is one block many times over."""
+    """Counts equal nodes once: a large model repeats one block many times."""
 
     graph: Graph
     counted: dict[tuple[object, ...], NodeCompute] = field(default_factory=dict)
 
     def node(self, node: Node) -> NodeCompute:
-        """The arithmetic of one node, subgraphs left out."""
+        """The figures of one node without its subgraphs."""
         key = self._key(node)
         if key not in self.counted:
             self.counted[key] = _node_compute(self.graph, node)
         return self.counted[key]
 
     def _key(self, node: Node) -> tuple[object, ...]:
-        """All that the count depends on; records that the graph holds are told by identity."""
+        """Everything that the figures depend on."""
         tensors, values = self.graph.tensors, self.graph.values
+        # The graph keeps records and attributes alive while this counter exists, so their ids are
+        # unique; comparing the ids is cheaper than hashing attributes.
         key: list[object] = [id(node.operator), id(node.attributes), len(node.inputs)]
         for name in (*node.inputs, *node.outputs):
             if name:
@@ -150,9 +153,9 @@ def _by_node(counter: _Counter, scope: Graph) -> Iterator[tuple[str, NodeCompute
             counted = dict(_by_node(counter, inner))
             yield from counted.items()
             branches.append(_sum(counted[each.name] for each in inner.nodes))
-        dearest = max(branches, key=lambda branch: branch.flops or 0)
+        largest = max(branches, key=lambda branch: branch.flops or 0)
         trips = trip_count(counter.graph, node)
-        yield node.name, dearest.times(1 if trips is None else trips)
+        yield node.name, largest.times(1 if trips is None else trips)
 
 
 def _node_compute(graph: Graph, node: Node) -> NodeCompute:
@@ -163,23 +166,23 @@ def _node_compute(graph: Graph, node: Node) -> NodeCompute:
 
 
 def _backward_times(graph: Graph, node: Node) -> int:
-    """How many times its forward arithmetic a node's backward pass is taken to cost."""
+    """The FLOPs of a node's backward pass as a multiple of its forward FLOPs, by rule of thumb."""
     operator = node.operator
     if not operator.differentiable:
         return 0
     if not operator.parameters:
         return 1
     is_weighted = any(
-        operator.input_name(place) in operator.parameters
+        operator.input_name(index) in operator.parameters
         and graph.tensors[name].role is Role.WEIGHT
-        for place, name in enumerate(node.inputs)
+        for index, name in enumerate(node.inputs)
         if name
     )
     return 2 if is_weighted else 1
 
 
 def _sum(parts: Iterable[NodeCompute]) -> NodeCompute:
-    """Add what is known; an empty graph computes nothing."""
+    """Add the known figures; an empty graph has 0."""
     nodes = tuple(parts)
     return NodeCompute(
         sum_known(node.macs for node in nodes),
@@ -189,7 +192,7 @@ def _sum(parts: Iterable[NodeCompute]) -> NodeCompute:
 
 
 def _first_read(graph: Graph, node: Node, seen: set[str]) -> list[Tensor]:
-    """Weights that no earlier node reads; an outer tensor stands with the node that names it."""
+    """The weights among the inputs that no earlier node reads."""
     weights = []
     for name in node.inputs:
         weight = graph.tensors[name] if name else None

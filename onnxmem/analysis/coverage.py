@@ -1,4 +1,4 @@
-"""How much of a model the figures rest on, and what a reader should know of it."""
+"""How many nodes and tensors are assumed or unknown, and warnings on the model itself."""
 
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 
 
 _EXAMPLE: Final = 512
-"""Of a dim that is to be named: a usual sequence, and a usual side of a picture."""
+"""Example value of a dim in hints: a common sequence length and image size."""
 
 
 def unbound_dims_text(dims: Sequence[str]) -> str:
-    """Dims that count as 1, and the flags to type: ``--dim sequence=512``."""
+    """Dims that count as 1, and the flags that set them: ``--dim sequence=512``."""
     verb = "counts" if len(dims) == 1 else "count"
     return f"{listed(dims)} {verb} as 1, give {dims_line(dims)}"
 
 
 def dims_line(dims: Sequence[str]) -> str:
-    """The flags that give dims a value, as they are typed: ``--dim sequence=512``."""
+    """The flags that set dims, quoted for a shell: ``--dim sequence=512``."""
     return " ".join(f"--dim {quote(f'{name}={_EXAMPLE}')}" for name in dims)
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the model the figures rest on."""
+    """How many nodes and tensors are assumed or unknown."""
 
     num_nodes: int
-    """Subgraphs' nodes included."""
+    """Nodes of subgraphs included."""
     assumed_nodes: tuple[str, ...]
-    """Nodes whose operator has no record, or whose trip count or shape is assumed."""
+    """Nodes without an operator record, or with an assumed trip count or shape."""
     unknown_tensors: tuple[str, ...]
-    """Tensors of unknown size, and nodes of which a training step keeps an unknown number of bytes:
+    """Tensors of unknown size, and nodes that save an unknown number of bytes for backward:
     figures leave them out and are lower bounds."""
 
 
@@ -51,7 +51,7 @@ def coverage(
 ) -> Coverage:
     """Count what is assumed and what is unknown."""
     nodes = list(graph.all_nodes())
-    taken = set(training.assumed_nodes) if training else set()
+    assumed = set(training.assumed_nodes) if training else set()
     of_assumed_shape = {tensor.name for tensor in graph.tensors.values() if tensor.is_assumed}
     unknown = training.unknown if training else ()
     inputs = tuple(name for name in graph.inputs if graph.tensors[name].size_bytes is None)
@@ -61,7 +61,7 @@ def coverage(
         assumed_nodes=tuple(
             node.name
             for node in nodes
-            if node.name in taken or _is_assumed(graph, node, of_assumed_shape)
+            if node.name in assumed or _is_assumed(graph, node, of_assumed_shape)
         ),
         unknown_tensors=tuple(
             dict.fromkeys((*inputs, *weights, *activations.unknown_tensors, *unknown))
@@ -70,7 +70,7 @@ def coverage(
 
 
 def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> Iterator[Finding]:
-    """What a reader should know of the model itself."""
+    """Warnings and notes on the model itself."""
     yield from _weight_findings(graph)
     unknown: dict[str, Node] = {}
     for node in graph.all_nodes():
@@ -88,7 +88,8 @@ def model_findings(graph: Graph, parameters: "Parameters", *, train: bool) -> It
 
 
 def unread_initializers(graph: Graph) -> list[Tensor]:
-    """Initializers that no node reads, but for those that size a ConstantOfShape."""
+    """Initializers that no node reads, except for shapes of a ConstantOfShape."""
+    # These are not weights (definition 1), but removing them would break the model.
     sizing = {
         n for node in graph.all_nodes() if node.onnx_op == "ConstantOfShape" for n in node.inputs
     }

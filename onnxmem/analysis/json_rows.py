@@ -1,11 +1,11 @@
-"""The rows of the JSON contract: their parts as plain values, a failure's row, and rows read back.
+"""The rows of the JSON contract: their parts, the row of a failure, and reading of saved reports.
 
-``Analysis.to_dict`` puts a row together. Bytes are exact integers, ``None`` is unknown or does not
-apply, and every key is in every row. A measurement stands beside what was predicted:
-``error_percent`` is 100 x (predicted / measured - 1).
+``Analysis.to_dict`` assembles a row. Bytes are exact integers, ``None`` is unknown or does not
+apply, and every row has every key. ``error_percent`` of a measurement is
+100 x (predicted / measured - 1).
 
-``read_saved`` reads a report that ``onnxmem MODEL --json`` wrote: what a model took before. The
-file is any file: what is looked at is checked, and an error names the key.
+``read_saved`` reads a report that ``onnxmem MODEL --json`` wrote. The file is not trusted: every
+value that is read is checked, and an error names its key.
 """
 
 import json
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 JsonDict = dict[str, object]
 NO_PEAK_ROWS: Final[JsonDict] = {"peak_rows": None, "no_peak_rows": None}
-"""Of a row that leaves the peaks as polynomials out."""
+"""The keys of a row without peaks as polynomials."""
 KEYS: Final = (
     *("path", "status", "error", "settings", "file_bytes", "weights", "inputs_bytes"),
     *("outputs_bytes", "batch_law", "activations", "total_bytes", "training", "training_law"),
     *("rules_of_thumb", "runtime", "runtimes", "measured", "compute", "max_batch", "coverage"),
     *("layers", "findings", "kv_cache", "verdict", "devices"),
 )
-"""Of every row, in order."""
+"""The keys of every row, in order."""
 VERDICT_KEYS: Final = (
     *("verdict", "basis", "bytes", "limit_bytes", "margin_bytes", "context_bytes"),
     *("workspace_bytes", "accuracy", "doubts", "fits_up_to", "tight_from", "fits_again"),
 )
-"""Of every verdict, in order."""
+"""The keys of every verdict, in order."""
 _MOST_LIVE = 50
-"""Blocks at the peak of a training step that a row lists, the largest."""
+"""How many of the largest blocks at the peak of a training step a row lists."""
 FIGURES: Final = (
     ("requested_peak_bytes", "requested peak", "asked for by the nodes at once"),
     ("with_scratch_peak_bytes", "with scratch", "with the kernels' own blocks"),
@@ -69,7 +69,7 @@ FIGURES: Final = (
     ("device_peak_bytes", "GPU, peak", "on the device, by all processes"),
     ("device_steady_bytes", "GPU, steady", "on the device after the runs"),
 )
-"""Attribute of a measurement, its label, and what it is."""
+"""Attribute of a measurement, its label, and a description."""
 SCHEMA: Final = "onnxmem.report"
 _HINT: Final = "write one with onnxmem MODEL --json -o FILE"
 
@@ -80,18 +80,18 @@ class Failure:
 
     path: str
     code: str
-    """Stable word for the kind of failure."""
+    """A stable word for the kind of failure."""
     message: str
 
     def to_dict(self) -> JsonDict:
-        """One row of the contract, of which all but path, status and error is null."""
+        """One row of the contract; all keys but path, status and error are null."""
         error = {"code": self.code, "message": printable(self.message)}
         row: JsonDict = dict.fromkeys(KEYS)
         return row | {"path": printable(self.path), "status": "error", "error": error}
 
 
 def document(schema: str, schema_version: str, content: JsonDict) -> JsonDict:
-    """Put the contract that a document keeps and the tool that writes it before its content."""
+    """A document with the name and version of its schema and of this tool in front."""
     return {
         "schema": schema,
         "schema_version": schema_version,
@@ -101,12 +101,12 @@ def document(schema: str, schema_version: str, content: JsonDict) -> JsonDict:
 
 
 def document_text(written: JsonDict) -> str:
-    """Write a document in ASCII: no name can reach a terminal as a command."""
+    """A document as text in ASCII, so that no name reaches a terminal as an escape sequence."""
     return json.dumps(written, indent=1) + "\n"
 
 
 def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
-    """A figure of a row; ``None`` where the row, or an object on the way, has none."""
+    """A figure of a row; ``None`` if it or an object on the way to it is null."""
     value: Any = row
     for key in keys:
         if value is None:
@@ -116,36 +116,36 @@ def bytes_at(row: JsonDict, keys: Sequence[str]) -> int | None:
 
 
 def findings_of(row: JsonDict) -> tuple[Finding, ...]:
-    """The findings of a row."""
+    """The warnings of a row."""
     found: Any = row["findings"]
     return tuple(Finding(each["code"], each["message"], each["node"]) for each in found or ())
 
 
 def guessed_dims(row: JsonDict) -> Sequence[str]:
-    """The dims of a row that count as 1 because nothing gives them a value."""
+    """The dims of a row that count as 1 because nothing sets them."""
     settings: Any = row["settings"]
     names: Sequence[str] = (settings or {}).get("guessed_dims") or ()
     return names
 
 
 def verdict_row(
-    answer: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
+    fit: "FitResult | None", budget_bytes: int | None, findings: Iterable[Finding]
 ) -> JsonDict | None:
-    """The verdict on a budget; null where none is given."""
+    """The verdict on a budget; null without a budget."""
     if budget_bytes is None:
         return None
-    if answer is None:
+    if fit is None:
         missing = [each.message for each in findings if each.code == "no_figure"]
         return dict.fromkeys(VERDICT_KEYS) | {
             "verdict": "unknown",
             "doubts": [printable(each) for each in missing],
             "limit_bytes": budget_bytes,
         }
-    return answer.to_dict()
+    return fit.to_dict()
 
 
 def settings_row(settings: "Settings") -> JsonDict:
-    """What was requested, as it is in effect."""
+    """The settings in effect."""
     return {
         "batch": settings.batch,
         "dims": dict(settings.dims),
@@ -163,15 +163,15 @@ def settings_row(settings: "Settings") -> JsonDict:
     }
 
 
-def affine_row(law: "Affine | None") -> JsonDict | None:
+def affine_row(line: "Affine | None") -> JsonDict | None:
     """Bytes that are linear in the batch."""
-    if law is None:
+    if line is None:
         return None
-    return {"fixed_bytes": law.fixed_bytes, "bytes_per_sample": law.slope_bytes}
+    return {"fixed_bytes": line.fixed_bytes, "bytes_per_sample": line.slope_bytes}
 
 
 def activations_row(memory: "ActivationMemory", schedule: "Schedule | None") -> JsonDict:
-    """What nodes make: sums, peaks and the arena."""
+    """Activations: sums, peaks and the arena."""
     packing = None if memory.in_place_peak_bytes is None else memory.packing
     return {
         "naive_bytes": memory.naive_bytes,
@@ -202,7 +202,7 @@ def _order(schedule: "Schedule") -> JsonDict:
 def training_row(
     training: "TrainingMemory | None", torch: "TorchMemory | None", peaks: "PeakRange | None"
 ) -> JsonDict | None:
-    """The training step; ``peaks`` is the range that the file leaves open."""
+    """The training step; ``peaks`` is the range of peaks that the file allows."""
     if training is None:
         return None
     return {
@@ -239,7 +239,7 @@ def training_row(
 
 
 def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
-    """What became of BatchNormalizations that the export folded; the range is that of a peak."""
+    """How many BatchNormalizations that an export folded are put back, and the range of peaks."""
     return {
         "put_back": len(found.put_back),
         "left_out": len(found.left_out),
@@ -250,7 +250,7 @@ def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
 
 
 def recipe_row(recipe: "Recipe") -> JsonDict:
-    """What is asked of the training, field by field."""
+    """The fields of the training configuration."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -280,7 +280,7 @@ def rules_row(rules: "RulesOfThumb") -> JsonDict:
 
 
 def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
-    """What a session of a runtime takes."""
+    """The memory of a session of a runtime."""
     arena = runtime.arena
     return {
         "name": runtime.name,
@@ -306,7 +306,7 @@ def runtime_row(runtime: "RuntimeMemory") -> JsonDict:
 
 
 def replay_rows(replays: "Sequence[RuntimeReplay]") -> JsonDict:
-    """What runtimes take that were given as objects; no key where there are none."""
+    """The replays of runtimes that were passed as objects; no key without any."""
     if not replays:
         return {}
     return {"replays": [_replay_row(each) for each in replays]}
@@ -357,7 +357,7 @@ def max_batch_row(fit: "FitResult | None", rule_batch: int | None) -> JsonDict |
 
 
 def coverage_row(coverage: "Coverage") -> JsonDict:
-    """What the figures rest on."""
+    """How many nodes and tensors are assumed or unknown, and their names."""
     return {
         "nodes": coverage.num_nodes,
         "assumed_nodes": len(coverage.assumed_nodes),
@@ -383,7 +383,7 @@ def layer_row(layer: Layer) -> JsonDict:
 
 
 def kv_cache_row(memory: "CacheMemory | None") -> JsonDict | None:
-    """The key-value cache; null where the model has none."""
+    """The key-value cache; null if the model has none."""
     if memory is None:
         return None
     from onnxmem.analysis.cache_memory import cache_row
@@ -394,7 +394,7 @@ def kv_cache_row(memory: "CacheMemory | None") -> JsonDict | None:
 def run_row(
     measurement: "Measurement | None", runtimes: Iterable["RuntimeMemory"]
 ) -> JsonDict | None:
-    """What a run took, with the error of what was predicted for the same backend."""
+    """A measurement, with the error of the prediction for the same backend."""
     if measurement is None:
         return None
     name = measurement.backend.replace("onnxruntime", "ort")
@@ -404,16 +404,16 @@ def run_row(
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What was said before the run, in bytes."""
+    """A prediction, to be compared with a measurement; in bytes."""
 
     figures: Mapping[str, int | None] = field(default_factory=dict)
-    """By the attributes of ``Measurement``; what is left out was not predicted."""
+    """By the attributes of ``Measurement``; figures that are not predicted are left out."""
     nodes: tuple[int | None, ...] = ()
-    """Requested at the end of each node, base included, in running order."""
+    """Requested bytes at the end of each node, base included, in order of execution."""
 
 
 def error_percent(predicted: int | None, measured: int | None) -> float | None:
-    """How far a prediction is off; ``None`` where one side is unknown or nothing was measured."""
+    """The error of a prediction; ``None`` if a side is unknown or only the measured one is 0."""
     if predicted is None or not measured:
         return 0.0 if predicted == measured == 0 else None
     return 100 * (predicted / measured - 1)
@@ -423,7 +423,7 @@ def measured_row(
     measurement: "Measurement", predicted: Predicted | None = None
 ) -> dict[str, object]:
     """The contract's ``measured``: every figure, and the error of the requested peak."""
-    foretold = predicted.figures.get("requested_peak_bytes") if predicted else None
+    requested_bytes = predicted.figures.get("requested_peak_bytes") if predicted else None
     return {
         "backend": measurement.backend,
         **{name: getattr(measurement, name) for name, _, _ in FIGURES},
@@ -433,12 +433,12 @@ def measured_row(
         "seconds_per_run": list(measurement.seconds_per_run),
         "onnxruntime_version": measurement.onnxruntime_version,
         "weights_made_up": measurement.num_filled,
-        "error_percent": error_percent(foretold, measurement.requested_peak_bytes),
+        "error_percent": error_percent(requested_bytes, measurement.requested_peak_bytes),
     }
 
 
 def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
-    """A row for every node that ran; sizes are those of the arena, the base included."""
+    """A row for every node that ran; sizes are those of the arena, base included."""
     return [
         {
             "node": printable(node.name),
@@ -455,8 +455,8 @@ def node_rows(measurement: "Measurement") -> list[dict[str, object]]:
 
 
 def predicted_by(runtime: "RuntimeMemory") -> Predicted:
-    """What a prediction says of the figures that are measured."""
-    # Where there is a prediction, its many rules have been imported already.
+    """The predictions of the figures that a measurement has."""
+    # Imported here: a report without a runtime must not load its rules.
     from onnxmem.runtimes.onnxruntime.process.loading import MEASURED
 
     arena = runtime.arena
@@ -474,21 +474,21 @@ def predicted_by(runtime: "RuntimeMemory") -> Predicted:
 
 
 class SavedReportError(UsageError):
-    """The file is no report of onnxmem, or not one that can be compared with."""
+    """The file is not a report of onnxmem, or not one that can be compared with."""
 
     code: ClassVar[str] = "saved_report"
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """One object of a report, by the file and the key that it stands under."""
+    """One object of a saved report, with the file and the key of it for messages."""
 
     file: str
     key: str
     values: Mapping[str, object]
 
     def part(self, key: str) -> "Saved | None":
-        """An object within; ``None`` where there is none."""
+        """The object at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is None:
             return None
@@ -497,31 +497,31 @@ class Saved:
         return Saved(self.file, self._key(key), value)
 
     def parts(self, key: str) -> "tuple[Saved, ...] | None":
-        """The objects of a list; ``None`` where there is none."""
+        """The objects of the list at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
             raise self.fault(key, "is no list of objects")
-        place = self._key(key)
-        return tuple(Saved(self.file, f"{place}[{n}]", each) for n, each in enumerate(value))
+        own_key = self._key(key)
+        return tuple(Saved(self.file, f"{own_key}[{n}]", each) for n, each in enumerate(value))
 
     def size_bytes(self, key: str) -> int | None:
-        """A count; ``None`` is unknown."""
+        """The count at a key; ``None`` is unknown."""
         value = self.values.get(key)
         if value is not None and (type(value) is not int or value < 0):
             raise self.fault(key, "is no count")
         return value
 
     def text(self, key: str) -> str | None:
-        """A text; ``None`` where there is none."""
+        """The text at a key; ``None`` if there is none."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
             raise self.fault(key, "is no text")
         return value
 
     def fault(self, key: str, what: str) -> SavedReportError:
-        """What to raise for a value that is not what it should be."""
+        """The error for a value of the wrong type."""
         message = f"{shortened(self.file)}: {self._key(key)}: {what}; {_HINT}"
         return SavedReportError(message)
 
@@ -533,7 +533,7 @@ def read_saved(file: str) -> tuple[Saved, ...]:
     """Read the rows of a report.
 
     :raises MissingFileError: the file cannot be opened.
-    :raises SavedReportError: it is no report of onnxmem 1.x.
+    :raises SavedReportError: it is not a report of onnxmem with schema 1.x.
     """
     report = Saved(file, "", _document(file))
     if report.values.get("schema") != SCHEMA:

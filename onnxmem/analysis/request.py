@@ -1,7 +1,7 @@
-"""What is requested of one model, and what the stages find at one batch of it.
+"""A request for one model, and the results of the stages at one batch of it.
 
-An ``AnalysisRequest`` is a model prepared once, with the settings, at any batch and dims. Its
-``StageResults`` are the results of the stages, each computed when first read.
+An ``AnalysisRequest`` is a model that was read and prepared once, with settings; ``at`` gives the
+same at another batch or other dims. Its ``StageResults`` are computed when they are first read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -56,15 +56,15 @@ class StageResults:
     weight_bytes: int | None
     inputs_bytes: int | None
     recipe: "Recipe | None" = None
-    """Of the training step; ``None``: none is asked for."""
+    """How the training step runs; ``None``: no training is requested."""
     order: str = "file"
-    """In which the nodes run."""
+    """The order of execution."""
 
     @cached_property
     def training(self) -> "TrainingMemory | None":
-        """The training step, worked out when first asked for: rows of a run ask for none.
+        """The training step; ``None``: not requested.
 
-        :raises UsageError: a recipe that names an output which is none.
+        :raises UsageError: the training configuration names an output that the model doesn't have.
         """
         if self.recipe is None:
             return None
@@ -76,7 +76,7 @@ class StageResults:
     def training_range(self) -> "PeakRange | None":
         """The training peak without and with the BatchNormalizations that the step leaves out.
 
-        ``None``: it leaves none out.
+        ``None``: the step leaves none out.
         """
         if self.training is None:
             return None
@@ -86,7 +86,7 @@ class StageResults:
 
     @cached_property
     def schedule(self) -> "Schedule | None":
-        """The order asked for; ``None``: the file's."""
+        """The requested order of execution; ``None``: that of the file."""
         if self.order == "file":
             return None
         from onnxmem.runtimes.ideal.scheduling import schedule_of
@@ -95,7 +95,7 @@ class StageResults:
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph in the order asked for; a runtime has an order of its own."""
+        """The graph in the requested order; a runtime has an order of its own."""
         if self.schedule is None:
             return self.bound.graph
         from onnxmem.runtimes.ideal.scheduling import in_order
@@ -104,17 +104,17 @@ class StageResults:
 
     @cached_property
     def parameters(self) -> Parameters:
-        """The weights by what they are to training, found when first asked for: a law asks none."""
+        """The weights by their role in training."""
         return parameters(self.bound.graph)
 
     @cached_property
     def activations(self) -> ActivationMemory:
-        """What nodes make, found when first asked for: peaks as lines ask for the graph alone."""
+        """The memory of activations."""
         return activation_memory(self.graph)
 
     @cached_property
     def type_conflicts(self) -> tuple[tuple[Node, str], ...]:
-        """The nodes that no runtime takes, found when first asked for: no batch changes them."""
+        """Nodes with conflicting types, which no runtime accepts, and why."""
         return tuple(type_conflicts(self.prepared.proto, self.bound.graph))
 
     @property
@@ -124,50 +124,52 @@ class StageResults:
 
     @cached_property
     def _in_place_peak_bytes(self) -> int | None:
-        """Of activations that were asked for, or by itself: most batches are asked no more."""
+        """The peak without the rest of ``activations``, which most batches don't need."""
         if "activations" in vars(self):
             return self.activations.in_place_peak_bytes
         return in_place_peak_bytes(self.graph)
 
     @property
     def is_whole(self) -> bool:
-        """Whether the figures are of the batch asked for and leave nothing out."""
+        """Whether the figures are of the requested batch and include every tensor."""
         left_out = self.training.unknown if self.training else ()
         return self.bound.follows_batch and not (left_out or self.activations.unknown_tensors)
 
     @property
     def training_peak_bytes(self) -> int | None:
-        """The training step's peak; ``None`` also where no training is asked for."""
+        """The peak of the training step; ``None``: unknown, or no training is requested."""
         return self.training.peak_bytes if self.training else None
 
 
 @dataclass(frozen=True)
 class AnalysisRequest:
-    """A model that was read, and what is requested of it."""
+    """A model that was read, and the settings of its analysis."""
 
     model: ModelFile
     prepared: Prepared
     settings: "Settings"
     source: ModelFile
-    """The file, where ``model`` is what a runtime's graph optimizer made of it."""
+    """The file that was read; ``model`` is the same unless a graph optimizer changed it."""
     remarks: tuple[Finding, ...] = ()
     cache: "KvCache | None" = None
     context: int | None = None
-    """Tokens that the cache holds after a step, where that is asked for."""
+    """Tokens in the cache after a step, if requested."""
     is_emptied: bool = False
-    """Whether ``source`` says 0 for past tokens, of which there are none in a prefill."""
+    """Whether ``source`` has 0 in place of the past dims, as in a prefill."""
     own_runtimes: "Mapping[str, Runtime]" = field(default_factory=dict)
-    """Runtimes that were given as objects, by name."""
+    """Runtimes that were passed as objects, by name."""
     _optimized: "dict[tuple[int, Opening], tuple[ModelFile, OptimizedModel]]" = field(
         default_factory=dict, compare=False, repr=False
     )
-    """What sessions make of files: of this request and those made of it, at any batch and dims."""
+    """Optimized graphs by file and session settings, shared by all requests made from this one."""
 
     def at_context(self, context: int, step: "Step") -> "AnalysisRequest":
-        """A step that ends at a context, of a question that is asked of none yet.
+        """The request for a step after which the cache has ``context`` tokens.
+
+        ``self`` must not be at a context yet.
 
         :raises NoContextError: the model has no such step, or no cache.
-        :raises UsageError: a dim is asked for that the context decides, or training.
+        :raises UsageError: training, or a value for a dim that follows from the context.
         """
         if self.settings.train:
             message = "--context: a training step has no cache; leave --train or --context out"
@@ -179,12 +181,12 @@ class AnalysisRequest:
             raise NoContextError(message)
         at = numbers_at(self.cache, step, context)
         refuse_bound(self.settings.dims, at[1])
-        asked = self.without(at[1])
-        prepared, settings = settled(self.cache, asked.prepared, asked.settings, at)
-        return replace(asked, prepared=prepared, settings=settings, context=context)
+        request = self.without(at[1])
+        prepared, settings = settled(self.cache, request.prepared, request.settings, at)
+        return replace(request, prepared=prepared, settings=settings, context=context)
 
     def without(self, numbers: Mapping[str, int]) -> "AnalysisRequest":
-        """The same of a file that says 0 for the symbols that are; itself where none is."""
+        """The request with 0 written into the file for symbols that are 0; ``self`` if none is."""
         from onnxmem.kv_cache.steps import with_zeros
 
         proto = with_zeros(self.source.proto, numbers)
@@ -197,9 +199,9 @@ class AnalysisRequest:
     def at(
         self, batch: int | None = None, dims: Mapping[str, int] | None = None
     ) -> "AnalysisRequest":
-        """The same question at another batch, which wins over a dim given for it, and other dims.
+        """The request at another batch and other dims; dims that are not named keep their values.
 
-        Those that are not named stay as they were asked for.
+        The batch wins over a dim of the same symbol.
         """
         named = {**self.settings.dims, **(dims or {})}
         if batch is None:
@@ -211,20 +213,21 @@ class AnalysisRequest:
         return replace(self, settings=replace(self.settings, batch=batch, dims=named))
 
     def walk(self, batch: int | None, dims: Mapping[str, int]) -> StageResults:
-        """What a run takes at a batch and at dims."""
+        """The results for inference at a batch and at dims."""
         return stage_results(self.prepared, replace(self.at(batch, dims).settings, train=False))
 
     @cached_property
     def results(self) -> StageResults:
-        """What the stages find at the batch and the dims requested, walked once."""
+        """The results at the requested batch and dims."""
         return stage_results(self.prepared, self.settings)
 
     def torch_runtime(self, results: StageResults) -> "TorchRuntime":
-        """PyTorch's process as requested, and what is assumed beside the step's tensors."""
+        """The process of PyTorch as requested, with its assumed context and workspaces."""
         from onnxmem.allocators.caching import CachingConfig
         from onnxmem.runtimes.torch.cuda import WORKSPACE_BYTES, TorchRuntime
 
         requested = self.settings
+        # cuBLAS allocates its workspace with the first matrix product.
         multiplies = results.training is not None and results.training.multiplies_matrices
         return TorchRuntime(
             recipe=requested.recipe,
@@ -247,15 +250,15 @@ class AnalysisRequest:
         return assumed.context(assumed.ORT_CONTEXT, self.settings.cuda_context_bytes)
 
     def workspace(self, results: StageResults) -> Assumed:
-        """What cuDNN takes for the model's convolutions."""
+        """The workspace of cuDNN for the model's convolutions."""
         return assumed.workspace(results.graph, self.settings.cuda_workspace_bytes)
 
     def torch_memory(
         self, results: StageResults, capacity_bytes: int | None = None
     ) -> "TorchMemory | None":
-        """Replay the step's allocations; ``None`` where no training is asked for.
+        """Replay the allocations of the step; ``None`` if no training is requested.
 
-        ``capacity_bytes`` is what the device has for the allocator, beside the context.
+        ``capacity_bytes`` is what the device has for the allocator, without the context.
         """
         training = results.training
         if training is None:
@@ -265,11 +268,11 @@ class AnalysisRequest:
 
     @property
     def runtime_name(self) -> str | None:
-        """The runtime whose process a verdict compares; ``None``: none is requested."""
+        """The runtime whose process is compared with a limit; ``None``: no runtime is requested."""
         return next(iter((*self.settings.runtimes, *self.own_runtimes)), None)
 
     def torch_run(self) -> "RuntimeRun | None":
-        """The training step as PyTorch runs it; ``None``: figures of it leave something out."""
+        """The training step as PyTorch runs it; ``None``: its figures would leave something out."""
         results = self.results
         step = results.training
         if step is None or not results.is_whole or step.checkpoints or step.batchnorms.unknown:
@@ -280,7 +283,7 @@ class AnalysisRequest:
         return RuntimeRun(runtime, runtime.program_of(step), runtime.overheads(results.graph))
 
     def session(self, name: str) -> "tuple[SessionRuntime, Graph]":
-        """The session of onnxruntime on the model, and the graph of the file that it opens.
+        """The session of onnxruntime on the model, and the graph that it loads.
 
         :raises OnnxmemError: the optimized graph cannot be read, or a value does not fit its input.
         """
@@ -289,25 +292,25 @@ class AnalysisRequest:
         from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
         from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
-        asked, results = self.settings, self.results
-        input_arrays(results.bound.graph, asked.values)
+        settings, results = self.settings, self.results
+        input_arrays(results.bound.graph, settings.values)
         opened = RuntimeQuestion(
             name=name,
-            graph=asked.graph or "ort-all",
-            options=SessionOptions(fixed_dims=asked.fixed_dims),
-            asks_onnxruntime=asked.asks_onnxruntime,
-            cpu=asked.cpu,
+            graph=settings.graph or "ort-all",
+            options=SessionOptions(fixed_dims=settings.fixed_dims),
+            asks_onnxruntime=settings.asks_onnxruntime,
+            cpu=settings.cpu,
         )
         prepared, bound = self.prepared, results.bound
-        if asked.graph not in {None, "raw"}:
-            # The optimized graph has no symbols left to bind dims by where they are fixed.
+        if settings.graph not in {None, "raw"}:
+            # The optimized graph may have numbers in place of symbols: dims are bound in the file.
             prepared = prepare(self.source)
-            bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
+            bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
         runtime = SessionRuntime(
             name=name,
             optimized=self.optimized_model(ModelAt(self.source, prepared, bound), opened.opening()),
             options=opened.session_options(),
-            values=asked.values,
+            values=settings.values,
             file_bytes=self.source.file_bytes,
             context=self.runtime_context,
             workspace=self.workspace(results),
@@ -315,7 +318,7 @@ class AnalysisRequest:
         return runtime, bound.graph
 
     def session_run(self, name: str) -> "RuntimeRun | None":
-        """The session, ready to be replayed; ``None``: figures of the model leave something out.
+        """The session, ready to be replayed; ``None``: its figures would leave something out.
 
         :raises OnnxmemError: as ``session``.
         """
@@ -325,7 +328,7 @@ class AnalysisRequest:
         return run if run is not None and run.made.is_complete else None
 
     def optimized_model(self, model: "ModelAt", opening: "Opening") -> "OptimizedModel":
-        """What a session makes of the file: once, but where it depends on the dims.
+        """What the graph optimizer makes of the file, cached unless it depends on the dims.
 
         :raises OnnxmemError: what ``opening.optimized_model`` raises.
         """
@@ -333,36 +336,37 @@ class AnalysisRequest:
 
         if opening.fixed_dims or model.bound.binding.old_batch is not None:
             return optimized_model(model, opening)
+        # The entry refers to the file, so its id is not reused while the entry exists.
         key = id(model.file), opening
         if key not in self._optimized:
             self._optimized[key] = model.file, optimized_model(model, opening)
         return self._optimized[key][1]
 
     def own_run(self, name: str) -> "RuntimeRun":
-        """A runtime that was given as an object, on the graph.
+        """The run of a runtime that was passed as an object.
 
-        :raises RuntimeFailedError: it does not run the graph, for whatever reason.
+        :raises RuntimeFailedError: it raises an exception of any kind.
         """
         from onnxmem.runtimes.base import RuntimeFailedError, RuntimeRun
 
         if name not in self._own_runs:
             try:
                 self._own_runs[name] = RuntimeRun.of(self.own_runtimes[name], self.results.graph)
-            except Exception as fault:  # the runtime is the caller's, and so are its faults
-                told = str(fault) if isinstance(fault, OnnxmemError) else repr(fault)
-                message = f"{name} does not run the model: {told}"
+            except Exception as fault:  # the code is the caller's: it may raise anything
+                reason = str(fault) if isinstance(fault, OnnxmemError) else repr(fault)
+                message = f"{name} does not run the model: {reason}"
                 raise RuntimeFailedError(message) from fault
         return self._own_runs[name]
 
     @cached_property
     def _own_runs(self) -> "dict[str, RuntimeRun]":
-        """The runs that were made."""
+        """The runs of ``own_run`` by the name of their runtime."""
         return {}
 
     def guessed_dims(self) -> tuple[str, ...]:
-        """Of the file itself: a graph that is optimized for its dims has numbers in their place."""
-        asked = self.settings
-        request = Request(asked.batch, asked.dims, asked.shapes)
+        """Dynamic dims of the file without a value; an optimized graph may have numbers instead."""
+        settings = self.settings
+        request = Request(settings.batch, settings.dims, settings.shapes)
         return guessed_dims(required_inputs(self.source.proto.graph), request)
 
     def findings(
@@ -384,9 +388,9 @@ class AnalysisRequest:
 def request_for(
     model: ModelFile, settings: "Settings", source: ModelFile, remarks: tuple[Finding, ...] = ()
 ) -> AnalysisRequest:
-    """Read a model and what is asked of it; nothing is worked out yet.
+    """Prepare a model for a request; no stage runs yet.
 
-    :raises OnnxmemError: the model cannot be read, or lacks a name that is given.
+    :raises OnnxmemError: the model cannot be read, or lacks a name in the settings.
     """
     if not settings.one_of_several:
         refuse_unknown_names(source.proto, settings.dims, settings.values)
@@ -395,23 +399,23 @@ def request_for(
     return AnalysisRequest(model, prepared, settings, source, (*remarks, *no_caches), cache)
 
 
-def stage_results(prepared: Prepared, asked: "Settings") -> StageResults:
-    """Walk the stages once, at the batch asked for."""
-    bound = build(prepared, Request(asked.batch, asked.dims, asked.shapes))
-    bound = with_input_values(prepared, bound, asked.values)
+def stage_results(prepared: Prepared, settings: "Settings") -> StageResults:
+    """Run the stages at the batch and dims of the settings."""
+    bound = build(prepared, Request(settings.batch, settings.dims, settings.shapes))
+    bound = with_input_values(prepared, bound, settings.values)
     graph = bound.graph
     return StageResults(
         prepared=prepared,
         bound=bound,
         weight_bytes=sum_bytes(graph.weights),
         inputs_bytes=sum_bytes(graph.tensors[name] for name in graph.inputs),
-        recipe=asked.recipe if asked.train else None,
-        order=asked.order,
+        recipe=settings.recipe if settings.train else None,
+        order=settings.order,
     )
 
 
 def model_size(model: ModelFile, results: StageResults) -> ModelSize:
-    """What the rules of thumb reckon with."""
+    """The sizes that the rules of thumb use."""
     graph = results.bound.graph
     batch = results.bound.binding.batch or 1
     external = [weight for weight in graph.weights if weight.is_external]
@@ -436,7 +440,7 @@ def sum_bytes(tensors: Iterable[Tensor]) -> int | None:
 
 
 def _cache_of(prepared: Prepared) -> "tuple[KvCache | None, tuple[Finding, ...]]":
-    """The key-value cache, and what is only named like one; most models have no candidate."""
+    """The key-value cache, and a warning on inputs that only have names like one."""
     found = tuple(candidates(prepared))
     if not found:
         return None, ()

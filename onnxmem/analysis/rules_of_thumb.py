@@ -1,7 +1,7 @@
-"""The rules of thumb of the field (definition 8), worked out beside the answer to compare it with.
+"""Rules of thumb of the field (definition 8), for comparison with the computed figures.
 
-Each is taken as it is commonly written, in bytes of float32. Activations count with in-place: an
-operator that may write over its input makes no new one.
+Each is used as it is commonly written, in bytes of float32. Activations are counted in place: an
+operator that may overwrite its input has no new one.
 """
 
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ FORMULAS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSize:
-    """What the rules reckon with; ``None`` is unknown."""
+    """The inputs of the rules; ``None`` is unknown."""
 
     file_bytes: int | None
     absent_external_bytes: int | None
-    """Weights in external files that are not there, and so are in no file's size."""
+    """Weights in external files that are missing, so that no file size includes them."""
     weight_bytes: int | None
     num_parameters: int | None
     activation_elements_per_sample: int | None
-    """Of distinct activation buffers, in-place."""
+    """Elements of distinct activation buffers, counted in place."""
     input_elements_per_sample: int | None
     activation_bytes: int | None
     """Bytes of the distinct activation buffers at the batch."""
@@ -46,7 +46,7 @@ class ModelSize:
 
 @dataclass(frozen=True, slots=True)
 class RulesOfThumb:
-    """What the rules of the field say, for comparison and never as the answer; bytes of float32."""
+    """The estimates of the rules; bytes of float32, ``None`` is unknown."""
 
     twice_file_bytes: int | None
     three_weights_bytes: int | None
@@ -57,7 +57,7 @@ class RulesOfThumb:
 
 
 def rules_of_thumb(size: ModelSize) -> RulesOfThumb:
-    """Work the six rules out; a rule that needs something unknown is ``None``."""
+    """Evaluate the six rules; a rule with an unknown input is ``None``."""
     half_weights = _weighted((9, size.weight_bytes))
     parameters, inputs = size.num_parameters, size.input_elements_per_sample
     activations = size.activation_elements_per_sample
@@ -79,22 +79,22 @@ def rules_of_thumb(size: ModelSize) -> RulesOfThumb:
 
 
 def lecture_bytes(
-    parameters: int | None, kept_elements: int | None, input_elements: int | None
+    parameters: int | None, saved_elements: int | None, input_elements: int | None
 ) -> int | None:
-    """Work the lecture rule out: parameters, gradients and momentum, what is kept, and the inputs.
+    """The rule of a common lecture: parameters, gradients, momentum, activations and inputs.
 
-    How often an activation is kept is where its readers differ: twice for every image, as in the
-    rule above, or once in all.
+    Its readers differ in how often an activation counts: twice per sample, as in the rule above,
+    or once in total.
     """
     return _weighted(
         (3 * _FLOAT_BYTES, parameters),
-        (_FLOAT_BYTES, kept_elements),
+        (_FLOAT_BYTES, saved_elements),
         (_FLOAT_BYTES, input_elements),
     )
 
 
 def tensor_elements(size: ModelSize) -> int | None:
-    """Elements that flow through the network for one sample: its inputs and its activations."""
+    """Elements of the inputs and activations of one sample."""
     return _weighted((1, size.activation_elements_per_sample), (1, size.input_elements_per_sample))
 
 
@@ -104,10 +104,10 @@ def per_sample(num_elements: int | None, batch: int) -> int | None:
 
 
 def rule_of_thumb_batch(budget_bytes: int, tensor_elements: int, parameters: int) -> int:
-    """Work out the largest batch by the usual rule: budget / 4 / (tensor elements + parameters).
+    """The largest batch by rule of thumb: budget / 4 / (tensor elements + parameters).
 
-    Tensor elements are those of one sample. The rule charges the parameters to every sample, so it
-    gives far too few where they are many.
+    Tensor elements are those of one sample. The rule counts the parameters for every sample, so the
+    result is far too small for models with many parameters.
     """
     per_sample_bytes = _FLOAT_BYTES * (tensor_elements + parameters)
     return budget_bytes // per_sample_bytes if per_sample_bytes else 0
