@@ -1,6 +1,6 @@
-"""What a model may run on: memory, bandwidth and arithmetic peaks, each with its source.
+"""Devices: memory, bandwidth and peak FLOPs, each with its source.
 
-``devices.toml`` has the devices that are shipped; a user's own file is read and checked alike.
+``devices.toml`` has the built-in devices; a user's own file is read and checked the same way.
 """
 
 import re
@@ -17,7 +17,7 @@ from onnxmem.settings import CPUS, NATIVE
 from onnxmem.units import parse_size
 
 KINDS: Final = ("cuda", "gpu", "cpu", "mcu")
-"""An NVIDIA GPU, another GPU, the RAM of a machine, the RAM of a microcontroller."""
+"""An NVIDIA GPU, another GPU, the RAM of a machine, a microcontroller."""
 _SIZES: Final = {
     "memory": "memory_bytes",
     "usable": "usable_bytes",
@@ -27,75 +27,75 @@ _SIZES: Final = {
 _RATES: Final = {"fp32_tflops": "fp32_flops", "fp16_tflops": "fp16_flops"}
 _COUNTS: Final = {"year": "year", "price_usd": "price_usd"}
 _FIGURES: Final = _SIZES | _RATES | _COUNTS
-"""What a file calls a figure -> the field that it becomes."""
+"""Key of a figure in a file -> field of ``Device``."""
 _OTHERS: Final = frozenset({"name", "aliases", "kind", "shares_memory", "cpu", "source", "sources"})
-_MAKERS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
-"""Words before a name that say no more than the name does."""
+_VENDORS: Final = frozenset({"nvidia", "geforce", "tesla", "amd", "apple", "intel"})
+"""Words that may be left out of a name, as in ``NVIDIA A100``."""
 _CPUS: Final = tuple(cpu for cpu in CPUS if cpu != NATIVE)
 _UNNAMED: Final = "the user's own file"
 
 
 class DeviceError(UsageError):
-    """A device that is not known, or a file of devices that makes no sense."""
+    """An unknown device, or an invalid file of devices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """What is known of a device; figures of arithmetic and of bandwidth are peaks, a second."""
+    """A device; FLOPs and bandwidth are peaks per second, ``None`` is unknown."""
 
     name: str
     kind: str
     memory_bytes: int
-    """As it is sold."""
+    """The size that it is sold with."""
     aliases: tuple[str, ...] = ()
     usable_bytes: int | None = None
-    """What the driver or the system offers of it, where that is known; on CUDA what it reports."""
+    """What the driver or the system leaves to programs; on CUDA the total that it reports."""
     flash_bytes: int | None = None
-    """Where a microcontroller keeps weights."""
+    """Flash of a microcontroller, which stores the weights."""
     shares_memory: bool = False
-    """The system and its programs take of the same memory."""
+    """Whether the system and other programs use the same memory."""
     cpu: str | None = None
-    """What onnxruntime's CPU kernels run on, as ``--cpu`` names it; ``None``: unknown."""
+    """The CPU by its name in ``--cpu``; ``None``: unknown."""
     bandwidth_bytes: int | None = None
-    """Of its memory, a second."""
+    """Bytes per second of its memory."""
     fp32_flops: int | None = None
-    """Without tensor cores, a second."""
+    """FLOPs per second without tensor cores."""
     fp16_flops: int | None = None
-    """Dense, with tensor cores where it has any, a second."""
+    """FLOPs per second of dense matrix products, with tensor cores if it has any."""
     year: int | None = None
     price_usd: int | None = None
-    """At launch, where a source gives it."""
+    """At launch, if a source gives it."""
     sources: Mapping[str, str] = field(default_factory=dict)
-    """Where each figure that is known is from, by the name of its field."""
+    """The source of each known figure, by the name of its field."""
 
     @property
     def limit_bytes(self) -> int:
-        """What there is to hold bytes against: what is usable, or else all."""
+        """The memory that figures are compared with: what is usable if known, else all."""
         return self.memory_bytes if self.usable_bytes is None else self.usable_bytes
 
     @property
     def gflops_per_usd(self) -> float | None:
-        """Arithmetic for the money, in 10^9 float32 FLOPs a second; ``None`` without a price."""
+        """10^9 float32 FLOPs per second and dollar; ``None`` without a price."""
         if self.fp32_flops is None or not self.price_usd:
             return None
         return self.fp32_flops / 1e9 / self.price_usd
 
     @property
     def bytes_per_usd(self) -> int | None:
-        """Memory for the money; ``None`` without a price."""
+        """Bytes of memory per dollar; ``None`` without a price."""
         return self.memory_bytes // self.price_usd if self.price_usd else None
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """Devices in order, and the names that they go by."""
+    """Devices in order, found by name or alias."""
 
     devices: tuple[Device, ...]
 
     def find(self, name: str) -> Device:
-        """Find a device by name or alias; case, spaces, hyphens and the maker's name are no matter.
+        """The device of a name or alias; case, spaces, hyphens and the vendor are ignored.
 
-        :raises DeviceError: no device goes by that name; the nearest names are listed.
+        :raises DeviceError: no device has that name; the message lists the nearest names.
         """
         device = self.get(name)
         if device is not None:
@@ -107,11 +107,11 @@ class Catalog:
         raise DeviceError(message)
 
     def get(self, name: str) -> Device | None:
-        """The same, but ``None`` where there is none."""
+        """The same, but ``None`` if there is none."""
         return self._by_key().get(_key(name))
 
     def device_or_size(self, text: str) -> Device | int:
-        """Find a device by name, or read a size in bytes; a number alone is no size.
+        """The device of a name, or a size in bytes; a number without a unit is not a size.
 
         :raises DeviceError: it is neither.
         """
@@ -119,7 +119,7 @@ class Catalog:
             return self.find(text)
         except DeviceError as unknown:
             try:
-                # A number alone is the name of a device more often than a count of bytes.
+                # A number without a unit, such as 3099, is more likely a device than a size.
                 if not text.strip().isdigit():
                     return parse_size(text)
             except UsageError:
@@ -128,9 +128,9 @@ class Catalog:
             raise DeviceError(message) from unknown
 
     def with_own(self, path: str) -> "Catalog":
-        """Add a user's devices, which come first and take the place of others of their name.
+        """Add a user's devices, which come first and replace built-in ones of the same name.
 
-        :raises DeviceError: the file cannot be read, or makes no sense.
+        :raises DeviceError: the file cannot be read, or is invalid.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -143,11 +143,11 @@ class Catalog:
         return Catalog((*own, *others))
 
     def without_cpus(self) -> "Catalog":
-        """The same devices without their CPUs: the CPU is given, or no figure depends on it."""
+        """The same devices without their CPUs, for a request that sets the CPU itself."""
         return Catalog(tuple(replace(device, cpu=None) for device in self.devices))
 
     def _by_key(self) -> dict[str, Device]:
-        """Names before aliases, earlier devices before later ones."""
+        """Devices by key; a name wins over an alias, and an earlier device over a later one."""
         named = {_key(device.name): device for device in reversed(self.devices)}
         aliases = {
             _key(alias): device for device in reversed(self.devices) for alias in device.aliases
@@ -156,9 +156,9 @@ class Catalog:
 
 
 def catalog(own: str | None = None) -> Catalog:
-    """Read the devices that are shipped, and a user's own file of them.
+    """The built-in devices, and those of a user's own file.
 
-    :raises DeviceError: the user's file cannot be read, or makes no sense.
+    :raises DeviceError: the user's file cannot be read, or is invalid.
     """
     text = (files("onnxmem.decisions") / "devices.toml").read_text(encoding="utf-8")
     shipped = Catalog(read_devices(text, "devices.toml"))
@@ -166,9 +166,9 @@ def catalog(own: str | None = None) -> Catalog:
 
 
 def read_devices(text: str, file: str) -> tuple[Device, ...]:
-    """Read a file of devices; ``file`` names it in what goes wrong.
+    """Read the text of a file of devices; ``file`` is its name in messages.
 
-    :raises DeviceError: it is no TOML, or a device is not described as one.
+    :raises DeviceError: it is not TOML, or a device is invalid.
     """
     try:
         document = tomllib.loads(text)
@@ -211,7 +211,7 @@ def _device(entry: object, sources: Mapping[str, Any], file: str) -> Device:
 
 
 def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
-    """A word of a list."""
+    """A value that must be one of some names."""
     if isinstance(value, str) and value in names:
         return value
     message = f"{where}: {key} {shortened(str(value))!r}; choose one of {', '.join(names)}"
@@ -219,7 +219,7 @@ def _one_of(names: tuple[str, ...], key: str, value: object, where: str) -> str:
 
 
 def _figure(key: str, value: object, where: str) -> int:
-    """A figure in bytes, FLOPs a second, years or dollars."""
+    """A figure in bytes, FLOPs per second, years or dollars."""
     if key in _SIZES and isinstance(value, str):
         try:
             return parse_size(value)
@@ -254,7 +254,7 @@ def _refuse_twice(names: Iterable[str], file: str) -> None:
 
 
 def _key(name: str) -> str:
-    """A name without case, marks and maker."""
+    """A name as it is compared: lower case, no punctuation, no vendor."""
     words = re.findall(r"[^\W_]+|\+", name.lower())
-    kept = [word for word in words if word not in _MAKERS]
-    return "".join(kept or words)
+    rest = [word for word in words if word not in _VENDORS]
+    return "".join(rest or words)

@@ -1,8 +1,8 @@
-"""What changed between two analyses, or reports of them that were saved, and why the peaks moved.
+"""What changed between two analyses or saved reports, and why their peaks differ.
 
-Each side is a ``Snapshot``: computed now, or read from a saved report. A peak's change is the sum
-of its blocks' changes, because each peak is the sum of its blocks: what is alive at one of the two
-alone counts whole.
+Each side is a ``Snapshot``: computed now, or read from a saved report. Each peak is the sum of the
+blocks that are live at it, so its change is the sum of the changes of its blocks. A block that is
+live at only one of the two peaks counts with all its bytes.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -18,33 +18,33 @@ from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, Recipe, listed_shape
 
 MOST_SAVED: Final = 50
-"""Blocks at the peak of a training step that a saved report lists."""
+"""How many blocks at the peak of a training step a saved report lists."""
 _REST: Final = "smaller blocks together"
 
 
 @dataclass(frozen=True, slots=True)
 class PeakContents:
-    """What is alive at a peak, of a replay or as a report saved it; the blocks add up to it."""
+    """The live blocks at a peak, from a replay or a saved report; they add up to the peak."""
 
     size_bytes: int
     node: str | None
     blocks: tuple[Allocation, ...]
     is_abridged: bool = False
-    """Whether small blocks are summed by category, as in a saved report."""
+    """Whether small blocks are merged by category, as in a saved report."""
 
     def abridged(self, named: Collection[str]) -> "PeakContents":
-        """Sum the blocks that are neither among the largest nor named, by category."""
+        """Merge the blocks that are neither among the largest nor in ``named``, by category."""
         largest = sorted(self.blocks, key=lambda block: -block.size_bytes)
-        kept = [b for n, b in enumerate(largest) if n < MOST_SAVED or b.label in named]
+        listed = [b for n, b in enumerate(largest) if n < MOST_SAVED or b.label in named]
         rest = dict.fromkeys((block.category for block in self.blocks), 0)
         for block in self.blocks:
             rest[block.category] += block.size_bytes
-        return replace(self, blocks=_with_rest(kept, rest), is_abridged=True)
+        return replace(self, blocks=_with_rest(listed, rest), is_abridged=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LayerSize:
-    """A node and the bytes that it brings; ``None`` is unknown."""
+    """A node with the bytes of its outputs and weights; ``None`` is unknown."""
 
     node: str
     op_type: str
@@ -53,7 +53,7 @@ class LayerSize:
 
     @property
     def size_bytes(self) -> int | None:
-        """Outputs and weights; ``None`` where one is unknown."""
+        """Outputs and weights; ``None`` if one is unknown."""
         if self.output_bytes is None or self.weight_bytes is None:
             return None
         return self.output_bytes + self.weight_bytes
@@ -61,20 +61,20 @@ class LayerSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetVerdict:
-    """What became of a model within a budget."""
+    """The verdict on a model and a budget."""
 
     verdict: Verdict
     size_bytes: int | None
     limit_bytes: int | None
     basis: AnyBasis | None
-    """What was compared; ``None`` where the figure could not be had."""
+    """The figure that was compared; ``None`` if it does not exist."""
     row: Mapping[str, object]
-    """All of it, as in a report."""
+    """The whole verdict, as in a report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """The figures; bytes, ``None`` is unknown."""
+    """One side of a comparison; bytes, ``None`` is unknown."""
 
     path: str
     is_saved: bool
@@ -87,19 +87,19 @@ class Snapshot:
     activations: PeakContents | None
     training: PeakContents | None
     runtimes: Mapping[str, PeakContents] = field(default_factory=dict)
-    """Of each runtime, by name: what its kernels and tensors request; a saved report has none."""
+    """The peak of requested bytes of each runtime, by name; a saved report has none."""
     layers: tuple[LayerSize, ...] | None
     """``None``: the saved report has none."""
     step: str = ""
-    """How it is trained: ``adam fp32``; ``""`` where no step is worked out."""
+    """How it is trained: ``adam fp32``; ``""`` without training."""
     findings: tuple[Finding, ...] = ()
     verdict: BudgetVerdict | None = None
-    """On a budget; ``None`` where none is given."""
+    """The verdict on a budget; ``None`` without a budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSetting:
-    """At which setting a saved report was made."""
+    """The settings with which a saved report was made."""
 
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
@@ -113,26 +113,25 @@ class SavedSetting:
 class Change:
     """Bytes of a figure, or of a block at a peak, before and after.
 
-    ``None`` is unknown, or not there; a block that is not alive has 0 bytes.
+    ``None`` is unknown or missing; a block that is not live has 0 bytes.
     """
 
     name: str
     before_bytes: int | None
     after_bytes: int | None
     category: Category | None = None
-    """Of a block; ``None`` for a figure, and at the peak of inference: there all are activations.
-    """
+    """The category of a block; ``None`` for a figure, and for blocks of inference."""
 
     @property
     def change_bytes(self) -> int | None:
-        """What was added; ``None`` where one of the two is unknown."""
+        """The difference; ``None`` if one of the two is unknown."""
         if self.before_bytes is None or self.after_bytes is None:
             return None
         return self.after_bytes - self.before_bytes
 
     @property
     def change_percent(self) -> float | None:
-        """The same as a share of what was there; ``None`` also where that was nothing."""
+        """The difference in percent of the bytes before; ``None`` also if those were 0."""
         if self.change_bytes is None or not self.before_bytes:
             return None
         return 100 * self.change_bytes / self.before_bytes
@@ -140,31 +139,31 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PeakChange:
-    """Why a peak moved."""
+    """Why a peak changed."""
 
     before: PeakContents
     after: PeakContents
     blocks: tuple[Change, ...]
-    """Those that changed, the largest change first: they add up to the change of the peak."""
+    """Blocks that changed, the largest change first; they add up to the change of the peak."""
     num_same: int
-    """Blocks that are alive at both, with equal bytes."""
+    """How many blocks are live at both peaks with equal bytes."""
 
     @property
     def change_bytes(self) -> int:
-        """What was added."""
+        """The difference of the peaks."""
         return self.after.size_bytes - self.before.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """A layer that is not as it was; ``None`` where it is not there."""
+    """A layer that changed; ``None`` on the side that does not have it."""
 
     before: LayerSize | None
     after: LayerSize | None
 
     @property
     def change_bytes(self) -> int | None:
-        """Outputs and weights that were added; ``None`` is unknown."""
+        """The difference of its outputs and weights; ``None`` is unknown."""
         sizes = [0 if each is None else each.size_bytes for each in (self.before, self.after)]
         before_bytes, after_bytes = sizes
         if before_bytes is None or after_bytes is None:
@@ -173,7 +172,7 @@ class LayerChange:
 
     @property
     def what(self) -> str:
-        """``added``, ``removed``, ``grown``, ``shrunk``, or ``changed`` where it keeps its sum."""
+        """``added``, ``removed``, ``grown``, ``shrunk``, or ``changed`` if the sum is the same."""
         if self.before is None:
             return "added"
         if self.after is None:
@@ -192,18 +191,18 @@ class Difference:
     after: Snapshot
     figures: tuple[Change, ...]
     activations: PeakChange | None
-    """``None`` where a peak is unknown."""
+    """``None`` if a peak is unknown."""
     training: PeakChange | None
-    """``None`` where a step is not worked out on both sides."""
+    """``None`` unless both sides have a training step."""
     layers: tuple[LayerChange, ...] | None
-    """Those that changed, the largest first; ``None`` where a saved report has no layers."""
+    """Layers that changed, the largest change first; ``None`` if a saved report has no layers."""
     num_same_layers: int = 0
     runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
-    """Of the runtimes that both sides have, by name."""
+    """The runtimes that both sides have, by name."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether both sides are known whole."""
+        """Whether the figures of both sides are complete."""
         return self.before.status == self.after.status == "ok"
 
 
@@ -232,7 +231,7 @@ def diff(before: Snapshot, after: Snapshot) -> Difference:
 
 
 def snapshot(analysis: Analysis) -> Snapshot:
-    """Take from an analysis what is compared."""
+    """The snapshot of an analysis."""
     memory, step = analysis.activations, analysis.training
     activations = training = None
     if memory.in_place_peak_bytes is not None:
@@ -264,7 +263,7 @@ def snapshot(analysis: Analysis) -> Snapshot:
 
 
 def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, PeakContents]]:
-    """The peak of each runtime's program and what is alive there."""
+    """The peak of each runtime and the live blocks at it."""
     found = [(each.name, each.arena.replay, each.arena.peak) for each in analysis.runtimes]
     found += [(each.name, each.replay, each.replay.peak) for each in analysis.replays]
     for name, replay, peak in found:
@@ -273,9 +272,9 @@ def _runtime_peaks(analysis: Analysis) -> Iterator[tuple[str, PeakContents]]:
 
 
 def saved_snapshot(row: Saved) -> Snapshot:
-    """Take the same from a saved report.
+    """The snapshot of a saved report.
 
-    :raises SavedReportError: it is not as onnxmem writes it.
+    :raises SavedReportError: a value does not have the type that onnxmem writes.
     """
     settings = _part(row, "settings")
     rows = row.parts("layers")
@@ -298,9 +297,9 @@ def saved_snapshot(row: Saved) -> Snapshot:
 
 
 def saved_setting(row: Saved) -> SavedSetting:
-    """The setting of a saved report, to ask the same again.
+    """The settings of a saved report, for another analysis with the same.
 
-    :raises SavedReportError: it is not as onnxmem writes it.
+    :raises SavedReportError: a value does not have the type that onnxmem writes.
     """
     settings = _part(row, "settings")
     dims, shapes = _part(settings, "dims"), _part(settings, "shapes")
@@ -331,7 +330,7 @@ def _size(peak: PeakContents | None) -> int | None:
 
 
 def _of_inference(change: PeakChange | None) -> PeakChange | None:
-    """All blocks hold activations there: no block says so of itself."""
+    """The change without categories: all blocks of inference are activations."""
     if change is None:
         return None
     return replace(change, blocks=tuple(replace(each, category=None) for each in change.blocks))
@@ -340,6 +339,8 @@ def _of_inference(change: PeakChange | None) -> PeakChange | None:
 def _peak_change(before: PeakContents | None, after: PeakContents | None) -> PeakChange | None:
     if before is None or after is None:
         return None
+    # A saved peak lists its largest blocks by name and merges the rest. The other side is merged in
+    # the same way, but keeps the blocks that the saved one names, so that equal blocks cancel.
     if before.is_abridged != after.is_abridged:
         named = {
             block.label for peak in (before, after) if peak.is_abridged for block in peak.blocks
@@ -358,7 +359,7 @@ def _peak_change(before: PeakContents | None, after: PeakContents | None) -> Pea
 
 
 def _by_name(blocks: Iterable[Allocation]) -> dict[tuple[str, Category], int]:
-    """Bytes by label and category: the blocks of an optimizer's step share a label."""
+    """Bytes by label and category; several blocks of an optimizer step have the same label."""
     found: dict[tuple[str, Category], int] = {}
     for block in blocks:
         key = block.label, block.category
@@ -376,7 +377,9 @@ def _is_same(before: LayerSize | None, after: LayerSize | None) -> bool:
 def _paired(
     before: Iterable[LayerSize], after: Iterable[LayerSize]
 ) -> Iterator[tuple[LayerSize | None, LayerSize | None]]:
-    """Pair layers by name and operator; those that are left by their order within an operator."""
+    """Pair layers by name and operator, and the rest in order within each operator."""
+    # Nodes that were only renamed keep their order: paired by it, they are not reported as removed
+    # and added.
     then, now = tuple(before), tuple(after)
     names = {(layer.node, layer.op_type): layer for layer in then}
     taken = {(layer.node, layer.op_type) for layer in now} & set(names)
@@ -400,16 +403,16 @@ def _saved_step(step: Saved | None) -> str:
 
 
 def _step(recipe: Mapping[str, object]) -> str:
-    """Optimizer and precision, and every other field that is not as usual."""
-    usual = recipe_row(Recipe())
-    told = [str(recipe[name]) for name in ("optimizer", "precision") if name in recipe]
-    rest = (name for name in usual if name in recipe and name not in {"optimizer", "precision"})
-    told += [f"{name}={recipe[name]}" for name in rest if recipe[name] != usual[name]]
-    return " ".join(told)
+    """Optimizer and precision, and every other field that is not the default."""
+    defaults = recipe_row(Recipe())
+    words = [str(recipe[name]) for name in ("optimizer", "precision") if name in recipe]
+    rest = (name for name in defaults if name in recipe and name not in {"optimizer", "precision"})
+    words += [f"{name}={recipe[name]}" for name in rest if recipe[name] != defaults[name]]
+    return " ".join(words)
 
 
 def _part(row: Saved, key: str) -> Saved:
-    """An object that may be left out."""
+    """The object at a key, empty if it is missing."""
     return row.part(key) or Saved(row.file, f"{row.key}.{key}", {})
 
 
@@ -429,7 +432,7 @@ def _saved_peak(part: Saved | None, key: str) -> PeakContents | None:
             for kind in by_kind.values
         }
     full = _with_rest(blocks, known)
-    # Whatever a file says, the blocks add up to its peak.
+    # The file may be edited; whatever it lists, the blocks must add up to its peak.
     missing = size_bytes - sum(block.size_bytes for block in full)
     if missing:
         full = (*full, Allocation(_REST, Category.ACTIVATION, missing))
@@ -437,26 +440,26 @@ def _saved_peak(part: Saved | None, key: str) -> PeakContents | None:
 
 
 def _category(block: Saved) -> Category:
-    """Of a block at a training step's peak; those of inference have no such key."""
+    """The category of a block at a training peak; blocks of inference have no such key."""
     kind = block.text("kind")
     return Category.ACTIVATION if kind is None else _category_named(kind, block, "kind")
 
 
-def _category_named(kind: str, place: Saved, key: str) -> Category:
+def _category_named(kind: str, part: Saved, key: str) -> Category:
     if kind not in set(Category):
-        fault = place.fault(key, "is not a kind of allocation")
+        fault = part.fault(key, "is not a kind of allocation")
         raise fault
     return Category(kind)
 
 
 def _with_rest(
-    kept: list[Allocation], by_category: Mapping[Category, int]
+    listed: list[Allocation], by_category: Mapping[Category, int]
 ) -> tuple[Allocation, ...]:
-    """Blocks, and one for what each category holds beyond them."""
+    """Blocks, and one for the rest of each category's bytes."""
     rest = dict(by_category)
-    for block in kept:
+    for block in listed:
         rest[block.category] = rest.get(block.category, 0) - block.size_bytes
-    return (*kept, *(Allocation(_REST, each, size) for each, size in rest.items() if size))
+    return (*listed, *(Allocation(_REST, each, size) for each, size in rest.items() if size))
 
 
 def _saved_layer(row: Saved) -> LayerSize:
@@ -498,24 +501,24 @@ def _shape(row: Saved, name: str) -> tuple[int, ...]:
 
 
 def _recipe(row: Saved) -> dict[str, Any]:
-    """The fields of a recipe; keys that this version doesn't know are left out."""
+    """The fields of a training configuration; unknown keys are ignored."""
     known: Iterable[str] = (each.name for each in fields(Recipe))
-    given: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}
-    given = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
-    for name, value in given.items():
+    read: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}
+    read = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
+    for name, value in read.items():
         if not _is_like(name, value):
             fault = row.fault(name, "is not of a recipe")
             raise fault
     try:
-        Recipe(**given)
+        Recipe(**read)
     except UsageError as error:
         fault = row.fault("", f"is no recipe: {error}")
         raise fault from error
-    return given
+    return read
 
 
 def _is_like(name: str, value: object) -> bool:
-    """Whether a value is of the kind that a field's default is of; two fields may be left out."""
+    """Whether a value has the type of a field's default; fields in ``LEFT_OPEN`` may be null."""
     default = getattr(Recipe(), name)
     if name in LEFT_OPEN:
         return value is None or isinstance(value, bool)

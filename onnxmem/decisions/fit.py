@@ -1,9 +1,9 @@
-"""How far models go on devices: a ranking of devices, and the contexts of a language model.
+"""A ranking of devices for models, and the largest batch of a language model by context.
 
-``rank`` compares models with every device of a catalog; ``fit_at`` has the largest batch at each
-context: each figure is that of ``fit`` at the dims of a decode step or of a prefill, found by the
-same search, and evaluated at the number and at the next one. A prefill's bytes are a square of its
-context, which the search solves like any other polynomial.
+``rank`` compares models with every device of a catalog; ``fit_at`` finds the largest batch at each
+context. Each figure is that of ``fit`` at the dims of a decode step or of a prefill, found by the
+same search, and evaluated at the number and at the next one. The bytes of a prefill grow with the
+square of its context, which the search handles like any other polynomial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,17 +39,17 @@ from onnxmem.kv_cache.steps import NoContextError, Step, numbers_at, refuse_boun
 _ORDER: Final = (Verdict.FITS, Verdict.TIGHT, Verdict.UNKNOWN, Verdict.OVER)
 _FIRST: Final = 512
 _ROWS: Final = 8
-"""Contexts that are tried where one is asked for: 512 and its doubles."""
+"""How many contexts are tried if one is requested: 512, 1024, 2048 and so on."""
 _APART: Final = (
     "past and present are held apart; in one buffer they take less: see onnxmem MODEL --context N"
 )
 _SLOW: Final = frozenset({Basis.ORT_CPU, Basis.ORT_CUDA})
-"""A session is replayed for each figure: then only the contexts asked for are tried."""
+"""Each figure needs the replay of a session, so only the requested contexts are tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One device, and what a model does on it."""
+    """One device and the verdict on it."""
 
     device: Device
     assessment: Assessment
@@ -58,7 +58,7 @@ class Ranked:
     bound: Bound
     """Of one instance of the first model."""
     cpu: str | None = None
-    """The device's CPU, where the figure is of it."""
+    """The device's CPU, if the figure depends on it."""
 
     @property
     def basis(self) -> AnyBasis:
@@ -67,18 +67,18 @@ class Ranked:
 
     @property
     def num_bytes(self) -> int:
-        """What is wanted."""
+        """The bytes that the models need."""
         return self.assessment.footprint.total_bytes
 
     @property
     def margin_bytes(self) -> int:
-        """What is left; below 0, what is missing."""
+        """The bytes that stay free; below 0, those that are missing."""
         return self.limit_bytes - self.num_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ContextRow:
-    """The largest batch at one context; ``None`` where a step or its bytes are unknown."""
+    """The largest batch at one context; ``None`` if a step or its bytes are unknown."""
 
     context: int
     max_batches: Mapping[Step, MaxBatch | None]
@@ -86,11 +86,11 @@ class ContextRow:
 
 @dataclass(frozen=True, slots=True)
 class Contexts:
-    """The table, and the longest context at the batch asked for."""
+    """The table, and the longest context at the requested batch."""
 
     rows: tuple[ContextRow, ...]
     batch: int | None
-    """``None``: the model has none."""
+    """``None``: the model has no batch."""
     longest: Mapping[Step, MaxBatch | None]
     remarks: tuple[str, ...] = ()
 
@@ -101,20 +101,21 @@ def rank(
     setup: FitRequest,
     runtime: str | None,
 ) -> tuple[Ranked, ...]:
-    """Compare models with every device, at the batch asked for: what fits first, then by size.
+    """Compare models with every device at the requested batch: what fits first, then by size.
 
-    Microcontrollers are left out of training.
+    Microcontrollers are left out for training.
 
-    :raises OnnxmemError: a model cannot be worked out.
+    :raises OnnxmemError: a model cannot be analyzed.
     """
-    asked = requests[0].settings
+    settings = requests[0].settings
+    # What models need depends on the figure and the CPU only: one assessment serves many devices.
     work = work_of(requests[0].results)
     found: dict[tuple[AnyBasis, str | None], Assessment] = {}
     ranked = []
     for device in devices:
-        if asked.train and device.kind == "mcu":
+        if settings.train and device.kind == "mcu":
             continue
-        basis = basis_for(device.kind, train=asked.train, runtime=runtime, basis=asked.basis)
+        basis = basis_for(device.kind, train=settings.train, runtime=runtime, basis=settings.basis)
         cpu = device.cpu if basis is Basis.ORT_CPU else None
         if (basis, cpu) not in found:
             there = [on_device(request, cpu, basis) for request in requests]
@@ -135,32 +136,31 @@ def rank(
 
 
 def fit_at(
-    requests: Sequence[AnalysisRequest], setup: FitRequest, asked: Sequence[int]
+    requests: Sequence[AnalysisRequest], setup: FitRequest, contexts: Sequence[int]
 ) -> tuple[FitResult, Contexts | None]:
-    """The answer for a decode step at the first context, and the table over contexts.
+    """The verdict on a decode step at the first context, and the table of contexts.
 
-    Without a cache, or such a step, the answer is that of the model as it is, with a remark.
+    Without a cache or a decode step, the verdict on the model as it is, with a note.
 
-    :raises OnnxmemError: a model cannot be worked out at what is asked.
+    :raises OnnxmemError: a model cannot be analyzed at its request.
     """
     try:
-        at = at_context(requests, asked[0], Step.DECODE)
+        at = at_context(requests, contexts[0], Step.DECODE)
     except NoContextError as fault:
-        answer = fit(requests, setup)
+        result = fit(requests, setup)
         remark = f"--context has no effect: {fault}"
-        return replace(answer, remarks=(*answer.remarks, remark)), None
+        return replace(result, remarks=(*result.remarks, remark)), None
     if setup.dim is not None:
         caches = (request.cache for request in requests if request.cache is not None)
         for cache in caches:
-            refuse_bound([setup.dim], numbers_at(cache, Step.DECODE, asked[0])[1])
-    answer = fit(at, setup)
-    return answer, contexts_of(requests, answer.setup, asked)
+            refuse_bound([setup.dim], numbers_at(cache, Step.DECODE, contexts[0])[1])
+    return fit(at, setup), contexts_of(requests, setup, contexts)
 
 
 def at_context(
     requests: Sequence[AnalysisRequest], context: int, step: Step
 ) -> list[AnalysisRequest]:
-    """Requests at a context; a model without a cache is asked as it was.
+    """Requests at a context; that of a model without a cache is unchanged.
 
     :raises NoContextError: no model has a cache, or one has no such step.
     """
@@ -174,15 +174,15 @@ def at_context(
 
 
 def contexts_of(
-    requests: Sequence[AnalysisRequest], setup: FitRequest, asked: Sequence[int]
+    requests: Sequence[AnalysisRequest], setup: FitRequest, contexts: Sequence[int]
 ) -> Contexts:
-    """The largest batch at each context, and the longest context; a dim is not sought here."""
+    """The largest batch at each context, and the longest context; ``setup.dim`` is ignored."""
     setup = replace(setup, dim=None)
     bases: dict[Step, Sequence[AnalysisRequest]] = {}
     remarks = []
     for step in Step:
         try:
-            at_context(requests, asked[0], step)
+            at_context(requests, contexts[0], step)
             bases[step] = _emptied(requests) if step is Step.PREFILL else requests
         except NoContextError as fault:
             remarks.append(f"no {step.value} figures: {fault}")
@@ -195,13 +195,13 @@ def contexts_of(
             context,
             {step: _largest(base, setup, step, context) for step, base in bases.items()},
         )
-        for context in (_tried(setup, asked, longest) if batch is not None else ())
+        for context in (_tried(setup, contexts, longest) if batch is not None else ())
     )
     return Contexts(tuple(rows), batch, MappingProxyType(longest), tuple(remarks))
 
 
 def _emptied(requests: Sequence[AnalysisRequest]) -> list[AnalysisRequest]:
-    """Once for all contexts, so that what is made of the file is made once too."""
+    """Requests with 0 past tokens in the file, made once so that contexts share its graphs."""
     return [
         request
         if request.cache is None
@@ -211,21 +211,21 @@ def _emptied(requests: Sequence[AnalysisRequest]) -> list[AnalysisRequest]:
 
 
 def _shortest(request: AnalysisRequest) -> int:
-    """A context that has a prefill."""
+    """The shortest context for which the model has a prefill."""
     symbols = request.cache.symbols if request.cache else None
     return (symbols.fixed_sequence if symbols else None) or 1
 
 
 def _tried(
-    setup: FitRequest, asked: Sequence[int], longest: Mapping[Step, MaxBatch | None]
+    setup: FitRequest, contexts: Sequence[int], longest: Mapping[Step, MaxBatch | None]
 ) -> list[int]:
-    """Contexts as asked; one alone, among 512 and its doubles as far as they fit."""
-    if len(asked) > 1 or setup.basis in _SLOW:
-        return sorted({*asked})
+    """The requested contexts; beside a single one, 512 and its doubles as far as they fit."""
+    if len(contexts) > 1 or setup.basis in _SLOW:
+        return sorted({*contexts})
     ends = [max_batch.number for max_batch in longest.values() if max_batch is not None]
     doubles = [_FIRST << power for power in range(_ROWS)]
     fitting = [context for context in doubles if any(end is None or context <= end for end in ends)]
-    return sorted({*asked, *fitting})
+    return sorted({*contexts, *fitting})
 
 
 def _largest(
@@ -241,7 +241,7 @@ def _largest(
 
 
 def _longest(requests: Sequence[AnalysisRequest], setup: FitRequest, step: Step) -> MaxBatch | None:
-    """The longest context at the batch asked for."""
+    """The longest context at the requested batch."""
 
     def demand(context: int) -> Demand | None:
         try:

@@ -1,17 +1,17 @@
-"""How fast a device can be at most: the roofline bound, from FLOPs and bytes moved.
+"""A lower bound of the run time on a device: the roofline model of FLOPs and bytes moved.
 
-1. *Bytes moved*, of a run: every weight and every graph input is read once, every activation
-   written once and read once; views and what is written in place share a buffer and count once. Of
-   a training step: every allocation of the step, weights, gradients and state included, is written
-   once and read once.
-2. *FLOPs*: forward; of a training step forward and backward, once for each pass that accumulates.
-   What is computed again from checkpoints and the optimizer's arithmetic are left out.
-3. The bound is the larger of FLOPs / peak and bytes / bandwidth: no run is faster on a device that
-   fuses nothing, and a real one is slower, for no kernel reaches a peak. Caches and fusion may save
-   bytes that are counted here, so the memory side is a bound for unfused execution.
+1. *Bytes moved* by inference: every weight and graph input is read once; every activation is
+   written once and read once. Views and outputs written in place share a buffer, which counts once.
+   A training step writes and reads each of its allocations once, weights, gradients and optimizer
+   state included.
+2. *FLOPs*: forward; for a training step forward and backward, once per pass of gradient
+   accumulation. Recomputation from checkpoints and the optimizer's arithmetic are left out.
+3. The bound is the larger of FLOPs / peak and bytes / bandwidth. Real runs are slower, because no
+   kernel reaches a peak. Caches and fusion may save bytes that are counted here, so the memory side
+   is a bound for unfused execution.
 
-The peak is the float16 one where most bytes of weights are narrower than float32, or a training
-step's precision is; tensor cores that round float32 (TF32) are not counted.
+The float16 peak counts if most bytes of weights are narrower than float32, or if the precision of a
+training step is. TF32 tensor cores are not counted.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ _WIDE_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a run or a training step has to do; ``None`` is unknown."""
+    """FLOPs and bytes moved of inference or of a training step; ``None`` is unknown."""
 
     flops: int | None
     bytes_moved: int | None
     is_half: bool
-    """Whether its products run at the float16 peak."""
+    """Whether its matrix products run at the float16 peak."""
     is_whole: bool
-    """False: something is left out, and the figures are lower bounds."""
+    """False: the figures are lower bounds."""
 
     @property
     def flops_per_byte(self) -> float | None:
@@ -47,38 +47,40 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least time that a device needs; ``None`` where a figure of it is unknown."""
+    """The least time that a device needs; ``None`` if a figure of it is unknown."""
 
     compute_seconds: float | None
     memory_seconds: float | None
 
     @property
     def seconds(self) -> float | None:
-        """The larger of the two; one alone is a bound as well."""
+        """The larger of the two; if one is unknown, the other is a bound as well."""
         known = [side for side in (self.compute_seconds, self.memory_seconds) if side is not None]
         return max(known, default=None)
 
     @property
     def limited_by(self) -> str | None:
-        """``compute`` or ``memory``; ``None`` where either is unknown."""
+        """``compute`` or ``memory``; ``None`` if either is unknown."""
         if self.compute_seconds is None or self.memory_seconds is None:
             return None
         return "compute" if self.compute_seconds >= self.memory_seconds else "memory"
 
 
 def work_of(results: StageResults) -> Work:
-    """What there is to do, by the definitions at the head of this module."""
+    """The work of a request, by the definitions of this module."""
     arithmetic = compute(results.bound.graph)
     is_whole = results.is_whole and not arithmetic.unknown_nodes
     training = results.training
     if training is None:
         buffers = results.activations.naive_in_place_bytes
+        # Each buffer is written once and read once (1).
         moved = sum_known((results.weight_bytes, results.inputs_bytes, buffers, buffers))
         return Work(arithmetic.forward_flops, moved, _is_narrow(results.bound.graph), is_whole)
     passes = training.recipe.accumulate
     both = sum_known((arithmetic.forward_flops, arithmetic.backward_flops))
     return Work(
         None if both is None else passes * both,
+        # Each allocation is written once and read once (1).
         2 * int(training.replay.sizes.fixed_bytes.sum()),
         training.recipe.precision != "fp32",
         is_whole,

@@ -1,4 +1,4 @@
-"""What inference needs at many batches of one model: in closed form, else batch by batch."""
+"""The memory of inference at many batches: from the closed form, else one walk per batch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,26 +24,26 @@ class BatchFigures:
 
 
 def sweep(analysis: Analysis, batches: Iterable[int]) -> tuple[BatchFigures, ...]:
-    """Find the figures of every batch, in the order given, without reading the file again.
+    """The figures of every batch, in order, without reading the file again.
 
-    No batch is walked at which the closed form is valid, whatever the number of batches: two walks
-    find one that goes far enough. Elsewhere each batch is walked. The figures are those of
+    Where the closed form is valid no batch is walked, however many there are: two walks find a form
+    that reaches far enough. Other batches are walked. The figures equal those of
     ``analysis.at(batch=...)``.
 
     :raises ShapeError: a batch is not positive.
     """
-    asked = tuple(batches)
-    form, request = _form_up_to(analysis, max(asked, default=1)), analysis.request
+    requested = tuple(batches)
+    form, request = _form_up_to(analysis, max(requested, default=1)), analysis.request
     return tuple(
         _figures(batch, request.walk(batch, {}))
         if form is None or not form.is_valid_at(form.at_batch(batch))
         else _read_off(batch, form)
-        for batch in asked
+        for batch in requested
     )
 
 
 def _form_up_to(analysis: Analysis, last: int) -> ClosedForm | None:
-    """A form that is valid up to the last batch: the analysis's own, or one in the batch alone."""
+    """A form that is valid up to a batch: that of the analysis, or one in the batch alone."""
     known, request, batch = analysis.symbolic, analysis.request, analysis.settings.batch
     if isinstance(known, ClosedForm) and known.has_batch and last <= known.last[0]:
         return known
