@@ -23,7 +23,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from onnxmem.errors import OnnxmemError
-from onnxmem.settings import Recipe, Settings
+from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Analysis",
     "OnnxmemError",
-    "Recipe",
     "Settings",
+    "TrainingConfig",
     "__version__",
     "analyze",
     "analyze_many",

@@ -103,7 +103,7 @@ there since 2.0.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class TrainingConfig:
     """What a training loop does with a model."""
 
     torch: str = "latest"
@@ -169,7 +169,7 @@ class Recipe:
                 raise UsageError(message)
         self._check_checkpoint()
 
-    def with_fields(self, **given: Any) -> "Recipe":  # noqa: ANN401 - the fields' own types
+    def with_fields(self, **given: Any) -> "TrainingConfig":  # noqa: ANN401 - the fields' own types
         """The same with other fields; a release of PyTorch brings its own defaults for the rest.
 
         :raises UsageError: a name that is not known, or a count below 1.
@@ -213,7 +213,7 @@ class Settings:
     values: Mapping[str, Values] = field(default_factory=dict)
     """Elements of small inputs, one standing for all: they decide what a run does."""
     train: bool = False
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingConfig = field(default_factory=TrainingConfig)
     """How it is trained, where that is requested."""
     budget_bytes: int | None = None
     basis: str | None = None

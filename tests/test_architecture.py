@@ -16,7 +16,7 @@ from onnxmem.cli import main
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 PACKAGE = Path(onnxmem.__file__).parent
 OWN_PROCESSES = ("children", "cli", "measure")
@@ -112,7 +112,7 @@ def test_few_frames_lie_between_a_command_and_its_training_step(
     onnx.save(model_of(text), tmp_path / "net.onnx")
     depths: list[int] = []
 
-    def walked(graph: Graph, recipe: Recipe) -> TrainingMemory:
+    def walked(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
         names = [frame.name for frame in traceback.extract_stack()[:-1]]
         depths.append(len(names) - names.index("main") - 1)
         return training_memory(graph, recipe)

@@ -9,12 +9,12 @@ from onnxmem.program.program import Category
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
 from onnxmem.runtimes.torch.network import Network, network_of
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 
-def recipe_of(**given: Any) -> Recipe:  # noqa: ANN401 - whatever a recipe takes
-    """A recipe of SGD without a loss, but for what is given."""
-    return Recipe(**({"optimizer": "sgd", "loss": "none"} | given))
+def recipe_of(**given: Any) -> TrainingConfig:  # noqa: ANN401 - any field
+    """SGD without a loss, changed by `given`."""
+    return TrainingConfig(**({"optimizer": "sgd", "loss": "none"} | given))
 
 
 def step(text: str, **given: Any) -> TrainingMemory:  # noqa: ANN401

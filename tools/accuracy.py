@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import onnxmem
-from onnxmem import Recipe
+from onnxmem import TrainingConfig
 from onnxmem.analysis.rules_of_thumb import FORMULAS, RulesOfThumb
 from onnxmem.runtimes.torch.memory import TrainingMemory
 
@@ -65,7 +65,7 @@ def given_rows() -> Iterator[Row]:
     """34 rows by 3 optimizers."""
     for row in _rows(GIVEN):
         for optimizer in OPTIMIZERS:
-            recipe = Recipe(optimizer=optimizer)
+            recipe = TrainingConfig(optimizer=optimizer)
             yield _analysed(row, GIVEN / row["file"], "legacy", recipe)
 
 
@@ -78,7 +78,7 @@ def new_rows() -> Iterator[Row]:
             continue
         for exporter, file in row["files"].items():
             for optimizer in OPTIMIZERS:
-                recipe = Recipe(optimizer=optimizer, loss=row["loss"])
+                recipe = TrainingConfig(optimizer=optimizer, loss=row["loss"])
                 yield _analysed(row, NEW / file, exporter, recipe)
 
 
@@ -86,7 +86,7 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return list(json.loads((folder / "truth.json").read_text())["rows"])
 
 
-def _analysed(row: dict[str, Any], path: Path, exporter: str, recipe: Recipe) -> Row:
+def _analysed(row: dict[str, Any], path: Path, exporter: str, recipe: TrainingConfig) -> Row:
     analysis = onnxmem.analyze(path, batch=row["batch"], train=True, recipe=recipe)
     measured = {**row, **row[recipe.optimizer]}
     return Row(row["model"], exporter, measured, analysis)

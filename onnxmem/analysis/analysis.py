@@ -39,7 +39,7 @@ from onnxmem.errors import Finding, UsageError, printable
 from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
-from onnxmem.settings import RUNTIMES, GivenValue, Recipe, Settings, read_values
+from onnxmem.settings import RUNTIMES, GivenValue, Settings, TrainingConfig, read_values
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -71,7 +71,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
     optimizer: str | None = None,
     precision: str | None = None,
     loss: str | None = None,
-    recipe: Recipe | None = None,
+    recipe: TrainingConfig | None = None,
     context: int | None = None,
     budget_bytes: int | None = None,
     basis: str | None = None,
@@ -115,7 +115,7 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         shapes=shapes or {},
         values=read_values(values or {}),
         train=train,
-        recipe=_recipe(recipe or Recipe(), optimizer, precision, loss),
+        recipe=_recipe(recipe or TrainingConfig(), optimizer, precision, loss),
         budget_bytes=budget_bytes,
         basis=basis,
         accepted=tuple(accepted),
@@ -131,8 +131,8 @@ def analyze(  # noqa: PLR0913 - the public API: a keyword per setting
         cpu=cpu,
         one_of_several=one_of_several,
     )
-    if not train and settings.recipe != Recipe():
-        message = "an optimizer, a precision, a loss or a recipe: no effect without train=True"
+    if not train and settings.recipe != TrainingConfig():
+        message = "training options (optimizer, precision, ...) have no effect without train=True"
         raise UsageError(message)
     file = load(source)
     model, remarks = _graph_of(file, settings)
@@ -438,8 +438,8 @@ class Analysis:
 
 
 def _recipe(
-    recipe: Recipe, optimizer: str | None, precision: str | None, loss: str | None
-) -> Recipe:
+    recipe: TrainingConfig, optimizer: str | None, precision: str | None, loss: str | None
+) -> TrainingConfig:
     """The training configuration, with the fields that have keywords of their own."""
     return replace(
         recipe,

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.torch.cuda import TorchMemory
     from onnxmem.runtimes.torch.folded import BatchNorms
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
-    from onnxmem.settings import Recipe, Settings
+    from onnxmem.settings import Settings, TrainingConfig
 
 
 JsonDict = dict[str, object]
@@ -249,7 +249,7 @@ def _batchnorm(found: "BatchNorms", peaks: "PeakRange | None") -> JsonDict:
     }
 
 
-def recipe_row(recipe: "Recipe") -> JsonDict:
+def recipe_row(recipe: "TrainingConfig") -> JsonDict:
     """The fields of the training configuration."""
     values = {field.name: getattr(recipe, field.name) for field in fields(recipe)}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}

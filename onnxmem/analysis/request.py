@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt, Opening
     from onnxmem.runtimes.torch.cuda import TorchMemory, TorchRuntime
     from onnxmem.runtimes.torch.memory import PeakRange, TrainingMemory
-    from onnxmem.settings import Recipe, Settings
+    from onnxmem.settings import Settings, TrainingConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class StageResults:
     bound: BoundModel
     weight_bytes: int | None
     inputs_bytes: int | None
-    recipe: "Recipe | None" = None
+    recipe: "TrainingConfig | None" = None
     """How the training step runs; ``None``: no training is requested."""
     order: str = "file"
     """The order of execution."""

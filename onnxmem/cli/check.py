@@ -33,7 +33,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 if TYPE_CHECKING:
     from onnxmem.analysis.analysis import Analysis
@@ -342,7 +342,7 @@ def _analysis(path: str, budget: Budget) -> Analysis:
         dims=budget.dims,
         shapes=budget.shapes,
         train=budget.trains,
-        recipe=budget.recipe if budget.trains else Recipe(),
+        recipe=budget.recipe if budget.trains else TrainingConfig(),
         one_of_several=True,
     )
     batch = found.settings.batch

@@ -38,7 +38,7 @@ from onnxmem.errors import (
     shortened,
     worst_exit_code,
 )
-from onnxmem.settings import OPTIMIZERS, PRECISIONS, Recipe
+from onnxmem.settings import OPTIMIZERS, PRECISIONS, TrainingConfig
 from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
@@ -339,7 +339,7 @@ def _computed(path: str, requested: _Requested, budget: Mapping[str, Any]) -> _S
         dims=requested.dims,
         shapes=requested.shapes,
         train=requested.train,
-        recipe=Recipe().with_fields(**requested.recipe) if requested.train else None,
+        recipe=TrainingConfig().with_fields(**requested.recipe) if requested.train else None,
         one_of_several=True,
         **budget,
     )

@@ -32,8 +32,8 @@ from onnxmem.settings import (
     SHARDINGS,
     TORCHES,
     ZERO_GRADS,
-    Recipe,
     Settings,
+    TrainingConfig,
     Values,
     parse_values,
 )
@@ -304,16 +304,16 @@ def add_order_option(parser: ArgumentParser) -> None:
 
 
 def add_training_options(parser: ArgumentParser) -> None:
-    """Add the flags of a training step; each is a field of ``Recipe``, ``None`` if not given."""
+    """Add the flags of a training step: fields of ``TrainingConfig``, ``None`` if not given."""
     group = parser.add_argument_group("training")
     group.add_argument("--train", action="store_true", help="work out a training step too")
     group.add_argument(
         "--torch",
         choices=TORCHES,
-        default=Recipe().torch,
+        default=TrainingConfig().torch,
         metavar="RELEASE",
-        help=f"of PyTorch: {', '.join(TORCHES)} (default: {Recipe().torch}); it also sets the "
-        "defaults of --optimizer-form, --attention and --zero-grad",
+        help=f"of PyTorch: {', '.join(TORCHES)} (default: {TrainingConfig().torch}); it also "
+        "sets the defaults of --optimizer-form, --attention and --zero-grad",
     )
     _add_choices(group)
     group.add_argument("--weight-decay", action="store_true", help="the optimizer decays weights")
@@ -348,11 +348,11 @@ def add_training_options(parser: ArgumentParser) -> None:
         "--world", type=int, default=1, metavar="N", help="ranks that share the training"
     )
     _add_switches(group)
-    parser.set_defaults(**dict.fromkeys(field.name for field in fields(Recipe)))
+    parser.set_defaults(**dict.fromkeys(field.name for field in fields(TrainingConfig)))
 
 
 def _add_choices(group: _ArgumentGroup) -> None:
-    defaults = Recipe()
+    defaults = TrainingConfig()
     for name, choices in (
         ("optimizer", OPTIMIZERS),
         ("optimizer_form", OPTIMIZER_FORMS),
@@ -389,8 +389,8 @@ def _add_switches(group: _ArgumentGroup) -> None:
 
 
 def named_fields(arguments: Namespace) -> dict[str, Any]:
-    """The fields of a recipe that flags name, though it be their default."""
-    given = {field.name: getattr(arguments, field.name) for field in fields(Recipe)}
+    """The fields of a training configuration that flags name, though it be their default."""
+    given = {field.name: getattr(arguments, field.name) for field in fields(TrainingConfig)}
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
@@ -398,12 +398,12 @@ def named_fields(arguments: Namespace) -> dict[str, Any]:
     }
 
 
-def recipe_from(arguments: Namespace) -> Recipe:
+def recipe_from(arguments: Namespace) -> TrainingConfig:
     """The training configuration of the flags.
 
     :raises UsageError: a count or a way of checkpointing that is none.
     """
-    return Recipe().with_fields(**named_fields(arguments))
+    return TrainingConfig().with_fields(**named_fields(arguments))
 
 
 def add_verdict_options(group: ArgumentParser | _ArgumentGroup) -> None:

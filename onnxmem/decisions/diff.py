@@ -15,7 +15,7 @@ from onnxmem.analysis.fitting.verdicts import AnyBasis, Verdict, basis_named
 from onnxmem.analysis.json_rows import Saved, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
-from onnxmem.settings import LEFT_OPEN, Recipe, listed_shape
+from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape
 
 MOST_SAVED: Final = 50
 """How many blocks at the peak of a training step a saved report lists."""
@@ -106,7 +106,7 @@ class SavedSetting:
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     train: bool = False
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of ``Recipe``."""
+    """Fields of ``TrainingConfig``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +404,7 @@ def _saved_step(step: Saved | None) -> str:
 
 def _step(recipe: Mapping[str, object]) -> str:
     """Optimizer and precision, and every other field that is not the default."""
-    defaults = recipe_row(Recipe())
+    defaults = recipe_row(TrainingConfig())
     words = [str(recipe[name]) for name in ("optimizer", "precision") if name in recipe]
     rest = (name for name in defaults if name in recipe and name not in {"optimizer", "precision"})
     words += [f"{name}={recipe[name]}" for name in rest if recipe[name] != defaults[name]]
@@ -502,24 +502,24 @@ def _shape(row: Saved, name: str) -> tuple[int, ...]:
 
 def _recipe(row: Saved) -> dict[str, Any]:
     """The fields of a training configuration; unknown keys are ignored."""
-    known: Iterable[str] = (each.name for each in fields(Recipe))
+    known: Iterable[str] = (each.name for each in fields(TrainingConfig))
     read: dict[str, Any] = {name: row.values[name] for name in known if name in row.values}
     read = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
     for name, value in read.items():
         if not _is_like(name, value):
-            fault = row.fault(name, "is not of a recipe")
+            fault = row.fault(name, "is not a field of a training configuration")
             raise fault
     try:
-        Recipe(**read)
+        TrainingConfig(**read)
     except UsageError as error:
-        fault = row.fault("", f"is no recipe: {error}")
+        fault = row.fault("", f"not a training configuration: {error}")
         raise fault from error
     return read
 
 
 def _is_like(name: str, value: object) -> bool:
     """Whether a value has the type of a field's default; fields in ``LEFT_OPEN`` may be null."""
-    default = getattr(Recipe(), name)
+    default = getattr(TrainingConfig(), name)
     if name in LEFT_OPEN:
         return value is None or isinstance(value, bool)
     if isinstance(value, tuple):

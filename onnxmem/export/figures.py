@@ -21,7 +21,7 @@ from onnxmem.analysis.analysis import Analysis
 from onnxmem.analysis.compute import Layer, layers
 from onnxmem.errors import no_formula, printable, shortened
 from onnxmem.report.check import code
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes
 from onnxmem.version import __version__
 
@@ -139,8 +139,8 @@ def command(analysis: Analysis) -> str:
 
 def _recipe(analysis: Analysis) -> Iterator[tuple[str, object]]:
     """The training configuration: the three main fields, and those not at their default."""
-    recipe, defaults = analysis.settings.recipe, Recipe()
-    for field in fields(Recipe):
+    recipe, defaults = analysis.settings.recipe, TrainingConfig()
+    for field in fields(TrainingConfig):
         value = getattr(recipe, field.name)
         if field.name in _NAMED or value != getattr(defaults, field.name):
             yield field.name, value

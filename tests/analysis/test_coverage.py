@@ -13,7 +13,7 @@ from onnxmem.model.graph import Graph
 from onnxmem.model.parameters import parameters
 from onnxmem.runtimes.ideal.activation_memory import activation_memory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "own": 1, "com.microsoft": 1]>'
 
@@ -26,7 +26,7 @@ def covered(text: str, *, train: bool = False) -> Coverage:
     found = graph(text)
     step = None
     if train:
-        step = training_memory(found, Recipe())
+        step = training_memory(found, TrainingConfig())
     return coverage(found, activation_memory(found), step)
 
 

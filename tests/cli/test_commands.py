@@ -600,7 +600,7 @@ def test_python_refuses_what_changes_nothing() -> None:
         {"dims": {"M": 2}},
         {"values": {"imag": 2}},
         {"optimizer": "sgd"},
-        {"recipe": recipe.Recipe(lora_rank=2)},
+        {"recipe": recipe.TrainingConfig(lora_rank=2)},
     ):
         with pytest.raises(onnxmem.OnnxmemError):
             onnxmem.analyze("net.onnx", **asked)

@@ -11,7 +11,7 @@ from models_on_disk import MYSTERY, write_model
 from registry_tasks import tasks_of
 
 import onnxmem
-from onnxmem import Recipe
+from onnxmem import TrainingConfig
 from onnxmem.cli import main
 from onnxmem.collection import cache
 from onnxmem.collection.cache import Cache, content_hash, open_cache
@@ -68,7 +68,7 @@ def test_a_row_is_computed_once_and_has_the_current_name() -> None:
 
 def test_other_content_and_other_settings_have_entries_of_their_own() -> None:
     analyse = Counted()
-    trained = {"train": True, "recipe": Recipe(optimizer="sgd")}
+    trained = {"train": True, "recipe": TrainingConfig(optimizer="sgd")}
     for questions in ({}, {"batch": 2}, trained, {"values": {"image": 2}}):
         kept("net.onnx", analyse, **questions)
         kept("net.onnx", analyse, **questions)

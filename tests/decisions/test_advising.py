@@ -27,7 +27,7 @@ from onnxmem.decisions.advise.settings import _all_but_the_last
 from onnxmem.decisions.advise.weights import duplicate_weights
 from onnxmem.model.building import prepare
 from onnxmem.model.files import ModelFile, load
-from onnxmem.settings import Recipe, Settings
+from onnxmem.settings import Settings, TrainingConfig
 
 Capture = pytest.CaptureFixture[str]
 
@@ -301,12 +301,12 @@ def test_training_is_lowered_by_its_recipe() -> None:
     assert {"batch", "accumulate_2", "precision_mixed-bf16", "optimizer_sgd"} <= set(found)
     assert {each.figure for each in found.values()} == {Figure.STEP}
     accumulated = found["accumulate_4"]
-    again = advice_on(CONVNET, train=True, batch=16, recipe=Recipe(accumulate=4))
+    again = advice_on(CONVNET, train=True, batch=16, recipe=TrainingConfig(accumulate=4))
     assert accumulated.after_bytes == again.before_bytes
 
 
 def test_a_recipe_s_own_settings_are_left_alone() -> None:
-    recipe = Recipe(
+    recipe = TrainingConfig(
         optimizer="sgd",
         precision="bf16",
         checkpoint="sqrt",
@@ -334,7 +334,7 @@ def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
     assert "FLOPs, computed again" in best.suggestion.cost
     assert best.suggestion.tradeoff is Tradeoff.TIME
     assert found["shard_zero3_8"].after_bytes < found["shard_zero3_2"].after_bytes
-    recipe = Recipe(shard="ddp", world=4)
+    recipe = TrainingConfig(shard="ddp", world=4)
     shards = by_id(advice_on(text, train=True, batch=2, recipe=recipe))
     assert {name for name in shards if name.startswith("shard")} == {
         "shard_zero1_4",

@@ -379,7 +379,7 @@ def test_growth_of_a_training_step(folder: Path, capsys: Capture) -> None:
     grown(folder)
     assert main([*line.split(), "--optimizer", "sgd"]) == 1
     out = capsys.readouterr().out
-    assert "another recipe (optimizer sgd, not adam)" in out
+    assert "another training configuration (optimizer sgd, not adam)" in out
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from graphs import model_of
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.decisions.devices import Device
 from onnxmem.decisions.roofline import Work, bound, work_of
-from onnxmem.settings import Recipe, Settings
+from onnxmem.settings import Settings, TrainingConfig
 
 TWO_LAYERS = """agraph (float[N,5] x) => (float[N,11] y) <float[5,7] v, float[7,11] w> {
     h = MatMul(x, v)  r = Relu(h)  y = MatMul(r, w) }"""
@@ -41,7 +41,7 @@ def test_a_step_moves_every_allocation_twice_and_computes_both_ways() -> None:
 
 
 def test_accumulated_passes_compute_as_often() -> None:
-    once, thrice = work(train=True), work(train=True, recipe=Recipe(accumulate=3))
+    once, thrice = work(train=True), work(train=True, recipe=TrainingConfig(accumulate=3))
     assert once.flops is not None
     assert thrice.flops == 3 * once.flops
 
@@ -57,7 +57,7 @@ def test_the_larger_side_is_the_bound() -> None:
 def test_narrow_weights_and_precisions_compute_at_the_half_peak() -> None:
     narrow = TWO_LAYERS.replace("float[", "float16[")
     assert work(narrow).is_half
-    assert work(train=True, recipe=Recipe(precision="mixed-fp16")).is_half
+    assert work(train=True, recipe=TrainingConfig(precision="mixed-fp16")).is_half
     assert bound(Work(8_000, None, is_half=True, is_whole=True), SLOW).seconds == 2.0
     without = replace(SLOW, fp16_flops=None)
     assert bound(Work(8_000, None, is_half=True, is_whole=True), without).seconds == 16.0

@@ -15,7 +15,7 @@ from onnxmem.cli.export import FORMATS
 from onnxmem.errors import UsageError
 from onnxmem.export.exporters import EXPORTERS
 from onnxmem.export.figures import to_metrics
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 TEXTS = [name for name, known in FORMATS.items() if not (known.is_binary or known.is_of_session)]
 
@@ -129,13 +129,13 @@ def test_a_model_card_of_a_session_and_of_a_part() -> None:
 
 
 def test_a_card_names_what_is_not_the_default_of_a_step() -> None:
-    recipe = Recipe(freeze=("conv", "gemm"), weight_decay=True)
+    recipe = TrainingConfig(freeze=("conv", "gemm"), weight_decay=True)
     card = exported(analysis_of(batch=2, train=True, recipe=recipe, graph="raw"), "model-card")
     assert "--freeze conv --freeze gemm" in card
     assert "--weight-decay" in card
     assert "`weight decay on`" in card
     assert "--graph raw" in card
-    recipe = Recipe(assume_batchnorm=False)
+    recipe = TrainingConfig(assume_batchnorm=False)
     card = exported(analysis_of(batch=2, train=True, recipe=recipe), "model-card")
     assert "--no-assume-batchnorm" in card
     assert "`assume batchnorm off`" in card

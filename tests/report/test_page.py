@@ -26,7 +26,7 @@ from onnxmem.report.page.model_page import layers_section, render_page
 from onnxmem.report.page.stops import Stops, convex_lines, evaluated, figures_of, line_through
 from onnxmem.report.page.timeline import affine_sizes, envelope, peak_lines, timeline_data
 from onnxmem.report.timelines import lifetimes_of
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 SMALL = """
 agraph (float[batch, 7] x) => (float[batch, 13] y)
@@ -266,7 +266,7 @@ def test_a_cache_has_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_checkpoints_are_listed_where_they_are_asked_for() -> None:
-    page = render_page(small(batch=3, train=True, recipe=Recipe(checkpoint="best")))
+    page = render_page(small(batch=3, train=True, recipe=TrainingConfig(checkpoint="best")))
     assert 'id="checkpoints"' in page
 
 

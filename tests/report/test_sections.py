@@ -28,13 +28,13 @@ from onnxmem.report.sections.section import Layout, Line, Note, Section
 from onnxmem.report.terminal import render
 from onnxmem.report.text import laid_out, section_lines
 from onnxmem.runtimes.onnxruntime.memory import RuntimeMemory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 NOT_IN_JSON = re.compile(r"runtimes\.\d\.growth_bytes")
 
 
 def analyses() -> Iterator[Analysis]:
-    recipe = Recipe(checkpoint="best")
+    recipe = TrainingConfig(checkpoint="best")
     yield analyze(MODELS / "mlp.onnx", batch=3, train=True, recipe=recipe, budget_bytes=2**30)
     run = analyze(
         MODELS / "mlp.onnx", batch=3, runtimes=("ort-cpu", "ort-cuda"), asks_onnxruntime=False

@@ -21,7 +21,7 @@ from onnxmem.errors import printable, shortened
 from onnxmem.report.terminal import render, render_layers, timeline_lines
 from onnxmem.report.text import colored, paragraph, prose
 from onnxmem.report.timelines import run_timeline, step_timeline
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 RELU = """agraph (float[N,5] x) => (float[N,5] y) { [relu] y = Relu(x) }"""
 
@@ -111,13 +111,13 @@ def test_what_is_many_is_listed_in_part_and_still_adds_up(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "phase"),
     [
-        (Recipe(optimizer="sgd"), "backward"),
-        (Recipe(optimizer="adam", loss="mse"), "optimizer"),
-        (Recipe(optimizer="sgd", zero_grad="before-backward"), "forward"),
+        (TrainingConfig(optimizer="sgd"), "backward"),
+        (TrainingConfig(optimizer="adam", loss="mse"), "optimizer"),
+        (TrainingConfig(optimizer="sgd", zero_grad="before-backward"), "forward"),
     ],
 )
 def test_a_step_adds_up_in_whichever_phase_it_peaks(
-    folder: Path, recipe: Recipe, phase: str
+    folder: Path, recipe: TrainingConfig, phase: str
 ) -> None:
     path = write_model(
         folder / "mlp.onnx",
@@ -136,7 +136,7 @@ def test_a_step_adds_up_in_whichever_phase_it_peaks(
 
 def test_the_ways_of_checkpointing_are_listed(folder: Path) -> None:
     analysis = analyze(
-        write_model(folder / "net.onnx"), train=True, recipe=Recipe(checkpoint="best")
+        write_model(folder / "net.onnx"), train=True, recipe=TrainingConfig(checkpoint="best")
     )
     assert re.search(r"(?m)^  peak .* B   \+ 0 GFLOPs a step, none$", render(analysis))
 

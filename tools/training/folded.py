@@ -22,7 +22,7 @@ from stripping import strip_weights
 from torch import nn
 
 import onnxmem
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 BATCH = 3
 """Of the files."""
@@ -107,21 +107,21 @@ def _row(
         "file": name,
         "num_batchnorms": sum(isinstance(each, _NORMS) for each in module.modules()),
         **_figures(default),
-        "training_file_peak_bytes": _peak(training, Recipe()).peak_bytes,
+        "training_file_peak_bytes": _peak(training, TrainingConfig()).peak_bytes,
     }
 
 
 def _figures(file: bytes) -> dict[str, Any]:
-    found = _peak(file, Recipe())
+    found = _peak(file, TrainingConfig())
     return {
         "peak_bytes": found.peak_bytes,
         "num_put_back": len(found.batchnorms.put_back),
         "num_unknown": len(found.batchnorms.unknown),
-        "without_peak_bytes": _peak(file, Recipe(assume_batchnorm=False)).peak_bytes,
+        "without_peak_bytes": _peak(file, TrainingConfig(assume_batchnorm=False)).peak_bytes,
     }
 
 
-def _peak(file: bytes, recipe: Recipe) -> Any:  # noqa: ANN401
+def _peak(file: bytes, recipe: TrainingConfig) -> Any:  # noqa: ANN401
     return onnxmem.analyze(file, batch=TRAINED_BATCH, train=True, recipe=recipe).training
 
 

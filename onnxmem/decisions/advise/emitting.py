@@ -20,7 +20,7 @@ from onnxmem.model.binding import input_dims
 from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.advice import Choice
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 from onnxmem.version import __version__
 
 SCHEMA = "onnxmem.settings"
@@ -59,7 +59,7 @@ class Settled:
     """Whether every input starts with the batch, and as a symbol."""
     dims: Mapping[str, int]
     shapes: Mapping[str, tuple[int, ...]]
-    recipe: Recipe | None
+    recipe: TrainingConfig | None
 
 
 def settled(advice: Advised, session: Advice | None) -> Settled:

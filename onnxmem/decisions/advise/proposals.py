@@ -184,7 +184,7 @@ def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
         return Verdict.UNKNOWN
 
 
-def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of Recipe
+def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of TrainingConfig
     """Train in another way."""
 
     def change(subject: Subject) -> Subject:

@@ -1,4 +1,4 @@
-"""Other settings of the same model: batch, image size, session options, training recipe, order.
+"""Other settings of one model: batch, image size, session, training configuration, order.
 
 Each function yields the suggestions of one kind; ``proposals.worked_out`` computes what they save.
 """
@@ -185,7 +185,7 @@ def resident_proposals(advice: Advice) -> Iterator[Proposal]:
 
 
 def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """Every change of the recipe that another setting does not rule out."""
+    """Every change of the training configuration that another setting does not rule out."""
     recipe = subject.request.settings.recipe
     yield from _optimizers(recipe.optimizer)
     if recipe.optimizer_form == "foreach":

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
 from onnxmem.errors import MissingFileError, UsageError, shortened
-from onnxmem.settings import BASES, LEFT_OPEN, Recipe, listed_shape
+from onnxmem.settings import BASES, LEFT_OPEN, TrainingConfig, listed_shape
 from onnxmem.units import format_bytes, parse_size
 
 _OWN_FILE: Final = "onnxmem.toml"
@@ -69,7 +69,7 @@ class Budget:
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     train: bool = False
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingConfig = field(default_factory=TrainingConfig)
     basis: str | None = None
     """What of a training step is compared: ``tensors`` or ``process``; ``None``: the process."""
     accepted: tuple[str, ...] = ()
@@ -392,15 +392,15 @@ def _basis(table: Table) -> str | None:
     return name
 
 
-def _recipe(table: Table, defaults: Table) -> Recipe:
-    """How a model is trained: the fields of ``Recipe`` by name."""
+def _recipe(table: Table, defaults: Table) -> TrainingConfig:
+    """How a model is trained: the fields of ``TrainingConfig`` by name."""
     given: dict[str, Any] = {}
     for each in (defaults.table("recipe"), table.table("recipe")):
         if each is not None:
-            each.refuse_unknown(field.name for field in fields(Recipe))
+            each.refuse_unknown(field.name for field in fields(TrainingConfig))
             given |= {key: _recipe_value(each, key) for key in each.values}
     try:
-        return Recipe().with_fields(**given)
+        return TrainingConfig().with_fields(**given)
     except UsageError as error:
         fault = table.fault("recipe", str(error))
         raise fault from error
@@ -408,7 +408,7 @@ def _recipe(table: Table, defaults: Table) -> Recipe:
 
 def _recipe_value(table: Table, key: str) -> object:
     """A value of the kind that the field's default is of."""
-    default = getattr(Recipe(), key)
+    default = getattr(TrainingConfig(), key)
     if isinstance(default, bool) or key in LEFT_OPEN:
         return table.switch(key)
     if isinstance(default, str):

@@ -182,7 +182,7 @@ class Baseline:
         now = recipe_row(analysis.settings.recipe)
         differs = _difference(now, {} if recipe is None else recipe.values)
         if differs:
-            return f"the baseline is of another recipe ({differs}); {_AGAIN}"
+            return f"the baseline is of another training configuration ({differs}); {_AGAIN}"
         doubt = _doubt_of(row)
         return doubt or _whole_figure(step, "peak_bytes")
 

@@ -18,7 +18,7 @@ from onnxmem.errors import shortened
 from onnxmem.report.sections.section import RUN, TRAIN, Layout, Line, Note, Section, formula_lines
 from onnxmem.report.text import shape_text
 from onnxmem.report.verdict import budget
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, format_count, plural
 
 if TYPE_CHECKING:
@@ -148,11 +148,11 @@ def _batchnorms(analysis: "Analysis") -> list[str]:
     ]
 
 
-def _training(recipe: Recipe) -> list[str]:
+def _training(recipe: TrainingConfig) -> list[str]:
     """The three settings that every step has, and what else is not the default."""
-    defaults = Recipe()
+    defaults = TrainingConfig()
     named = ("optimizer", "precision", "loss")
-    others = [field.name for field in fields(Recipe) if field.name not in named]
+    others = [field.name for field in fields(TrainingConfig) if field.name not in named]
     changed = [name for name in others if getattr(recipe, name) != getattr(defaults, name)]
     return [_setting_text(name, getattr(recipe, name)) for name in (*named, *changed)]
 

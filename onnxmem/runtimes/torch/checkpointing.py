@@ -67,7 +67,7 @@ def keep_all(tape: Tape) -> Schedule:
 
 
 def schedules(tape: Tape, named: str) -> Iterator[Schedule]:
-    """The schedules that a recipe's ``checkpoint`` names: all candidates to choose the best of."""
+    """The schedules that ``checkpoint`` names: all candidates to choose the best of."""
     if named == "none":
         yield keep_all(tape)
         return

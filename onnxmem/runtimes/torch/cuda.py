@@ -15,7 +15,7 @@ from onnxmem.runtimes.assumed import NO_TERM, Assumed
 from onnxmem.runtimes.base import Overheads, RuntimeProgram
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 WORKSPACE_BYTES = 8_519_680
 """cuBLAS's workspace: 4096 KiB twice and 16 KiB eight times.
@@ -83,7 +83,7 @@ class TorchMemory:
 class TorchRuntime:
     """A training loop in a process of PyTorch on a CUDA device, as a ``Runtime``."""
 
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingConfig = field(default_factory=TrainingConfig)
     config: CachingConfig = field(default_factory=CachingConfig)
     """PYTORCH_CUDA_ALLOC_CONF."""
     cublas_workspace_bytes: int = WORKSPACE_BYTES
@@ -100,7 +100,7 @@ class TorchRuntime:
     def program(self, graph: Graph) -> RuntimeProgram:
         """One training step, to be repeated.
 
-        :raises UsageError: a recipe that names an output which is none.
+        :raises UsageError: the configuration names an output that the graph does not have.
         """
         return self.program_of(training_memory(graph, self.recipe))
 

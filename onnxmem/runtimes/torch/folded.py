@@ -91,7 +91,7 @@ class BatchNorms:
 
     put_back: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
-    """The file shows them, and the recipe leaves them out."""
+    """The file shows them, and the training configuration leaves them out."""
     unknown: tuple[str, ...] = ()
     """The file doesn't show whether there was one; the figures are without."""
 

@@ -15,7 +15,7 @@ from onnxmem.program.program import Allocation, Category, ProgramBuilder
 from onnxmem.program.replay import Peak, Replay
 from onnxmem.program.sizes import Sizes
 from onnxmem.runtimes.torch.folded import BatchNorms
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 
 class Phase(StrEnum):
@@ -114,7 +114,7 @@ class PeakRange:
 class TrainingMemory:
     """The figures of a training step in bytes; ``None`` is unknown."""
 
-    recipe: Recipe
+    recipe: TrainingConfig
     weight_bytes: int
     """Trained parameters; masters count as optimizer state, copies of autocast as activations."""
     buffer_bytes: int

@@ -1,10 +1,10 @@
 """The graph as it is trained: composites joined, folded layers put back, adapters added.
 
-``network_of`` takes the graph of a file and a recipe. Composites become the operators that the
-framework runs (``as_run``). An inference export leaves out BatchNormalization, folded into the
-layer before it, and Dropout: what is put back, and where, is decided here; which layers had a
-BatchNormalization is read in ``folded``. Low-rank adapters (LoRA) are two small factors trained
-beside each matrix, which is frozen.
+``network_of`` takes the graph of a file and a training configuration. Composites become the
+operators that the framework runs (``as_run``). An inference export leaves out BatchNormalization,
+folded into the layer before it, and Dropout: what is put back, and where, is decided here; which
+layers had a BatchNormalization is read in ``folded``. Low-rank adapters (LoRA) are two small
+factors trained beside each matrix, which is frozen.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -48,7 +48,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
 )
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
 from onnxmem.runtimes.torch.tape import in_place_activations, inputs_saved_in_vain
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_if_known
 
 _RATIO = 0.5
@@ -180,8 +180,8 @@ class Network:
     batchnorms: BatchNorms
 
 
-def network_of(graph: Graph, recipe: Recipe) -> Network:
-    """Read a graph as the framework trains it by a recipe."""
+def network_of(graph: Graph, recipe: TrainingConfig) -> Network:
+    """Read a graph as the framework trains it with a training configuration."""
     graph, batchnorms, findings = _with_batchnorms(graph, recipe)
     if recipe.assume_dropout:
         dropped = dropped_nodes(graph)
@@ -201,8 +201,10 @@ def network_of(graph: Graph, recipe: Recipe) -> Network:
     return Network(graph, found, tuple(findings), batchnorms)
 
 
-def _with_batchnorms(graph: Graph, recipe: Recipe) -> tuple[Graph, BatchNorms, list[Finding]]:
-    """Put back what the file shows; where it doesn't, what the recipe assumes."""
+def _with_batchnorms(
+    graph: Graph, recipe: TrainingConfig
+) -> tuple[Graph, BatchNorms, list[Finding]]:
+    """Put back what the file shows; where it doesn't, what the configuration assumes."""
     assumed = recipe.assume_batchnorm
     layers = folded_layers(graph)
     certain, possible = _names(layers.certain), _names(layers.possible)

@@ -30,7 +30,7 @@ from onnxmem.runtimes.torch.optimizers import Optimizer, optimizer_named
 from onnxmem.runtimes.torch.precision import Precision, operand_in, precision_named
 from onnxmem.runtimes.torch.strides import multiplies_matrices
 from onnxmem.runtimes.torch.tape import Tape, tape_of
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, sum_known
 
 _BATCH_COUNT_BYTES = 8
@@ -43,10 +43,10 @@ _BUCKETED = frozenset({"ddp", "zero1"})
 _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
 
-def training_memory(graph: Graph, recipe: Recipe) -> TrainingMemory:
+def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
     """Work out one training step of a graph.
 
-    :raises UsageError: a recipe that names an output which is none.
+    :raises UsageError: the configuration names an output that the graph does not have.
     """
     step = _Step.of(graph, recipe)
     run = [(schedule, step.run(schedule)) for schedule in schedules(step.tape, recipe.checkpoint)]
@@ -108,7 +108,7 @@ class PersistentState:
 
     graph: Graph
     parameters: Parameters
-    recipe: Recipe
+    recipe: TrainingConfig
 
     @property
     def precision(self) -> Precision:
@@ -229,8 +229,8 @@ class _Step:
     """Of the largest unit's parameters, gathered where ranks hold parts of them."""
 
     @classmethod
-    def of(cls, graph: Graph, recipe: Recipe) -> Self:
-        """Read a graph as a recipe trains it."""
+    def of(cls, graph: Graph, recipe: TrainingConfig) -> Self:
+        """Read a graph as a training configuration trains it."""
         network = network_of(graph, recipe)
         persistent = PersistentState(network.graph, network.parameters, recipe)
         outputs = loss_outputs(network.graph, recipe.outputs)

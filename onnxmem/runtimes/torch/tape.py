@@ -447,12 +447,12 @@ def is_identity(graph: Graph, node: Node) -> bool:
     return operator == "Slice" and _is_everything(graph, node)
 
 
-def in_place_activations(graph: Graph, requested: bool | None) -> Mapping[str, str]:  # noqa: FBT001 - a recipe's
+def in_place_activations(graph: Graph, requested: bool | None) -> Mapping[str, str]:  # noqa: FBT001 - an option
     """Map each activation that writes over its input to that input.
 
-    ``requested`` is what a recipe says: all that may (true), none (false), or those that would keep
-    their input else and follow a BatchNormalization (``None``). Networks of such blocks (Darknet,
-    CSPNet, YOLO) have ``inplace=True`` in their code; no file shows it.
+    ``requested`` is ``TrainingConfig.in_place_activations``: all that may (true), none (false), or
+    those that would else save their input and follow a BatchNormalization (``None``). Networks
+    of such blocks (Darknet, CSPNet, YOLO) have ``inplace=True`` in their code; no file shows it.
     """
     if requested is False:
         return {}

@@ -12,7 +12,7 @@ from onnxmem.program.program import Category
 from onnxmem.program.replay import Replay, affine_sizes, replay
 from onnxmem.runtimes.torch.memory import Heap, Phase
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 LAST = 128
 CHAIN = """
@@ -47,7 +47,7 @@ WIDE = """
 
 def analysed(text: str, batch: int | None = None, **recipe: object) -> onnxmem.Analysis:
     """A training analysis of a graph in ONNX text."""
-    given = replace(Recipe(loss="mse"), **recipe)  # type: ignore[arg-type]
+    given = replace(TrainingConfig(loss="mse"), **recipe)  # type: ignore[arg-type]
     return onnxmem.analyze(model_of(text), batch=batch, train=True, recipe=given)
 
 
@@ -56,7 +56,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The batches at which a step is walked."""
     found: list[int] = []
 
-    def walked(graph: Graph, recipe: Recipe) -> object:
+    def walked(graph: Graph, recipe: TrainingConfig) -> object:
         found.append((graph.tensors[graph.inputs[0]].shape or (0,))[0] or 0)
         return training_memory(graph, recipe)
 

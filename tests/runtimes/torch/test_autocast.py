@@ -24,7 +24,7 @@ from onnxmem.runtimes.torch.network import network_of
 from onnxmem.runtimes.torch.precision import LISTS, Policy, precision_named
 from onnxmem.runtimes.torch.step import training_memory
 from onnxmem.runtimes.torch.tape import tape_of
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 ROWS: list[dict[str, Any]] = json.loads((DATA / "training_autocast.json").read_text())["rows"]
 EXPORTERS = {"training": ("train",), "training_new": ("legacy", "dynamo_plain")}
@@ -55,7 +55,7 @@ def network(file: str, batch: int) -> Graph:
 def measured(row: dict[str, Any], exporter: str) -> TrainingMemory:
     graph = network(f"{row['folder']}/{row['model']}.{exporter}.onnx", row["batch"])
     with lists_of(row["lists"]):
-        recipe = Recipe(optimizer="adam", precision="mixed-bf16", loss=row["loss"])
+        recipe = TrainingConfig(optimizer="adam", precision="mixed-bf16", loss=row["loss"])
         return training_memory(graph, recipe)
 
 
@@ -96,7 +96,7 @@ def test_networks_without_convolutions_are_exact(row: dict[str, Any], exporter: 
 
 def types(text: str, precision: str = "mixed-fp16") -> dict[str, int]:
     """Bits of every tensor that the nodes of a graph write, copies left out."""
-    graph = network_of(graph_of(text), Recipe(optimizer="sgd")).graph
+    graph = network_of(graph_of(text), TrainingConfig(optimizer="sgd")).graph
     tape = tape_of(graph, parameters(graph), precision_named(precision), graph.outputs)
     written = {name for node in graph.nodes for name in node.writes}
     return {name: tape.bits(name) for name in tape.views if name in written}

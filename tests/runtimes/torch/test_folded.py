@@ -297,7 +297,10 @@ that training runs both. In percent."""
 @cache
 def trained(file: str, *, assume_batchnorm: bool | None = None) -> onnxmem.Analysis:
     data = gzip.decompress((FOLDED / file).read_bytes())
-    batch, recipe = TABLE["versions"]["batch"], onnxmem.Recipe(assume_batchnorm=assume_batchnorm)
+    batch, recipe = (
+        TABLE["versions"]["batch"],
+        onnxmem.TrainingConfig(assume_batchnorm=assume_batchnorm),
+    )
     return onnxmem.analyze(data, batch=batch, train=True, recipe=recipe)
 
 

@@ -18,7 +18,7 @@ from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 FOLDER = DATA / "training_new"
 ALL: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())["rows"]
@@ -54,7 +54,7 @@ def step(row: dict[str, Any], exporter: str, optimizer: str = "sgd") -> Training
         "optimizer": optimizer,
         "loss": row["loss"],
     }
-    return training_memory(graph, Recipe(**given))
+    return training_memory(graph, TrainingConfig(**given))
 
 
 def error_percent(found_bytes: int | None, measured_bytes: int) -> float:
@@ -120,5 +120,5 @@ def test_folded_normalisations_are_found_where_the_exporter_folds_them() -> None
 
 def network_findings(row: dict[str, Any], exporter: str) -> set[str]:
     graph = network(row["files"][exporter], row["batch"])
-    found = training_memory(graph, Recipe(optimizer="sgd", loss=row["loss"]))
+    found = training_memory(graph, TrainingConfig(optimizer="sgd", loss=row["loss"]))
     return {finding.code for finding in found.findings}

@@ -19,7 +19,7 @@ from onnxmem.model.building import build, prepare
 from onnxmem.model.files import load
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 FILE = DATA / "training_operators.json.gz"
 ROWS: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ NONE = Miss(cause="")
 def step(case: str, exporter: str) -> TrainingMemory:
     row = ROWS[case]
     model = prepare(load(base64.b64decode(row["files"][exporter])))
-    recipe = Recipe(optimizer="sgd", loss="mse")
+    recipe = TrainingConfig(optimizer="sgd", loss="mse")
     return training_memory(build(model, Request(batch=row["batch"])).graph, recipe)
 
 

@@ -15,7 +15,7 @@ from onnxmem.model.files import load
 from onnxmem.model.graph import Graph
 from onnxmem.runtimes.torch.memory import TrainingMemory
 from onnxmem.runtimes.torch.step import training_memory
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 FOLDER = DATA / "training"
 ROWS: list[dict[str, Any]] = json.loads((FOLDER / "truth.json").read_text())["rows"]
@@ -38,7 +38,7 @@ def step(row: dict[str, Any], optimizer: str = "sgd") -> TrainingMemory:
 
 @cache
 def step_of(file: str, batch: int, optimizer: str) -> TrainingMemory:
-    return training_memory(network(file, batch), Recipe(optimizer=optimizer))
+    return training_memory(network(file, batch), TrainingConfig(optimizer=optimizer))
 
 
 def name_of(row: dict[str, Any]) -> str:
@@ -82,7 +82,7 @@ def test_gradients_that_are_kept_equal_the_measured_step(
     model: str, batch: int, backward: int, optimizer: int
 ) -> None:
     """To the byte: ``zero_grad(set_to_none=False)``, as every step did before PyTorch 2.0."""
-    recipe = Recipe(optimizer="momentum", zero_grad="keep")
+    recipe = TrainingConfig(optimizer="momentum", zero_grad="keep")
     found = training_memory(network(f"{model}.train.onnx", batch), recipe)
     assert (found.backward_peak_bytes, found.optimizer_peak_bytes) == (backward, optimizer)
 
@@ -110,7 +110,7 @@ def of_mlp(
     *, optimizer: str = "sgd", precision: str = "fp32", loss: str = "cross-entropy"
 ) -> TrainingMemory:
     return training_memory(
-        graph_of(MLP), Recipe(optimizer=optimizer, precision=precision, loss=loss)
+        graph_of(MLP), TrainingConfig(optimizer=optimizer, precision=precision, loss=loss)
     )
 
 
@@ -156,7 +156,7 @@ def test_losses_keep_and_read_their_own(loss: str, saved_bytes: int, target_byte
 )
 def test_classes_are_the_last_axis_or_for_images_axis_one(shape: str, labels: int) -> None:
     graph = graph_of(f"agraph (float[{shape}] x) => (float[{shape}] y) {{ y = Exp(x) }}")
-    found = training_memory(graph, Recipe(optimizer="sgd", loss="cross-entropy"))
+    found = training_memory(graph, TrainingConfig(optimizer="sgd", loss="cross-entropy"))
     inputs_bytes = graph.tensors["x"].size_bytes
     assert inputs_bytes is not None
     assert found.input_bytes == inputs_bytes + 8 * labels
@@ -191,7 +191,7 @@ def test_quantised_weights_and_statistics_are_buffers() -> None:
             c = Conv(x, w)
             y = BatchNormalization(c, s, b, mean, var)
         }""")
-    found = training_memory(graph, Recipe(optimizer="sgd", loss="none"))
+    found = training_memory(graph, TrainingConfig(optimizer="sgd", loss="none"))
     assert found.weight_bytes == 2 * 12
     assert found.buffer_bytes == 2 * 12 + 9 + 4 + 8
 
@@ -206,14 +206,14 @@ TWO_OUTPUTS = """
 
 
 def test_each_floating_output_has_a_loss_and_the_loop_holds_all() -> None:
-    found = training_memory(graph_of(TWO_OUTPUTS), Recipe(optimizer="sgd"))
+    found = training_memory(graph_of(TWO_OUTPUTS), TrainingConfig(optimizer="sgd"))
     outputs, losses = 8 * 4 + 4 * 12 + 4 * 20, (4 * 12 + 4 + 4) + (4 * 20 + 4 + 4)
     assert found.saved_activation_bytes == outputs + losses
     assert found.input_bytes == 4 * 32 + 2 * 8 * 4
 
 
 def test_a_named_output_alone_has_a_loss() -> None:
-    recipe = Recipe(optimizer="sgd", outputs=("boxes",))
+    recipe = TrainingConfig(optimizer="sgd", outputs=("boxes",))
     found = training_memory(graph_of(TWO_OUTPUTS), recipe)
     assert found.saved_activation_bytes == 8 * 4 + 4 * 12 + 4 * 20 + (4 * 20 + 4 + 4)
     assert found.input_bytes == 4 * 32 + 8 * 4
@@ -222,7 +222,7 @@ def test_a_named_output_alone_has_a_loss() -> None:
 @pytest.mark.parametrize("name", ["best", "nothing"])
 def test_an_output_that_cannot_be_trained_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"output '{name}': .* one of scores, boxes"):
-        training_memory(graph_of(TWO_OUTPUTS), Recipe(outputs=(name,)))
+        training_memory(graph_of(TWO_OUTPUTS), TrainingConfig(outputs=(name,)))
 
 
 def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
@@ -232,7 +232,7 @@ def test_a_network_of_unknown_shapes_gives_lower_bounds() -> None:
             h = MatMul(x, w)
             y = my.own.Mystery(h)
         }""")
-    found = training_memory(graph, Recipe(optimizer="sgd", loss="none"))
+    found = training_memory(graph, TrainingConfig(optimizer="sgd", loss="none"))
     assert found.assumed_nodes == ("Mystery_1",)
     assert found.saved_activation_bytes is not None
     assert found.saved_activation_bytes >= 64

@@ -1,4 +1,4 @@
-"""What a recipe trains: frozen parameters, and low-rank adapters in their place."""
+"""What a training configuration trains: frozen parameters, and low-rank adapters in their place."""
 
 import pytest
 from training_steps import happenings, network, run_as, sizes, step

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from onnxmem.analysis.fitting.assessing import FitRequest, assess
 from onnxmem.analysis.fitting.footprints import request_of
 from onnxmem.analysis.fitting.verdicts import Basis
-from onnxmem.settings import Recipe, Settings
+from onnxmem.settings import Settings, TrainingConfig
 
 DATA = Path(__file__).with_name("brackets.csv")
 CARD_BYTES = round(23.70 * 2**30)
@@ -67,7 +67,9 @@ def brackets() -> list[Bracket]:
 
 def predicted(path: Path, batch: int) -> Predicted:
     """A step of the benchmark's loop on the benchmark's card."""
-    recipe = Recipe().with_fields(torch="1.12", optimizer="nesterov", precision="mixed-fp16")
+    recipe = TrainingConfig().with_fields(
+        torch="1.12", optimizer="nesterov", precision="mixed-fp16"
+    )
     settings = Settings(batch=batch, train=True, recipe=recipe, cuda_workspace_bytes=0)
     setup = FitRequest(memory_bytes=CARD_BYTES, basis=Basis.TORCH)
     assessment = assess((request_of(str(path), settings),), setup)

@@ -1,4 +1,4 @@
-"""What a recipe changes of a step: when gradients are freed, first steps, forms, precisions."""
+"""What options change of a training step: when gradients are freed, first steps, precisions."""
 
 import pytest
 from paths import MODELS
@@ -12,7 +12,7 @@ from onnxmem.runtimes.torch.losses import LOSSES, loss_named
 from onnxmem.runtimes.torch.memory import Phase
 from onnxmem.runtimes.torch.optimizers import FORMS, OPTIMIZERS
 from onnxmem.runtimes.torch.precision import PRECISIONS, precision_named
-from onnxmem.settings import Recipe
+from onnxmem.settings import TrainingConfig
 
 CHAIN = """
     agraph (float[2,3] x) => (float[2,7] y) <float[3,5] w, float[5,7] v> {
@@ -51,17 +51,17 @@ def test_or_never_they_are_filled_with_zeros() -> None:
 
 def test_a_release_brings_its_defaults() -> None:
     """One parameter after another, gradients kept."""
-    old = Recipe().with_fields(torch="1.12", optimizer="momentum")
+    old = TrainingConfig().with_fields(torch="1.12", optimizer="momentum")
     assert (old.optimizer_form, old.attention, old.zero_grad) == ("single", "math", "keep")
-    assert Recipe().with_fields(torch="1.12", zero_grad="start").zero_grad == "start"
-    assert Recipe().with_fields(torch="2.0") == Recipe(torch="2.0")
+    assert TrainingConfig().with_fields(torch="1.12", zero_grad="start").zero_grad == "start"
+    assert TrainingConfig().with_fields(torch="2.0") == TrainingConfig(torch="2.0")
     assert old.with_fields(optimizer="adam").zero_grad == "keep"
 
 
 def test_a_release_that_is_not_known_is_refused() -> None:
     message = "release of PyTorch '1.5' is not known; choose one of 1.12, 2.0, 2.5, latest"
     with pytest.raises(UsageError, match=message):
-        Recipe(torch="1.5")
+        TrainingConfig(torch="1.5")
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adam-amsgrad", "adamw", "adamw-amsgrad"])
@@ -77,7 +77,7 @@ def test_adam_of_2_0_holds_the_root_and_the_sum_with_eps(optimizer: str) -> None
 def test_the_context_of_a_release_that_loads_all_kernels_at_once() -> None:
     model = MODELS / "mlp.onnx"
     old, new = (
-        onnxmem.analyze(model, train=True, recipe=Recipe(torch=name)).request.torch_context
+        onnxmem.analyze(model, train=True, recipe=TrainingConfig(torch=name)).request.torch_context
         for name in ("1.12", "2.0")
     )
     assert old.size_bytes > 3 * new.size_bytes
@@ -208,7 +208,7 @@ def test_settings_name_what_the_training_step_has_in_its_order() -> None:
     assert tuple(PRECISIONS) == recipes.PRECISIONS
     assert tuple(LOSSES) == recipes.LOSSES
     assert FORMS == recipes.OPTIMIZER_FORMS
-    assert {Recipe(checkpoint=each).checkpoint for each in ("sqrt", "best", "every=12")}
+    assert {TrainingConfig(checkpoint=each).checkpoint for each in ("sqrt", "best", "every=12")}
 
 
 def test_names_that_are_not_known_are_refused_below_too() -> None:
