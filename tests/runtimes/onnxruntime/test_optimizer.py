@@ -18,8 +18,8 @@ from onnxmem.runtimes.onnxruntime.cpu import ARM64, AVX512, CPUS, Cpu
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.pipeline import (
     Pass,
-    bound_dims,
     optimized,
+    override_free_dims,
     planner_shapes,
     run_level,
 )
@@ -160,9 +160,9 @@ def test_a_level_is_repeated_until_nothing_changes_but_not_for_ever() -> None:
 
 def test_symbols_of_inputs_get_their_numbers() -> None:
     graph = graph_of("agraph (float[N,M] x, seq(float[N]) q, float[] u) => () { }")
-    assert bound_dims({"N": 3})(graph)
+    assert override_free_dims({"N": 3})(graph)
     assert graph.types["x"] == TensorType(1, (3, "M"))
-    assert not bound_dims({"N": 3})(graph)
+    assert not override_free_dims({"N": 3})(graph)
 
 
 def test_images_are_blocked_where_the_cpu_has_kernels_for_it() -> None:

@@ -1,4 +1,4 @@
-"""Casts around operators without a kernel for float16, and what they bring with them."""
+"""Casts around operators without a float16 kernel, and the removal of casts that cancel out."""
 
 from collections.abc import Callable
 from typing import Final
@@ -25,15 +25,15 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
 
 # --------------------------------------------------------------------------------------------------
-# A cast and a cast back cancel out; of two in a row the first goes.
+# A cast and a cast back cancel out; of two consecutive casts the first is removed.
 #
 # onnxruntime/core/optimizer/insert_cast_transformer.cc, ``RemoveDuplicateCastTransformer``.
 
 
-_INSERTED = "InsertedPrecisionFreeCast_"
-"""Start of the names of casts that a pass added: they lose nothing that matters."""
+PREFIX = "InsertedPrecisionFreeCast_"
+"""Prefix of the names of inserted casts, whose loss of precision does not count."""
 
-_BITS: Final = {
+_BITS: Final = {  # by element type
     9: 1,
     2: 8,
     3: 8,
@@ -56,7 +56,7 @@ _HALVES = frozenset({10, 16})
 
 
 def remove_repeated_casts(graph: Graph) -> bool:
-    """Remove the casts that cancel out, subgraphs' too."""
+    """Remove the casts that cancel out, also in subgraphs."""
     changed = False
     for node in list(graph.nodes.values()):
         if graph.nodes.get(node.index) is not node:
@@ -72,13 +72,14 @@ def _shorten(graph: Graph, node: Node) -> bool:
     source, target = (graph.elem_type_of(name) for name in (node.inputs[0], node.outputs[0]))
     readers = graph.children(node)
     casts = [reader for reader in readers if reader.op_type == "Cast"]
+    # A first cast that loses precision must stay if the second's output could hold what it drops.
     loses = _is_unsafe(source, target, node)
-    if loses and any(_is_unsafe(_made(graph, cast), target, cast) for cast in casts):
+    if loses and any(_is_unsafe(_output_type(graph, cast), target, cast) for cast in casts):
         return False
     cancelling = [
         cast
         for cast in casts
-        if cast.outputs[0] not in graph.outputs and _made(graph, cast) == source
+        if cast.outputs[0] not in graph.outputs and _output_type(graph, cast) == source
     ]
     for cast in cancelling:
         redirect(graph, cast.outputs[0], node.inputs[0])
@@ -92,12 +93,12 @@ def _shorten(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _made(graph: Graph, cast: Node) -> int:
+def _output_type(graph: Graph, cast: Node) -> int:
     return graph.elem_type_of(cast.outputs[0])
 
 
 def _is_unsafe(source: int, target: int, node: Node) -> bool:
-    """Whether a cast may lose something (``UnsafeCast``)."""
+    """Whether a cast may lose range or precision (``UnsafeCast``)."""
     if source not in _BITS or target not in _BITS:
         return True
     if source not in _UNSIGNED | {_BOOL} and target in _UNSIGNED:
@@ -109,21 +110,19 @@ def _is_unsafe(source: int, target: int, node: Node) -> bool:
         return _BITS[target] <= _BITS[source]
     if {source, target} == _HALVES:
         return True
-    return _BITS[source] > _BITS[target] and not node.name.startswith(_INSERTED)
+    return _BITS[source] > _BITS[target] and not node.name.startswith(PREFIX)
 
 
 # --------------------------------------------------------------------------------------------------
-# Casts around operators that no kernel runs in float16: they run in float32.
+# Casts around operators without a float16 kernel, which run in float32.
 #
-# onnxruntime/core/optimizer/insert_cast_transformer.cc. It runs at every level, last. A node that
-# could stay in float16 between two that cannot is cast too, which saves its own casts.
-
-
-PREFIX = "InsertedPrecisionFreeCast_"
+# onnxruntime/core/optimizer/insert_cast_transformer.cc (``InsertCastTransformer``,
+# ``IsIsolatedFp16NodeOnCpu``). It runs at every level, last. A node that could stay in float16 but
+# has only such nodes around it runs in float32 too, so that it needs no casts of its own.
 
 
 def insert_casts(graph: Graph) -> bool:
-    """Cast what has no kernel, and drop the casts that cancel out."""
+    """Insert casts around nodes without a kernel, then remove the casts that cancel out."""
     changed = _insert_all(graph)
     if changed:
         resolve(graph)
@@ -133,22 +132,24 @@ def insert_casts(graph: Graph) -> bool:
 def _insert_all(graph: Graph) -> bool:
     forced = _forced(graph)
     changed = False
-    made: dict[str, str] = {}
+    # Readers of one float16 value share its cast.
+    widened: dict[str, str] = {}
     for node in execution_order(graph):
         if node.index in forced:
-            changed |= _cast_around(graph, node, made)
+            changed |= _cast_around(graph, node, widened)
         for body in node.bodies.values():
             changed |= _insert_all(body)
     return changed
 
 
 def _forced(graph: Graph) -> set[int]:
-    """Nodes that run in float32: those without a kernel, and those alone between such."""
+    """Indices of nodes that run in float32: those without a kernel, and those isolated by them."""
     forced = {node.index for node in graph.nodes.values() if not has_kernel(graph, node)}
 
     def is_cast(node: Node) -> bool:
         return node.index in forced and any(_is_half(graph, name) for name in node.inputs)
 
+    # Nodes are added while the loop runs: a node that is isolated may isolate the ones after it.
     for node in graph.nodes.values():
         if node.index not in forced and _is_isolated(graph, node, is_cast):
             forced.add(node.index)
@@ -160,20 +161,20 @@ def _is_half(graph: Graph, name: str) -> bool:
 
 
 def _is_isolated(graph: Graph, node: Node, is_cast: Callable[[Node], bool]) -> bool:
-    """Whether every float16 value goes in from and out to nodes that are cast."""
+    """Whether all producers and all readers of a node's float16 values are cast."""
     if num_input_edges(graph, node) == 0 or node.bodies or graph.is_output(node):
         return False
-    given = [name for name in _first_of_each(node) if _is_half(graph, name)]
-    made = [name for name in node.outputs if _is_half(graph, name)]
-    if not given or not made:
+    inputs = [name for name in _first_of_each(node) if _is_half(graph, name)]
+    outputs = [name for name in node.outputs if _is_half(graph, name)]
+    if not inputs or not outputs:
         return False
-    producers = [graph.producers[name] for name in given if name in graph.producers]
-    readers = [reader for name in made for reader in graph.readers(name)]
+    producers = [graph.producers[name] for name in inputs if name in graph.producers]
+    readers = [reader for name in outputs for reader in graph.readers(name)]
     return all(is_cast(other) for other in (*producers, *readers))
 
 
 def _first_of_each(node: Node) -> list[str]:
-    """One input for each of the schema's: only the first of a variadic one is looked at."""
+    """One input for each input of the schema: only the first of a variadic input is checked."""
     try:
         schema = onnx.defs.get_schema(node.op_type, node.since_version, node.domain)
     except onnx.defs.SchemaError:
@@ -181,24 +182,24 @@ def _first_of_each(node: Node) -> list[str]:
     return node.inputs[: len(schema.inputs)]
 
 
-def _cast_around(graph: Graph, node: Node, made: dict[str, str]) -> bool:
+def _cast_around(graph: Graph, node: Node, widened: dict[str, str]) -> bool:
     node.is_unassigned = False
     halves = [name for name in dict.fromkeys(node.inputs) if _is_half(graph, name)]
     if not halves:
         return False
     for name in halves:
-        if name not in made:
-            made[name] = _new_value(graph, name)
-            _add_cast(graph, name, made[name], FLOAT)
+        if name not in widened:
+            widened[name] = _new_value(graph, name)
+            _add_cast(graph, name, widened[name], FLOAT)
     graph.set_inputs(
-        node, [made.get(name, name) if name in halves else name for name in node.inputs]
+        node, [widened.get(name, name) if name in halves else name for name in node.inputs]
     )
     if "dtype" in node.attributes and integer(node, "dtype") == FLOAT16:
         put(node, "dtype", FLOAT)
     outputs = list(node.outputs)
-    for place, name in enumerate(outputs):
+    for index, name in enumerate(outputs):
         if _is_half(graph, name):
-            outputs[place] = _new_value(graph, name)
+            outputs[index] = _new_value(graph, name)
     renamed = [(new, old) for new, old in zip(outputs, node.outputs, strict=True) if new != old]
     graph.set_outputs(node, outputs)
     for new, old in renamed:
@@ -207,10 +208,10 @@ def _cast_around(graph: Graph, node: Node, made: dict[str, str]) -> bool:
 
 
 def _new_value(graph: Graph, name: str) -> str:
-    """A float32 value, whose shape is inferred afresh."""
-    made = graph.fresh_node_name(PREFIX + name)
-    graph.types[made] = TensorType(FLOAT, None)
-    return made
+    """A new float32 value; its shape is left to inference."""
+    new = graph.fresh_node_name(PREFIX + name)
+    graph.types[new] = TensorType(FLOAT, None)
+    return new
 
 
 def _add_cast(graph: Graph, source: str, target: str, elem_type: int) -> None:
@@ -222,12 +223,12 @@ def _add_cast(graph: Graph, source: str, target: str, elem_type: int) -> None:
 # --------------------------------------------------------------------------------------------------
 # A float16 constant that only a cast to float32 reads becomes a float32 constant.
 #
-# onnxruntime/core/optimizer/fuse_initializers_transformer.cc. It runs after the casts are in, and
-# where it changes something, the levels above the basic one are run once more.
+# onnxruntime/core/optimizer/fuse_initializers_transformer.cc. It runs after the casts are inserted;
+# if it changes something, the levels above the basic one run again.
 
 
 def widen_constants(graph: Graph) -> bool:
-    """Replace every cast of a constant that has one reader, which runs in float32 only."""
+    """Widen each float16 constant whose cast has one reader, with a float32 kernel."""
     casts = [node for node in execution_order(graph) if _is_widening(graph, node)]
     for cast in sorted(casts, key=lambda node: node.index):
         _widen(graph, cast)

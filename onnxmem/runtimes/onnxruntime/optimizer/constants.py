@@ -1,7 +1,8 @@
-"""Constants: folded, shared, compared; and equal nodes, which become one.
+"""Constant folding, constant sharing and common subexpression elimination.
 
-Payloads of large constants are absent. So a folded constant has elements where they are small and
-dims alone otherwise, and whether two of the latter are equal is told by how they were made.
+The data of large constants is absent. So a folded constant has elements if they are few and known,
+and only dims otherwise. Whether two constants of the latter kind are equal follows from how they
+were computed.
 """
 
 import hashlib
@@ -45,15 +46,15 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import redirect, remove_up
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import infer_node
 
 # --------------------------------------------------------------------------------------------------
-# Elements of a node's outputs, where its inputs are known and small.
+# Elements of a node's outputs, if its inputs are known and small.
 #
-# onnx's reference operators work them out; what they refuse stays unknown. They are not asked
-# about operators of which a small file can ask for any amount of work: a regular expression, an
-# image, a window of a length that is a value.
+# onnx's reference operators compute them; if they raise, the elements stay unknown. Operators with
+# which a small file can cause any amount of work are not evaluated: a regular expression, an image,
+# a window whose length is an element.
 
 
 MAX_ELEMENTS = 4096
-"""Larger values are not worked out; no shape or scale has more elements."""
+"""Larger values are not computed; shapes and scales are smaller."""
 _ELEMENTWISE = frozenset(
     "Acos Acosh Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cos Cosh "
     "DequantizeLinear Elu Erf Gelu HardSigmoid HardSwish IsInf IsNaN LeakyRelu LogSoftmax Mish "
@@ -64,7 +65,7 @@ _SIZED_BY_OUTPUT = SHAPE_ARITHMETIC | _ELEMENTWISE
 
 
 def evaluated(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Array] | None:
-    """Run one node; ``None`` where the reference refuses it, or may make or take too much."""
+    """Run one node; ``None`` if the reference raises, or might need too much time or memory."""
     written = write_node(node)
     opsets = [
         onnx.OperatorSetIdProto(domain=domain, version=version)
@@ -74,28 +75,28 @@ def evaluated(graph: Graph, node: Node, values: Mapping[str, Array]) -> list[Arr
         return None
     try:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-            made = by_reference(written, values, opsets)
+            outputs = by_reference(written, values, opsets)
     except Exception:  # noqa: BLE001 - whatever a reference kernel raises, the value is unknown
         return None
-    arrays = [np.asarray(value) for value in made]
+    arrays = [np.asarray(value) for value in outputs]
     return arrays if all(array.size <= MAX_ELEMENTS for array in arrays) else None
 
 
 def _is_small(
     node: onnx.NodeProto, values: Mapping[str, Array], opsets: Sequence[onnx.OperatorSetIdProto]
 ) -> bool:
-    """Whether a node is known beforehand to make few elements.
+    """Whether a node is sure to have small outputs, before it runs.
 
-    That follows from the values alone: what a file says of the outputs may be a lie.
+    Only the values decide: the shapes that a file declares for the outputs may be wrong.
     """
     if onnx_op(node) in BOUNDED_BY_INPUT:
         return True
     if onnx_op(node) not in _SIZED_BY_OUTPUT:
         return False
-    asker = NodeInference(onnx.ModelProto(opset_import=opsets))
+    inference = NodeInference(onnx.ModelProto(opset_import=opsets))
     types = {name: dense_type(_elem_type(value), value.shape) for name, value in values.items()}
-    made = asker.output_types(node, types, values)
-    shapes = [shape_of(made[name]) if name in made else None for name in node.output if name]
+    inferred = inference.output_types(node, types, values)
+    shapes = [shape_of(inferred[n]) if n in inferred else None for n in node.output if n]
     return max(map(extent, shapes), default=0) <= MAX_ELEMENTS
 
 
@@ -107,40 +108,40 @@ def _elem_type(value: Array) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which constants have equal elements, where the elements themselves are not at hand.
+# Which constants have equal elements, if the elements themselves are absent.
 #
-# Two constants are equal where one operator folded both of the same constants: as the branches of
-# an If do with a weight of the graph around them. Each that is folded carries the number of its
-# content.
+# Two constants are equal if the same operator folded them from the same constants, as both branches
+# of an If may do with a weight of the outer graph. A folded constant carries the number of its
+# content in its metadata. The session shares prepacked weights by it.
 
 
 _KEY = "onnxmem.content"
-"""Of a tensor's ``metadata_props``."""
+"""Key of the number in a tensor's ``metadata_props``."""
 
 
 def mark_folded(graph: Graph, node: Node) -> None:
-    """Note what a node's outputs were folded of; they are constants of the graph already."""
+    """Record what a node's outputs were folded from; they already are constants of the graph."""
     sources = tuple(_number(graph, name) for name in node.inputs)
     attributes = tuple(
         (name, attribute.SerializeToString(deterministic=True))
         for name, attribute in sorted(node.attributes.items())
     )
-    for place, name in enumerate(node.outputs):
+    for index, name in enumerate(node.outputs):
         if name in graph.initializers:
-            key = (node.domain, node.op_type, attributes, sources, place)
+            key = (node.domain, node.op_type, attributes, sources, index)
             mark = str(_numbered(graph, key))
             graph.initializers[name].metadata_props.add(key=_KEY, value=mark)
 
 
 def forget_content(tensor: onnx.TensorProto) -> None:
-    """A constant is changed and no more what was folded."""
-    kept = [entry for entry in tensor.metadata_props if entry.key != _KEY]
+    """Remove the number of a constant's content, because the constant changed."""
+    others = [entry for entry in tensor.metadata_props if entry.key != _KEY]
     del tensor.metadata_props[:]
-    tensor.metadata_props.extend(kept)
+    tensor.metadata_props.extend(others)
 
 
 def content_of(tensor: onnx.TensorProto) -> str | None:
-    """What a constant has in common with its equals; ``None`` where that is not known."""
+    """A text that equal constants share and others do not; ``None`` if it is unknown."""
     mark = _mark(tensor)
     if mark is not None:
         return f"{tuple(tensor.dims)} folded {mark}"
@@ -156,7 +157,10 @@ def _mark(tensor: onnx.TensorProto) -> int | None:
 
 
 def _number(graph: Graph, name: str) -> int | None:
-    """The number of a constant's content: a stored one, whose elements are absent, has its own."""
+    """The number of a constant's content; ``None`` if the value is not a constant.
+
+    A stored constant with absent elements equals only itself.
+    """
     tensor = graph.constant(name)
     if tensor is None:
         return None
@@ -165,10 +169,10 @@ def _number(graph: Graph, name: str) -> int | None:
         return mark
     if value is not None and not value.dtype.hasobject:
         return _numbered(graph, (value.dtype.str, value.shape, value.tobytes()))
-    holder = graph
-    while name not in holder.initializers and holder.outer is not None:
-        holder = holder.outer
-    return _numbered(graph, (holder, name, tuple(tensor.dims)))
+    owner = graph
+    while name not in owner.initializers and owner.outer is not None:
+        owner = owner.outer
+    return _numbered(graph, (owner, name, tuple(tensor.dims)))
 
 
 def _numbered(graph: Graph, content: object) -> int:
@@ -179,27 +183,28 @@ def _numbered(graph: Graph, content: object) -> int:
 
 
 # --------------------------------------------------------------------------------------------------
-# Nodes of which every input is constant become constants; so does Shape of a known shape.
+# Nodes with constant inputs become constants; so does Shape of a known shape.
 #
-# onnxruntime/core/optimizer/constant_folding.cc. Elements are worked out where they are small and
-# the inputs' are known; else the new constant has dims alone.
+# onnxruntime/core/optimizer/constant_folding.cc (``ConstantFolding::ApplyImpl``). The elements are
+# computed if they are few and those of the inputs are known; else the new constant has dims only.
 
 
 _MAX_OUTPUT_BYTES = 2**30
-"""A node whose outputs are larger is left alone."""
+"""A node with larger outputs is not folded."""
 _BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
 """Size of an element by its type."""
 
 
-_UNFORESEEN = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
-"""Operators whose output's size follows from elements: measured on onnxruntime 1.31.1."""
+_SHAPED_BY_ELEMENTS = frozenset({"Compress", "NonMaxSuppression", "NonZero"})
+"""Operators whose output shape depends on elements; not folded (onnxruntime 1.31.1, measured)."""
 
 
 def fold_constants(graph: Graph) -> bool:
-    """Fold what can be folded; true if anything was."""
+    """Fold all nodes that can be folded."""
     changed: list[bool] = []
     is_updated = False
     for node in walk(graph, fold_constants, changed):
+        # Once a node was folded, the shapes behind it may be known, and a Shape there folds too.
         if is_updated and not node.bodies:
             infer_node(graph, node)
         if node.op_type == "If" and not node.domain:
@@ -211,15 +216,16 @@ def fold_constants(graph: Graph) -> bool:
 
 
 def _fold(graph: Graph, node: Node) -> bool:
-    made = _folded_shape(graph, node) if _is_shape(node) else _folded(graph, node)
-    if made is None:
+    folded = _folded_shape(graph, node) if _is_shape(node) else _folded(graph, node)
+    if folded is None:
         return False
+    # Parents go first, while the node's edges still count: they are removed if only it reads them.
     for parent in dict.fromkeys(graph.parents(node)):
         remove_upwards(graph, parent)
     graph.remove(node)
-    for tensor in made:
+    for tensor in folded:
         graph.add_initializer(tensor)
-    if not all(tensor.raw_data for tensor in made):
+    if not all(tensor.raw_data for tensor in folded):
         mark_folded(graph, node)
     return True
 
@@ -236,8 +242,8 @@ def _folded_shape(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
     if len(known) != len(dims):
         return None
     end = node.attributes["end"].i if "end" in node.attributes else None
-    asked = known[integer(node, "start") : end]
-    return [onnx.numpy_helper.from_array(np.array(asked, np.int64), node.outputs[0])]
+    selected = known[integer(node, "start") : end]
+    return [onnx.numpy_helper.from_array(np.array(selected, np.int64), node.outputs[0])]
 
 
 def _folded(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
@@ -254,12 +260,16 @@ def _folded(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
 
 
 def _can_fold(node: Node) -> bool:
-    is_foreseen = is_deterministic(node.domain, node.op_type) and node.op_type not in _UNFORESEEN
-    return is_foreseen and not node.bodies
+    has_known_shape = node.op_type not in _SHAPED_BY_ELEMENTS
+    return is_deterministic(node.domain, node.op_type) and has_known_shape and not node.bodies
 
 
 def _whole_unit_folds(graph: Graph, node: Node) -> bool:
-    """A DequantizeLinear folds only with the node and the QuantizeLinear that follow it."""
+    """Whether the node and the QuantizeLinear behind a DequantizeLinear fold with it.
+
+    Otherwise folding would replace an integer weight by a float one, four times its size, and break
+    the QDQ unit.
+    """
     if not has_single_reader(graph, node):
         return False
     reader = graph.children(node)[0]
@@ -271,7 +281,7 @@ def _whole_unit_folds(graph: Graph, node: Node) -> bool:
 
 
 def _output_bytes(graph: Graph, node: Node) -> int:
-    """Bytes of the outputs, as far as they are known."""
+    """Bytes of the outputs whose dims are known."""
     total = 0
     for name in node.outputs:
         dims = _known_dims(graph, name) if name else ()
@@ -287,7 +297,7 @@ def _known_dims(graph: Graph, name: str) -> Sequence[int] | None:
 
 
 def _computed(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
-    """Constants with their elements; ``None`` where they are unknown or too many."""
+    """The outputs as constants with elements; ``None`` if they are unknown or too many."""
     values: dict[str, Array] = {}
     for name in node.inputs:
         value = graph.array(name) if name else None
@@ -295,15 +305,15 @@ def _computed(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
             return None
         if value is not None:
             values[name] = value
-    made = evaluated(graph, node, values)
-    if made is None:
+    arrays = evaluated(graph, node, values)
+    if arrays is None:
         return None
     names = [name for name in node.outputs if name]
-    return [onnx.numpy_helper.from_array(a, n) for n, a in zip(names, made, strict=True)]
+    return [onnx.numpy_helper.from_array(a, n) for n, a in zip(names, arrays, strict=True)]
 
 
 def _sized(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
-    """Constants with dims alone; ``None`` where the dims are unknown too."""
+    """The outputs as constants with dims only; ``None`` if a dim is unknown."""
     tensors = []
     for name in node.outputs:
         known, dims = graph.type_of(name), _known_dims(graph, name)
@@ -317,8 +327,8 @@ def _sized(graph: Graph, node: Node) -> list[onnx.TensorProto] | None:
 # --------------------------------------------------------------------------------------------------
 # Equal small constants become one, so that nodes that read them can be equal too.
 #
-# onnxruntime/core/optimizer/constant_sharing.cc. Which of the equal ones stays follows a hash
-# table there; here it is the first.
+# onnxruntime/core/optimizer/constant_sharing.cc. Which of the equal constants stays depends on a
+# hash table there; here it is the first.
 
 
 _MAX_ELEMENTS = 8
@@ -327,7 +337,7 @@ _SHARED_TYPES = frozenset({10, 1, 11, 6, 7})
 
 
 def share_constants(graph: Graph) -> bool:
-    """Replace repeated constants of up to eight elements; subgraphs are left alone."""
+    """Replace repeated constants of up to eight elements, but not those of subgraphs."""
     first: dict[Hashable, str] = {}
     changed = False
     for name in [name for name in graph.initializers if _may_be_shared(graph, name)]:
@@ -335,10 +345,10 @@ def share_constants(graph: Graph) -> bool:
         if value is None:
             continue
         key = (value.dtype.str, value.shape, np.ascontiguousarray(value).tobytes())
-        kept = first.setdefault(key, name)
-        if kept != name:
+        shared = first.setdefault(key, name)
+        if shared != name:
             for reader in graph.readers(name):
-                inputs = [kept if read == name else read for read in reader.inputs]
+                inputs = [shared if read == name else read for read in reader.inputs]
                 graph.set_inputs(reader, inputs)
             graph.drop_initializer(name)
             changed = True
@@ -356,10 +366,10 @@ def _may_be_shared(graph: Graph, name: str) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Nodes that compute the same of the same values become one.
+# Nodes that compute the same outputs from the same values become one.
 #
 # onnxruntime/core/optimizer/common_subexpression_elimination.cc: value numbering in execution
-# order; a node with a graph among its attributes equals no other.
+# order. A node with a subgraph never equals another.
 
 
 _COMPARED = frozenset(
@@ -380,10 +390,12 @@ def merge_equal_nodes(graph: Graph) -> bool:
     changed: list[bool] = []
     numbers: dict[str, Hashable] = {}
     chosen: dict[Hashable, str] = {}
+    # Producers come before readers, so the inputs of a node have their numbers already, and equal
+    # nodes of equal nodes get one number too. The graph changes only after all values have theirs.
     for node in walk(graph, merge_equal_nodes, changed):
         inputs = tuple(numbers.get(name, name) for name in node.inputs)
-        for place, name in enumerate(node.outputs):
-            key = _key(node, inputs, place)
+        for index, name in enumerate(node.outputs):
+            key = _key(node, inputs, index)
             number: Hashable = (chosen[key], "output") if key in chosen else (name, "output")
             chosen.setdefault(key, name)
             numbers[name] = number
@@ -407,24 +419,24 @@ def _merge(graph: Graph, numbers: dict[str, Hashable]) -> bool:
     return changed
 
 
-def _key(node: Node, inputs: tuple[Hashable, ...], place: int) -> Hashable:
+def _key(node: Node, inputs: tuple[Hashable, ...], output_index: int) -> Hashable:
     attributes = _attributes(node)
     if attributes is None or node.bodies or not _is_compared(node):
-        return (node.index, place)
-    kept = list(inputs)
-    while kept and kept[-1] == "":
-        kept.pop()
-    return (node.op_type, node.domain, tuple(kept), attributes, place)
+        return (node.index, output_index)
+    present = list(inputs)
+    while present and present[-1] == "":
+        present.pop()
+    return (node.op_type, node.domain, tuple(present), attributes, output_index)
 
 
 def _is_compared(node: Node) -> bool:
-    """Each QDQ unit keeps a DequantizeLinear of its own."""
+    """DequantizeLinear nodes never merge, since each QDQ unit has its own."""
     is_unit = node.op_type == "DequantizeLinear"
     return is_deterministic(node.domain, node.op_type) and not is_unit
 
 
 def _attributes(node: Node) -> Hashable | None:
-    """Attributes with the schema's defaults; ``None`` where one cannot be compared."""
+    """Attributes with the schema's defaults; ``None`` if one cannot be compared."""
     values: dict[str, bytes] = {}
     try:
         schema = onnx.defs.get_schema(node.op_type, node.since_version, node.domain)
@@ -434,10 +446,10 @@ def _attributes(node: Node) -> Hashable | None:
         for name, attribute in schema.attributes.items():
             if attribute.default_value.name:
                 values[name] = _bytes(attribute.default_value)
-    for name, given in node.attributes.items():
-        if given.type not in _COMPARED:
+    for name, proto in node.attributes.items():
+        if proto.type not in _COMPARED:
             return None
-        values[name] = _bytes(given)
+        values[name] = _bytes(proto)
     return tuple(sorted(values.items()))
 
 

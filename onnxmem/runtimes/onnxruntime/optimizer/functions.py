@@ -1,4 +1,4 @@
-"""Bodies that take the place of their node: of a function, and of an If that is decided."""
+"""Inlining of functions without a kernel, and of the branch of an If with a constant condition."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -15,22 +15,22 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import read_node, write_node
 from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
 
 # --------------------------------------------------------------------------------------------------
-# Operators without a kernel give way to the nodes of their function body.
+# Nodes without a kernel are replaced by the nodes of their function body.
 #
 # onnxruntime/core/framework/graph_partitioner.cc (``InlineNodes``, ``InlineFunctionsAOT``) and
 # ``Graph::InlineFunctionProto`` in graph.cc. It happens at every level: between the basic and the
-# extended one, when nodes are given to providers, and in a model with local functions before the
-# basic one too.
+# extended one, when nodes are assigned to providers, and before the basic level too if the model
+# has local functions.
 
 
 Functions = Mapping[tuple[str, str], onnx.FunctionProto]
 """Local functions by domain and name."""
 _MAX_DEPTH = 10
-"""A function's body may hold functions again."""
+"""A function's body may call functions again."""
 
 
 class _Bodies(Protocol):
-    """What onnx's stubs leave out of a schema."""
+    """Members of a schema that onnx's stubs lack."""
 
     function_opset_versions: Sequence[int]
     context_dependent_function_opset_versions: Sequence[int]
@@ -43,7 +43,7 @@ class _Bodies(Protocol):
 
 
 def inline_functions(graph: Graph) -> bool:
-    """Write out what no kernel runs, again and again; true if anything was."""
+    """Inline nodes without a kernel until all that remain have one or no function body."""
     changed = False
     for inner in list(graph.graphs())[1:]:
         changed |= _inline_all(inner)
@@ -56,11 +56,9 @@ def inline_functions(graph: Graph) -> bool:
 
 
 def inline_ahead(graph: Graph, functions: Functions) -> None:
-    """Write local functions out before any pass, and with them what else no kernel runs.
-
-    One round takes the calls of all graphs: the nodes of a body come behind all that were there,
-    those of the calls in it behind these.
-    """
+    """Inline the calls of local functions before any pass, and other nodes without a kernel."""
+    # Each round inlines the calls of all graphs, breadth first: indices decide the order of
+    # execution, and the nodes of a body get higher ones than all nodes that were there before.
     while functions:
         changed = [_inline_all(inner, functions) for inner in list(graph.graphs())]
         if not any(changed):
@@ -81,17 +79,17 @@ def _inline_all(graph: Graph, functions: Functions = MappingProxyType({})) -> bo
 
 
 def _body(graph: Graph, node: Node) -> onnx.FunctionProto | None:
-    """The function body that ONNX gives a node for the types of its inputs."""
+    """The body that ONNX defines for a node; ``None`` if it is not a function."""
     try:
         schema = onnx.defs.get_schema(node.op_type, node.since_version, node.domain)
-        text = _written_body(graph, node, schema)
+        serialized = _serialized_body(graph, node, schema)
     except (onnx.defs.SchemaError, ValueError, RuntimeError):
         return None
-    return None if text is None else onnx.FunctionProto.FromString(text)
+    return None if serialized is None else onnx.FunctionProto.FromString(serialized)
 
 
-def _written_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes | None:
-    """The newest body that the model's operator set allows, which may depend on types."""
+def _serialized_body(graph: Graph, node: Node, schema: onnx.defs.OpSchema) -> bytes | None:
+    """The newest body that the model's operator set allows; it may depend on the input types."""
     bodies = cast("_Bodies", schema)
     opset = graph.opsets.get(node.domain, 1)
     usable = [v for v in bodies.function_opset_versions if v <= opset]
@@ -128,7 +126,7 @@ def _inline(graph: Graph, node: Node, body: onnx.FunctionProto) -> None:
 
 
 def _rename_all(nodes: Iterable[onnx.NodeProto], names: dict[str, str], prefix: str) -> None:
-    """Give the values of one scope their names in the graph; those from around it keep theirs."""
+    """Rename the values of one scope to their names in the graph; outer values keep their names."""
     for node in nodes:
         for name in node.output:
             names.setdefault(name, f"{prefix}_{name}" if name else "")
@@ -149,16 +147,17 @@ def _rename_body(body: onnx.GraphProto, names: dict[str, str], prefix: str) -> N
 
 
 def _bound(inner: onnx.NodeProto, call: Node) -> onnx.NodeProto:
-    """A body's node with the attributes of the call in the place of references to them."""
+    """A body's node, with references to attributes replaced by the attributes of the call."""
     proto = onnx.NodeProto()
     proto.CopyFrom(inner)
     del proto.attribute[:]
     for attribute in inner.attribute:
-        given = stated(call, attribute.ref_attr_name) if attribute.ref_attr_name else attribute
-        if given is not None:
-            kept = proto.attribute.add()
-            kept.CopyFrom(given)
-            kept.name = attribute.name
+        reference = attribute.ref_attr_name
+        value = stated(call, reference) if reference else attribute
+        if value is not None:
+            bound = proto.attribute.add()
+            bound.CopyFrom(value)
+            bound.name = attribute.name
     for _, body in subgraphs(proto):
         nodes = [_bound(node, call) for node in body.node]
         del body.node[:]
@@ -167,15 +166,15 @@ def _bound(inner: onnx.NodeProto, call: Node) -> onnx.NodeProto:
 
 
 # --------------------------------------------------------------------------------------------------
-# An If with a constant condition gives way to the branch that runs.
+# An If with a constant condition is replaced by the branch that runs.
 #
 # onnxruntime/core/optimizer/constant_folding.cc, ``ConstantFoldIfNode``, and
 # ``Graph::InlineIfSubgraph`` in graph.cc: the branch's values get new names, its nodes are added
-# in its order, and its outputs take the If's names.
+# in its order of execution, and its outputs get the names of the If's outputs.
 
 
 def inline_branch(graph: Graph, node: Node) -> bool:
-    """Replace an If by its branch; false where the condition is not constant."""
+    """Replace an If by its branch; false if the condition is not constant."""
     condition = graph.array(node.inputs[0])
     if condition is None or condition.size != 1:
         return False
@@ -198,7 +197,7 @@ def inline_branch(graph: Graph, node: Node) -> bool:
 
 
 def _new_names(node: Node, branch: Graph, prefix: str) -> dict[str, str]:
-    """Names of the branch's own values in the graph around it."""
+    """Names of the branch's own values in the outer graph."""
     names = dict(zip(branch.outputs, node.outputs, strict=False))
     own = [
         *branch.initializers,
@@ -211,11 +210,11 @@ def _new_names(node: Node, branch: Graph, prefix: str) -> dict[str, str]:
 
 
 def _adopt(graph: Graph, inner: Node, names: dict[str, str]) -> None:
-    """Move one node of the branch, its subgraphs included."""
+    """Move one node of the branch and its subgraphs into the outer graph."""
     inner.inputs = [names.get(name, name) for name in inner.inputs]
     inner.outputs = [names.get(name, name) for name in inner.outputs]
     inner.implicit = [names.get(name, name) for name in inner.implicit]
-    inner.seen = None
+    inner.inferred_from = None
     for body in inner.bodies.values():
         body.outer = graph
         _rename_outer(body, names)
@@ -223,7 +222,7 @@ def _adopt(graph: Graph, inner: Node, names: dict[str, str]) -> None:
 
 
 def _rename_outer(body: Graph, names: dict[str, str]) -> None:
-    """Make a subgraph read outer values by their new names."""
+    """Make a subgraph read outer values under their new names."""
     outer = {old: new for old, new in names.items() if not body.has_value(old)}
     body.outputs = [outer.get(name, name) for name in body.outputs]
     for inner in body.nodes.values():

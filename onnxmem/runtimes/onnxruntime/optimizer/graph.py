@@ -1,8 +1,8 @@
-"""A graph that passes change: nodes by index, who writes and who reads each value, what is known.
+"""The graph that passes change: nodes by index, producers and readers of values, known types.
 
-A node's index is its place in the file, or the next free number for a node that a pass adds; it is
-never given twice. The order of execution follows from the indices, so a pass that adds nodes in
-another sequence than onnxruntime's gives another order.
+A node's index is its position in the file, or the next free number if a pass adds the node. No
+index is used twice. The order of execution follows from the indices, so a pass that adds nodes in a
+different sequence than onnxruntime would change that order.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,7 +14,9 @@ from onnxmem.model.constants import Array, constant_value
 from onnxmem.runtimes.onnxruntime.cpu import AVX512, Cpu
 
 # --------------------------------------------------------------------------------------------------
-# What follows from shapes about the elements of small integer tensors.
+# Elements of small integer tensors, as far as they follow from shapes.
+#
+# onnxruntime/core/graph/data_propagation/ and onnx's data propagation.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,13 @@ class ShapeValue:
 
 
 # --------------------------------------------------------------------------------------------------
-# What onnxruntime knows of a value at load: its element type and the dims that it could infer.
+# What onnxruntime knows about a value at load: its element type and the dims that it could infer.
 #
-# A dim is a number, a symbol, or ``None`` where neither is known. onnxruntime keeps what it knows
-# and fills gaps: a symbol that a file stores for a value outlives an override of the symbol at the
-# input.
+# A dim is a number, a symbol, or ``None`` if neither is known. onnxruntime keeps what it knows and
+# fills gaps: a symbol that a file stores for an inner value stays wherever no inference finds a
+# number, even if a free-dimension override gives the same symbol of an input one.
+#
+# onnxruntime/core/graph/graph.cc, ``MergeShapeInfo``, and onnx's ``mergeInShapeInfo``.
 
 
 Dim = int | str | None
@@ -44,9 +48,9 @@ class TensorType:
     """A dense tensor's type."""
 
     elem_type: int
-    """``TensorProto.DataType``; 0 where it is unknown."""
+    """``TensorProto.DataType``; 0 if unknown."""
     dims: Dims | None
-    """``None`` where not even the rank is known."""
+    """``None`` if not even the rank is known."""
 
 
 ValueType = TensorType | onnx.TypeProto
@@ -54,7 +58,7 @@ ValueType = TensorType | onnx.TypeProto
 
 
 def read_type(proto: onnx.TypeProto) -> ValueType | None:
-    """The type that a file or an inference states; ``None`` where it states nothing."""
+    """The type in a TypeProto; ``None`` if it is empty."""
     kind = proto.WhichOneof("value")
     if kind is None:
         return None
@@ -67,14 +71,14 @@ def read_type(proto: onnx.TypeProto) -> ValueType | None:
 
 
 def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    """A negative number counts as unknown, as ``utils::HasDimValue`` sees it after loading."""
+    """Read one dim; a negative number is unknown (``utils::HasDimValue``)."""
     if dim.HasField("dim_value"):
         return dim.dim_value if dim.dim_value >= 0 else None
     return dim.dim_param or None
 
 
 def write_type(known: ValueType) -> onnx.TypeProto:
-    """Write a type as ONNX does."""
+    """Write a type as a TypeProto."""
     if isinstance(known, onnx.TypeProto):
         return known
     proto = onnx.TypeProto()
@@ -94,7 +98,7 @@ def write_type(known: ValueType) -> onnx.TypeProto:
 
 
 def merged_dims(inferred: Dims, known: Dims) -> Dims | None:
-    """Fill what is known with what is inferred; ``None`` where two numbers or the ranks differ.
+    """Merge inferred dims into the known ones; ``None`` if two numbers or the ranks differ.
 
     A number beats a symbol, and a known symbol beats an inferred one (onnx's
     ``mergeInDimensionInfo``).
@@ -113,7 +117,7 @@ def merged_dims(inferred: Dims, known: Dims) -> Dims | None:
 
 
 def common_dims(inferred: Dims, known: Dims) -> Dims | None:
-    """What two shapes of one value agree on (onnx's ``UnionShapeInfo``); no rank, no shape."""
+    """The dims in which two shapes agree (onnx's ``UnionShapeInfo``); ``None`` if ranks differ."""
     if len(inferred) != len(known):
         return None
     return tuple(
@@ -123,10 +127,10 @@ def common_dims(inferred: Dims, known: Dims) -> Dims | None:
 
 
 def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueType | None:
-    """What is known of a value after one more inference.
+    """The known type of a value after one more inference.
 
     Source: onnxruntime/core/graph/graph.cc, ``Graph::InferAndVerifyTypeMatch`` and
-    ``MergeShapeInfo``: a clash is a warning, and what both agree on stays.
+    ``MergeShapeInfo``: contradicting dims are only a warning, and the dims that agree stay.
     """
     if inferred is None or known is None:
         return _as_inferred(inferred) if known is None else known
@@ -142,15 +146,15 @@ def merged_type(inferred: ValueType | None, known: ValueType | None) -> ValueTyp
 
 
 def _as_inferred(inferred: ValueType | None) -> ValueType | None:
-    """Of sequences, maps and optionals onnxruntime keeps the inferred type without its shapes."""
+    """Drop the shapes inside sequences, maps and optionals, as onnxruntime does."""
     if not isinstance(inferred, onnx.TypeProto):
         return inferred
     bare = onnx.TypeProto()
     bare.CopyFrom(inferred)
     inner = bare
     while (kind := inner.WhichOneof("value")) in _NESTED:
-        held = getattr(inner, kind)
-        inner = held.value_type if kind == "map_type" else held.elem_type
+        container = getattr(inner, kind)
+        inner = container.value_type if kind == "map_type" else container.elem_type
     if kind == "tensor_type":
         inner.tensor_type.ClearField("shape")
     return bare
@@ -164,67 +168,70 @@ Attributes = dict[str, onnx.AttributeProto]
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One node; its lists are changed through its graph only."""
+    """One node; only its graph changes its lists, since the graph indexes producers and readers."""
 
     index: int
     op_type: str
     domain: str
     since_version: int
-    """Version of the operator that the model's operator set means; 0 if ONNX knows none."""
+    """Version of the operator in the model's operator set; 0 if ONNX has no such operator."""
     name: str
     inputs: list[str]
-    """``""`` is an optional input left out."""
+    """``""`` is an omitted optional input."""
     outputs: list[str]
     attributes: Attributes = field(default_factory=dict)
     bodies: dict[str, "Graph"] = field(default_factory=dict)
-    """Subgraphs by the attribute that holds them."""
+    """Subgraphs by the name of their attribute."""
     implicit: list[str] = field(default_factory=list)
     """Outer values that the subgraphs read."""
     is_unassigned: bool = False
-    """Made from a node without a kernel: no pass fuses it before the casts are in."""
-    seen: object = None
-    """What the last shape inference was told, so that it is not asked twice."""
+    """It replaced a node without a kernel: no pass fuses it before the casts are inserted."""
+    inferred_from: object = None
+    """The inputs of its last shape inference, which is not repeated while they stay the same."""
 
-    def input_at(self, place: int) -> str:
-        """The value at an input's place; ``""`` where there is none."""
-        return self.inputs[place] if place < len(self.inputs) else ""
+    def input_at(self, index: int) -> str:
+        """The name of an input; ``""`` if it is omitted."""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
-    def output_at(self, place: int) -> str:
-        """The value at an output's place; ``""`` where there is none."""
-        return self.outputs[place] if place < len(self.outputs) else ""
+    def output_at(self, index: int) -> str:
+        """The name of an output; ``""`` if it is omitted."""
+        return self.outputs[index] if index < len(self.outputs) else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """One use of an output by a node of the same graph."""
+    """One read of an output by a node of the same graph."""
 
     reader: Node
     output: int
     """Index among the producer's outputs."""
     input: int
-    """Place among the reader's inputs; implicit ones follow the explicit ones."""
+    """Index among the reader's inputs; implicit inputs follow the explicit ones."""
 
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """A graph or a subgraph in the making."""
+    """A graph or a subgraph that passes change."""
 
     name: str
     opsets: Mapping[str, int]
     ir_version: int
     outer: "Graph | None" = None
     cpu: Cpu = AVX512
-    """That the session runs on."""
+    """The CPU of the session."""
     nodes: dict[int, Node] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
-    """As the file lists them; before IR version 4 with the initializers."""
+    """As the file lists them; before IR version 4 they include the initializers."""
     outputs: list[str] = field(default_factory=list)
     initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
     types: dict[str, ValueType] = field(default_factory=dict)
     shape_values: dict[str, ShapeValue] = field(default_factory=dict)
-    """Elements that data propagation found, by value."""
+    """Elements that data propagation found, by value name."""
     contents: dict[object, int] = field(default_factory=dict)
-    """Of the outermost graph: numbers of what constants may hold (``contents.py``)."""
+    """A number for each distinct content of a constant (``constants.mark_folded``).
+
+    Only the outermost graph's is used, so that constants of different subgraphs can be equal.
+    """
     producers: dict[str, Node] = field(default_factory=dict)
     _readers: dict[str, dict[int, Node]] = field(default_factory=dict)
     _arrays: dict[str, Array | None] = field(default_factory=dict)
@@ -236,11 +243,11 @@ class Graph:
     # -- nodes ---------------------------------------------------------------------------------
 
     def insert(self, node: Node) -> Node:
-        """Take a node in under the next index."""
+        """Add a node with the next index."""
         return self.insert_at(node, self._next_index)
 
     def insert_at(self, node: Node, index: int) -> Node:
-        """Take a node in under an index that no node has had."""
+        """Add a node with an index that no node has had."""
         node.index = index
         self._next_index = index + 1
         self.nodes[node.index] = node
@@ -260,10 +267,10 @@ class Graph:
             if self.producers.get(name) is node:
                 del self.producers[name]
 
-    def set_input(self, node: Node, place: int, name: str) -> None:
-        """Make a node read another value at a place; places in between are left out."""
-        node.inputs.extend([""] * (place + 1 - len(node.inputs)))
-        self.set_inputs(node, [*node.inputs[:place], name, *node.inputs[place + 1 :]])
+    def set_input(self, node: Node, input_index: int, name: str) -> None:
+        """Replace one input of a node; inputs in between that do not exist yet are omitted."""
+        node.inputs.extend([""] * (input_index + 1 - len(node.inputs)))
+        self.set_inputs(node, [*node.inputs[:input_index], name, *node.inputs[input_index + 1 :]])
 
     def set_inputs(self, node: Node, names: Iterable[str]) -> None:
         """Replace all explicit inputs of a node."""
@@ -298,23 +305,27 @@ class Graph:
     # -- edges ---------------------------------------------------------------------------------
 
     def readers(self, name: str) -> list[Node]:
-        """The nodes of this graph that read a value, by index, subgraphs' readers included."""
+        """The nodes of this graph that read a value, themselves or in a subgraph, by index."""
         return [node for _, node in sorted(self._readers.get(name, {}).items())]
 
     def edges_of(self, node: Node) -> list[Edge]:
-        """Every use of a node's outputs by nodes of this graph, by reader, output and input."""
+        """All reads of a node's outputs in this graph, sorted by reader, output and input.
+
+        onnxruntime keeps edges in this order (``Node::EdgeSet``). Passes that take the first reader
+        or duplicate a node per edge depend on it.
+        """
         edges = [
-            Edge(reader, place, slot)
-            for place, name in enumerate(node.outputs)
+            Edge(reader, output_index, input_index)
+            for output_index, name in enumerate(node.outputs)
             if name
             for reader in self.readers(name)
-            for slot, read in enumerate((*reader.inputs, *reader.implicit))
+            for input_index, read in enumerate((*reader.inputs, *reader.implicit))
             if read == name
         ]
         return sorted(edges, key=lambda edge: (edge.reader.index, edge.output, edge.input))
 
     def num_edges(self, node: Node) -> int:
-        """Uses of a node's outputs within this graph; being a graph output is no use."""
+        """How many reads of a node's outputs this graph has; a graph output is not a read."""
         names = [name for name in node.outputs if name]
         return sum(
             reader.inputs.count(name) + reader.implicit.count(name)
@@ -322,9 +333,9 @@ class Graph:
             for reader in self._readers.get(name, {}).values()
         )
 
-    def parent(self, node: Node, place: int) -> Node | None:
+    def parent(self, node: Node, input_index: int) -> Node | None:
         """The node that writes an input."""
-        return self.producers.get(node.input_at(place))
+        return self.producers.get(node.input_at(input_index))
 
     def parents(self, node: Node) -> list[Node]:
         """The nodes that write a node's inputs, one per edge, by index."""
@@ -340,13 +351,13 @@ class Graph:
         return [edge.reader for edge in self.edges_of(node)]
 
     def is_output(self, node: Node) -> bool:
-        """Whether a node writes a graph output."""
+        """Whether a node writes a graph output (``Graph::NodeProducesGraphOutput``)."""
         return any(name in self.outputs for name in node.outputs if name)
 
     # -- values --------------------------------------------------------------------------------
 
     def type_of(self, name: str) -> ValueType | None:
-        """What is known of a value here or in the graphs around."""
+        """The known type of a value of this graph or of an outer one."""
         if not name:
             return None
         if name in self.types or self.outer is None or self.has_value(name):
@@ -354,23 +365,24 @@ class Graph:
         return self.outer.type_of(name)
 
     def has_value(self, name: str) -> bool:
-        """Whether this graph itself offers a value, the graphs around aside."""
+        """Whether this graph itself has a value, and not just an outer graph."""
         return name in self.producers or name in self.initializers or name in self.inputs
 
     def dims_of(self, name: str) -> tuple[int | str | None, ...] | None:
-        """The dims of a dense tensor, as far as they are known."""
+        """The dims of a dense tensor; ``None`` if the rank is unknown."""
         known = self.type_of(name)
         return known.dims if isinstance(known, TensorType) else None
 
     def elem_type_of(self, name: str) -> int:
-        """Element type of a dense tensor; 0 where it is unknown."""
+        """Element type of a dense tensor; 0 if it is unknown."""
         known = self.type_of(name)
         return known.elem_type if isinstance(known, TensorType) else 0
 
     def constant(self, name: str) -> onnx.TensorProto | None:
-        """An initializer, here or around, that no caller can override.
+        """An initializer of this graph or of an outer one that no caller can override.
 
-        Source: ``Graph::GetConstantInitializer``; inputs may override from IR version 4 on.
+        Source: ``Graph::GetConstantInitializer``. From IR version 4 on, a caller can override an
+        initializer if it is a graph input too.
         """
         if name in self.initializers:
             can_override = name in self.inputs and self.ir_version >= INPUTS_MAY_OVERRIDE
@@ -380,7 +392,7 @@ class Graph:
         return self.outer.constant(name)
 
     def array(self, name: str) -> Array | None:
-        """The elements of a constant; ``None`` for others and where the payload is absent."""
+        """The elements of a constant; ``None`` if it is not one or its data is absent."""
         tensor = self.constant(name)
         if tensor is None:
             return None
@@ -391,21 +403,21 @@ class Graph:
         return self._arrays[name]
 
     def add_initializer(self, tensor: onnx.TensorProto) -> str:
-        """Take a constant in under its name; its type is known from here on."""
+        """Add a constant and its type."""
         self.initializers[tensor.name] = tensor
         self._arrays.pop(tensor.name, None)
         self.types[tensor.name] = TensorType(tensor.data_type, tuple(tensor.dims))
         return tensor.name
 
     def drop_initializer(self, name: str) -> None:
-        """Forget a constant that nothing reads."""
+        """Remove a constant that nothing reads."""
         del self.initializers[name]
         self._arrays.pop(name, None)
 
     # -- names ---------------------------------------------------------------------------------
 
     def fresh_name(self, base: str) -> str:
-        """A name that no value has: ``base`` itself, or one with a running number.
+        """A name that no value has: ``base``, with a running number if it is taken.
 
         Source: ``Graph::GenerateNodeArgName``.
         """
@@ -416,9 +428,9 @@ class Graph:
         return name
 
     def fresh_node_name(self, base: str) -> str:
-        """A name that no node was given by a pass; it counts on with the same numbers.
+        """A name that no pass has given a node: ``base``, with a running number if it is taken.
 
-        Source: ``Graph::GenerateNodeName``.
+        Source: ``Graph::GenerateNodeName``, which shares its counter with the names of values.
         """
         name = base
         while name in self._node_names:
@@ -442,19 +454,21 @@ class Graph:
 
 
 INPUTS_MAY_OVERRIDE = 4
-"""IR version from which an initializer may be left out of the graph inputs."""
+"""IR version from which an initializer may be omitted from the graph inputs."""
 
 
 # --------------------------------------------------------------------------------------------------
 # The order in which onnxruntime runs a graph's nodes, and in which its passes walk them.
 #
 # onnxruntime/core/graph/graph_viewer.cc, constructor, and ``Graph::ReverseDFSFrom`` in graph.cc: a
-# depth-first walk from the nodes that nobody reads, the last of them first; at each node the
-# parent with the highest index is visited first, and a node comes after its parents.
+# depth-first walk from the nodes whose outputs no node reads, the last of them first; at each node
+# the parent with the highest index is visited first, and a node comes after its parents.
 
 
 def execution_order(graph: Graph) -> list[Node]:
     """All nodes of one graph in the order of execution."""
+    # A node is on the stack twice: to be visited, and below its parents to be appended after them.
+    # Parents are pushed in ascending order of index, so that the highest is popped first.
     stack = [(node, False) for node in graph.nodes.values() if not _is_read(graph, node)]
     visited: set[int] = set()
     order: list[Node] = []
@@ -478,11 +492,15 @@ def _is_read(graph: Graph, node: Node) -> bool:
 
 
 def walk(graph: Graph, apply: Callable[[Graph], bool], changed: list[bool]) -> Iterator[Node]:
-    """The nodes in order, those aside that a pass removed meanwhile; subgraphs are passed first.
+    """The nodes in order of execution; before a node, the pass runs on its subgraphs.
 
-    ``apply`` is the pass itself, and what it says of a subgraph goes into ``changed``. Source:
-    ``GraphTransformer::Recurse``.
+    Source: ``GraphTransformer::Recurse``.
+
+    :param apply: the pass itself.
+    :param changed: gets the result of the pass for each subgraph.
     """
+    # The order is that before the pass. A node that the pass removed meanwhile is skipped, and a
+    # node that it added is not visited, as in onnxruntime, where both are for the next round.
     for node in execution_order(graph):
         if graph.nodes.get(node.index) is not node:
             continue

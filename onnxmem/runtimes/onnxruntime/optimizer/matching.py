@@ -1,4 +1,4 @@
-"""Questions that many passes ask of a node and of the values around it."""
+"""Predicates and look-ups of nodes and values that many passes share."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -15,7 +15,7 @@ from onnxmem.runtimes.onnxruntime.kernels.registry import WITHOUT_KERNEL, kernel
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, Node, TensorType
 
 # --------------------------------------------------------------------------------------------------
-# Questions that many passes ask of a node and of the values around it.
+# Predicates and look-ups of nodes and of the values around them.
 #
 # onnxruntime/core/graph/graph_utils.cc and onnxruntime/core/optimizer/utils.cc.
 
@@ -30,11 +30,15 @@ BYTES = frozenset({INT8, UINT8})
 """Quantized to 8 bits."""
 
 _ABSOLUTE, _RELATIVE = 1e-8, 1e-5
-"""Tolerances of ``IsInitializerWithExpectedValue``."""
+"""Tolerances of ``optimizer_utils::IsInitializerWithExpectedValue``."""
 
 
 def is_op(node: Node | None, op_type: str, versions: Collection[int], domain: str = "") -> bool:
-    """Whether a node is an operator in one of the versions that a pass knows."""
+    """Whether a node is an operator in one of some versions.
+
+    Each pass of onnxruntime lists the versions that it supports
+    (``IsSupportedOptypeVersionAndDomain``), and leaves nodes of newer ones alone.
+    """
     return (
         node is not None
         and node.op_type == op_type
@@ -44,7 +48,7 @@ def is_op(node: Node | None, op_type: str, versions: Collection[int], domain: st
 
 
 def has_single_reader(graph: Graph, node: Node, num_edges: int = 1) -> bool:
-    """Whether a node has so many uses and writes no graph output (``CheckOutputEdges``)."""
+    """Whether a node has that many reads and writes no graph output (``CheckOutputEdges``)."""
     return not graph.is_output(node) and graph.num_edges(node) == num_edges
 
 
@@ -54,12 +58,12 @@ def is_constant(graph: Graph, name: str) -> bool:
 
 
 def is_scalar(graph: Graph, name: str) -> bool:
-    """Whether a value is known to be of rank 0, or of rank 1 with one element."""
+    """Whether a value has rank 0, or rank 1 and one element (``IsScalar``)."""
     return graph.dims_of(name) in ((), (1,))
 
 
 def scalar_of(graph: Graph, name: str) -> float | None:
-    """The number in a constant scalar."""
+    """The number in a constant scalar; ``None`` if it is not one or its data is absent."""
     value = graph.array(name) if name and is_scalar(graph, name) else None
     if value is None or value.size != 1 or value.dtype.kind not in "fiub":
         return None
@@ -71,6 +75,7 @@ def is_number(graph: Graph, name: str, expected: float) -> bool:
     value = scalar_of(graph, name)
     if value is None or graph.elem_type_of(name) not in (FLOAT, FLOAT16, DOUBLE):
         return False
+    # The tolerance is finer than float16, so a float16 constant is compared after rounding.
     wanted = float(np.float16(expected)) if graph.elem_type_of(name) == FLOAT16 else expected
     return abs(value - wanted) <= _ABSOLUTE + _RELATIVE * abs(expected)
 
@@ -84,7 +89,7 @@ def integers_of(graph: Graph, name: str) -> list[int] | None:
 
 
 def integer_range(graph: Graph, name: str) -> range | None:
-    """The integers that a value's type holds; ``None`` where no kernel quantizes to it."""
+    """The integers that a value's type can represent; ``None`` if no kernel quantizes to it."""
     return _RANGES.get(graph.elem_type_of(name))
 
 
@@ -99,12 +104,12 @@ _RANGES: Final[Mapping[int, range]] = {
 
 
 def child_of(graph: Graph, node: Node, op_type: str) -> Node | None:
-    """The first reader of a type (``FirstChildByType``)."""
+    """The first reader with an operator type (``FirstChildByType``)."""
     return next((child for child in graph.children(node) if child.op_type == op_type), None)
 
 
 def parent_of(graph: Graph, node: Node, op_type: str) -> Node | None:
-    """The first parent of a type (``FirstParentByType``)."""
+    """The first parent with an operator type (``FirstParentByType``)."""
     return next((parent for parent in graph.parents(node) if parent.op_type == op_type), None)
 
 
@@ -114,7 +119,7 @@ def num_input_edges(graph: Graph, node: Node) -> int:
 
 
 def known_size(graph: Graph, name: str) -> int | None:
-    """Elements of a value of which every dim is known."""
+    """The number of elements of a value; ``None`` if a dim is unknown."""
     dims = graph.dims_of(name)
     if dims is None:
         return None
@@ -127,13 +132,13 @@ def known_size(graph: Graph, name: str) -> int | None:
 
 
 def rank_of(graph: Graph, name: str) -> int | None:
-    """Number of dims, where it is known."""
+    """The number of dims of a value; ``None`` if it is unknown."""
     known = graph.type_of(name)
     return len(known.dims) if isinstance(known, TensorType) and known.dims is not None else None
 
 
 def is_gemm_bias(bias: Dims, product: Dims) -> bool:
-    """Whether a value is of (N), (1, N), (M, 1) or (M, N) beside a product of (M, N)."""
+    """Whether a bias for a product of (M, N) has the shape (N), (1, N), (M, 1) or (M, N)."""
     rows, columns = product[0], product[-1]
     fits = columns is not None and bias[-1:] == (columns,)
     if len(bias) != len(product):
@@ -144,15 +149,15 @@ def is_gemm_bias(bias: Dims, product: Dims) -> bool:
 
 
 def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
-    """A Clip's constant bounds (``GetClipConstantMinMax``); ``None`` where one is computed."""
+    """A Clip's constant bounds (``GetClipConstantMinMax``); ``None`` if one is not constant."""
     lowest, highest = float(np.finfo(np.float32).min), float(np.finfo(np.float32).max)
     if node.since_version < _CLIP_READS_BOUNDS:
         low = node.attributes["min"].f if "min" in node.attributes else lowest
         high = node.attributes["max"].f if "max" in node.attributes else highest
         return low, high
     bounds = []
-    for place, default in ((1, lowest), (2, highest)):
-        name = node.input_at(place)
+    for input_index, default in ((1, lowest), (2, highest)):
+        name = node.input_at(input_index)
         if name and not is_constant(graph, name):
             return None
         value: Array | None = graph.array(name) if name else None
@@ -166,14 +171,13 @@ _CLIP_READS_BOUNDS = 11
 
 # --------------------------------------------------------------------------------------------------
 # Attributes of a node as plain values, with the schema's defaults.
+#
+# onnxruntime/core/graph/graph.cc, ``Graph::VerifyNodeAndOpMatch``, writes the defaults into the
+# nodes when it resolves a graph, so its passes see them.
 
 
 def stated(node: Node, name: str) -> onnx.AttributeProto | None:
-    """An attribute as it stands, or the schema's default.
-
-    onnxruntime writes defaults into its nodes when it resolves a graph
-    (``Graph::VerifyNodeAndOpMatch``), so a rule that asks for an attribute sees them.
-    """
+    """An attribute of a node, or the schema's default; ``None`` if there is neither."""
     if name in node.attributes or not node.since_version:
         return node.attributes.get(name)
     try:
@@ -205,7 +209,7 @@ def text(node: Node, name: str, default: str = "") -> str:
 
 
 def integers(node: Node, name: str) -> list[int] | None:
-    """A list of integers; ``None`` where the attribute is absent."""
+    """A list of integers; ``None`` if the attribute is absent and has no default."""
     attribute = stated(node, name)
     return None if attribute is None else list(attribute.ints)
 
@@ -215,16 +219,16 @@ def put(node: Node, name: str, value: float | str | Sequence[int] | Sequence[flo
     node.attributes[name] = onnx.helper.make_attribute(name, value)
 
 
-def axes_of(graph: Graph, node: Node, place: int = 1) -> list[int] | None:
-    """Axes from an attribute or, in later versions, from a constant input; else ``None``."""
+def axes_of(graph: Graph, node: Node, input_index: int = 1) -> list[int] | None:
+    """The axes in an attribute or, in later versions, in a constant input; else ``None``."""
     if "axes" in node.attributes:
         return list(node.attributes["axes"].ints)
-    values = graph.array(node.input_at(place)) if node.input_at(place) else None
+    values = graph.array(node.input_at(input_index)) if node.input_at(input_index) else None
     return None if values is None else [int(axis) for axis in values.ravel()]
 
 
 # --------------------------------------------------------------------------------------------------
-# Facts about operators that several passes ask for.
+# Operators that compute different outputs from the same inputs.
 #
 # onnxruntime/core/optimizer/utils.cc, ``IsOperationDeterministic``.
 
@@ -236,21 +240,25 @@ _DETERMINISTIC_OF_MICROSOFT = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def is_deterministic(domain: str, op_type: str) -> bool:
-    """Whether an operator computes the same of the same inputs, as far as onnxruntime says."""
+    """Whether an operator always computes the same outputs from the same inputs.
+
+    onnxruntime trusts an allow list for com.microsoft, and no operator of any other custom domain.
+    """
     if domain == "com.microsoft":
         return op_type in _DETERMINISTIC_OF_MICROSOFT
     return not domain and op_type not in _RANDOM
 
 
 # --------------------------------------------------------------------------------------------------
-# Which nodes onnxruntime's CPU provider runs as they stand: the records of the kernels say it.
+# Nodes that onnxruntime's CPU provider has a kernel for, by the records of kernels.
 #
-# A node without a kernel is replaced by the nodes of its ONNX function body; one without a kernel
-# of its type runs in float32 between casts.
+# A node without a kernel is replaced by the nodes of its ONNX function body; a node without a
+# kernel for float16 runs in float32 between casts. Most passes above the basic level only consider
+# nodes that are assigned to a provider (``IsSupportedProvider``), which is what this stands for.
 
 
 def has_kernel(graph: Graph, node: Node) -> bool:
-    """Whether a CPU kernel runs a node as it stands."""
+    """Whether the CPU provider has a kernel for a node with its types."""
     if node.is_unassigned or (not node.domain and node.op_type in WITHOUT_KERNEL):
         return False
     halves = {graph.elem_type_of(name) for name in (*node.inputs, *node.outputs) if name}

@@ -41,16 +41,16 @@ from onnxmem.runtimes.onnxruntime.optimizer.fusions.layer_norm import (
     fuse_skip_layer_norm,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.fusions.matmul import (
-    fuse_left_matmul_add,
     fuse_matmul_add,
     fuse_matmul_nbits_bias,
     fuse_matmul_scale,
     fuse_matmul_transpose,
+    fuse_remaining_matmul_add,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.graph import Dims, Graph, TensorType
 from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels, put_channels_last
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
-    dequantize_numbers,
+    add_dummy_dequantize,
     drop_pairs,
     make_unsigned,
     propagate_pairs,
@@ -65,9 +65,9 @@ from onnxmem.runtimes.onnxruntime.optimizer.qdq_units import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.reading import read_model, write_model
 from onnxmem.runtimes.onnxruntime.optimizer.reshapes import (
+    fuse_gather_ranges,
+    fuse_gathers_to_split,
     fuse_reshapes,
-    slice_ranges,
-    split_gathers,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.rewrite_rules import (
     apply_basic_rules,
@@ -77,7 +77,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.shape_inference import resolve
 from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import push_transposes
 
 _MAX_STEPS = 10
-"""A level is repeated until nothing changes, but no more often."""
+"""A level runs at most this often (``GraphTransformerManager``'s steps)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class Pass:
     """A graph transformer."""
 
     apply: Callable[[Graph], bool]
-    """Changes the graph, and says whether it did."""
+    """Changes the graph, and returns whether it did."""
     once: bool = False
-    """Left out when its level is repeated."""
+    """Whether only the first round of its level runs it (``ShouldOnlyApplyOnce``)."""
 
 
-def bound_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
-    """The pass that gives symbolic dims of the graph inputs their numbers.
+def override_free_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
+    """The pass that sets symbolic dims of the graph inputs to numbers.
 
     Source: onnxruntime/core/optimizer/free_dim_override_transformer.cc.
     """
@@ -109,6 +109,9 @@ def bound_dims(dims: Mapping[str, int]) -> Callable[[Graph], bool]:
     return apply
 
 
+# The sequence is that of ``GenerateTransformers``. It decides which graph comes out: a pass removes
+# patterns that a later one would match, and equal nodes can merge only once their constants are
+# shared. The free-dimension override runs between the two halves of the basic level.
 BASIC_BEFORE: Final[Sequence[Pass]] = (
     Pass(apply_basic_rules),
     Pass(remove_double_pairs),
@@ -121,7 +124,7 @@ BASIC_BEFORE: Final[Sequence[Pass]] = (
 BASIC_AFTER: Final[Sequence[Pass]] = (
     Pass(propagate_pairs),
     Pass(quantize_constants),
-    Pass(dequantize_numbers),
+    Pass(add_dummy_dequantize),
     Pass(separate_units),
     Pass(push_transposes, once=True),
 )
@@ -137,11 +140,11 @@ EXTENDED: Final[Sequence[Pass]] = (
     Pass(fuse_gelu),
     Pass(fuse_layer_norm),
     Pass(fuse_simplified_layer_norm),
-    Pass(split_gathers),
-    Pass(slice_ranges),
+    Pass(fuse_gathers_to_split),
+    Pass(fuse_gather_ranges),
     Pass(fuse_matmul_transpose),
     Pass(fuse_bias_gelu),
-    Pass(fuse_left_matmul_add),
+    Pass(fuse_remaining_matmul_add),
     Pass(fuse_skip_layer_norm),
     Pass(fuse_bias_skip_layer_norm),
     Pass(fuse_fast_gelu),
@@ -153,7 +156,7 @@ EXTENDED: Final[Sequence[Pass]] = (
 
 
 Level = Literal["off", "basic", "extended", "all"]
-"""``GraphOptimizationLevel``: how much is optimized, as sessions name it."""
+"""``GraphOptimizationLevel``, by the names of session options."""
 
 
 def optimized(
@@ -163,16 +166,16 @@ def optimized(
     dims: Mapping[str, int] | None = None,
     cpu: Cpu = AVX512,
 ) -> onnx.ModelProto:
-    """The graph that a session on the CPU would run, in the order in which it runs it.
+    """The graph that a session on the CPU would run, in order of execution.
 
-    :param model: as ``prepare`` leaves it: the functions inlined, or as its ``with_calls`` holds
-        them, the payloads of large tensors absent. A constant that is computed from absent ones is
-        written with dims and type alone.
+    :param model: the result of ``prepare``, with its functions inlined or as ``with_calls``; the
+        data of large tensors is absent. A constant that is computed from absent data gets a type
+        and dims only.
     :param level: ``off``, ``basic``, ``extended`` or ``all``; see ``Level``.
-    :param dims: numbers for symbolic dims of the inputs, as free-dimension overrides give them.
-    :param cpu: the CPU that the session runs on: passes and the blocks of images follow it.
+    :param dims: numbers for symbolic dims of the inputs, the free-dimension overrides.
+    :param cpu: the CPU of the session: some passes and the block size of channels depend on it.
     :returns: a new model with the shapes that the session knows at load as ``value_info``. It may
-        hold operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
+        have operators of the domains ``com.microsoft`` and ``com.microsoft.nchwc``.
     """
     graph = read_model(model)
     functions = {(function.domain, function.name): function for function in model.functions}
@@ -181,14 +184,14 @@ def optimized(
 
 
 def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Dims | None]:
-    """The shapes that a session knows at load, by name; ``None`` where the rank is unknown.
+    """The shapes that a session knows at load, by name; ``None`` if the rank is unknown.
 
-    A dim is a number, a symbol of the file's, or ``None``. What a file states of a value is kept
-    and filled up: the symbol that it states for an inner value outlives an override of the input's.
-    Values of subgraphs stand beside the outer ones, which win where a name is taken twice.
+    A dim is a number, a symbol of the file, or ``None``. Inference fills gaps in the shapes that
+    the file declares (see ``graph``). Values of subgraphs are included; if an outer value has the
+    same name, the outer value wins.
 
-    :param model: a model, optimized or not; its own shape statements count.
-    :param cpu: the CPU whose blocks of channels the image operators have, if there are any.
+    :param model: a model, optimized or not.
+    :param cpu: the CPU of the session, for the block size of channels.
     """
     graph = read_model(model)
     for inner in graph.graphs():
@@ -202,7 +205,10 @@ def planner_shapes(model: onnx.ModelProto, *, cpu: Cpu = AVX512) -> dict[str, Di
 
 
 def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
-    """Apply the passes of a level until a round changes nothing."""
+    """Apply the passes of a level until a round changes nothing.
+
+    Source: ``GraphTransformerManager::ApplyTransformers``.
+    """
     is_changed = False
     for step in range(_MAX_STEPS):
         changed = False
@@ -211,6 +217,7 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
                 continue
             if transformer.apply(graph):
                 changed = True
+                # Later passes match on shapes and need unused constants gone.
                 resolve(graph)
         if not changed:
             break
@@ -221,17 +228,23 @@ def run_level(graph: Graph, passes: Sequence[Pass]) -> bool:
 def optimize(
     graph: Graph, level: str, dims: Mapping[str, int], cpu: Cpu, functions: Functions
 ) -> None:
-    """Bring a graph to a level: off, basic, extended or all."""
+    """Optimize a graph in place, up to a level: off, basic, extended or all.
+
+    Source: ``InferenceSession::TransformGraph``.
+    """
     for inner in graph.graphs():
         inner.cpu = cpu
     resolve(graph)
     inline_ahead(graph, functions)
     if separate_units(graph):
         resolve(graph)
-    override = Pass(bound_dims(dims))
+    override = Pass(override_free_dims(dims))
     before, after = ((), ()) if level == "off" else (BASIC_BEFORE, BASIC_AFTER)
     run_level(graph, (*before, override, *after))
+    # Partitioning comes between the levels: it inlines functions without a kernel.
     inline_functions(graph)
+    # Casts come last at every level. Widening a constant can make room for further fusions, so the
+    # levels after partitioning are then run again.
     for _ in range(_MAX_STEPS):
         if level in {"extended", "all"}:
             run_level(graph, EXTENDED)
@@ -245,7 +258,7 @@ def optimize(
 
 
 def layouts(cpu: Cpu) -> Sequence[Pass]:
-    """The passes of level 3, which alone follow the CPU."""
+    """The passes of level 3, which depend on the CPU's block size of channels."""
     block = cpu.channel_block
     blocked = (Pass(lambda graph: block_channels(graph, block)),) if block else ()
     return (*blocked, Pass(put_channels_last), Pass(fuse_conv_add))

@@ -451,10 +451,10 @@ def _add(
 _BRANCHES = (1, 2)
 
 
-def dequantize_numbers(graph: Graph) -> bool:
+def add_dummy_dequantize(graph: Graph) -> bool:
     """Put a DequantizeLinear before such a number; true if there was one."""
     changed: list[bool] = []
-    for node in walk(graph, dequantize_numbers, changed):
+    for node in walk(graph, add_dummy_dequantize, changed):
         if node.op_type == "Where":
             changed.extend(_dequantize(graph, node, place) for place in _BRANCHES)
     return any(changed)

@@ -1,8 +1,8 @@
 """From a ModelProto to a graph that passes can change, and back.
 
 Source: onnxruntime/core/graph/graph.cc, the constructor that takes a GraphProto: Constant nodes
-become initializers and get no index, stored value_info is kept, default attributes are filled in
-when they are asked for.
+become initializers and get no index, and the types in ``value_info`` stay. Default attributes are
+not stored here; ``matching.stated`` looks them up.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.graph import (
 
 
 def read_model(model: onnx.ModelProto) -> Graph:
-    """Read a model whose nodes are in running order."""
+    """Read a model whose nodes are in topological order."""
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     return read_graph(model.graph, Graph(model.graph.name, opsets, model.ir_version))
 
@@ -54,6 +54,7 @@ def read_graph(proto: onnx.GraphProto, graph: Graph) -> Graph:
 
 
 def _add_stored(graph: Graph, tensor: onnx.TensorProto) -> None:
+    """Add an initializer; if it is a graph input too, the declared type of the input stays."""
     known = graph.types.get(tensor.name)
     graph.add_initializer(tensor)
     if isinstance(known, TensorType) and tensor.name in graph.inputs:
@@ -61,8 +62,8 @@ def _add_stored(graph: Graph, tensor: onnx.TensorProto) -> None:
 
 
 def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
-    """Read a node of a graph; its index is given when it is inserted."""
-    made = Node(
+    """Read a node of a graph; it gets its index when it is inserted."""
+    read = Node(
         index=-1,
         op_type=node.op_type,
         domain=node.domain,
@@ -74,17 +75,17 @@ def read_node(node: onnx.NodeProto, graph: Graph) -> Node:
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             inner = Graph(attribute.g.name, graph.opsets, graph.ir_version, graph, graph.cpu)
-            made.bodies[attribute.name] = read_graph(attribute.g, inner)
-            made.implicit.extend(
-                name for name in sorted(outer_reads(attribute.g)) if name not in made.implicit
+            read.bodies[attribute.name] = read_graph(attribute.g, inner)
+            read.implicit.extend(
+                name for name in sorted(outer_reads(attribute.g)) if name not in read.implicit
             )
         else:
-            made.attributes[attribute.name] = attribute
-    return made
+            read.attributes[attribute.name] = attribute
+    return read
 
 
 def since_version(op_type: str, domain: str, opsets: Mapping[str, int]) -> int:
-    """The version of an operator that a model means; 0 where ONNX has no such operator."""
+    """The version of an operator in a model's operator sets; 0 if ONNX has no such operator."""
     try:
         schema = onnx.defs.get_schema(op_type, opsets.get(domain, 1), domain)
     except onnx.defs.SchemaError:
@@ -97,23 +98,23 @@ _OWN_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"
 
 
 def write_model(graph: Graph, model: onnx.ModelProto) -> onnx.ModelProto:
-    """Write a graph out in execution order; what is not the graph's comes from ``model``."""
-    made = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
-    made.opset_import.extend(model.opset_import)
-    known = {entry.domain for entry in made.opset_import}
+    """Write a graph in execution order; the fields around it come from ``model``."""
+    written = onnx.ModelProto(ir_version=model.ir_version, producer_name=model.producer_name)
+    written.opset_import.extend(model.opset_import)
+    known = {entry.domain for entry in written.opset_import}
     used = {node.domain for inner in graph.graphs() for node in inner.nodes.values()}
     for domain in sorted(used - known):
-        made.opset_import.add(domain=domain, version=1)
-    made.graph.CopyFrom(write_graph(graph))
-    return made
+        written.opset_import.add(domain=domain, version=1)
+    written.graph.CopyFrom(write_graph(graph))
+    return written
 
 
 INDEX = "onnxmem.index"
-"""Of a node's ``metadata_props``: its number, which tells in what order kernels pack weights."""
+"""Key of a node's index in its ``metadata_props``: kernels pack weights in the order of indices."""
 
 
 def write_graph(graph: Graph) -> onnx.GraphProto:
-    """Write one graph with the types that are known of its values."""
+    """Write one graph with the known types of its values."""
     proto = onnx.GraphProto(name=graph.name)
     proto.input.extend(_values(graph, graph.inputs))
     proto.output.extend(_values(graph, graph.outputs))
@@ -123,8 +124,8 @@ def write_graph(graph: Graph) -> onnx.GraphProto:
         proto.node.append(write_node(node))
         proto.node[-1].metadata_props.add(key=INDEX, value=str(node.index))
     ends = {*graph.inputs, *graph.outputs}
-    made = [name for node in order for name in node.outputs if name and name not in ends]
-    proto.value_info.extend(_values(graph, [name for name in made if name in graph.types]))
+    inner = [name for node in order for name in node.outputs if name and name not in ends]
+    proto.value_info.extend(_values(graph, [name for name in inner if name in graph.types]))
     return proto
 
 

@@ -230,7 +230,7 @@ class _Part:
     """Gather by a scalar drops the axis."""
 
 
-def split_gathers(graph: Graph) -> bool:
+def fuse_gathers_to_split(graph: Graph) -> bool:
     """Replace the readers of each value that together take all of it along one axis."""
     changed: list[bool] = []
     if graph.opsets.get("", 1) < _MIN_OPSET:
@@ -238,7 +238,7 @@ def split_gathers(graph: Graph) -> bool:
     constants = [name for name in graph.initializers if len(graph.readers(name)) > 1]
     given = [name for name in graph.inputs if name not in constants]
     names = [name for name in given if len(graph.readers(name)) > 1] + constants
-    for node in walk(graph, split_gathers, changed):
+    for node in walk(graph, fuse_gathers_to_split, changed):
         is_single = node.op_type != "Shape" and len(node.outputs) == 1
         if is_single and graph.num_edges(node) > 1:
             names.append(node.outputs[0])
@@ -349,10 +349,10 @@ def _piece(graph: Graph, name: str, axis: int) -> str:
     return piece
 
 
-def slice_ranges(graph: Graph) -> bool:
+def fuse_gather_ranges(graph: Graph) -> bool:
     """A Gather by a Range becomes a Slice from, to and in steps of the Range's inputs."""
     changed: list[bool] = []
-    for node in walk(graph, slice_ranges, changed):
+    for node in walk(graph, fuse_gather_ranges, changed):
         if not is_op(node, "Range", {1, 11}) or graph.num_edges(node) != 1:
             continue
         gather = graph.children(node)[0]

@@ -41,9 +41,9 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
     add_absent,
     add_array,
     add_node,
+    bypass,
     can_remove,
     fuse_into_next,
-    remove_handing_through,
     replace_by_constant,
     replace_chain,
 )
@@ -83,7 +83,7 @@ def drop_cast(graph: Graph, node: Node) -> Effect:
     elem_type = graph.elem_type_of(node.inputs[0])
     if not elem_type or integer(node, "to") != elem_type:
         return Effect.NONE
-    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+    return removed_if(can_remove(graph, node) and bypass(graph, node))
 
 
 def drop_before_shape(graph: Graph, node: Node) -> Effect:
@@ -91,7 +91,7 @@ def drop_before_shape(graph: Graph, node: Node) -> Effect:
     readers = graph.readers(node.outputs[0])
     if not readers or any(reader.op_type != "Shape" for reader in readers):
         return Effect.NONE
-    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+    return removed_if(can_remove(graph, node) and bypass(graph, node))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def drop_expand(graph: Graph, node: Node) -> Effect:
     last = dims[len(dims) - len(target) :]
     if any(asked > 1 and asked != dim for asked, dim in zip(target, last, strict=True)):
         return Effect.NONE
-    return removed_if(remove_handing_through(graph, node))
+    return removed_if(bypass(graph, node))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ def fuse_not_where(graph: Graph, node: Node) -> Effect:
 def drop_identity(graph: Graph, node: Node) -> Effect:
     """Remove an Identity; one that writes a graph output gives its name to its parent's output."""
     if can_remove(graph, node):
-        return removed_if(remove_handing_through(graph, node))
+        return removed_if(bypass(graph, node))
     return _rename_parent(graph, node)
 
 
@@ -384,7 +384,7 @@ def drop_dropout(graph: Graph, node: Node) -> Effect:
     """
     if node.output_at(1) and graph.readers(node.output_at(1)):
         return Effect.NONE
-    return removed_if(can_remove(graph, node) and remove_handing_through(graph, node))
+    return removed_if(can_remove(graph, node) and bypass(graph, node))
 
 
 # --------------------------------------------------------------------------------------------------
@@ -453,7 +453,7 @@ def drop_noop(graph: Graph, node: Node) -> Effect:
     """Remove x+0, 0+x, x-0, x*1, 1*x and x/1 where the constant adds no dims."""
     if not _has_neutral_operand(graph, node) or not can_remove(graph, node):
         return Effect.NONE
-    return removed_if(remove_handing_through(graph, node))
+    return removed_if(bypass(graph, node))
 
 
 def _has_neutral_operand(graph: Graph, node: Node) -> bool:
@@ -552,7 +552,7 @@ def drop_relu(graph: Graph, node: Node) -> Effect:
     if zero is None or held is None or zero.size != 1:
         return Effect.NONE
     starts_at_zero = int(zero.item()) == held.start
-    is_gone = starts_at_zero and can_remove(graph, node) and remove_handing_through(graph, node)
+    is_gone = starts_at_zero and can_remove(graph, node) and bypass(graph, node)
     return removed_if(is_gone)
 
 
@@ -565,7 +565,7 @@ def drop_clip(graph: Graph, node: Node) -> Effect:
     if bounds is None or limits is None:
         return Effect.NONE
     is_covered = bounds[0] <= limits[0] and limits[1] <= bounds[1]
-    is_gone = is_covered and can_remove(graph, node) and remove_handing_through(graph, node)
+    is_gone = is_covered and can_remove(graph, node) and bypass(graph, node)
     return removed_if(is_gone)
 
 
@@ -614,7 +614,7 @@ def fuse_relu_clip(graph: Graph, node: Node) -> Effect:
     if clip.since_version < _READS_BOUNDS:
         if "min" not in clip.attributes or clip.attributes["min"].f < 0:
             put(clip, "min", 0.0)
-        return removed_if(remove_handing_through(graph, node))
+        return removed_if(bypass(graph, node))
     name = clip.input_at(1)
     bound = graph.array(name) if name else None
     if name and bound is None:
@@ -623,7 +623,7 @@ def fuse_relu_clip(graph: Graph, node: Node) -> Effect:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(graph.elem_type_of(clip.inputs[0]) or FLOAT)
         zero = graph.fresh_name("FuseReluClip_" + clip.name)
         graph.set_input(clip, 1, add_array(graph, zero, np.zeros((), dtype)))
-    return removed_if(remove_handing_through(graph, node))
+    return removed_if(bypass(graph, node))
 
 
 _READS_BOUNDS = 11
@@ -647,7 +647,7 @@ def drop_slice(graph: Graph, node: Node) -> Effect:
     bounds = _bounds(graph, node)
     if bounds is None or any(start != 0 or end < _TO_THE_END for start, end in bounds):
         return Effect.NONE
-    return removed_if(remove_handing_through(graph, node))
+    return removed_if(bypass(graph, node))
 
 
 def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:

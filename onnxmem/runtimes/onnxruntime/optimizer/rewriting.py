@@ -1,4 +1,4 @@
-"""Ways to take nodes out of a graph and to put one in the place of several.
+"""Adding, removing and replacing nodes of a graph.
 
 Source: onnxruntime/core/graph/graph_utils.cc (``CanRemoveNode``, ``RemoveNode``,
 ``FinalizeNodeFusion``, ``ReplaceDownstreamNodeInput``).
@@ -19,7 +19,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import since_version
 
 @dataclass(frozen=True, slots=True)
 class NewNode:
-    """What a pass says of a node that it adds."""
+    """A node that a pass adds; the graph gives it an index and a version."""
 
     op_type: str
     inputs: Sequence[str]
@@ -30,7 +30,7 @@ class NewNode:
 
 
 def add_node(graph: Graph, new: NewNode) -> Node:
-    """Put a node at the end of a graph."""
+    """Add a node to a graph; its index is higher than those of all nodes before it."""
     return graph.insert(
         Node(
             index=-1,
@@ -46,29 +46,36 @@ def add_node(graph: Graph, new: NewNode) -> Node:
 
 
 def swap_operator(graph: Graph, node: Node, op_type: str) -> Node:
-    """Put an operator of onnxruntime's own in the place of a node.
+    """Replace a node by one of com.microsoft with the same inputs, outputs and attributes.
 
     Source: ``SwapNodeOpTypeDomainAndSinceVersion`` in ort_transpose_optimization.cc.
     """
     name = graph.fresh_node_name(node.name)
-    made = add_node(
+    added = add_node(
         graph, NewNode(op_type, list(node.inputs), (), MICROSOFT, name, dict(node.attributes))
     )
     outputs = list(node.outputs)
     graph.remove(node)
-    graph.set_outputs(made, outputs)
-    return made
+    graph.set_outputs(added, outputs)
+    return added
 
 
 def fuse_into_next(graph: Graph, first: Node, second: Node) -> None:
-    """Give the first node the outputs of the second, which goes."""
+    """Remove the second node and give its outputs to the first.
+
+    Source: ``FinalizeNodeFusion`` of two nodes.
+    """
+    # A value has one producer, so the second node goes before the first writes its outputs.
     outputs = list(second.outputs)
     graph.remove(second)
     graph.set_outputs(first, outputs)
 
 
 def replace_chain(graph: Graph, nodes: Sequence[Node], replacement: Node) -> None:
-    """Give a new node the outputs of the last of several nodes, which all go."""
+    """Remove several nodes and give the outputs of the last one to a new node.
+
+    Source: ``FinalizeNodeFusion`` with a replacement node.
+    """
     outputs = list(nodes[-1].outputs)
     for node in dict.fromkeys(nodes):
         graph.remove(node)
@@ -76,7 +83,7 @@ def replace_chain(graph: Graph, nodes: Sequence[Node], replacement: Node) -> Non
 
 
 def redirect(graph: Graph, old: str, new: str) -> None:
-    """Make every node that reads one value read another, in subgraphs too."""
+    """Make every node that reads one value read another, also in subgraphs."""
     for reader in graph.readers(old):
         if old in reader.inputs:
             graph.set_inputs(reader, [new if name == old else name for name in reader.inputs])
@@ -87,6 +94,7 @@ def redirect(graph: Graph, old: str, new: str) -> None:
 
 
 def _redirect_outer(body: Graph, old: str, new: str) -> None:
+    # A value of the body with the same name hides the outer one.
     if body.has_value(old):
         return
     body.outputs = [new if name == old else name for name in body.outputs]
@@ -94,19 +102,23 @@ def _redirect_outer(body: Graph, old: str, new: str) -> None:
 
 
 def can_remove(graph: Graph, node: Node) -> bool:
-    """Whether a node has one input to hand through, one used output at most, no graph output."""
+    """Whether a node can be bypassed (``CanRemoveNode``).
+
+    It must have one input to forward, at most one output that is read, and no graph output; and no
+    subgraph that reads the output may have a value of its own with the input's name.
+    """
     used = {edge.output for edge in graph.edges_of(node)}
     if len(used) > 1 or graph.is_output(node):
         return False
-    source = _handed_through(graph, node)
+    source = _forwarded_input(graph, node)
     if source is None:
         return False
-    return not any(_hidden_in_body(graph, node.outputs[place], source) for place in used)
+    return not any(_is_shadowed(graph, node.outputs[index], source) for index in used)
 
 
-def remove_handing_through(graph: Graph, node: Node) -> bool:
-    """Remove a node that ``can_remove`` accepts: its readers read its input."""
-    source = _handed_through(graph, node)
+def bypass(graph: Graph, node: Node) -> bool:
+    """Remove a node that ``can_remove`` accepts; its readers read its input (``RemoveNode``)."""
+    source = _forwarded_input(graph, node)
     if source is None:
         return False
     for name in node.outputs:
@@ -116,8 +128,8 @@ def remove_handing_through(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _handed_through(graph: Graph, node: Node) -> str | None:
-    """The one input that a node writes of, or the only one where no node writes any."""
+def _forwarded_input(graph: Graph, node: Node) -> str | None:
+    """The only input that a node produces, or the only input if no node produces one."""
     if num_input_edges(graph, node) == 1:
         return next(name for name in node.inputs if name in graph.producers)
     if num_input_edges(graph, node) == 0 and len(node.inputs) == 1:
@@ -125,8 +137,8 @@ def _handed_through(graph: Graph, node: Node) -> str | None:
     return None
 
 
-def _hidden_in_body(graph: Graph, name: str, source: str) -> bool:
-    """Whether a subgraph that reads a value has one of its own named like the source."""
+def _is_shadowed(graph: Graph, name: str, source: str) -> bool:
+    """Whether a subgraph that reads a value would read its own value under the new name."""
     return any(
         inner.has_value(source)
         for reader in graph.readers(name)
@@ -137,10 +149,11 @@ def _hidden_in_body(graph: Graph, name: str, source: str) -> bool:
 
 
 def remove_upwards(graph: Graph, start: Node) -> None:
-    """Remove a node with a single use, and above it all nodes that are used once.
+    """Remove a node that is read at most once, and the ancestors that only it reads.
 
     Source: ``RemoveNodesWithOneOutputBottomUp``.
     """
+    # Edges are counted before the reader is removed: a producer with one edge has no other reader.
     queue = [start]
     while queue:
         node = queue.pop(0)
@@ -153,12 +166,12 @@ def remove_upwards(graph: Graph, start: Node) -> None:
 
 
 def add_array(graph: Graph, name: str, values: Array) -> str:
-    """Add a constant with its elements."""
+    """Add a constant with known elements."""
     return graph.add_initializer(onnx.numpy_helper.from_array(np.asarray(values), name))
 
 
 def add_absent(graph: Graph, name: str, elem_type: int, dims: Sequence[int]) -> str:
-    """Add a constant of which only the dims are known."""
+    """Add a constant whose elements are unknown: it has a type and dims, and no data."""
     return graph.add_initializer(onnx.TensorProto(name=name, data_type=elem_type, dims=dims))
 
 
@@ -170,8 +183,8 @@ def replace_by_constant(graph: Graph, node: Node, name: str) -> bool:
     used = {edge.output for edge in graph.edges_of(node)}
     if len(used) > 1 or graph.is_output(node):
         return False
-    read = [node.outputs[place] for place in used]
-    if any(_hidden_in_body(graph, old, name) for old in read):
+    read = [node.outputs[index] for index in used]
+    if any(_is_shadowed(graph, old, name) for old in read):
         return False
     for old in read:
         redirect(graph, old, name)

@@ -351,13 +351,13 @@ def _outer_reads(node: Node) -> list[str]:
 def infer_node(graph: Graph, node: Node) -> None:
     """Merge what inference says of a node's outputs into what is known of them."""
     types = {name: graph.type_of(name) for name in node.inputs if name}
-    told = _told(graph, node, types)
+    inferred_from = _told(graph, node, types)
     if node.bodies:
         found = control_flow_types(graph, node, resolve)
-    elif told == node.seen:
+    elif inferred_from == node.inferred_from:
         return
     else:
-        node.seen = told
+        node.inferred_from = inferred_from
         found = _inferred(graph, node, types)
     for name, inferred in found.items():
         known = merged_type(inferred, graph.types.get(name))

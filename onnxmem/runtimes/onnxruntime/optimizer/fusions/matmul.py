@@ -49,14 +49,14 @@ def fuse_matmul_add(graph: Graph) -> bool:
     return _fuse_all(graph, _AttentionBlocks())
 
 
-def fuse_left_matmul_add(graph: Graph) -> bool:
+def fuse_remaining_matmul_add(graph: Graph) -> bool:
     """The extended level: what AttentionFusion left."""
     return _fuse_all(graph, None)
 
 
 def _fuse_all(graph: Graph, blocks: "_AttentionBlocks | None") -> bool:
     changed: list[bool] = []
-    apply = fuse_left_matmul_add if blocks is None else fuse_matmul_add
+    apply = fuse_remaining_matmul_add if blocks is None else fuse_matmul_add
     for node in walk(graph, apply, changed):
         if not is_op(node, "MatMul", {1, 9, 13}) or not has_single_reader(graph, node):
             continue
