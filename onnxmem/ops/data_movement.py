@@ -9,10 +9,12 @@ What a search computes depends on its data: unknown.
 """
 
 from onnxmem.ops.formulas import one_per_element, one_per_input_element
-from onnxmem.ops.spec import Gradient, Made, OpSpec, Saved, unknown
+from onnxmem.ops.spec import Gradient, GradientRule, OpSpec, Saved, unknown
 
 
-def _view(op_type: str, inputs: tuple[str, ...], output: str, made: Made | None = None) -> OpSpec:
+def _view(
+    op_type: str, inputs: tuple[str, ...], output: str, rule: GradientRule | None = None
+) -> OpSpec:
     """Share the first input's storage; with ``made``, its gradient's way, in an eager framework
     alone.
     """
@@ -21,12 +23,12 @@ def _view(op_type: str, inputs: tuple[str, ...], output: str, made: Made | None 
         op_type=op_type,
         inputs=inputs,
         outputs=(output,),
-        alias=pair if made is None else (),
+        alias=pair if rule is None else (),
         autograd_view=pair,
-        gradients=() if made is None else (Gradient(inputs[0], made),),
+        gradients=() if rule is None else (Gradient(inputs[0], rule),),
         parameters=inputs[:1],
         source="torch permute, slice, split, expand: strided views"
-        if made
+        if rule
         else "onnxruntime 1.31.1 KernelDef Alias(0, 0); torch view",
     )
 
@@ -53,17 +55,19 @@ _MOVES = (
     _view("Squeeze", ("data", "axes"), "squeezed"),  # dX = reshape(dY)
     _view("Unsqueeze", ("data", "axes"), "expanded"),  # dX = reshape(dY)
     _view("Identity", ("input",), "output"),  # dX = dY
-    _view("Transpose", ("data",), "transposed", Made.PERMUTED),  # dX = transpose(dY)
+    _view("Transpose", ("data",), "transposed", GradientRule.PERMUTED),  # dX = transpose(dY)
     # dX = 0 with dY in the slice, as large as X
-    _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", Made.NEW),
-    _view("Split", ("input", "split"), "*outputs", Made.NEW),  # dX = concat(dY...)
-    _view("Expand", ("input", "shape"), "output", Made.NEW),  # dX = sum(dY) over the new axes
+    _view("Slice", ("data", "starts", "ends", "axes", "steps"), "output", GradientRule.NEW),
+    _view("Split", ("input", "split"), "*outputs", GradientRule.NEW),  # dX = concat(dY...)
+    _view(
+        "Expand", ("input", "shape"), "output", GradientRule.NEW
+    ),  # dX = sum(dY) over the new axes
     OpSpec(
         op_type="Concat",
         inputs=("*inputs",),
         outputs=("concat_result",),
         parameters=("inputs",),
-        gradients=(Gradient("inputs", Made.PIECE),),  # each dX = its part of dY
+        gradients=(Gradient("inputs", GradientRule.SLICED),),  # each dX = its part of dY
         source="torch cat",
     ),
     _copy("Tile", ("input", "repeats"), "output", "repeat", trained=True),  # dX = sum(dY) of tiles

@@ -16,7 +16,7 @@ from onnxmem.ops.formulas import (
     times,
     total,
 )
-from onnxmem.ops.spec import Call, Formula, Gradient, Made, OpSpec, Saved, nothing
+from onnxmem.ops.spec import Call, Formula, Gradient, GradientRule, OpSpec, Saved, nothing
 
 _XY = ("X", "Y")
 _IO = ("input", "output")
@@ -28,11 +28,11 @@ _HALF_AND_MASKS = total(bytes_of_output(), per_element(2))
 
 
 def _same(name: str) -> Gradient:
-    return Gradient(name, Made.SAME)
+    return Gradient(name, GradientRule.SAME)
 
 
 def _product(name: str, temporary_bytes: Formula = nothing) -> Gradient:
-    return Gradient(name, Made.PRODUCT, temporary_bytes)
+    return Gradient(name, GradientRule.REDUCED, temporary_bytes)
 
 
 def _unary(
@@ -44,7 +44,7 @@ def _unary(
         inputs=names[:1],
         outputs=names[1:],
         saved=() if saves is None else (Saved(saves),),
-        gradients=(Gradient(names[0], Made.NEW, bytes_of_output(temporaries)),),
+        gradients=(Gradient(names[0], GradientRule.NEW, bytes_of_output(temporaries)),),
         keeps_strides=True,
         flops=one_per_element,
         source=f"torch derivatives.yaml: {torch}",
@@ -78,7 +78,7 @@ def _variadic(
         op_type=op_type,
         inputs=("*data_0",),
         outputs=(output,),
-        parameters=("data_0",) if gradient.made is Made.SAME else (),
+        parameters=("data_0",) if gradient.rule is GradientRule.SAME else (),
         saved=saved,
         gradients=(gradient,),
         keeps_strides=True,
@@ -280,7 +280,7 @@ _ACTIVATIONS = (
         outputs=("output",),
         may_inplace=(("input", "output"),),
         saved=(Saved("input"),),  # dX = dY * (min <= X <= max): ReLU6 saves its input, ReLU not
-        gradients=(Gradient("input", Made.NEW, _clip_masks),),
+        gradients=(Gradient("input", GradientRule.NEW, _clip_masks),),
         keeps_strides=True,
         flops=one_per_element,
         source="onnxruntime 1.31.1 CPU kernel; torch derivatives.yaml: hardtanh, clamp",
@@ -292,7 +292,7 @@ _ACTIVATIONS = (
         parameters=("slope",),
         # dX = dY * (X > 0 ? 1 : slope), dslope = dY * min(X, 0), of one kernel, then summed
         saved=(Saved("X"), Saved("slope")),
-        gradients=(Gradient("slope", Made.PRODUCT),),
+        gradients=(Gradient("slope", GradientRule.REDUCED),),
         keeps_strides=True,
         flops=one_per_element,
         source="torch derivatives.yaml: _prelu_kernel",

@@ -13,16 +13,16 @@ from onnxmem.ops.formulas import (
     per_input_element,
     total,
 )
-from onnxmem.ops.spec import Formula, Gradient, Made, OpSpec, Saved
+from onnxmem.ops.spec import Formula, Gradient, GradientRule, OpSpec, Saved
 
 _MASK_AND_TIES = total(one_per_input_element, per_element(8), bytes_of_output())
 """A mask of bytes, the number of ties (int64) and dY over it."""
-_EXPANDED = Gradient("data", Made.EXPANDED)
+_EXPANDED = Gradient("data", GradientRule.EXPANDED)
 _BOTH = (Saved("data"), Saved("reduced"))
 
 
 def _beside(temporary_bytes: Formula) -> Gradient:
-    return Gradient("data", Made.NEW, temporary_bytes)
+    return Gradient("data", GradientRule.NEW, temporary_bytes)
 
 
 def _reduce(
@@ -31,7 +31,7 @@ def _reduce(
     torch: str,
     flops: int = 1,
     *,
-    gradient: Gradient = Gradient("data", Made.NEW),  # noqa: B008 - frozen
+    gradient: Gradient = Gradient("data", GradientRule.NEW),  # noqa: B008 - frozen
 ) -> OpSpec:
     return OpSpec(
         op_type=op_type,

@@ -95,20 +95,20 @@ class Saved:
     """Saved only if this other input requires a gradient; ``None``: if any does."""
 
 
-class Made(StrEnum):
-    """How a backward formula makes the gradient of an input."""
+class GradientRule(StrEnum):
+    """What the backward formula returns as the gradient of an input."""
 
     NEW = "new"
-    """A tensor as large as the input."""
-    PRODUCT = "product"
-    """A tensor as large as the output, which is then summed to the input's shape if broadcast."""
+    """A new tensor of the input's shape."""
+    REDUCED = "reduced"
+    """A new tensor of the output's shape, summed to the input's shape if that was broadcast."""
     SAME = "same"
-    """The output's gradient itself, summed to the input's shape if broadcast."""
+    """The output's gradient itself, summed to the input's shape if that was broadcast."""
     RESHAPED = "reshaped"
     """A view of the output's gradient where its strides allow that, else a copy."""
     PERMUTED = "permuted"
-    """The output's gradient with its axes put back."""
-    PIECE = "piece"
+    """A view of the output's gradient with its axes permuted back."""
+    SLICED = "sliced"
     """A view of a part of the output's gradient."""
     EXPANDED = "expanded"
     """A view that repeats the output's gradient."""
@@ -116,11 +116,11 @@ class Made(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """How the gradient of one input is made, and what that takes besides."""
+    """How the gradient of one input is computed, and the memory that takes besides."""
 
     of: str
     """Schema name of the input."""
-    made: Made
+    rule: GradientRule
     temporary_bytes: Formula = nothing
     """Bytes that are alive beside it at the end of its formula, and then freed."""
 
@@ -166,12 +166,13 @@ class OpSpec:
     """The formula, document or code that the record was taken from."""
 
     def gradient_of(self, slot: str | None) -> Gradient:
-        """How the gradient of an input is made, by its schema name."""
+        """How the gradient of an input is computed, by its schema name."""
         for known in self.gradients:
             if known.of == slot:
                 return known
         is_viewed = any(source == slot for source, _ in self.autograd_view)
-        return Gradient(slot or "", Made.RESHAPED if is_viewed else Made.NEW)
+        rule = GradientRule.RESHAPED if is_viewed else GradientRule.NEW
+        return Gradient(slot or "", rule)
 
     def input_index(self, name: str) -> int:
         """Index of a named input; a variadic one starts there."""

@@ -21,12 +21,12 @@ from onnxmem.runtimes.torch.forward import Storages, run_forward
 from onnxmem.runtimes.torch.framework import data_reads
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.recurrent import RECURRENT
-from onnxmem.runtimes.torch.strides import PRODUCTS
+from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 from onnxmem.runtimes.torch.tape import Tape
 from onnxmem.units import sum_known
 
 _FEW_UNITS = 4
-_PRODUCTS = frozenset({*PRODUCTS, *RECURRENT})
+_MATMUL_LIKE = frozenset({*MATMUL_LIKE, *RECURRENT})
 
 Units = Sequence[tuple[Node, ...]]
 """Stretches of the forward pass, in order."""
@@ -129,8 +129,8 @@ def _joined(stretches: Iterable[tuple[Node, ...]]) -> list[tuple[Node, ...]]:
     """Join each stretch without a product to the one before, the first ones to the one behind."""
     found: list[tuple[Node, ...]] = []
     for stretch in stretches:
-        has_product = any(node.op_type in _PRODUCTS for node in stretch)
-        is_begun = bool(found) and any(node.op_type in _PRODUCTS for node in found[-1])
+        has_product = any(node.op_type in _MATMUL_LIKE for node in stretch)
+        is_begun = bool(found) and any(node.op_type in _MATMUL_LIKE for node in found[-1])
         if found and not (has_product and is_begun):
             found[-1] += stretch
         else:
@@ -150,7 +150,7 @@ def _crossing_counts(tape: Tape) -> list[int]:
     begin = [0] * (len(nodes) + 1)
     for index, node in enumerate(nodes):
         for name in node.writes:
-            if tape.makes_storage(name) and last_read.get(name, index) > index:
+            if tape.allocates_storage(name) and last_read.get(name, index) > index:
                 begin[index] += 1
                 begin[last_read[name]] -= 1
     counts: list[int] = []
@@ -161,7 +161,7 @@ def _crossing_counts(tape: Tape) -> list[int]:
 
 def _product_outputs(stretches: Units) -> frozenset[str]:
     nodes = (node for unit in stretches for node in unit)
-    return frozenset(name for node in nodes if node.op_type in _PRODUCTS for name in node.writes)
+    return frozenset(name for node in nodes if node.op_type in _MATMUL_LIKE for name in node.writes)
 
 
 @dataclass(slots=True)

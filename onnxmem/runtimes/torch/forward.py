@@ -1,7 +1,7 @@
-"""The forward pass: storages appear as nodes write them, and go with their last reader.
+"""The forward pass: nodes allocate storages, and the last reference frees each.
 
-A storage lives while a later node reads it or a view of it, while a node on the way back keeps it,
-and to the end of the step where it holds an output of the graph. A network's own variables may hold
+A storage lives while a later node reads it or a view of it, while a node has it saved for backward,
+and to the end of the step where it holds an output of the graph. A network's own variables may keep
 a tensor somewhat longer, which the file does not show.
 """
 
@@ -19,29 +19,29 @@ from onnxmem.runtimes.torch.tape import SavedTensors, Tape
 
 @dataclass(slots=True)
 class Storages:
-    """The live storages of a pass by the name of their first tensor, and what nodes keep."""
+    """The live storages of a pass by the name of their first tensor, and what nodes save."""
 
     tape: Tape
     heap: Heap
     reads_left: Counter[str]
-    """How often each tensor is still to be read; an output of the graph once more."""
+    """How many reads of each tensor are still to come; an output of the graph has one more."""
     blocks: dict[str, int] = field(default_factory=dict)
     saved_blocks: dict[str, list[int]] = field(default_factory=dict)
-    """Blocks that one node keeps for itself, by node: masks, statistics, copies of operands."""
+    """Blocks that belong to one node's saved tensors, by node: masks, statistics, copies."""
     cached: tuple[str, ...] = ()
-    """Copies of parameters that autocast holds until it ends, behind the loss."""
+    """Copies of parameters in autocast's cache, which is cleared when it ends, after the loss."""
     callers: dict[str, str] = field(default_factory=dict)
-    """Autocast's casts by the nodes that they are made for."""
+    """Autocast's casts by the nodes whose operands they cast."""
     arguments: dict[str, list[str]] = field(default_factory=dict)
-    """What was cast for a node that is still to run: its caller holds it."""
+    """Uncast operands by the node that is still to run: they are its arguments until it returns."""
 
     @classmethod
     def before(
         cls, tape: Tape, heap: Heap, nodes: Iterable[Node], outputs: Iterable[str] = ()
     ) -> "Storages":
-        """The storages before some nodes run; ``outputs`` are held after their last reader.
+        """The storages before some nodes run; ``outputs`` stay allocated after their last reader.
 
-        So are the copies that autocast caches, where the nodes are a whole network with outputs.
+        So do the copies in autocast's cache, where the nodes are a whole network with outputs.
         """
         nodes, retained = tuple(nodes), tuple(outputs)
         names = {node.name for node in nodes} if tape.callers else set()
@@ -56,7 +56,9 @@ class Storages:
         return cls(tape, heap, reads, cached=cached, callers=callers)
 
     def read_by(self, node: Node) -> tuple[str, ...]:
-        """Name the tensors that are read when a node is done, each as often as it is."""
+        """Name the tensors whose reads end with a node, once for each read."""
+        # A cast that autocast inserts runs inside the operator's wrapper (autocast_mode.cpp), whose
+        # arguments stay referenced until it returns: reads by the cast end with its caller.
         reads = data_reads(node)
         if node.name in self.callers:
             self.arguments.setdefault(self.callers[node.name], []).extend(reads)
@@ -64,44 +66,44 @@ class Storages:
         return (*reads, *self.arguments.pop(node.name, ()))
 
     def leave_autocast(self) -> None:
-        """Let go of the copies that autocast holds."""
+        """Clear autocast's cache: copies of parameters that no formula saved are freed."""
         for name in self.cached:
             self.reads_left[name] -= 1
             if not self.reads_left[name]:
                 self.release(name)
 
     def write(self, name: str) -> None:
-        """Allocate what a node writes, with one reference; a view takes one more of its storage."""
+        """Allocate what a node writes, with one reference; a view adds one to its storage."""
         storage = self.tape.storages.get(name)
         if storage is not None:
             self.retain(storage)
 
     def release(self, name: str) -> None:
-        """Drop the reference that writing a tensor took."""
+        """Drop the reference that writing a tensor added."""
         storage = self.tape.storages.get(name)
         if storage is not None:
             self.drop(storage)
 
     def save(self, node: Node, saved: SavedTensors) -> None:
-        """Take what a node's backward formula reads."""
+        """Add references to the storages that a node saves, and allocate what else it saves."""
         for storage in saved.storages:
             self.retain(storage)
         if saved.copies or saved.extra_bytes or saved.inner:
-            extra = ((f"kept by {node.name}", saved.extra_bytes),) if saved.extra_bytes else ()
+            extra = ((f"saved by {node.name}", saved.extra_bytes),) if saved.extra_bytes else ()
             items = (*saved.copies, *extra, *saved.inner)
             self.saved_blocks[node.name] = [
                 self.heap.allocate(label, Category.ACTIVATION, size or 0) for label, size in items
             ]
 
     def release_saved(self, node: Node) -> None:
-        """Release what a node saved, when its backward formula is done."""
+        """Release what a node saved, after its backward formula."""
         for storage in self.tape.saved[node.name].storages:
             self.drop(storage)
         for block in self.saved_blocks.pop(node.name, ()):
             self.heap.release(block)
 
     def retain(self, storage: str) -> None:
-        """Take one reference to a storage, which is allocated if it is not there."""
+        """Add one reference to a storage, which is allocated if it is not there."""
         block = self.blocks.get(storage)
         if block is not None:
             self.heap.retain(block)
@@ -110,7 +112,7 @@ class Storages:
             self.blocks[storage] = self.heap.allocate(storage, Category.ACTIVATION, size_bytes)
 
     def drop(self, storage: str) -> None:
-        """Release one reference to a storage."""
+        """Drop one reference to a storage; the last frees it."""
         block = self.blocks[storage]
         if self.heap.is_unique(block):
             del self.blocks[storage]
@@ -119,16 +121,20 @@ class Storages:
 
 def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True) -> None:
     """Run nodes in order; without ``saves`` nothing is saved for a backward pass."""
+    # Order within a node: outputs are allocated while all inputs are alive, then what it saves;
+    # inputs that nothing else refers to are freed last. Each written tensor has one reference
+    # until its last read, and each saved one another until its backward formula.
     heap, reads_left, saved = storages.heap, storages.reads_left, storages.tape.saved
     for node in nodes:
         heap.enter_node(node.name)
-        # What the framework has too: not a mask or a statistic that it keeps aside.
+        # A second output that nothing reads (a mask, a statistic) is not a tensor of the framework,
+        # whose function returns one; its bytes are in `extra_bytes` where they are saved.
         first = node.outputs[0]
         written = [name for name in node.writes if name == first or reads_left[name]]
         for name in written:
             storages.write(name)
         if node.name in saved:
-            _work(storages, node, saves=saves)
+            _save(storages, node, saves=saves)
         for name in written:
             if not reads_left[name]:
                 storages.release(name)
@@ -138,15 +144,16 @@ def run_forward(storages: Storages, nodes: Iterable[Node], *, saves: bool = True
                 storages.release(name)
 
 
-def _work(storages: Storages, node: Node, *, saves: bool) -> None:
-    """Make the copies of operands, and what the backward formula keeps."""
+def _save(storages: Storages, node: Node, *, saves: bool) -> None:
+    """Save what the backward formula reads, and allocate and free the transient copies."""
     saved = storages.tape.saved[node.name]
     if saves:
         storages.save(node, saved)
-    passing = saved.transient_copies if saves else (*saved.copies, *saved.transient_copies)
-    if passing:
+    # Without grad mode, copies that would be saved are made all the same, and freed.
+    transient = saved.transient_copies if saves else (*saved.copies, *saved.transient_copies)
+    if transient:
         heap = storages.heap
         for block in [
-            heap.allocate(label, Category.TEMPORARY, size or 0) for label, size in passing
+            heap.allocate(label, Category.TEMPORARY, size or 0) for label, size in transient
         ]:
             heap.release(block)

@@ -10,7 +10,7 @@ from onnxmem.model.graph import Graph, Node, Role
 from onnxmem.model.parameters import Parameters
 from onnxmem.ops.formulas import bytes_of_input, bytes_of_output, shape_at
 from onnxmem.ops.linear import MATMUL_FLOPS, MATMUL_MACS, MATMUL_SAVED
-from onnxmem.ops.spec import Call, Gradient, Made, OpSpec, Saved, known_dims
+from onnxmem.ops.spec import Call, Gradient, GradientRule, OpSpec, Saved, known_dims
 
 FRAMEWORK = "torch"
 """The domain of these records."""
@@ -66,7 +66,7 @@ RSQRT = OpSpec(
     inputs=("self",),
     outputs=("result",),
     saved=(Saved("result"),),  # dX = -0.5 * dY * Y^3
-    gradients=(Gradient("self", Made.NEW, bytes_of_output(2)),),
+    gradients=(Gradient("self", GradientRule.NEW, bytes_of_output(2)),),
     keeps_strides=True,
     source="torch derivatives.yaml: rsqrt",
 )
@@ -77,7 +77,7 @@ SQUARE = OpSpec(
     inputs=("self",),
     outputs=("result",),
     saved=(Saved("self"),),  # dX = dY * (2 * X^1)
-    gradients=(Gradient("self", Made.NEW, bytes_of_output(2)),),  # X^1, and 2 * X^1
+    gradients=(Gradient("self", GradientRule.NEW, bytes_of_output(2)),),  # X^1, and 2 * X^1
     keeps_strides=True,
     source="torch derivatives.yaml: pow, which square calls; FunctionsManual.cpp: pow_backward",
 )
@@ -105,7 +105,7 @@ VARIANCE = OpSpec(
     inputs=("self",),
     outputs=("result",),
     saved=(Saved("self"),),  # dX = dY * 2 / n * (X - mean(X))
-    gradients=(Gradient("self", Made.NEW, bytes_of_input()),),  # X - mean(X)
+    gradients=(Gradient("self", GradientRule.NEW, bytes_of_input()),),  # X - mean(X)
     source="torch FunctionsManual.cpp: var_backward",
 )
 
@@ -117,7 +117,7 @@ ATTENTION = OpSpec(
     # The fused kernels keep no scores: they compute them again
     saved=(Saved("query"), Saved("key"), Saved("value"), Saved("attn_bias"), Saved("output")),
     saved_extra_bytes=_kept_bytes,
-    gradients=(Gradient("attn_bias", Made.NEW, _score_bytes),),
+    gradients=(Gradient("attn_bias", GradientRule.NEW, _score_bytes),),
     source="torch derivatives.yaml: _scaled_dot_product_efficient_attention, _flash_attention;"
     " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
 )

@@ -13,7 +13,8 @@ from onnxmem.errors import UsageError
 from onnxmem.model.graph import DType, Graph
 from onnxmem.ops.spec import Operand, known_dims
 from onnxmem.program.program import Category
-from onnxmem.runtimes.torch.backward import Backward, GradientTensor
+from onnxmem.runtimes.torch.backward import Backward
+from onnxmem.runtimes.torch.gradients import GradientTensor
 from onnxmem.runtimes.torch.memory import Heap
 from onnxmem.runtimes.torch.precision import Precision, operand_in
 from onnxmem.runtimes.torch.tape import Tape
@@ -164,7 +165,7 @@ class OutputLosses:
         """Compute the losses: what they keep where a gradient is required, and their values."""
         for name in self.outputs:
             heap.enter_node(f"loss of {name}")
-            is_trained = name in tape.reached
+            is_trained = name in tape.requires_grad
             cast = self._cast(heap, tape, name)
             saved_bytes = self.loss.saved_bytes(self.operand(name)) or 0
             if saved_bytes and is_trained:
@@ -204,7 +205,7 @@ class OutputLosses:
         has_one = self.loss.has_value
         one = self._number(backward.heap, "gradient of the loss") if has_one else None
         for name in reversed(self.outputs):
-            if name in backward.tape.reached:
+            if name in backward.tape.requires_grad:
                 made = self._gradient(backward, name)
                 bits = backward.tape.bits(name)
                 backward.accumulate(name, backward.gradients.cast(name, made, bits))
@@ -216,11 +217,11 @@ class OutputLosses:
         dims, bits = known_dims(self.operand(name).shape), self.operand(name).bits or 0
         before: list[GradientTensor] = []
         for _ in range(self.loss.gradients_on_the_way):
-            before.append(gradients.make(f"gradient inside the {heap.node}", dims, bits))
+            before.append(gradients.new(f"gradient inside the {heap.node}", dims, bits))
             if name in self.weight_sums:
                 heap.release(self.weight_sums.pop(name))
         own_bits = self._gradient_bits(backward.tape, name)
-        made = gradients.make(f"gradient of {name}", dims, own_bits)
+        made = gradients.new(f"gradient of {name}", dims, own_bits)
         for tensor in before:
             gradients.drop(tensor)
         if name in self.saved:

@@ -47,7 +47,7 @@ from onnxmem.runtimes.torch.composites.rewriting import (
     without_unread_weights,
 )
 from onnxmem.runtimes.torch.folded import BatchNorms, folded_layers, has_own_bias
-from onnxmem.runtimes.torch.tape import in_place_activations, inputs_saved_in_vain
+from onnxmem.runtimes.torch.views import in_place_activations, out_of_place_activations
 from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, plural, sum_if_known
 
@@ -431,7 +431,7 @@ def _in_place_findings(graph: Graph) -> Iterator[Finding]:
             "--no-in-place-activations"
         )
         yield Finding("activations_in_place", text, next(iter(assumed)))
-    if kept := inputs_saved_in_vain(graph):
+    if kept := out_of_place_activations(graph):
         text = (
             f"{plural(len(kept), 'activation')} taken to keep an input that one in place would "
             f"write over: {listed(kept)}; if the network has inplace=True, say "

@@ -40,7 +40,7 @@ from onnxmem.ops.registry import lookup
 from onnxmem.ops.spec import Operand, Shape
 from onnxmem.runtimes.torch.framework import FRAMEWORK, SQUARE, is_idle_cast
 from onnxmem.runtimes.torch.recurrent import RECURRENT, is_recurrent
-from onnxmem.runtimes.torch.strides import PRODUCTS
+from onnxmem.runtimes.torch.strides import MATMUL_LIKE
 
 _CASTABLE = frozenset(
     dtype
@@ -182,7 +182,7 @@ class Policy(StrEnum):
 Lists = Mapping[str, Policy]
 """Policies by operator."""
 
-_LOWERED = (*PRODUCTS, "PRelu")
+_LOWERED = (*MATMUL_LIKE, "PRelu")
 _LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
 

@@ -280,7 +280,7 @@ class _Step:
         backward = Backward(
             passes.storages,
             has_gradients=recipe.adds_to_gradients,
-            share=lambda size_bytes: self.persistent.share(size_bytes, 2),
+            shard=lambda size_bytes: self.persistent.share(size_bytes, 2),
         )
         one = losses.run_backward(backward)
         passes.run_backward(backward)

@@ -1,4 +1,4 @@
-"""How an eager framework lays tensors out: what is a view of a storage and what must be a copy.
+"""How PyTorch lays tensors out: what is a view of a storage, and what must be a copy.
 
 A stride is the distance in elements between neighbors along an axis. Transposing, slicing and
 expanding only change strides; a reshape does too where it can, and otherwise copies. A MatMul of
@@ -17,7 +17,7 @@ from onnxmem.runtimes.torch.framework import FRAMEWORK, LINEAR
 Dims = tuple[int, ...]
 Strides = tuple[int, ...]
 
-# A large graph has few shapes, each of many tensors: what follows from one is worked out once.
+# A large graph has few shapes, each of many tensors: what follows from one is computed once.
 _once = lru_cache(maxsize=4096)
 
 
@@ -38,12 +38,13 @@ def contiguous(shape: Dims) -> Strides:
 
 def expanded(shape: Dims, strides: Strides, to: Dims) -> Strides:
     """Strides after broadcasting: 0 along every axis that is repeated."""
+    # inferExpandGeometry of aten/src/ATen/ExpandUtils.cpp: shapes are aligned at the last axis.
     added = len(to) - len(shape)
-    kept = (
+    broadcast = (
         0 if dim == 1 and wide != 1 else stride
         for dim, stride, wide in zip(shape, strides, to[added:], strict=True)
     )
-    return (0,) * added + tuple(kept)
+    return (0,) * added + tuple(broadcast)
 
 
 def permuted(strides: Strides, order: tuple[int, ...]) -> Strides:
@@ -60,6 +61,9 @@ def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
     >>> reshaped((3, 2), (1, 3), (6,)) is None
     True
     """
+    # computeStride_impl of aten/src/ATen/TensorUtils.cpp: a view exists if and only if each run of
+    # old axes that one stride walks through has as many elements as some consecutive new axes.
+    # From the last axis on, each run is used up by new axes before the next run begins.
     if 0 in to or not shape:
         return contiguous(to)
     runs = _runs(shape, strides)
@@ -78,6 +82,7 @@ def reshaped(shape: Dims, strides: Strides, to: Dims) -> Strides | None:
 
 def _runs(shape: Dims, strides: Strides) -> list[tuple[int, int]]:
     """Join neighboring axes that one stride walks through: (elements, stride) of each run."""
+    # Axes of one element have no neighbors, so that their stride means nothing.
     runs: list[tuple[int, int]] = []
     for dim, stride in zip(shape, strides, strict=True):
         if dim == 1:
@@ -96,6 +101,8 @@ def is_dense(dims: Dims, strides: Strides | None) -> bool:
     >>> is_dense((2, 3), (1, 2)), is_dense((2, 3), (6, 1)), is_dense((2, 3), (0, 1))
     (True, False, False)
     """
+    # _compute_non_overlapping_and_dense of c10/core/Contiguity.h: from the smallest stride on, each
+    # must be the number of elements that the axes before it cover.
     if strides is None:
         return False
     covered = 1
@@ -110,7 +117,9 @@ def is_dense(dims: Dims, strides: Strides | None) -> bool:
 
 @_once
 def like(dims: Dims, strides: Strides | None) -> Strides:
-    """Strides of a new tensor that is laid out as another: its own if that is dense."""
+    """Strides of a new tensor that is laid out like another: the other's, if that is dense."""
+    # empty_like of aten/src/ATen/native/TensorFactories.cpp with MemoryFormat::Preserve. Of tensors
+    # that are not dense PyTorch preserves the order of the axes; here they become row-major.
     if strides is not None and is_dense(dims, strides):
         return strides
     return contiguous(dims)
@@ -123,6 +132,7 @@ def is_row_major(dims: Dims, strides: Strides | None) -> bool:
     >>> is_row_major((2, 1, 3), (3, 7, 1)), is_row_major((2, 3), (1, 2))
     (True, False)
     """
+    # is_contiguous: _compute_contiguous of c10/core/Contiguity.h.
     if strides is None:
         return False
     wanted = zip(dims, strides, contiguous(dims), strict=True)
@@ -130,7 +140,7 @@ def is_row_major(dims: Dims, strides: Strides | None) -> bool:
 
 
 def axes_order(attributes: Mapping[str, Attribute], rank: int) -> tuple[int, ...]:
-    """The order in which a Transpose takes its input's axes; the reverse where none fits."""
+    """The order in which a Transpose takes its input's axes; without a valid one, the reverse."""
     perm = attributes.get("perm")
     axes = range(rank)
     if isinstance(perm, tuple) and sorted(perm, key=str) == sorted(axes, key=str):
@@ -139,39 +149,42 @@ def axes_order(attributes: Mapping[str, Attribute], rank: int) -> tuple[int, ...
 
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
-    """The axes that a reduction takes away; ``None`` where the file does not give them."""
-    given = node.attributes.get("axes")
-    if given is None and len(node.inputs) > 1:
-        given = graph.values.get(node.inputs[1])
-    return tuple(int(axis) for axis in given) if isinstance(given, tuple) else None
+    """The axes that a reduction removes; ``None`` where the file does not name them."""
+    axes = node.attributes.get("axes")
+    if axes is None and len(node.inputs) > 1:
+        axes = graph.values.get(node.inputs[1])
+    return tuple(int(axis) for axis in axes) if isinstance(axes, tuple) else None
 
 
 MATRIX_RANK = 2
 
-_OF_MATRICES = ("Einsum", "Gemm", "MatMul", "linear")
-PRODUCTS = (
+_MATMULS = ("Einsum", "Gemm", "MatMul", "linear")
+MATMUL_LIKE = (
     *("Attention", "Conv", "ConvTranspose", "scaled_dot_product_attention"),
-    *_OF_MATRICES,
+    *_MATMULS,
 )
-"""Operators whose arithmetic is multiply-adds of two operands, recurrent layers apart."""
+"""Operators that multiply and add two operands; recurrent layers are not listed."""
 
 
-def is_product(node: Node) -> bool:
-    """Whether a node multiplies matrices, in any number of dims, or does so for a linear layer."""
+def is_matmul(node: Node) -> bool:
+    """Whether a node is torch.matmul, or the linear layer that calls it."""
     return (node.op_type == "MatMul" and not node.domain) or node.operator is LINEAR
 
 
 def multiplies_matrices(node: Node) -> bool:
     """Whether a node is one call of cuBLAS, or several: recurrent layers run in cuDNN."""
-    return node.op_type in _OF_MATRICES and node.domain in {"", FRAMEWORK}
+    return node.op_type in _MATMULS and node.domain in {"", FRAMEWORK}
 
 
 def copied_elements(shape: Dims, strides: Strides, other: Dims) -> int | None:
-    """Elements of the copy of an operand, by the dims of the other one; ``None``: no copy is made.
+    """Elements of the copy that a MatMul makes of an operand; ``None``: it makes none.
 
-    After torch.matmul: against a matrix the leading dims are folded into the rows; otherwise the
-    leading dims of both are broadcast and folded into one.
+    ``other`` are the dims of the other operand.
     """
+    # _matmul_impl of aten/src/ATen/native/LinearAlgebra.cpp. Against a matrix the leading dims are
+    # folded into the rows, for one mm (should_fold); otherwise the leading dims of both operands
+    # are broadcast and folded into one, for bmm. Either is a reshape, which copies where the
+    # strides do not allow a view; a broadcast operand is copied in full.
     if len(shape) <= MATRIX_RANK:
         return None
     if len(other) <= MATRIX_RANK:

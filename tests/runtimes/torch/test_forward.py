@@ -6,7 +6,7 @@ from training_steps import are_equal, happenings, sizes, step
 from onnxmem.model.graph import Node
 from onnxmem.ops.registry import lookup
 from onnxmem.runtimes.torch.memory import Phase, TrainingMemory
-from onnxmem.runtimes.torch.tape import in_place_activations
+from onnxmem.runtimes.torch.views import in_place_activations
 
 
 def forward(found: TrainingMemory) -> list[str]:
@@ -63,8 +63,8 @@ def test_a_mask_that_only_the_backward_pass_reads_is_no_storage() -> None:
             h = MatMul(x, w)
             y, mask = Dropout(h, ratio, on)
         }""")
-    assert forward(found) == ["+h", "+y", "+kept by Dropout_1", "-h"]
-    assert sizes(found)["kept by Dropout_1"] == [10]
+    assert forward(found) == ["+h", "+y", "+saved by Dropout_1", "-h"]
+    assert sizes(found)["saved by Dropout_1"] == [10]
 
 
 def test_a_mask_that_is_read_is_a_storage_too() -> None:

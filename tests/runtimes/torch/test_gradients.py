@@ -5,7 +5,7 @@ from graphs import graph_of
 from training_steps import happenings, sizes, step
 
 from onnxmem.model.parameters import Parameters
-from onnxmem.runtimes.torch.tape import requiring_gradient
+from onnxmem.runtimes.torch.tape import tensors_requiring_grad
 
 
 def test_a_broadcast_product_makes_the_full_gradient_before_it_sums() -> None:
@@ -16,7 +16,7 @@ def test_a_broadcast_product_makes_the_full_gradient_before_it_sums() -> None:
             m = Mul(h, g)
             y = Add(m, b)
         }""")
-    full = "gradient of g, not yet summed"
+    full = "gradient of g before reduction"
     assert happenings(found) == [
         *("+gradient of y", "+gradient of b"),
         *(f"+{full}", "+gradient of g", "+gradient of h", f"-{full}", "-gradient of y", "-h"),
@@ -31,7 +31,7 @@ def test_a_factor_of_the_same_shape_needs_no_sum() -> None:
             h = MatMul(x, w)
             y = Mul(h, g)
         }""")
-    assert "+gradient of g, not yet summed" not in happenings(found)
+    assert "+gradient of g before reduction" not in happenings(found)
 
 
 def test_a_formula_brushes_past_its_temporaries() -> None:
@@ -41,7 +41,7 @@ def test_a_formula_brushes_past_its_temporaries() -> None:
             h = MatMul(x, w)
             y = Pow(h, p)
         }""")
-    assert sizes(found)["gradient of h, on the way"] == [2 * 40]
+    assert sizes(found)["temporaries of the gradient of h"] == [2 * 40]
     held = 4 * (6 + 15) + 2 * 40  # x, w, h and y
     assert found.backward_peak_bytes == held + 40 + 40 + 2 * 40
 
@@ -283,5 +283,5 @@ def test_a_subgraph_passes_gradients_to_what_it_reads_outside() -> None:
     found = step(text)
     assert happenings(found)[-2:] == ["+gradient of w", "-gradient of h"]
     graph = graph_of(text)
-    assert "y" in requiring_gradient(graph, Parameters(("w",), (), (), 15))
-    assert requiring_gradient(graph, Parameters((), (), (), 0)) == frozenset()
+    assert "y" in tensors_requiring_grad(graph, Parameters(("w",), (), (), 15))
+    assert tensors_requiring_grad(graph, Parameters((), (), (), 0)) == frozenset()
