@@ -1,6 +1,7 @@
-"""An analysis or a request in, and what follows from it out.
+"""What to do about the memory of a model: the answers that are computed from an analysis.
 
-``fit`` and ``devices`` say how far models go on which device, ``check`` whether they keep budgets,
-``advise`` what would lower their memory, ``diff`` what changed, ``explain`` what a figure or an
-out-of-memory message means. Begin reading with ``fit.rank``.
+``fit`` and ``devices`` find the devices that run a model and the largest batch there, ``check``
+compares models with budgets, ``advise`` looks for settings that need less memory, ``diff`` compares
+two analyses, ``explain`` describes a figure or an out-of-memory message. Begin reading with
+``fit.rank``.
 """

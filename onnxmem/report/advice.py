@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from onnxmem.analysis.json_rows import JsonDict
 from onnxmem.decisions.advise.advising import Advised, BudgetPlan
-from onnxmem.decisions.advise.proposals import ERRORS, FIGURES, Figure, Proposal
+from onnxmem.decisions.advise.proposals import ERRORS, OBJECTIVES, Objective, Proposal
 from onnxmem.errors import printable, shortened
 from onnxmem.report.sections.runtimes import change_percent, optimized_by
 from onnxmem.report.text import fact, figure, finding_lines, paragraph, prose
@@ -64,7 +64,7 @@ def _choice_lines(
 
 def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> str:
     """What would lower a model's memory, what saves most first; ends with a newline."""
-    figure_text = FIGURES[advice.figure]
+    figure_text = OBJECTIVES[advice.figure]
     lines = [
         f"{shortened(path)}  what would lower its memory",
         *paragraph("assumes: ", [shortened(each) for each in assumptions]),
@@ -83,7 +83,7 @@ def render_proposals(path: str, advice: Advised, assumptions: Sequence[str]) -> 
     return "\n".join(lines) + "\n"
 
 
-def _error(lowered: Figure) -> list[str]:
+def _error(lowered: Objective) -> list[str]:
     accuracy = ERRORS.get(lowered)
     return [] if accuracy is None else [fact("  error", error_text(accuracy), wraps=True)]
 

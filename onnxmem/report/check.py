@@ -17,7 +17,7 @@ from xml.etree import ElementTree as ET
 
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.json_rows import JsonDict, document, document_text
-from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, LimitedFigure
 from onnxmem.errors import Finding, printable, shortened
 from onnxmem.report.text import figure, finding_lines, finding_rows, finding_text, prose
 from onnxmem.report.verdict import error_text, verdict_text
@@ -77,7 +77,7 @@ def _grown(check: Check) -> str:
 
 def _basis(check: Check) -> str:
     """What was compared, where a limit on memory does not say so itself."""
-    return f", by {check.basis}" if check.basis and check.figure is Figure.TRAINING else ""
+    return f", by {check.basis}" if check.basis and check.figure is LimitedFigure.TRAINING else ""
 
 
 def _sentence(check: Check) -> str:

@@ -83,7 +83,7 @@ def test_a_hostile_path_stays_a_string(capsys: Capture) -> None:
 def test_a_budget_s_changes_are_in_it(capsys: Capture) -> None:
     text = emitted("chain.onnx --batch 8 --budget 5000B --emit python", capsys)
     assert "within 5,000 B" in text
-    assert "# to do as well: --batch" in text or "# to do as well: convert" in text
+    assert "# also needed: --batch" in text or "# also needed: convert" in text
 
 
 # A settings file.
@@ -112,7 +112,7 @@ def test_a_recipe_for_training(capsys: Capture) -> None:
 @pytest.mark.parametrize("form", ["python", "triton"])
 def test_a_session_does_not_train(form: str, capsys: Capture) -> None:
     assert main(f"advise net.onnx --train --emit {form}".split()) == 2
-    assert "--emit json holds the recipe" in capsys.readouterr().err
+    assert "does not train; use --emit json" in capsys.readouterr().err
 
 
 # Triton.
@@ -200,7 +200,7 @@ def test_shrinkage_is_a_parameter_and_what_cannot_be_said_is_told() -> None:
     assert parameters(config)["memory.enable_memory_arena_shrinkage"] == "cpu:0"
     fixed = replace(found.session, options=SessionOptions(fixed_dims=True), changes=("fixed dims",))
     text = triton_config(replace(found, session=fixed))
-    assert "# the best, fixed dims, is not for this backend to set" in text
+    assert "# this backend does not support the best options (fixed dims)" in text
 
 
 def test_a_session_s_settings_that_meet_a_budget_are_the_ones_written(capsys: Capture) -> None:

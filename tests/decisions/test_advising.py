@@ -16,7 +16,7 @@ from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.cli import main
 from onnxmem.decisions.advise.advising import Advised, advised, followed, plan_for
 from onnxmem.decisions.advise.proposals import (
-    Figure,
+    Objective,
     Proposal,
     Subject,
     Suggestion,
@@ -61,7 +61,7 @@ def test_half_the_batch_is_half_of_all_but_the_weights() -> None:
         "agraph (float[N,7] x) => (float[N,11] y) <float[7,11] w> { h = MatMul(x, w) y = Exp(h) }"
     )
     proposal = by_id(advice_on(text, batch=4))["batch"]
-    assert proposal.figure is Figure.TOTAL
+    assert proposal.figure is Objective.TOTAL
     before, after = 308 + 4 * 28 + 2 * 4 * 44, 308 + 2 * 28 + 2 * 2 * 44
     assert (proposal.before_bytes, proposal.after_bytes) == (before, after)
     assert proposal.is_exact
@@ -119,7 +119,7 @@ def test_channels_may_stand_last_and_sides_be_symbols() -> None:
 def test_views_and_activations_that_share_are_told_beside_a_runtime_that_does_not() -> None:
     text = "agraph (float[101] x) => (y) { a = Exp(x) b = Relu(a) y = ReduceMax(b) }"
     proposal = by_id(advice_on(text))["in_place"]
-    assert proposal.figure is Figure.PEAK
+    assert proposal.figure is Objective.PEAK
     assert (proposal.before_bytes, proposal.after_bytes) == (808, 408)
 
 
@@ -136,7 +136,7 @@ def test_fewer_bits_are_estimated_from_the_weights_of_products_and_convolutions(
     assert eight.saved_bytes == (3 * 448 - 4 * 64) + (3 * 135 - 4 * 5)
     assert four.saved_bytes == 448 * 4 - (224 + 4 * 14)
     assert not eight.is_exact
-    assert {eight.figure, four.figure} == {Figure.WEIGHTS}
+    assert {eight.figure, four.figure} == {Objective.WEIGHTS}
     assert eight.before_bytes == 4 * (448 + 135 + 5 + 221)
 
 
@@ -250,7 +250,7 @@ def test_a_weight_that_is_cast_before_anyone_reads_it() -> None:
 def test_what_nothing_reads_is_bytes_of_the_file() -> None:
     text = "agraph (float[5] x) => (y) <float[101] spare, float[5] w> { y = Add(x, w) }"
     proposal = by_id(advice_on(text))["unread_initializers"]
-    assert (proposal.figure, proposal.saved_bytes) == (Figure.FILE, 404)
+    assert (proposal.figure, proposal.saved_bytes) == (Objective.FILE, 404)
     assert proposal.before_bytes == 404 + 20
 
 
@@ -271,7 +271,7 @@ def overridable() -> onnx.ModelProto:
 def test_initializers_that_are_inputs_keep_a_session_from_folding(runtime: str | None) -> None:
     """The Transpose is folded then, and its MiB is not asked for in every run."""
     proposal = by_id(advice_on(overridable(), runtime=runtime))["initializer_inputs"]
-    assert proposal.figure is Figure.PROCESS
+    assert proposal.figure is Objective.PROCESS
     assert proposal.saved_bytes > 0
     assert "initializer_inputs" not in by_id(advice_on(LARGE, runtime="ort-cpu"))
 
@@ -282,7 +282,7 @@ def test_initializers_that_are_inputs_keep_a_session_from_folding(runtime: str |
 @pytest.mark.parametrize("runtime", ["ort-cpu", "ort-cuda"])
 def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
     advice = advice_on(CONVNET, runtime=runtime, batch=64)
-    figure = Figure.PROCESS if runtime == "ort-cpu" else Figure.DEVICE
+    figure = Objective.PROCESS if runtime == "ort-cpu" else Objective.DEVICE
     assert advice.figure is figure
     found = by_id(advice)
     assert found["batch"].figure is figure
@@ -296,10 +296,10 @@ def test_a_named_runtime_s_own_figure_is_lowered(runtime: str) -> None:
 
 def test_training_is_lowered_by_its_recipe() -> None:
     advice = advice_on(CONVNET, train=True, batch=64)
-    assert advice.figure is Figure.STEP
+    assert advice.figure is Objective.STEP
     found = by_id(advice)
     assert {"batch", "accumulate_2", "precision_mixed-bf16", "optimizer_sgd"} <= set(found)
-    assert {each.figure for each in found.values()} == {Figure.STEP}
+    assert {each.figure for each in found.values()} == {Objective.STEP}
     accumulated = found["accumulate_4"]
     again = advice_on(CONVNET, train=True, batch=16, recipe=TrainingConfig(accumulate=4))
     assert accumulated.after_bytes == again.before_bytes
@@ -331,7 +331,7 @@ def test_checkpoints_say_their_flops_and_shards_their_devices() -> None:
     text = f"agraph (float[N,64] x) => (float[N,64] a8) <{weights}> {{ {layers} }}"
     found = by_id(advice_on(text, train=True, batch=512))
     best = found["checkpoint_best"]
-    assert "FLOPs, computed again" in best.suggestion.cost
+    assert "FLOPs of recomputation" in best.suggestion.cost
     assert best.suggestion.tradeoff is Tradeoff.TIME
     assert found["shard_zero3_8"].after_bytes < found["shard_zero3_2"].after_bytes
     recipe = TrainingConfig(shard="ddp", world=4)
@@ -372,7 +372,7 @@ def test_what_saves_most_comes_first_and_nothing_that_saves_nothing_at_all() -> 
 def test_unknown_bytes_are_advised_nothing_on() -> None:
     advice = advice_on(MYSTERY, budget_bytes=1, batch=4)
     assert advice.before_bytes is None
-    assert {each.figure for each in advice.proposals} <= {Figure.WEIGHTS}
+    assert {each.figure for each in advice.proposals} <= {Objective.WEIGHTS}
     assert advice.plan is not None
     assert advice.plan.is_met is False  # what is known alone is too large
 
@@ -397,7 +397,7 @@ def test_one_piece_of_advice_meets_a_budget_the_lightest_price_first() -> None:
     assert isinstance(number, int)
     subject = own.subject
     for batch, fits in ((number, True), (number + 1, False)):
-        num_bytes = bytes_of(Figure.STEP, subject.with_batch(batch))
+        num_bytes = bytes_of(Objective.STEP, subject.with_batch(batch))
         assert num_bytes is not None
         assert (num_bytes <= plan.budget_bytes) is fits
 
@@ -412,10 +412,10 @@ def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_wit
     plan = advice_on(CONVNET, budget_bytes, batch=1, train=True, basis="tensors").plan
     assert plan is not None
     assert plan.is_met
-    assert plan.after_bytes == bytes_of(Figure.STEP, followed(own.subject, plan.chosen))
+    assert plan.after_bytes == bytes_of(Objective.STEP, followed(own.subject, plan.chosen))
     for dropped in plan.chosen:
         rest = [each for each in plan.chosen if each is not dropped]
-        left = bytes_of(Figure.STEP, followed(own.subject, rest))
+        left = bytes_of(Objective.STEP, followed(own.subject, rest))
         assert left is not None
         assert left > budget_bytes
     groups = [each.suggestion.group for each in plan.chosen]
@@ -424,7 +424,7 @@ def test_a_combination_is_analysed_together_and_holds_nothing_that_it_can_do_wit
 
 def test_what_a_combination_can_do_without_is_dropped() -> None:
     subject = Subject(question_of(CONVNET, batch=8))
-    own = bytes_of(Figure.TOTAL, subject)
+    own = bytes_of(Objective.TOTAL, subject)
     assert own is not None
     suggestions = [
         Suggestion(id=name, group=name, what="", tradeoff=tradeoff, cost="", change=change)
@@ -437,16 +437,16 @@ def test_what_a_combination_can_do_without_is_dropped() -> None:
     proposals = [
         Proposal(
             suggestion=suggestion,
-            figure=Figure.TOTAL,
+            figure=Objective.TOTAL,
             before_bytes=own,
             after_bytes=own,
             is_exact=True,
         )
         for suggestion in suggestions
     ]
-    batch_one = bytes_of(Figure.TOTAL, subject.with_batch(1))
+    batch_one = bytes_of(Objective.TOTAL, subject.with_batch(1))
     assert batch_one is not None
-    plan = plan_for(subject, Figure.TOTAL, proposals, batch_one)
+    plan = plan_for(subject, Objective.TOTAL, proposals, batch_one)
     assert [each.suggestion.id for each in plan.chosen] == ["one"]
 
 

@@ -385,11 +385,11 @@ def test_growth_of_a_training_step(folder: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("saved", "line", "reason"),
     [
-        ("edge/small.onnx", "net.onnx", "has no such model"),
-        ("net.onnx --batch 2", "net.onnx", "another setting (batch 2, not 1)"),
-        ("seq.onnx --dim S=2", "seq.onnx --dim S=3", "another setting (S 2, not 3)"),
+        ("edge/small.onnx", "net.onnx", "does not contain this model"),
+        ("net.onnx --batch 2", "net.onnx", "other settings (batch 2, not 1)"),
+        ("seq.onnx --dim S=2", "seq.onnx --dim S=3", "other settings (S 2, not 3)"),
         ("net.onnx", "net.onnx --train", "has no training step"),
-        ("mystery.onnx", "mystery.onnx", "knows it in part only"),
+        ("mystery.onnx", "mystery.onnx", "is incomplete (status partial)"),
         ("page.onnx", "page.onnx", "model_file"),
     ],
 )

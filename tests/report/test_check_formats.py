@@ -19,7 +19,7 @@ from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.cli import main
 from onnxmem.cli.check import FORMAT_NAMES as OFFERED
 from onnxmem.decisions.check.budgets import Budget, Growth
-from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, Figure
+from onnxmem.decisions.check.checking import Check, CheckedModel, Checkup, LimitedFigure
 from onnxmem.program.program import Allocation, Category
 from onnxmem.report.check import FORMATS, MARKER, MOST_BYTES, as_github, code
 
@@ -36,7 +36,7 @@ MARKUP = "a`b|c*d_e<img src=x onerror=alert(1)>[l](javascript:x)@user#1 $x$ ]]> 
 
 OVER = Check(
     budget="edge",
-    figure=Figure.PEAK,
+    figure=LimitedFigure.PEAK,
     outcome=Verdict.OVER,
     batch=8,
     size_bytes=3_000_017,
@@ -49,7 +49,7 @@ OVER = Check(
 )
 GREW = Check(
     budget="edge",
-    figure=Figure.PEAK_GROWTH,
+    figure=LimitedFigure.PEAK_GROWTH,
     outcome=Verdict.OVER,
     batch=8,
     size_bytes=3_000_017,
@@ -61,7 +61,7 @@ GREW = Check(
 )
 FITS = Check(
     budget="edge",
-    figure=Figure.WEIGHTS,
+    figure=LimitedFigure.WEIGHTS,
     outcome=Verdict.FITS,
     batch=8,
     size_bytes=1_009,
@@ -69,7 +69,7 @@ FITS = Check(
 )
 SHRANK = Check(
     budget="small",
-    figure=Figure.TRAINING_GROWTH,
+    figure=LimitedFigure.TRAINING_GROWTH,
     outcome=Verdict.FITS,
     size_bytes=907,
     limit_bytes=1_009,
@@ -78,7 +78,7 @@ SHRANK = Check(
 )
 UNKNOWN = Check(
     budget="small",
-    figure=Figure.TRAINING,
+    figure=LimitedFigure.TRAINING,
     outcome=Verdict.UNKNOWN,
     reason="tensors of unknown size: 'y'; the figure is a lower bound",
     size_bytes=907,
@@ -102,7 +102,7 @@ def hostile(name: str) -> Checkup:
     checks = tuple(
         Check(
             budget=name,
-            figure=Figure.PEAK,
+            figure=LimitedFigure.PEAK,
             outcome=outcome,
             size_bytes=5,
             limit_bytes=3,
@@ -174,7 +174,7 @@ def test_sarif_knows_a_result_again_whatever_its_bytes() -> None:
         return re.findall(r'"onnxmemCheck/v1": "(\w+)"', FORMATS["sarif"](checkup))
 
     moved = Check(
-        budget="edge", figure=Figure.PEAK, outcome=Verdict.OVER, size_bytes=9, limit_bytes=7
+        budget="edge", figure=LimitedFigure.PEAK, outcome=Verdict.OVER, size_bytes=9, limit_bytes=7
     )
     first = prints(CHECKUP)
     assert len(set(first)) == len(first) == 3

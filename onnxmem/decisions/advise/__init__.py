@@ -1,5 +1,5 @@
-"""A request in, and what would lower the memory of the model out, by what each change saves.
+"""Changes that lower the memory of a model, ranked by the bytes that they save.
 
 Begin reading with ``advising.advised``: ``settings`` and ``weights`` suggest changes, ``proposals``
-computes each by analyzing the changed model, and ``emitting`` writes chosen ones out.
+analyzes the model with each of them, and ``emitting`` writes the chosen ones to a file.
 """

@@ -1,8 +1,9 @@
-"""All that can be advised on one model, ranked; and how to meet a budget.
+"""Rank the proposals for one model, and choose a combination that meets a budget.
 
-A combination that meets a budget is made greedily: the proposals that save most come first, each is
-kept where it lowers what those before it have left, and what turns out not to be needed is dropped
-again. All of it is analyzed anew together, for savings do not add up.
+Savings do not add up: half the batch and checkpointing both shrink the same activations. So a
+combination is built greedily, the largest saving first, and the model is analyzed with all changes
+chosen so far. A change that no longer helps is skipped, and one that turns out not to be needed is
+dropped at the end. The result meets the budget, but need not be the cheapest one that does.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from onnxmem.analysis.fitting.verdicts import Verdict
 from onnxmem.analysis.request import AnalysisRequest
 from onnxmem.decisions.advise.proposals import (
-    Figure,
+    Objective,
     Proposal,
     Subject,
     Suggestion,
@@ -42,32 +43,33 @@ from onnxmem.errors import Finding
 from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
 
-_OF_STEPS = frozenset({Figure.STEP, Figure.TORCH})
-_OF_RUNTIMES = {"ort-cpu": Figure.PROCESS, "ort-cuda": Figure.DEVICE}
+_OF_STEPS = frozenset({Objective.STEP, Objective.TORCH})
+_OF_RUNTIMES = {"ort-cpu": Objective.PROCESS, "ort-cuda": Objective.DEVICE}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlan:
-    """What becomes of a budget."""
+    """How to meet a budget."""
 
     budget_bytes: int
-    figure: Figure
+    figure: Objective
     before_bytes: int | None
     after_bytes: int | None
-    """With all that is chosen, analyzed together; ``None`` where the figure is unknown."""
+    """After all chosen changes, analyzed together; ``None`` if the figure is unknown."""
     chosen: tuple[Proposal, ...]
-    """None where the budget is met already, or cannot be: then the best that was found."""
+    """Empty if the budget is met already. If it cannot be met, the combination that comes
+    closest."""
     singles: tuple[Proposal, ...]
-    """Each meets it alone, of the lightest tradeoff first."""
+    """Changes that meet the budget alone, the cheapest first."""
     before: Verdict
     after: Verdict
-    """With all that is chosen."""
+    """After all chosen changes."""
     estimates: tuple[Proposal, ...] = ()
-    """Fewer bits or features for weights: each would meet it alone, by its estimate."""
+    """Estimated changes of the weights, each of which would meet the budget alone."""
 
     @property
     def is_met(self) -> bool | None:
-        """Whether it is, with what is chosen; ``None`` is unknown."""
+        """Whether the budget is met after the chosen changes; ``None`` is unknown."""
         return None if self.after is Verdict.UNKNOWN else self.after.is_met
 
 
@@ -75,19 +77,19 @@ class BudgetPlan:
 class Advised:
     """Advice on one model."""
 
-    figure: Figure
-    """What is lowered first of all."""
+    figure: Objective
+    """The figure to lower; a few proposals lower another one."""
     before_bytes: int | None
-    """``None``: it is unknown, and nothing is advised on it."""
+    """``None``: the figure is unknown, so no proposal lowers it."""
     proposals: tuple[Proposal, ...]
-    """Ranked by bytes saved, whichever figure they lower."""
+    """Ranked by bytes saved, for all figures."""
     plan: BudgetPlan | None
     """``None`` without a budget."""
     subject: Subject
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Of the model as it is."""
+        """The findings on the unchanged model."""
         return self.subject.request.findings(self.subject.results())
 
 
@@ -98,9 +100,9 @@ def advised(
     runtime: str | None = None,
     session: Advice | None = None,
 ) -> Advised:
-    """Find what would lower the memory of a model, and what meets a budget.
+    """Find changes that lower the memory of a model, and a plan to meet a budget.
 
-    A runtime that is named has its own figure lowered; ``session`` is the runtime's own advice.
+    With a runtime, its figure is the one to lower; ``session`` is the advice on session options.
 
     :raises OnnxmemError: the dims do not fit the model.
     """
@@ -121,9 +123,9 @@ def advised(
 
 
 def plan_for(
-    subject: Subject, figure: Figure, proposals: Sequence[Proposal], budget_bytes: int
+    subject: Subject, figure: Objective, proposals: Sequence[Proposal], budget_bytes: int
 ) -> BudgetPlan:
-    """Find what meets a budget."""
+    """Find the cheapest single change, or else a combination, that meets a budget."""
     before_bytes = bytes_of(figure, subject)
     before = verdict_of(figure, subject, budget_bytes)
     usable = [
@@ -151,7 +153,7 @@ def plan_for(
 
 
 def followed(subject: Subject, proposals: Iterable[Proposal]) -> Subject:
-    """The subject with every change made, in order."""
+    """The subject after all changes, made in order."""
     for proposal in proposals:
         if proposal.suggestion.change is not None:
             subject = proposal.suggestion.change(subject)
@@ -164,17 +166,17 @@ def _options(request: AnalysisRequest) -> SessionOptions:
     return SessionOptions(level=level, fixed_dims=settings.fixed_dims)
 
 
-def _figure(request: AnalysisRequest, budget_bytes: int | None, runtime: str | None) -> Figure:
+def _figure(request: AnalysisRequest, budget_bytes: int | None, runtime: str | None) -> Objective:
     if request.settings.train:
         is_compared = budget_bytes is not None and request.settings.basis != "tensors"
-        return Figure.TORCH if is_compared else Figure.STEP
-    return Figure.TOTAL if runtime is None else _OF_RUNTIMES[runtime]
+        return Objective.TORCH if is_compared else Objective.STEP
+    return Objective.TOTAL if runtime is None else _OF_RUNTIMES[runtime]
 
 
 def _suggestions(
-    subject: Subject, figure: Figure, budget_bytes: int | None, runtime: str | None
+    subject: Subject, figure: Objective, budget_bytes: int | None, runtime: str | None
 ) -> Iterator[Suggestion]:
-    """Those of the figure that is lowered."""
+    """Changes that lower the requested figure."""
     yield from batch_suggestions(subject, figure, budget_bytes)
     yield from resolution_suggestions(subject)
     if figure in _OF_STEPS:
@@ -182,7 +184,7 @@ def _suggestions(
         yield from training_suggestions(subject)
         return
     yield from edit_suggestions(subject)
-    if figure is Figure.TOTAL:
+    if figure is Objective.TOTAL:
         yield HALF
         yield from order_suggestions(subject)
     elif runtime is not None:
@@ -190,35 +192,35 @@ def _suggestions(
         yield from session_suggestions(runtime)
 
 
-def _beside(subject: Subject, figure: Figure, session: Advice | None) -> Iterator[Proposal]:
-    """Those of other figures."""
+def _beside(subject: Subject, figure: Objective, session: Advice | None) -> Iterator[Proposal]:
+    """Proposals that lower other figures."""
     if figure not in _OF_STEPS:
         yield from in_place_proposal(subject)
         yield from weight_estimates(subject)
     yield from unread_weights(subject)
-    if session is not None and figure not in {Figure.PROCESS, Figure.DEVICE}:
+    if session is not None and figure not in {Objective.PROCESS, Objective.DEVICE}:
         yield from resident_proposals(session)
-    if figure is Figure.TOTAL:
+    if figure is Objective.TOTAL:
         suggestions = list(overridable_suggestions(subject))
-        before_bytes = bytes_of(Figure.PROCESS, subject) if suggestions else None
+        before_bytes = bytes_of(Objective.PROCESS, subject) if suggestions else None
         if before_bytes is not None:
-            yield from evaluated(iter(suggestions), subject, Figure.PROCESS, before_bytes)
+            yield from evaluated(iter(suggestions), subject, Objective.PROCESS, before_bytes)
 
 
 def _estimates(
     proposals: Iterable[Proposal], before_bytes: int | None, budget_bytes: int
 ) -> Iterator[Proposal]:
-    """Weights are a term of every figure of a run, so what they save it saves too."""
+    """Estimates that meet the budget: bytes saved on weights are saved on a run's figure too."""
     for proposal in proposals:
-        is_of_weights = proposal.figure is Figure.WEIGHTS and before_bytes is not None
+        is_of_weights = proposal.figure is Objective.WEIGHTS and before_bytes is not None
         if is_of_weights and (before_bytes or 0) - proposal.saved_bytes <= budget_bytes:
             yield proposal
 
 
 def _combination(
-    subject: Subject, figure: Figure, usable: Sequence[Proposal], budget_bytes: int
+    subject: Subject, figure: Objective, usable: Sequence[Proposal], budget_bytes: int
 ) -> tuple[Proposal, ...]:
-    """Without more machines if that will do."""
+    """A combination on one device if there is one, else one that may add devices."""
     least: tuple[Proposal, ...] = ()
     for highest in (Tradeoff.ACCURACY, Tradeoff.DEVICES):
         least = _greedy(
@@ -234,8 +236,11 @@ def _combination(
 
 
 def _greedy(
-    subject: Subject, figure: Figure, usable: Sequence[Proposal], budget_bytes: int
+    subject: Subject, figure: Objective, usable: Sequence[Proposal], budget_bytes: int
 ) -> tuple[Proposal, ...]:
+    """Add the proposals in order, each if the figure is lower with it than without it."""
+    # ``least`` is the figure of the subject with all of ``taken``, from an analysis. The saving of
+    # a proposal by itself says nothing about what it still saves after the ones before it.
     taken: list[Proposal] = []
     least = bytes_of(figure, subject)
     for proposal in usable:
@@ -251,9 +256,11 @@ def _greedy(
 
 
 def _needed(
-    subject: Subject, figure: Figure, taken: tuple[Proposal, ...], budget_bytes: int
+    subject: Subject, figure: Objective, taken: tuple[Proposal, ...], budget_bytes: int
 ) -> tuple[Proposal, ...]:
-    """Drop the dearest first, while the rest still meets the budget."""
+    """Drop what the budget is met without, the highest cost first."""
+    # ``taken`` meets the budget before and after each turn. A later, larger change often makes an
+    # earlier one superfluous, which a greedy choice cannot know.
     for proposal in sorted(taken, key=lambda each: (-each.suggestion.tradeoff, each.saved_bytes)):
         rest = tuple(each for each in taken if each is not proposal)
         left = bytes_of(figure, followed(subject, rest))

@@ -1,8 +1,8 @@
-"""What a change is, and what it saves: figures of a subject, changes of it, and proposals.
+"""Suggested changes and what they save, by analyzing the changed model.
 
-A subject is a request and how its session is opened. Every figure is that of another package,
-computed anew; none is derived here. A figure that leaves something out is unknown to advice: a part
-may grow where the known rest falls.
+A subject is a request with the options of its session. Every figure comes from the package that
+defines it; nothing is derived here. A figure that leaves something out counts as unknown: the part
+left out may grow while the rest falls.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +35,8 @@ from onnxmem.runtimes.onnxruntime.session_graph.opening import ModelAt
 from onnxmem.runtimes.onnxruntime.session_options import SessionOptions
 
 
-class Figure(StrEnum):
-    """What is lowered, by its key in JSON."""
+class Objective(StrEnum):
+    """A figure that a change lowers; the values are keys of the JSON report."""
 
     TOTAL = "total_bytes"
     STEP = "training_peak_bytes"
@@ -49,54 +49,54 @@ class Figure(StrEnum):
     FILE = "file_bytes"
 
 
-FIGURES: Final[Mapping[Figure, str]] = MappingProxyType(
+OBJECTIVES: Final[Mapping[Objective, str]] = MappingProxyType(
     {
-        Figure.TOTAL: "weights + inputs + in-place peak",
-        Figure.STEP: "peak of the training step",
-        Figure.TORCH: BASES[Basis.TORCH],
-        Figure.PROCESS: "whole process of onnxruntime on CPU",
-        Figure.DEVICE: BASES[Basis.ORT_CUDA],
-        Figure.RESIDENT: "resident in onnxruntime's arena, weights aside",
-        Figure.PEAK: "activations live at once",
-        Figure.WEIGHTS: "weights",
-        Figure.FILE: "the file, and the weights outside it",
+        Objective.TOTAL: "weights + inputs + in-place peak",
+        Objective.STEP: "peak of the training step",
+        Objective.TORCH: BASES[Basis.TORCH],
+        Objective.PROCESS: "whole process of onnxruntime on CPU",
+        Objective.DEVICE: BASES[Basis.ORT_CUDA],
+        Objective.RESIDENT: "resident in onnxruntime's arena, weights aside",
+        Objective.PEAK: "activations live at once",
+        Objective.WEIGHTS: "weights",
+        Objective.FILE: "the file, and the weights outside it",
     }
 )
-"""Each in words."""
+"""The description of each figure."""
 
 
 class Tradeoff(IntEnum):
-    """In what advice is paid, the lightest first: of two that do, the lighter one is taken."""
+    """What a change costs, from cheap to expensive."""
 
     NOTHING = 0
     TIME = 1
     SAMPLES = 2
     """Fewer samples at once."""
     ACCURACY = 3
-    """What the model says may change: to be checked on data."""
+    """The model's outputs may change, so it has to be evaluated again."""
     DEVICES = 4
-    """More machines."""
+    """More devices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a change changes: a request, the session that answers it, and the width of floats."""
+    """A request, the options of its session, and the width of its floats: all a change can set."""
 
     request: AnalysisRequest
     options: SessionOptions = field(default_factory=SessionOptions)
     has_half_floats: bool = False
-    """Whether every float of 32 or 64 bits, weights and inputs too, has 16 instead."""
+    """Whether all floats of 32 or 64 bits, in weights and inputs too, are replaced by 16 bits."""
 
     def with_batch(self, batch: int) -> "Subject":
-        """The same at another batch."""
+        """The subject at another batch."""
         return replace(self, request=self.request.at(batch))
 
     def results(self) -> StageResults:
-        """Walk the stages at the width that floats have.
+        """Compute the stages, with the requested width of floats.
 
         :raises OnnxmemError: the dims do not fit the model.
         """
-        # Not the request's own results: of a large graph, many subjects would keep many copies.
+        # ``request.results`` would cache them: many subjects would each hold a large graph.
         results = stage_results(self.request.prepared, self.request.settings)
         return _in_half(results) if self.has_half_floats else results
 
@@ -106,21 +106,21 @@ Change = Callable[[Subject], Subject]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A change that has not been worked out."""
+    """A change whose saving is not computed yet."""
 
     id: str
-    """A stable word."""
+    """A stable identifier."""
     group: str
-    """Of several of a group one alone can be followed."""
+    """A combination has at most one change of each group: they exclude each other."""
     what: str
     """What to do."""
     tradeoff: Tradeoff
     cost: str
-    """The same in words, with numbers where there are any."""
+    """The tradeoff in words, with figures if there are any."""
     change: Change | None = None
-    """``None``: it is worked out elsewhere, and joins no combination."""
+    """``None``: the saving is computed elsewhere, and no combination contains the change."""
     settings: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
-    """What a settings file says of it."""
+    """The change as a settings file has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,22 +128,22 @@ class Proposal:
     """A suggestion and what it saves, in bytes of one figure."""
 
     suggestion: Suggestion
-    figure: Figure
+    figure: Objective
     before_bytes: int
     after_bytes: int
     is_exact: bool
-    """Whether the changed model was analyzed; else a formula on its weights estimates."""
+    """Whether the changed model was analyzed; otherwise the saving is an estimate."""
 
     @property
     def saved_bytes(self) -> int:
-        """What it saves."""
+        """The bytes that it saves."""
         return self.before_bytes - self.after_bytes
 
 
 def evaluated(
-    suggestions: Iterator[Suggestion], subject: Subject, figure: Figure, before_bytes: int
+    suggestions: Iterator[Suggestion], subject: Subject, figure: Objective, before_bytes: int
 ) -> Iterator[Proposal]:
-    """Analyze again with each suggestion followed; one whose figure cannot be had is left out."""
+    """Analyze the model with each suggestion; those whose figure is then unknown are left out."""
     for suggestion in suggestions:
         if suggestion.change is None:
             continue
@@ -159,25 +159,25 @@ def evaluated(
 
 
 def ranked(proposals: Iterator[Proposal]) -> tuple[Proposal, ...]:
-    """Those that save anything, the most first; of equals the one of the lighter tradeoff."""
+    """Proposals that save memory, the largest saving first, and the cheaper first among equals."""
     saving = (each for each in proposals if each.saved_bytes > 0)
     return tuple(sorted(saving, key=lambda each: (-each.saved_bytes, each.suggestion.tradeoff)))
 
 
-def bytes_of(figure: Figure, subject: Subject) -> int | None:
-    """One figure of a subject; ``None`` where it is unknown, in part, or cannot be had."""
+def bytes_of(figure: Objective, subject: Subject) -> int | None:
+    """One figure of a subject; ``None`` if it is unknown, incomplete, or raises an error."""
     try:
         return _READERS[figure](subject)
     except OnnxmemError:
         return None
 
 
-def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
-    """The verdict on a subject, that of every command where the figure has one."""
-    basis, asked = _BASES.get(figure), subject.request.settings
+def verdict_of(figure: Objective, subject: Subject, limit_bytes: int) -> Verdict:
+    """The verdict on a subject and a limit, the same as in other commands if they have one."""
+    basis, settings = _BASES.get(figure), subject.request.settings
     if basis is None or subject.has_half_floats:
         return verdict_on_bytes(bytes_of(figure, subject), limit_bytes)
-    setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(asked.accepted))
+    setup = FitRequest(memory_bytes=limit_bytes, basis=basis, accepted=frozenset(settings.accepted))
     try:
         return assess((replace(subject.request),), setup).verdict(limit_bytes)
     except OnnxmemError:
@@ -185,7 +185,7 @@ def verdict_of(figure: Figure, subject: Subject, limit_bytes: int) -> Verdict:
 
 
 def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of TrainingConfig
-    """Train in another way."""
+    """Replace fields of the training configuration."""
 
     def change(subject: Subject) -> Subject:
         settings = subject.request.settings
@@ -197,7 +197,7 @@ def with_recipe(**fields: Any) -> Change:  # noqa: ANN401 - the fields of Traini
 
 
 def with_shapes(shapes: dict[str, tuple[int, ...]], freed: frozenset[str]) -> Change:
-    """Give inputs other shapes; ``freed`` dims were given for them and follow from them now."""
+    """Replace the shapes of inputs; ``freed`` are dims of theirs, which the shapes now bind."""
 
     def change(subject: Subject) -> Subject:
         settings = subject.request.settings
@@ -209,7 +209,7 @@ def with_shapes(shapes: dict[str, tuple[int, ...]], freed: frozenset[str]) -> Ch
 
 
 def with_file(edit: Callable[[onnx.ModelProto], None]) -> Change:
-    """Change the file itself; ``edit`` works on a copy."""
+    """Edit a copy of the file."""
 
     def change(subject: Subject) -> Subject:
         request = subject.request
@@ -224,7 +224,7 @@ def with_file(edit: Callable[[onnx.ModelProto], None]) -> Change:
 
 
 def with_options(**fields: Any) -> Change:  # noqa: ANN401 - the fields of SessionOptions
-    """Open the session in another way."""
+    """Replace session options."""
     return lambda subject: replace(subject, options=replace(subject.options, **fields))
 
 
@@ -257,12 +257,16 @@ def _device(subject: Subject) -> int | None:
 
 
 def _session(subject: Subject, runtime: str) -> int | None:
-    """What a session takes, opened with the subject's options; its graph optimizer is emulated."""
+    """The memory of a session with the subject's options; the graph optimizer is emulated."""
     request, options = subject.request, subject.options
-    asked, results = request.settings, stage_results(request.prepared, request.settings)
+    settings, results = request.settings, stage_results(request.prepared, request.settings)
     model = ModelAt(request.source, request.prepared, results.bound)
     opened = RuntimeQuestion(
-        name=runtime, options=options, asks_onnxruntime=False, cpu=asked.cpu, values=asked.values
+        name=runtime,
+        options=options,
+        asks_onnxruntime=False,
+        cpu=settings.cpu,
+        values=settings.values,
     )
     graph = Sessions(model, opened).graph(options)
     arena, unknown = arena_figures(graph, options, PROVIDERS[runtime])
@@ -270,14 +274,14 @@ def _session(subject: Subject, runtime: str) -> int | None:
         return None
     if runtime == "ort-cpu":
         return _whole(results, process_figures(model, graph, options, arena).process_bytes)
-    context = asked.cuda_context_bytes
+    context = settings.cuda_context_bytes
     context_bytes = CudaTerms().context_bytes if context is None else context
-    workspace_bytes = asked.cuda_workspace_bytes or 0
+    workspace_bytes = settings.cuda_workspace_bytes or 0
     return _whole(results, arena.held_steady_bytes + workspace_bytes + context_bytes)
 
 
 def _in_half(results: StageResults) -> StageResults:
-    """The same graph with floats of 16 bits: converters narrow inputs, weights and all between."""
+    """The same graph with floats of 16 bits, as converters make it: inputs and weights too."""
     graph = results.bound.graph
     narrow = {
         name: replace(tensor, dtype=DType.FLOAT16)
@@ -304,26 +308,26 @@ def _in_half(results: StageResults) -> StageResults:
     )
 
 
-ERRORS: Final[Mapping[Figure, Accuracy]] = MappingProxyType(
+ERRORS: Final[Mapping[Objective, Accuracy]] = MappingProxyType(
     {
-        Figure.TOTAL: ACCURACIES[Basis.TOTAL],
-        Figure.STEP: ACCURACIES[Basis.STEP],
-        Figure.TORCH: ACCURACIES[Basis.TORCH],
-        Figure.PROCESS: ACCURACIES[Basis.ORT_CPU],
-        Figure.DEVICE: ACCURACIES[Basis.ORT_CUDA],
+        Objective.TOTAL: ACCURACIES[Basis.TOTAL],
+        Objective.STEP: ACCURACIES[Basis.STEP],
+        Objective.TORCH: ACCURACIES[Basis.TORCH],
+        Objective.PROCESS: ACCURACIES[Basis.ORT_CPU],
+        Objective.DEVICE: ACCURACIES[Basis.ORT_CUDA],
     }
 )
-"""How far those that a budget is compared with may be off."""
-_BASES: Final[Mapping[Figure, Basis]] = MappingProxyType(
-    {Figure.TOTAL: Basis.TOTAL, Figure.STEP: Basis.STEP, Figure.TORCH: Basis.TORCH}
+"""The error of each figure that a budget can be compared with."""
+_BASES: Final[Mapping[Objective, Basis]] = MappingProxyType(
+    {Objective.TOTAL: Basis.TOTAL, Objective.STEP: Basis.STEP, Objective.TORCH: Basis.TORCH}
 )
-_READERS: Final[Mapping[Figure, Callable[[Subject], int | None]]] = MappingProxyType(
+_READERS: Final[Mapping[Objective, Callable[[Subject], int | None]]] = MappingProxyType(
     {
-        Figure.TOTAL: _total,
-        Figure.STEP: _step,
-        Figure.TORCH: _torch,
-        Figure.PROCESS: _process,
-        Figure.DEVICE: _device,
+        Objective.TOTAL: _total,
+        Objective.STEP: _step,
+        Objective.TORCH: _torch,
+        Objective.PROCESS: _process,
+        Objective.DEVICE: _device,
     }
 )
-"""Those that a change can be asked about; the others are reckoned where they are advised on."""
+"""Figures that an analysis of the changed model gives; the others belong to single proposals."""

@@ -1,6 +1,6 @@
-"""Other settings of one model: batch, image size, session, training configuration, order.
+"""Suggested settings: batch, image size, session options, training configuration, node order.
 
-Each function yields the suggestions of one kind; ``proposals.worked_out`` computes what they save.
+Each function yields the suggestions of one kind; ``proposals.evaluated`` computes their savings.
 """
 
 import glob
@@ -13,7 +13,7 @@ from onnxmem.analysis.compute import compute
 from onnxmem.analysis.fitting.searching import crossing
 from onnxmem.decisions.advise.proposals import (
     Change,
-    Figure,
+    Objective,
     Proposal,
     Subject,
     Suggestion,
@@ -33,75 +33,76 @@ from onnxmem.units import format_count
 
 _BATCH_GROUP = "batch"
 _ACCUMULATED = (2, 4, 8)
-"""In which a batch is split where gradients are added up: divisors that batches have."""
+"""Numbers of micro-batches: small ones, since they must divide the batch."""
 _RANKS = (4, 5)
 _MOST_CHANNELS = 4
 _LEAST_SIDE = 16
-"""Half of a smaller side is no image."""
+"""Smaller images are not halved."""
 _WORDS = {
-    "enable_mem_pattern=False": ("pattern", "every tensor is asked for by itself in each run"),
+    "enable_mem_pattern=False": ("pattern", "each tensor is allocated separately in every run"),
     "enable_mem_reuse=False": ("reuse", "none known"),
-    "kSameAsRequested": ("growth", "more calls for memory as the arena grows"),
-    "arena shrinkage after each run": ("shrinkage", "each run asks the system for memory again"),
-    "disable_prepacking": ("prepacking", "weights are packed in every run: slower products"),
-    "fixed dims": ("dims", "the session serves this shape alone"),
-    "symbolic dims": ("dims", "the plan is made without the numbers"),
-    "ORT_DISABLE_ALL": ("off", "nothing is fused: slower"),
-    "ORT_ENABLE_BASIC": ("basic", "fewer nodes are fused: slower"),
-    "ORT_ENABLE_EXTENDED": ("extended", "no blocks of channels: slower convolutions on CPU"),
-    "ORT_ENABLE_ALL": ("all", "a session opens more slowly"),
+    "kSameAsRequested": ("growth", "more system allocations as the arena grows"),
+    "arena shrinkage after each run": ("shrinkage", "each run allocates from the system again"),
+    "disable_prepacking": ("prepacking", "weights are packed in every run: slower kernels"),
+    "fixed dims": ("dims", "the session accepts only this shape"),
+    "symbolic dims": ("dims", "the memory plan does not know the dims"),
+    "ORT_DISABLE_ALL": ("off", "no fused nodes: slower"),
+    "ORT_ENABLE_BASIC": ("basic", "fewer fused nodes: slower"),
+    "ORT_ENABLE_EXTENDED": ("extended", "no NCHWc layout: slower convolutions on CPU"),
+    "ORT_ENABLE_ALL": ("all", "the session takes longer to create"),
 }
-"""What a change is called in an id, and what it costs, by onnxruntime's name for it."""
+"""A change's word in an id, and its cost, by onnxruntime's name of the option."""
 _FREE = frozenset({"enable_mem_reuse=False", "kSameAsRequested", "fixed dims"})
 _OPTIMIZERS = ("adam8bit", "adafactor", "lion", "momentum", "sgd")
-"""In the order of what they keep, the most first."""
+"""The largest state first."""
 _PRECISIONS = ("mixed-bf16", "bf16-master", "bf16")
 _PRECISION_COSTS = {
-    "mixed-bf16": "sums in 8 bits of fraction; weights stay float32; half the bytes moved",
-    "bf16-master": "as mixed, and weights are kept in both widths",
-    "bf16": "updates smaller than 1/256 of a weight are lost: it may not converge",
+    "mixed-bf16": "activations have 8 bits of precision; weights stay float32",
+    "bf16-master": "as mixed-bf16, with a bfloat16 and a float32 copy of the weights",
+    "bf16": "updates below 1/256 of a weight are lost: training may not converge",
 }
 _SHARDS = {
-    "zero1": "ranks exchange gradients, and the weights that each has stepped",
-    "zero2": "as ZeRO-1, and each keeps its share of the gradients",
-    "zero3": "weights are gathered for every layer, forward and backward: 1.5 x the traffic",
+    "zero1": "ranks exchange gradients and updated weights",
+    "zero2": "as ZeRO-1, and each rank stores only its shard of the gradients",
+    "zero3": "weights are gathered for each layer in forward and backward: 1.5 x the traffic",
 }
 _WORLDS = (2, 4, 8)
 _LORA_RANK = 8
 _FEW = 2
 _LISTED = 4
 _COST: Final = (
-    "onnxmem reorder writes it, once; for runtimes that run the file's order, as onnxruntime does "
-    "with ExecutionOrder.PRIORITY_BASED and its optimiser off"
+    "write the file once with onnxmem reorder; for runtimes that run nodes in file order, such as "
+    "onnxruntime with ExecutionOrder.PRIORITY_BASED and graph optimizations disabled"
 )
 HALF = Suggestion(
     id="half_precision",
     group="half_precision",
     what="convert to float16 or bfloat16: weights, inputs and activations",
     tradeoff=Tradeoff.ACCURACY,
-    cost="float16 ends at 65,504, bfloat16 has 8 bits of fraction; CPUs compute in float32 anyway",
+    cost="float16 overflows above 65,504, bfloat16 has 8 bits of precision; most CPU kernels still "
+    "compute in float32",
     change=lambda subject: replace(subject, has_half_floats=True),
     settings={"precision": "float16"},
 )
 
 
 def batch_suggestions(
-    subject: Subject, figure: Figure, budget_bytes: int | None
+    subject: Subject, figure: Objective, budget_bytes: int | None
 ) -> Iterator[Suggestion]:
-    """Half the batch, and the largest that a budget holds where that is less than asked."""
+    """Half the batch, and the largest batch within a budget if that is smaller than requested."""
     batch = subject.results().bound.binding.batch
     if batch is None or batch == 1:
         return
     yield _fewer_samples(batch, batch // 2, "batch")
     if budget_bytes is None:
         return
-    reach = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
-    if reach is not None and reach.number and reach.number < batch and reach.number != batch // 2:
-        yield _fewer_samples(batch, reach.number, "largest_batch")
+    found = crossing(lambda number: bytes_of(figure, subject.with_batch(number)), budget_bytes)
+    if found is not None and found.number and found.number < batch and found.number != batch // 2:
+        yield _fewer_samples(batch, found.number, "largest_batch")
 
 
 def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """The same samples in several passes, whose gradients add up before one step."""
+    """Gradient accumulation: the same samples in several micro-batches for one optimizer step."""
     batch = subject.results().bound.binding.batch
     recipe = subject.request.settings.recipe
     for count in _ACCUMULATED if batch and recipe.accumulate == 1 else ():
@@ -111,20 +112,22 @@ def accumulation_suggestions(subject: Subject) -> Iterator[Suggestion]:
         yield Suggestion(
             id=f"accumulate_{count}",
             group=_BATCH_GROUP,
-            what=f"--accumulate {count} --batch {micro}: {count} passes of {micro} for one step",
+            what=f"--accumulate {count} --batch {micro}: {count} micro-batches of {micro} for one "
+            "step",
             tradeoff=Tradeoff.TIME,
-            cost="smaller kernels in each pass; a BatchNormalization sees fewer samples",
+            cost="smaller kernels; BatchNormalization averages over fewer samples",
             change=_accumulated(micro, count),
             settings={"batch": micro, "accumulate": count},
         )
 
 
 def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """Every image of half the side: a quarter of what convolutions make of them.
+    """Images of half the side, so that convolutions have a quarter of the outputs.
 
-    An image is a floating or byte input of rank 4 or 5 with 1 to 4 channels, behind the batch (as
-    ONNX's convolutions have them) or last. What tells whether the model takes another size is the
-    analysis: a classifier behind a fixed flatten has no shapes then, and there is no such advice.
+    An image is a float or uint8 input of rank 4 or 5 with 1 to 4 channels, on axis 1 (as ONNX's
+    convolutions have them) or on the last axis. Whether the model accepts another size is left to
+    the analysis: a classifier after a fixed flatten has no valid shapes then, which is a finding
+    that the unchanged model lacks, and nothing is suggested.
     """
     results = subject.results()
     before = results.bound
@@ -143,16 +146,16 @@ def resolution_suggestions(subject: Subject) -> Iterator[Suggestion]:
     yield Suggestion(
         id="resolution",
         group="resolution",
-        what="half the side: " + ", ".join(_flag(name, dims) for name, dims in shapes.items()),
+        what="halve the image size: " + ", ".join(map(_flag, shapes, shapes.values())),
         tradeoff=Tradeoff.ACCURACY,
-        cost=f"details are lost, to be trained or checked so{flops}",
+        cost=f"details are lost: evaluate or train at this size{flops}",
         change=change,
         settings={"shapes": {name: list(dims) for name, dims in shapes.items()}},
     )
 
 
 def session_suggestions(runtime: str) -> Iterator[Suggestion]:
-    """The same settings, to be worked out in the figure of a whole process or device."""
+    """Session options, evaluated by the memory of the whole process or device."""
     grown: Strategy = "kSameAsRequested"
     changes = {
         "enable_mem_pattern=False": with_options(enable_mem_pattern=False),
@@ -169,7 +172,7 @@ def session_suggestions(runtime: str) -> Iterator[Suggestion]:
 
 
 def resident_proposals(advice: Advice) -> Iterator[Proposal]:
-    """What the best combination and each setting alone save of what the arena has resident."""
+    """What the best combination of options, and each option alone, saves in the arena."""
     own = advice.runtime.own
     best = advice.runtime.advice[0]
     for choice in (best, *advice.singles):
@@ -177,7 +180,7 @@ def resident_proposals(advice: Advice) -> Iterator[Proposal]:
             suggestion = _named(choice.changes, lambda subject: subject)
             yield Proposal(
                 suggestion=replace(suggestion, id="session_best") if choice is best else suggestion,
-                figure=Figure.RESIDENT,
+                figure=Objective.RESIDENT,
                 before_bytes=own.resident_bytes,
                 after_bytes=choice.resident_bytes,
                 is_exact=True,
@@ -185,12 +188,12 @@ def resident_proposals(advice: Advice) -> Iterator[Proposal]:
 
 
 def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """Every change of the training configuration that another setting does not rule out."""
+    """Changes of the training configuration; a choice that the user made is left alone."""
     recipe = subject.request.settings.recipe
     yield from _optimizers(recipe.optimizer)
     if recipe.optimizer_form == "foreach":
         yield _recipe_suggestion(
-            "optimizer_form", "single", Tradeoff.TIME, "a kernel a tensor in each step"
+            "optimizer_form", "single", Tradeoff.TIME, "one kernel per parameter in each step"
         )
     if recipe.precision == "fp32":
         for name in _PRECISIONS:
@@ -199,9 +202,9 @@ def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
         yield Suggestion(
             id="in_place_activations",
             group="in_place_activations",
-            what="--in-place-activations: ReLU(inplace=True) and its kind",
+            what="--in-place-activations: ReLU(inplace=True) and the like",
             tradeoff=Tradeoff.NOTHING,
-            cost="a change of code; autograd refuses where the input is needed",
+            cost="a code change; autograd raises an error if backward needs the input",
             change=with_recipe(in_place_activations=True),
             settings={"in_place_activations": True},
         )
@@ -214,12 +217,12 @@ def training_suggestions(subject: Subject) -> Iterator[Suggestion]:
 
 
 def order_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """The best order that is found, where the file's was asked for."""
+    """The best order that is found, unless another order than the file's was requested."""
     if subject.request.settings.order == "file":
         yield Suggestion(
             id="order",
             group="order",
-            what="run the nodes in a better order",
+            what="run the nodes in an order that needs less memory",
             tradeoff=Tradeoff.NOTHING,
             cost=_COST,
             change=_in_best_order,
@@ -228,9 +231,9 @@ def order_suggestions(subject: Subject) -> Iterator[Suggestion]:
 
 
 def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
-    """What a runtime saves that writes over dead inputs and makes views, beside one that does not.
+    """What buffer reuse saves: in-place operators and views.
 
-    The figures of RUN have it in them already: it is what to look for in a runtime.
+    The inference figures already assume it; a runtime without it needs that much more.
     """
     results = subject.results()
     memory = results.activations
@@ -239,13 +242,14 @@ def in_place_proposal(subject: Subject) -> Iterator[Proposal]:
     suggestion = Suggestion(
         id="in_place",
         group="in_place",
-        what="run where activations and views share buffers (as onnxruntime does; RUN counts so)",
+        what="use a runtime with in-place operators and views, such as onnxruntime (the inference "
+        "figures already assume it)",
         tradeoff=Tradeoff.NOTHING,
         cost="none",
     )
     yield Proposal(
         suggestion=suggestion,
-        figure=Figure.PEAK,
+        figure=Objective.PEAK,
         before_bytes=memory.peak_bytes,
         after_bytes=memory.in_place_peak_bytes,
         is_exact=True,
@@ -258,7 +262,7 @@ def _fewer_samples(batch: int, number: int, word: str) -> Suggestion:
         group=_BATCH_GROUP,
         what=f"--batch {number} instead of {batch}",
         tradeoff=Tradeoff.SAMPLES,
-        cost=f"{-(-batch // number)} passes for as many samples",
+        cost=f"{-(-batch // number)} runs for the same samples",
         change=lambda subject: subject.with_batch(number),
         settings={"batch": number},
     )
@@ -333,12 +337,12 @@ def _optimizers(now: str) -> Iterator[Suggestion]:
                 "optimizer",
                 name,
                 Tradeoff.ACCURACY,
-                f"converges otherwise than {now}: tune it anew",
+                f"converges differently from {now}: tune its hyperparameters",
             )
 
 
 def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
-    """The best that there is, and the one of least FLOPs that saves half as much."""
+    """The schedule with the lowest peak, and the cheapest one that saves at least half as much."""
     results = with_recipe(checkpoint="best")(subject).results()
     graph, training = results.bound.graph, results.training
     options = training.checkpoints if training else ()
@@ -354,7 +358,7 @@ def _checkpoints(subject: Subject) -> Iterator[Suggestion]:
 
 
 def _checkpoint(option: CheckpointOption, step_flops: int, *, is_best: bool) -> Suggestion:
-    """``best`` finds the best again; a schedule that keeps products has no flag of its own."""
+    """A schedule as a flag if it has one: those that save matmul outputs have none."""
     name = "best" if is_best else option.schedule
     has_flag = name in {"best", "sqrt"} or "," not in name
     share = f" (+{100 * option.extra_flops / step_flops:.0f} % of a step)" if step_flops else ""
@@ -363,7 +367,7 @@ def _checkpoint(option: CheckpointOption, step_flops: int, *, is_best: bool) -> 
         group="checkpoint",
         what=f"--checkpoint {name}" + (f": {option.schedule}" if is_best else ""),
         tradeoff=Tradeoff.TIME,
-        cost=f"+{format_count(option.extra_flops)} FLOPs, computed again{share}",
+        cost=f"+{format_count(option.extra_flops)} FLOPs of recomputation{share}",
         change=with_recipe(checkpoint=name) if has_flag else None,
         settings={"checkpoint": name},
     )
@@ -376,7 +380,7 @@ def _shards(world: int) -> Iterator[Suggestion]:
             yield Suggestion(
                 id=f"shard_{stage}_{ranks}",
                 group="shard",
-                what=f"--shard {stage} --world {ranks}: what one of {ranks} ranks holds",
+                what=f"--shard {stage} --world {ranks}: the memory of one of {ranks} ranks",
                 tradeoff=Tradeoff.DEVICES,
                 cost=f"{ranks} devices; {cost}",
                 change=with_recipe(shard=stage, world=ranks),
@@ -388,9 +392,9 @@ def _parts(subject: Subject) -> Iterator[Suggestion]:
     yield Suggestion(
         id="lora",
         group="parts",
-        what=f"--lora-rank {_LORA_RANK}: train adapters of the linear layers alone",
+        what=f"--lora-rank {_LORA_RANK}: train only adapters of the linear layers",
         tradeoff=Tradeoff.ACCURACY,
-        cost="for fine-tuning; the rest of the model stays as it is",
+        cost="for fine-tuning; the rest of the model does not change",
         change=with_recipe(lora_rank=_LORA_RANK),
         settings={"lora_rank": _LORA_RANK},
     )
@@ -402,19 +406,23 @@ def _parts(subject: Subject) -> Iterator[Suggestion]:
         yield Suggestion(
             id="freeze",
             group="parts",
-            what=f"{flags}: train the last part alone",
+            what=f"{flags}: train only the last part",
             tradeoff=Tradeoff.ACCURACY,
-            cost="for fine-tuning; the frozen part stays as it is",
+            cost="for fine-tuning; the frozen part does not change",
             change=with_recipe(freeze=patterns),
             settings={"freeze": list(patterns)},
         )
 
 
 def _all_but_the_last(names: Sequence[str]) -> tuple[str, ...]:
-    """Patterns of every part but the last, by the first place at which dotted names part."""
+    """Patterns for every part of the model but the last.
+
+    ``names`` are in the order of the forward pass. Parts are told apart by the first component of
+    the dotted names in which they differ: of ``model.0.weight`` and ``model.1.weight``, the second.
+    """
     split = [name.split(".") for name in names]
     depth = next(
-        (place for place in range(min(map(len, split), default=1) - 1) if _parts_at(split, place)),
+        (index for index in range(min(map(len, split), default=1) - 1) if _differs(split, index)),
         None,
     )
     if depth is None:
@@ -425,8 +433,8 @@ def _all_but_the_last(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{glob.escape(head)}.*" for head in dict.fromkeys(parts) if head != last)
 
 
-def _parts_at(split: Sequence[Sequence[str]], place: int) -> bool:
-    return len({tuple(words[: place + 1]) for words in split}) > 1
+def _differs(split: Sequence[Sequence[str]], index: int) -> bool:
+    return len({tuple(words[: index + 1]) for words in split}) > 1
 
 
 def _in_best_order(subject: Subject) -> Subject:

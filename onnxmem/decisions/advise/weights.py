@@ -1,13 +1,11 @@
-"""Changes of the weights in the file: stored once, narrower, fewer bits, none that nothing reads.
+"""Suggested changes of the weights: store equal ones once, fewer bits, narrower layers.
 
-The edits change nothing that the model says, and the changed file is analyzed. The estimates are
-formulas on the weights of the file, not analyses of a changed one: quantizers and narrower layers
-change the graph in ways of their own.
+Edits leave the model's outputs as they are, and the edited file is analyzed. Estimates are formulas
+on the weights of the unchanged file, since quantizers and narrower layers change the graph in ways
+that only their tools know.
 
-Which weights hold the same elements is read from the file itself, for the analysis leaves payloads
-where they are. Two of them are compared where element type and dims (as they are, or transposed)
-make that possible: a sample of each first, then all of it, a piece at a time. Weights outside the
-file are not opened, and nothing is said of them.
+An analysis does not read the elements of weights; equal weights are found by reading them here.
+Weights in external files are not compared.
 """
 
 import hashlib
@@ -25,7 +23,7 @@ from onnxmem.analysis.coverage import unread_initializers
 from onnxmem.analysis.request import sum_bytes
 from onnxmem.decisions.advise.proposals import (
     Change,
-    Figure,
+    Objective,
     Proposal,
     Subject,
     Suggestion,
@@ -41,41 +39,41 @@ from onnxmem.model.wire import fields
 from onnxmem.units import plural
 
 _LEAST_BYTES: Final = 1024
-"""Smaller weights are not worth a change of the file."""
+"""Smaller weights do not repay a changed file."""
 _SAMPLE_BYTES: Final = 4096
 _SAMPLED_ROWS: Final = 16
 _PIECE_BYTES: Final = 1 << 22
 _GRAPH, _INITIALIZER, _NAME, _RAW = 7, 5, 8, 9
 """Field numbers of onnx.proto3."""
 _TABLE_RANK: Final = 2
-_EDIT = "a change of the file, once; what it says stays the same"
+_EDIT = "edit the file once; its outputs do not change"
 _WEIGHTED: Final = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN"})
 _LINEAR: Final = frozenset({"Gemm", "MatMul"})
-_PASSES_ON: Final = frozenset(
+_ELEMENTWISE: Final = frozenset(
     {
         *("Add", "Celu", "Clip", "Dropout", "Elu", "Erf", "Gelu", "HardSigmoid", "HardSwish"),
         *("Identity", "LeakyRelu", "Mish", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"),
     }
 )
-"""Operators that hand each feature on by itself."""
+"""Operators that keep features apart: half of the inputs give half of the outputs."""
 _SCALE_BYTES: Final = 4
 _BLOCK: Final = 32
-"""Elements that share a scale, MatMulNBits' usual ``block_size``."""
+"""Elements that share a scale, the usual ``block_size`` of MatMulNBits."""
 _LARGE: Final = 4
-"""A weight is large from a part in so many on."""
+"""A weight is large if it has more than this fraction, one in four, of all bytes of weights."""
 _MOST_STEPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicateWeight:
-    """A weight whose elements another one holds too."""
+    """A weight with the same elements as another one."""
 
     name: str
     first: str
-    """The one that is kept."""
+    """The other one, which stays."""
     size_bytes: int
     is_transposed: bool
-    """Whether rows of one are columns of the other."""
+    """Whether it is the transpose of the other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +85,15 @@ class _Layer:
 
 
 def edit_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """Weights stored twice, and weights that are cast before anyone reads them."""
+    """Merge weights that are stored twice, and narrow weights that are only read after a cast."""
     source = subject.request.source
     graph = source.proto.graph
-    given = {value.name for value in graph.input}
+    # A caller may override an initializer that is also an input, and then the two differ.
+    inputs = {value.name for value in graph.input}
     same = {
         duplicate.name: duplicate.first
         for duplicate in duplicate_weights(source.path, graph)
-        if not duplicate.is_transposed and given.isdisjoint((duplicate.name, duplicate.first))
+        if not duplicate.is_transposed and inputs.isdisjoint((duplicate.name, duplicate.first))
     }
     if same:
         pairs = [f"{name} = {first}" for name, first in same.items()]
@@ -112,7 +111,7 @@ def edit_suggestions(subject: Subject) -> Iterator[Suggestion]:
         yield Suggestion(
             id="wide_constants",
             group="wide_constants",
-            what=f"store in the type that they are cast to: {_some(list(casts))}",
+            what=f"store weights in the type that they are cast to: {_some(list(casts))}",
             tradeoff=Tradeoff.NOTHING,
             cost=_EDIT,
             change=_stored_narrow(casts),
@@ -121,7 +120,7 @@ def edit_suggestions(subject: Subject) -> Iterator[Suggestion]:
 
 
 def overridable_suggestions(subject: Subject) -> Iterator[Suggestion]:
-    """Initializers that are inputs too: a session must take them for variable, and folds none."""
+    """Remove initializers from the inputs: a session cannot fold what a caller may override."""
     graph = subject.request.source.proto.graph
     weights = {each.name for each in graph.initializer}
     weights |= {each.values.name for each in graph.sparse_initializer}
@@ -130,27 +129,28 @@ def overridable_suggestions(subject: Subject) -> Iterator[Suggestion]:
         yield Suggestion(
             id="initializer_inputs",
             group="initializer_inputs",
-            what=f"take initializers off the graph's inputs, so that they fold: {_some(names)}",
+            what="remove initializers from the graph's inputs to enable constant folding: "
+            f"{_some(names)}",
             tradeoff=Tradeoff.NOTHING,
-            cost=f"{_EDIT}; none can be overridden then",
+            cost=f"{_EDIT}; callers can no longer override them",
             change=_without_inputs(frozenset(names)),
             settings={"initializer_inputs": names},
         )
 
 
 def weight_estimates(subject: Subject) -> Iterator[Proposal]:
-    """Every estimate on the weights; those that save nothing too."""
+    """All estimates on the weights, including those that save nothing."""
     results = subject.results()
     graph, before_bytes = results.bound.graph, results.weight_bytes
     if before_bytes is None or any(weight.size_bytes is None for weight in graph.weights):
         return
     for suggestion, saved_bytes in (*_quantized(graph), *_narrower(graph, before_bytes)):
-        yield _estimate(suggestion, Figure.WEIGHTS, before_bytes, saved_bytes)
+        yield _estimate(suggestion, Objective.WEIGHTS, before_bytes, saved_bytes)
     yield from _transposed_duplicates(subject, before_bytes)
 
 
 def unread_weights(subject: Subject) -> Iterator[Proposal]:
-    """Initializers that nothing reads: bytes of the file, and of what lies beside it."""
+    """Delete initializers that nothing reads, which cost bytes in the file or beside it."""
     request, graph = subject.request, subject.results().bound.graph
     tensors, unread = graph.tensors.values(), unread_initializers(graph)
     external_bytes = sum_bytes(t for t in tensors if t.is_external and t.role is not Role.UNREAD)
@@ -164,17 +164,19 @@ def unread_weights(subject: Subject) -> Iterator[Proposal]:
     suggestion = Suggestion(
         id="unread_initializers",
         group="unread_initializers",
-        what=f"take out what nothing reads: {listed([shortened(t.name) for t in unread], 2)}",
+        what=f"delete unused initializers: {listed([shortened(t.name) for t in unread], 2)}",
         tradeoff=Tradeoff.NOTHING,
-        cost="a change of the file, once; what it says stays the same",
+        cost=_EDIT,
     )
-    yield _estimate(suggestion, Figure.FILE, file_bytes, saved_bytes)
+    yield _estimate(suggestion, Objective.FILE, file_bytes, saved_bytes)
 
 
 def duplicate_weights(path: str, graph: onnx.GraphProto) -> tuple[DuplicateWeight, ...]:
-    """Every weight that repeats another one of the file; none where there is no such file."""
+    """Weights with the same elements as an earlier one; none if the file cannot be opened."""
     if not Path(path).is_file():
         return ()
+    # Equal weights have the same type, size and dims up to their order, so only weights within one
+    # group are compared, and most files have groups of one.
     groups: dict[tuple[int, tuple[int, ...], int], list[onnx.TensorProto]] = defaultdict(list)
     try:
         with Path(path).open("rb", buffering=0) as file:
@@ -207,7 +209,8 @@ def _tied(same: Mapping[str, str]) -> Change:
 
 
 def _narrowing_casts(graph: onnx.GraphProto) -> dict[str, int]:
-    """Weights of the main graph whose only readers cast them, all to one narrower type."""
+    """Weights of the main graph that are only read by casts to one narrower type."""
+    # The graph computes with the narrow values anyway, so storing them changes no output.
     casts: dict[str, set[int]] = {}
     for inner in graphs_in(graph):
         for node in inner.node:
@@ -224,7 +227,7 @@ def _narrowing_casts(graph: onnx.GraphProto) -> dict[str, int]:
 
 
 def _narrow_type(node: onnx.NodeProto) -> int:
-    """What a Cast casts to; 0 for any other node."""
+    """The type that a Cast casts to; 0 for any other node."""
     if onnx_op(node) != "Cast":
         return 0
     return next((each.i for each in node.attribute if each.name == "to"), 0)
@@ -251,16 +254,16 @@ def _stored_narrow(casts: Mapping[str, int]) -> Change:
 
 
 def _without_casts(graph: onnx.GraphProto, casts: Mapping[str, int]) -> dict[str, str]:
-    """Take out the casts of these weights; what each made is the weight itself now."""
+    """Delete the casts of these weights, and map each one's output to its weight."""
     outputs = {value.name for value in graph.output}
-    gone = [
+    casting = [
         node
         for node in graph.node
         if node.input and node.input[0] in casts and node.output[0] not in outputs
     ]
-    for node in gone:
+    for node in casting:
         graph.node.remove(node)
-    return {node.output[0]: node.input[0] for node in gone}
+    return {node.output[0]: node.input[0] for node in casting}
 
 
 def _without_inputs(names: frozenset[str]) -> Change:
@@ -277,7 +280,7 @@ def _replace(field: Any, kept: list[Any]) -> None:  # noqa: ANN401 - a repeated 
 
 
 def _estimate(
-    suggestion: Suggestion, figure: Figure, before_bytes: int, saved_bytes: int
+    suggestion: Suggestion, figure: Objective, before_bytes: int, saved_bytes: int
 ) -> Proposal:
     return Proposal(
         suggestion=suggestion,
@@ -289,7 +292,7 @@ def _estimate(
 
 
 def _layers(graph: Graph, operators: frozenset[str]) -> Iterator[_Layer]:
-    """Each floating weight of more than one axis that one of some operators reads, once."""
+    """Floating weights with two axes or more that the operators read, each storage once."""
     seen: set[str] = set()
     for node in graph.all_nodes():
         for name in node.inputs if node.onnx_op in operators else ():
@@ -303,11 +306,13 @@ def _layers(graph: Graph, operators: frozenset[str]) -> Iterator[_Layer]:
 
 
 def _quantized(graph: Graph) -> Iterator[tuple[Suggestion, int]]:
-    """8 bits with a scale for each output; 4 bits with a scale for each block of a product."""
+    """8 bits with a scale per output channel; 4 bits with a scale per block of a MatMul."""
     eight = [(layer, _int8_bytes(layer)) for layer in _layers(graph, _WEIGHTED)]
     four = [(layer, _int4_bytes(layer.weight)) for layer in _layers(graph, _LINEAR)]
-    yield from _suggested("int8_weights", "8 bits, a float32 scale for each output", eight)
-    yield from _suggested("int4_weights", f"4 bits, a float32 scale for {_BLOCK} elements", four)
+    yield from _suggested("int8_weights", "8 bits, a float32 scale per output channel", eight)
+    yield from _suggested(
+        "int4_weights", f"4 bits, a float32 scale per {_BLOCK} elements of MatMul weights", four
+    )
 
 
 def _suggested(
@@ -318,9 +323,9 @@ def _suggested(
         suggestion = Suggestion(
             id=word,
             group="quantised_weights",
-            what=f"quantise {plural(len(sizes), 'weight')}: {how}",
+            what=f"quantize {plural(len(sizes), 'weight')}: {how}",
             tradeoff=Tradeoff.ACCURACY,
-            cost="rounding, to be checked on data; activations stay as they are",
+            cost="rounding: evaluate the quantized model; activations are not quantized",
         )
         yield suggestion, saved_bytes
 
@@ -336,7 +341,7 @@ def _int4_bytes(weight: Tensor) -> int:
 
 
 def _num_outputs(layer: _Layer) -> int | None:
-    """Features that the layer makes: ``W: [M, C, kH, kW]``; ``B: [K, N]``, turned ``[N, K]``."""
+    """Output features: M of a Conv's ``[M, C, kH, kW]``, N of ``[K, N]`` or with transB."""
     shape = layer.weight.shape or (1,)
     return shape[_output_axis(layer)]
 
@@ -348,10 +353,10 @@ def _output_axis(layer: _Layer) -> int:
 
 
 def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Suggestion, int]]:
-    """The largest layer of products at half its width, where its width is the model's own matter.
+    """Half the output features of the largest linear layer, unless they are outputs of the model.
 
-    Halving ``[K, N]`` to ``[K, N / 2]`` halves its bytes, and those of the next layer, which reads
-    half as many features; what the model hands out has the width that it must have.
+    Halving ``[K, N]`` to ``[K, N / 2]`` halves its bytes, and those of the layer after it, which
+    then reads half as many features.
     """
     layers = list(_layers(graph, _LINEAR))
     large = [each for each in layers if _LARGE * (each.weight.size_bytes or 0) > weight_bytes]
@@ -368,14 +373,14 @@ def _narrower(graph: Graph, weight_bytes: int) -> Iterator[tuple[Suggestion, int
             what=f"{shortened(layer.node.name)}: {width // 2:,} features instead of {width:,}; "
             f"{shortened(after.node.name)} then reads half as many",
             tradeoff=Tradeoff.ACCURACY,
-            cost="to be trained again",
+            cost="train the model again",
         )
         yield suggestion, saved_bytes
         return
 
 
 def _next_layer(graph: Graph, readers: Readers, layer: _Layer) -> _Layer | None:
-    """The one layer of products that reads what a layer makes, feature by feature."""
+    """The only linear layer that reads a layer's output, through elementwise nodes."""
     name = layer.node.writes[0]
     for _ in range(_MOST_STEPS):
         nodes = readers.get(name, ())
@@ -385,14 +390,14 @@ def _next_layer(graph: Graph, readers: Readers, layer: _Layer) -> _Layer | None:
         if node.onnx_op in _LINEAR:
             found = (each for each in _layers(graph, _LINEAR) if each.node is node)
             return next(found, None)
-        if node.onnx_op not in _PASSES_ON:
+        if node.onnx_op not in _ELEMENTWISE:
             return None
         name = node.writes[0]
     return None
 
 
 def _transposed_duplicates(subject: Subject, before_bytes: int) -> Iterator[Proposal]:
-    """Tables that are stored a second time with rows for columns, as tied embeddings are."""
+    """Matrices that are also stored transposed, as exporters do with tied embeddings."""
     source = subject.request.source
     found = [
         duplicate
@@ -402,17 +407,21 @@ def _transposed_duplicates(subject: Subject, before_bytes: int) -> Iterator[Prop
     if not found:
         return
     pairs = [
-        f"{shortened(duplicate.name)} = {shortened(duplicate.first)} turned" for duplicate in found
+        f"{shortened(duplicate.name)} = {shortened(duplicate.first)} transposed"
+        for duplicate in found
     ]
     suggestion = Suggestion(
         id="tied_turned_weights",
         group="tied_turned_weights",
-        what=f"store equal tables once: {listed(pairs, 2)}",
+        what=f"store equal matrices once: {listed(pairs, 2)}",
         tradeoff=Tradeoff.TIME,
-        cost="a Gemm with transB reads one as it lies; a Transpose would take the bytes again",
+        cost="use Gemm with transB; a Transpose node would allocate the copy again",
     )
     yield _estimate(
-        suggestion, Figure.WEIGHTS, before_bytes, sum(duplicate.size_bytes for duplicate in found)
+        suggestion,
+        Objective.WEIGHTS,
+        before_bytes,
+        sum(duplicate.size_bytes for duplicate in found),
     )
 
 
@@ -425,7 +434,9 @@ class _Span:
 def _duplicates_in(
     descriptor: int, group: list[onnx.TensorProto], spans: Mapping[str, _Span]
 ) -> Iterator[DuplicateWeight]:
-    """Those of one element type and size that repeat one before them."""
+    """Weights of a group that repeat an earlier one."""
+    # ``firsts`` has one weight for each content seen so far. A sample of a few KiB tells nearly all
+    # pairs apart, so that whole weights are read, piece by piece, only if the samples agree.
     firsts: list[onnx.TensorProto] = []
     samples: dict[str, bytes] = {}
     for tensor in group if len(group) > 1 else ():
@@ -461,15 +472,15 @@ def _is_transposed(
     one: tuple[onnx.TensorProto, _Span],
     other: tuple[onnx.TensorProto, _Span],
 ) -> bool:
-    """Whether one table is the other with rows for columns, of whole bytes an element."""
+    """Whether two matrices are each other's transpose; elements of a whole number of bytes."""
     rows, columns = tuple(one[0].dims), tuple(other[0].dims)
     elements = int(np.prod(rows))
     width, rest = divmod(one[1].size_bytes, elements) if elements else (0, 1)
     if len(rows) != _TABLE_RANK or rows != columns[::-1] or rest:
         return False
     column = b"".join(
-        _read(descriptor, width, other[1].start + place * columns[1] * width)
-        for place in range(min(columns[0], _SAMPLED_ROWS))
+        _read(descriptor, width, other[1].start + row * columns[1] * width)
+        for row in range(min(columns[0], _SAMPLED_ROWS))
     )
     if _read(descriptor, len(column), one[1].start) != column:
         return False
@@ -484,9 +495,9 @@ def _is_transposed(
 
 
 def _payloads(descriptor: int) -> Iterator[tuple[str, _Span]]:
-    """Where the raw data of each initializer of the main graph lies.
+    """The position of the raw data of each initializer of the main graph.
 
-    :raises ModelFileError: the bytes are no protobuf; a model that was read before is.
+    :raises ModelFileError: the bytes are not a protobuf message.
     """
     data = FileWindow(descriptor, os.fstat(descriptor).st_size)
     for graph in fields(data, 0, len(data)):

@@ -1,4 +1,4 @@
-"""A gate for CI: budgets and models in, a check for each limit out.
+"""A gate for CI: compare models with budgets, one check for each limit.
 
-Begin reading with ``checking.Gate``; ``budgets`` has what a configuration file says.
+Begin reading with ``checking.Gate``; ``budgets`` reads configuration files.
 """

@@ -1,10 +1,10 @@
-"""What models may take: budgets, and the files that they are written in.
+"""Budgets, and the configuration files that define them.
 
-A budget says which models it is of, at which setting, and its limits. Budgets stand in
-``[tool.onnxmem]`` of pyproject.toml, or in onnxmem.toml: the nearest folder upwards that has one
-decides, and onnxmem.toml is read before pyproject.toml. In onnxmem.toml the tables may stand at the
-top, without ``tool.onnxmem``. A key that is not known is an error: a misspelt budget must not pass.
-An error names the file, the key, what is wrong, and what to write.
+A budget has a pattern of model paths, the settings of the analysis, and limits. Budgets are defined
+in ``[tool.onnxmem]`` of pyproject.toml or in onnxmem.toml, where the tables may also be at the top
+level. The file of the nearest parent folder is read, and onnxmem.toml wins over pyproject.toml.
+An unknown key is an error, so that a misspelt limit does not pass as no limit. An error names the
+file, the key, what is wrong, and what to write instead.
 """
 
 import os
@@ -35,19 +35,19 @@ _TOP_KEYS: Final = (
 )
 _PERCENT: Final = re.compile(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*%\s*")
 _LONGEST: Final = 40
-"""Characters of a size: more are no size of anything."""
+"""The longest text that is read as a size."""
 _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What a figure may grow by: a share of what it was, or bytes."""
+    """The allowed growth of a figure: a percentage of the baseline, or bytes."""
 
     percent: Fraction | None = None
     size_bytes: int | None = None
 
     def limit_bytes(self, baseline_bytes: int) -> int:
-        """The most that a figure may be now, of what it was; whole bytes, rounded down."""
+        """The limit that follows from a baseline; whole bytes, rounded down."""
         if self.percent is None:
             return baseline_bytes + (self.size_bytes or 0)
         return baseline_bytes + int(baseline_bytes * self.percent / 100)
@@ -60,67 +60,67 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What models may take; a limit that is ``None`` is not held."""
+    """Limits on the memory of models; ``None`` sets no limit."""
 
     name: str
     path: str = "**"
-    """Pattern of the models' paths, from the configuration's folder."""
+    """Pattern of model paths, relative to the configuration's folder."""
     batch: int | None = None
     dims: Mapping[str, int] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     train: bool = False
     recipe: TrainingConfig = field(default_factory=TrainingConfig)
     basis: str | None = None
-    """What of a training step is compared: ``tensors`` or ``process``; ``None``: the process."""
+    """The compared figure of a training step: ``tensors`` or ``process``, which is the default."""
     accepted: tuple[str, ...] = ()
-    """Codes of findings that leave no verdict in doubt."""
+    """Codes of findings that do not make a verdict unknown."""
     peak_bytes: int | None = None
-    """Of weights, inputs and in-place peak."""
+    """The limit on weights, inputs and in-place peak."""
     weight_bytes: int | None = None
     training_bytes: int | None = None
-    """Of a training step."""
+    """The limit on a training step."""
     growth: Growth | None = None
-    """Of the peak, and of the training peak where a step is worked out."""
+    """The limit on the growth of the peak, and of the training peak if there is a step."""
     baseline: Path | None = None
-    """What ``growth`` is measured from; ``None``: the baseline of the whole configuration."""
+    """The saved report that ``growth`` starts from; ``None``: that of the configuration."""
 
     @property
     def trains(self) -> bool:
-        """Whether a training step has to be worked out."""
+        """Whether a training step has to be analyzed."""
         return self.train or self.training_bytes is not None
 
     @property
-    def holds_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether it has no limit."""
         limits = (self.peak_bytes, self.weight_bytes, self.training_bytes, self.growth)
         return all(limit is None for limit in limits)
 
     def covers(self, path: str) -> bool:
-        """Whether it is of a model: ``path`` is relative, its parts joined by ``/``."""
+        """Whether it applies to a model; ``path`` is relative, its parts joined by ``/``."""
         return matches(self.path, path)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What a file says of budgets."""
+    """The budgets of a file."""
 
     file: str
     folder: Path
-    """Of the file: patterns and the baseline are told from there."""
+    """The file's folder: patterns and the baseline are relative to it."""
     budgets: tuple[Budget, ...]
     baseline: Path | None = None
 
 
 class ConfigError(UsageError):
-    """A configuration that makes no sense."""
+    """An invalid configuration."""
 
     code: ClassVar[str] = "config"
 
 
 def find_configuration(start: Path) -> Configuration | None:
-    """Read the nearest configuration from a folder upwards; ``None`` where there is none.
+    """Read the nearest configuration of a folder and its parents; ``None`` if there is none.
 
-    :raises ConfigError: it makes no sense.
+    :raises ConfigError: it is invalid.
     """
     for folder in (start, *start.parents):
         for name in (_OWN_FILE, _PROJECT_FILE):
@@ -131,10 +131,10 @@ def find_configuration(start: Path) -> Configuration | None:
 
 
 def read_configuration(file: str) -> Configuration:
-    """Read the configuration that a user names.
+    """Read a configuration file.
 
     :raises MissingFileError: there is no such file.
-    :raises ConfigError: it makes no sense, or has no word on onnxmem.
+    :raises ConfigError: it is invalid, or has no table of onnxmem.
     """
     path = Path(file)
     if not path.is_file():
@@ -142,36 +142,36 @@ def read_configuration(file: str) -> Configuration:
         raise MissingFileError(message)
     found = _table(path)
     if found is None:
-        fault = Table(file, "", {}).fault(_TOP, "is not there; write [[tool.onnxmem.budgets]]")
+        fault = Table(file, "", {}).fault(_TOP, "is missing; write [[tool.onnxmem.budgets]]")
         raise fault
     return _configuration(path, found)
 
 
 def _read_size(text: str, likely: str = "GiB") -> int:
-    """Read a size in bytes; ``likely`` is the unit that a small number without one lacks.
+    """Read a size in bytes; ``likely`` is the unit to suggest for a small number without one.
 
     :raises UsageError: it is not a size.
     """
     if len(text) > _LONGEST:
-        message = "is larger than any size"
+        message = "is not a size; it is too long"
         raise UsageError(message)
     return parse_size(text, likely)
 
 
 def read_percent(text: str) -> Fraction:
-    """Read a share, as in ``5%`` or ``2.5 %``.
+    """Read a percentage, as in ``5%`` or ``2.5 %``.
 
-    :raises UsageError: it is none.
+    :raises UsageError: it is not one.
     """
     found = _PERCENT.fullmatch(text if text.rstrip().endswith("%") else f"{text}%")
     if found is None:
-        message = f"{text[:_LONGEST]!r} is no share; write 5% or 2.5%"
+        message = f"{text[:_LONGEST]!r} is not a percentage; write 5% or 2.5%"
         raise UsageError(message)
     return Fraction(found[1])
 
 
 def read_growth(text: str) -> Growth:
-    """Read what a figure may grow by: ``5%`` or a size, as in ``10MiB``.
+    """Read an allowed growth: ``5%`` or a size, as in ``10MiB``.
 
     :raises UsageError: it is neither.
     """
@@ -182,93 +182,93 @@ def read_growth(text: str) -> Growth:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of a file."""
+    """One table of a TOML file, with its file and key for error messages."""
 
     file: str
     key: str
     values: Mapping[str, object]
 
     def fault(self, key: str, what: str) -> ConfigError:
-        """What to raise for a key."""
+        """The error for a key, for the caller to raise."""
         parts = (shortened(self.file), shortened(self._key_of(key)), what)
         return ConfigError(": ".join(part for part in parts if part))
 
     def refuse_unknown(self, known: Iterable[str]) -> None:
-        """Refuse a key that means nothing.
+        """Check that every key is known.
 
-        :raises ConfigError: there is one.
+        :raises ConfigError: one is not.
         """
         known = tuple(known)
         for key in self.values:
             if key not in known:
-                fault = self.fault(key, f"is not known; choose one of {', '.join(known)}")
+                fault = self.fault(key, f"unknown key; choose one of {', '.join(known)}")
                 raise fault
 
     def without(self, keys: Iterable[str]) -> "Table":
-        """The table less some keys."""
+        """The table without some keys."""
         left = {key: value for key, value in self.values.items() if key not in set(keys)}
         return Table(self.file, self.key, left)
 
     def text(self, key: str) -> str | None:
-        """A text; ``None`` where there is none."""
+        """A string; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and (not isinstance(value, str) or not value):
-            fault = self.fault(key, "is no text; write it in quotes")
+            fault = self.fault(key, "is not a string; write it in quotes")
             raise fault
         return value
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A list of texts; empty where there is none."""
+        """A list of strings; empty if the key is missing."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            fault = self.fault(key, 'is no list of texts; write ["unbound_dims"]')
+            fault = self.fault(key, 'is not a list of strings; write ["unbound_dims"]')
             raise fault
         return tuple(value)
 
     def path(self, key: str) -> Path | None:
-        """A path, told from the file's folder; ``None`` where there is none."""
+        """A path, relative to the file's folder; ``None`` if the key is missing."""
         text = self.text(key)
         return None if text is None else Path(self.file).parent / text
 
     def switch(self, key: str) -> bool | None:
-        """True or false; ``None`` where there is neither."""
+        """A boolean; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and not isinstance(value, bool):
-            fault = self.fault(key, "is neither true nor false; write one of them, without quotes")
+            fault = self.fault(key, "is not a boolean; write true or false without quotes")
             raise fault
         return value
 
     def count(self, key: str) -> int | None:
-        """A number from 1 on; ``None`` where there is none."""
+        """A positive integer; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is not None and (type(value) is not int or value < 1):
-            fault = self.fault(key, "is no whole number from 1 on; write one without quotes")
+            fault = self.fault(key, "is not a positive integer; write one without quotes")
             raise fault
         return value
 
     def size_bytes(self, key: str) -> int | None:
-        """A size as a text with its unit, or as a number of bytes; ``None`` where there is none."""
+        """A size: a string with a unit, or a number of bytes; ``None`` if the key is missing."""
         return self._read(key, _read_size)
 
     def growth(self, key: str) -> Growth | None:
-        """What may be added: a share or a size; ``None`` where there is none."""
+        """An allowed growth: a percentage or a size; ``None`` if the key is missing."""
         return self._read(key, read_growth)
 
     def table(self, key: str) -> "Table | None":
-        """A table within; ``None`` where there is none."""
+        """An inner table; ``None`` if the key is missing."""
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, dict):
-            fault = self.fault(key, "is no table; write { name = value }")
+            fault = self.fault(key, "is not a table; write { name = value }")
             raise fault
         return Table(self.file, self._key_of(key), value)
 
     def tables(self, key: str) -> "tuple[Table, ...]":
-        """The tables of an array."""
+        """An array of tables; empty if the key is missing."""
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            fault = self.fault(key, f"is no array of tables; write [[{self._key_of(key)}]]")
+            fault = self.fault(key, f"is not an array of tables; write [[{self._key_of(key)}]]")
             raise fault
         own = self._key_of(key)
         return tuple(Table(self.file, f"{own}[{n}]", each) for n, each in enumerate(value))
@@ -283,7 +283,7 @@ class Table:
         if type(value) is int and value >= 0:
             value = str(value)
         if not isinstance(value, str):
-            fault = self.fault(key, 'is neither a text nor bytes; write "256MiB" in quotes')
+            fault = self.fault(key, 'is not a size; write "256MiB" in quotes, or a number of bytes')
             raise fault
         try:
             return read(value)
@@ -293,20 +293,20 @@ class Table:
 
 
 def _table(file: Path) -> Table | None:
-    """The table of onnxmem; ``None`` where a pyproject.toml has none."""
+    """The table of onnxmem; ``None`` if a pyproject.toml has none."""
     name = os.path.relpath(file)
     try:
         document = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         line = str(error).partition("\n")[0] or "nested too deeply"
-        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {line}; mend the file")
+        fault = Table(name, "", {}).fault("", f"cannot be read as TOML: {line}; correct the file")
         raise fault from error
     tool = document.get("tool")
     own = tool.get("onnxmem") if isinstance(tool, dict) else None
     if isinstance(own, dict):
         return Table(name, _TOP, own)
     if own is not None:
-        fault = Table(name, "", {}).fault(_TOP, "is no table; write [[tool.onnxmem.budgets]]")
+        fault = Table(name, "", {}).fault(_TOP, "is not a table; write [[tool.onnxmem.budgets]]")
         raise fault
     if file.name == _PROJECT_FILE:
         return None
@@ -325,16 +325,16 @@ def _configuration(file: Path, table: Table) -> Configuration:
         if name in names[:number]:
             fault = table.fault(
                 f"budgets[{number}].name",
-                f"{shortened(name)!r} names another budget already; choose another name",
+                f"{shortened(name)!r} is the name of another budget; choose another name",
             )
             raise fault
     return Configuration(os.path.relpath(file), file.parent, tuple(budgets), table.path("baseline"))
 
 
 def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
-    """Read one budget; what it does not say of the setting stands in the defaults.
+    """Read one budget; ``defaults`` has the settings that it does not set itself.
 
-    :raises ConfigError: it makes no sense, or holds nothing.
+    :raises ConfigError: it is invalid, or has no limit.
     """
     table.refuse_unknown(_KEYS)
     budget = Budget(
@@ -353,8 +353,8 @@ def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
         growth=table.growth("growth"),
         baseline=table.path("baseline"),
     )
-    if budget.holds_nothing:
-        fault = table.fault("", f"holds nothing; give one of {', '.join(_LIMITS)}")
+    if budget.is_empty:
+        fault = table.fault("", f"has no limit; set one of {', '.join(_LIMITS)}")
         raise fault
     if budget.baseline is not None and budget.growth is None:
         fault = table.fault("baseline", 'has no effect without growth; write growth = "5%"')
@@ -362,7 +362,7 @@ def _budget_of(table: Table, defaults: Table, name: str) -> Budget:
     return budget
 
 
-def _first(own: bool | None, default: bool | None) -> bool:  # noqa: FBT001 - what two tables say
+def _first(own: bool | None, default: bool | None) -> bool:  # noqa: FBT001 - values of two tables
     return bool(default if own is None else own)
 
 
@@ -379,7 +379,7 @@ def _shapes(table: Table) -> dict[str, tuple[int, ...]]:
 def _shape(table: Table, name: str) -> tuple[int, ...]:
     shape = listed_shape(table.values[name])
     if shape is None:
-        fault = table.fault(name, "is no list of dims; write [1, 3, 224, 224]")
+        fault = table.fault(name, "is not a list of dims; write [1, 3, 224, 224]")
         raise fault
     return shape
 
@@ -387,27 +387,27 @@ def _shape(table: Table, name: str) -> tuple[int, ...]:
 def _basis(table: Table) -> str | None:
     name = table.text("basis")
     if name is not None and name not in BASES:
-        fault = table.fault("basis", f"is not known; choose one of {', '.join(BASES)}")
+        fault = table.fault("basis", f"unknown basis; choose one of {', '.join(BASES)}")
         raise fault
     return name
 
 
 def _recipe(table: Table, defaults: Table) -> TrainingConfig:
-    """How a model is trained: the fields of ``TrainingConfig`` by name."""
-    given: dict[str, Any] = {}
+    """The training configuration: the fields of ``TrainingConfig`` by name."""
+    values: dict[str, Any] = {}
     for each in (defaults.table("recipe"), table.table("recipe")):
         if each is not None:
             each.refuse_unknown(field.name for field in fields(TrainingConfig))
-            given |= {key: _recipe_value(each, key) for key in each.values}
+            values |= {key: _recipe_value(each, key) for key in each.values}
     try:
-        return TrainingConfig().with_fields(**given)
+        return TrainingConfig().with_fields(**values)
     except UsageError as error:
         fault = table.fault("recipe", str(error))
         raise fault from error
 
 
 def _recipe_value(table: Table, key: str) -> object:
-    """A value of the kind that the field's default is of."""
+    """A value, which must have the type of the field's default."""
     default = getattr(TrainingConfig(), key)
     if isinstance(default, bool) or key in LEFT_OPEN:
         return table.switch(key)
@@ -416,7 +416,7 @@ def _recipe_value(table: Table, key: str) -> object:
     if isinstance(default, tuple):
         value = table.values[key]
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            fault = table.fault(key, 'is no list of texts; write ["encoder.*"]')
+            fault = table.fault(key, 'is not a list of strings; write ["encoder.*"]')
             raise fault
         return tuple(value)
     return table.count(key)
@@ -430,13 +430,13 @@ _MEANING: Final = {
     "*": "[^/]*",
     "?": "[^/]",
 }
-# Patterns of model paths, as shells and .gitignore write them: * and ? stay within one part of a
-# path, ** stands for any number of parts, and a pattern without a slash is of the file's name in
-# any folder.
+# Patterns are those of .gitignore: * and ? match within one part of a path, ** matches any number
+# of parts, and a pattern without a slash matches the file's name in any folder. fnmatch would let *
+# cross a slash, and pathlib matches ** only from Python 3.13 on.
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a pattern is of a path; both are relative, their parts joined by ``/``.
+    """Whether a pattern matches a path; both are relative, their parts joined by ``/``.
 
     >>> matches("edge/**/*.onnx", "edge/a/b/net.onnx"), matches("*.onnx", "edge/net.onnx")
     (True, True)
@@ -457,7 +457,7 @@ def _meaning(token: str) -> str:
     if len(token) > 1:
         inside = token[1:-1]
         sign, inside = ("^", inside[1:]) if inside.startswith("!") else ("", inside)
-        # A hyphen keeps its meaning of a range; a range that runs backwards is a plain set.
+        # A hyphen is a range. re refuses a backward one such as [z-a], so it is escaped there.
         escaped = re.sub(r"([\\^\[\]&~|])", r"\\\1", inside)
         backwards = any(a > b for a, b in re.findall(r"(.)-(.)", inside))
         escaped = escaped.replace("-", r"\-") if backwards else escaped

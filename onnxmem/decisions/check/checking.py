@@ -1,9 +1,8 @@
-"""Hold models against budgets, one model after another: a gate for CI.
+"""Compare models with budgets, one model at a time.
 
-What a limit comes to: it is kept, it is not, or nobody knows; the unknown never passes. A figure
-that leaves something out is a lower bound: above its limit it fails like any other, and below it
-nothing is known. A growth is measured from a saved report, which must be of the same model at the
-same setting.
+A limit is met, exceeded, or unknown, and unknown never passes. An incomplete figure is a lower
+bound: above its limit it fails like any other, below it the verdict is unknown. Growth is measured
+from a saved report of the same model with the same settings.
 """
 
 import os
@@ -32,21 +31,21 @@ from onnxmem.errors import Finding, listed, printable, shortened
 from onnxmem.program.program import Allocation
 
 Analyze = Callable[[str, Budget], Analysis | Failure]
-"""Analyze a model at a budget's setting; a failure is told elsewhere."""
+"""Analyze a model with a budget's settings; the function reports a failure itself."""
 _NO_BASELINE: Final = (
-    "there is no baseline to grow from; name one with --baseline FILE or baseline = FILE"
+    "there is no baseline; set one with --baseline FILE or with baseline = FILE in the budget"
 )
-_NO_STEP: Final = "no training step was worked out"
-_AGAIN = "write the baseline again, with onnxmem MODEL --json -o FILE"
+_NO_STEP: Final = "there is no training step"
+_AGAIN = "write the baseline again with onnxmem MODEL --json -o FILE"
 _MOST_LISTED: Final = 5
-"""Blocks named at a peak."""
+"""How many blocks at a peak are listed."""
 _GUESSED: Final = ("unbound_dims", "overridden_batch", "contradictory_types")
-"""Findings on dims that nobody chose, or on a model that nothing runs: the figure is of another
-question than the budget's."""
+"""Findings on dims that nobody set, or on a model that no runtime accepts: the figure belongs to
+other settings than the budget's."""
 
 
-class Figure(StrEnum):
-    """What a limit is held against."""
+class LimitedFigure(StrEnum):
+    """A figure that a budget limits."""
 
     PEAK = "peak"
     """Weights, inputs and in-place peak."""
@@ -63,34 +62,34 @@ class ComparedFigure:
     size_bytes: int | None
     is_lower_bound: bool = False
     doubt: str = ""
-    """Why it is of no use below a limit; ``""`` where it is whole."""
+    """Why the verdict is unknown if it is below its limit; ``""`` if it is complete."""
     node: str | None = None
-    """Where the peak is."""
+    """The node of the peak."""
     largest: tuple[Allocation, ...] = ()
-    """What takes most there."""
+    """The largest allocations at the peak."""
     assessment: Assessment | None = None
-    """What is compared with memory; ``None`` where the figure is no memory of a device's."""
+    """The assessment that gives the verdict; ``None`` for weights and for a growth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One limit of one budget, held against one model."""
+    """One limit of one budget, compared with one model."""
 
     budget: str
-    figure: Figure
+    figure: LimitedFigure
     outcome: Verdict
     basis: str | None = None
-    """What was compared, of a limit on memory."""
+    """The basis of the compared figure, for a limit on memory."""
     accuracy: Accuracy | None = None
-    """Of what was compared."""
+    """The accuracy of the compared figure."""
     batch: int | None = None
-    """In effect; ``None`` where the model has none, or could not be analyzed."""
+    """The batch in effect; ``None`` if the model has none, or could not be analyzed."""
     size_bytes: int | None = None
     limit_bytes: int | None = None
     baseline_bytes: int | None = None
-    """What the figure was, of a growth."""
+    """The figure in the baseline, for a limit on growth."""
     growth: Growth | None = None
-    """What it may grow by."""
+    """The allowed growth."""
     is_lower_bound: bool = False
     reason: str = ""
     """Why the outcome is unknown."""
@@ -99,7 +98,7 @@ class Check:
 
     @property
     def over_bytes(self) -> int | None:
-        """Bytes above the limit, below 0 where some are free; ``None``: one is unknown."""
+        """Bytes above the limit, negative if some are free; ``None`` if either is unknown."""
         if self.size_bytes is None or self.limit_bytes is None:
             return None
         return self.size_bytes - self.limit_bytes
@@ -107,38 +106,38 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class CheckedModel:
-    """A model and what its limits came to; none where no budget is of it."""
+    """A model and its checks; without checks if no budget covers it."""
 
     path: str
     checks: tuple[Check, ...] = ()
     findings: tuple[Finding, ...] = ()
-    """Of the model at the budgets' settings, each once."""
+    """The findings on the model with the settings of its budgets, each once."""
 
     @property
     def is_covered(self) -> bool:
-        """Whether some budget is of it."""
+        """Whether a budget covers it."""
         return bool(self.checks)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """All that was checked."""
+    """The checks of all models."""
 
     models: tuple[CheckedModel, ...]
     unmatched: tuple[Budget, ...] = ()
-    """Budgets that no model was found for, though all were looked for."""
+    """Budgets that cover none of the models, if all models of the project were checked."""
     allows_uncovered: bool = False
-    """Whether a model without a budget is let pass."""
+    """Whether models without a budget pass."""
 
     @property
     def outcome(self) -> Verdict:
-        """Of all together; what does not fit is worse to know than what is unknown."""
+        """The verdict on all checks: unknown if one is unknown, then over, then tight."""
         counts = self.counts()
         order = (Verdict.UNKNOWN, Verdict.OVER, Verdict.TIGHT)
         return next((each for each in order if counts[each]), Verdict.FITS)
 
     def counts(self) -> dict[Verdict, int]:
-        """Checks by outcome; a model without a budget and a budget without one are unknown."""
+        """Checks by outcome; a budget without models and a model without budgets are unknown."""
         found = dict.fromkeys(Verdict, 0)
         for check in self.checks():
             found[check.outcome] += 1
@@ -152,49 +151,49 @@ class Checkup:
         return (check for model in self.models for check in model.checks)
 
     def uncovered(self) -> tuple[CheckedModel, ...]:
-        """The models that no budget is of."""
+        """The models that no budget covers."""
         return tuple(model for model in self.models if not model.is_covered)
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """The rows of a saved report."""
+    """The models of a saved report."""
 
     file: str
     rows: tuple[Saved, ...]
     folders: tuple[Path, ...]
-    """From which its paths may be told: the working directory, and the configuration's folder."""
+    """What its paths may be relative to: the working directory, the configuration's folder."""
 
     def peak_bytes(self, analysis: Analysis) -> int | str:
-        """Weights, inputs and in-place peak as they were, or why that is unknown."""
+        """The saved weights, inputs and in-place peak, or why they are unknown."""
         row = self._row(analysis)
         return row if isinstance(row, str) else _whole_figure(row, "total_bytes")
 
     def training_bytes(self, analysis: Analysis) -> int | str:
-        """The training peak as it was, or why that is unknown."""
+        """The saved training peak, or why it is unknown."""
         row = self._row(analysis)
         if isinstance(row, str):
             return row
         step = row.part("training")
         if step is None:
-            return f"the baseline has no training step; {_AGAIN}, with --train"
+            return f"the baseline has no training step; {_AGAIN} --train"
         recipe = step.part("recipe")
         now = recipe_row(analysis.settings.recipe)
         differs = _difference(now, {} if recipe is None else recipe.values)
         if differs:
-            return f"the baseline is of another training configuration ({differs}); {_AGAIN}"
+            return f"the baseline has another training configuration ({differs}); {_AGAIN}"
         doubt = _doubt_of(row)
         return doubt or _whole_figure(step, "peak_bytes")
 
     def _row(self, analysis: Analysis) -> Saved | str:
         rows = [row for row in self.rows if self._is_of(row, analysis.path)]
         if not rows:
-            return f"the baseline {shortened(self.file)} has no such model; {_AGAIN}"
+            return f"the baseline {shortened(self.file)} does not contain this model; {_AGAIN}"
         differences = [_other_setting(analysis, row) for row in rows]
         for row, difference in zip(rows, differences, strict=True):
             if not difference:
                 return row
-        return f"the baseline is of another setting ({differences[0]}); {_AGAIN}"
+        return f"the baseline has other settings ({differences[0]}); {_AGAIN}"
 
     def _is_of(self, row: Saved, path: str) -> bool:
         here = printable(os.path.abspath(path))  # noqa: PTH100 - links are not followed
@@ -205,7 +204,7 @@ class Baseline:
 def read_baseline(file: str, folder: Path | None) -> Baseline:
     """Read a baseline.
 
-    :raises OnnxmemError: the file cannot be opened or is no report.
+    :raises OnnxmemError: the file cannot be opened or is not a report.
     """
     folders = (Path.cwd(),) if folder is None else (Path.cwd(), folder)
     return Baseline(file, read_saved(file), folders)
@@ -213,41 +212,43 @@ def read_baseline(file: str, folder: Path | None) -> Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The budgets, and what they are held with."""
+    """Checks models: the budgets, the baselines, and the function that analyzes a model."""
 
     budgets: tuple[Budget, ...]
     folder: Path
-    """From which the budgets' patterns are told."""
+    """The folder that the patterns of budgets are relative to."""
     analyze: Analyze
     baseline: Baseline | None = None
-    """Of the budgets that have none of their own."""
+    """The baseline of budgets that name none."""
     own_baselines: Mapping[Path, Baseline] = field(default_factory=dict)
-    """By the path that a budget names."""
+    """The baselines that budgets name, by path."""
 
     def check(self, paths: Iterable[str]) -> Iterator[CheckedModel]:
-        """Check models one at a time: a catalog of them need not be in memory together."""
+        """Check models one at a time, so that only one is in memory."""
         for path in paths:
             relative = relative_path(path, self.folder)
             budgets = [budget for budget in self.budgets if budget.covers(relative)]
             yield self._checked(path, budgets)
 
     def unmatched(self, paths: Iterable[str]) -> tuple[Budget, ...]:
-        """The budgets that are of none of the models."""
+        """The budgets that cover none of the models."""
         relative = [relative_path(path, self.folder) for path in paths]
         return tuple(b for b in self.budgets if not any(map(b.covers, relative)))
 
     def _checked(self, path: str, budgets: Iterable[Budget]) -> CheckedModel:
+        # Budgets often differ only in their limits, so a model is analyzed once for all budgets
+        # with equal settings.
         analyses: list[tuple[Budget, Analysis | Failure]] = []
         checks: list[Check] = []
         for budget in budgets:
             setting = _setting_of(budget)
-            found = next((a for asked, a in analyses if asked == setting), None)
+            found = next((analysis for other, analysis in analyses if other == setting), None)
             if found is None:
                 found = self.analyze(path, budget)
                 analyses.append((setting, found))
             checks += self._checks(budget, found)
-        whole = (found for _, found in analyses if isinstance(found, Analysis))
-        findings = dict.fromkeys(finding for each in whole for finding in each.findings)
+        done = (found for _, found in analyses if isinstance(found, Analysis))
+        findings = dict.fromkeys(finding for each in done for finding in each.findings)
         return CheckedModel(path, tuple(checks), tuple(findings))
 
     def _checks(self, budget: Budget, found: Analysis | Failure) -> Iterator[Check]:
@@ -264,20 +265,20 @@ class Gate:
             check = _growth_check(budget, figure, known, self._before(budget, found, figure))
             yield replace(check, batch=found.settings.batch)
 
-    def _before(self, budget: Budget, analysis: Analysis, figure: Figure) -> int | str:
+    def _before(self, budget: Budget, analysis: Analysis, figure: LimitedFigure) -> int | str:
         own = None if budget.baseline is None else self.own_baselines.get(budget.baseline)
         baseline = own or self.baseline
         if baseline is None:
             return _NO_BASELINE
-        if figure is Figure.PEAK_GROWTH:
+        if figure is LimitedFigure.PEAK_GROWTH:
             return baseline.peak_bytes(analysis)
         return baseline.training_bytes(analysis)
 
 
 def relative_path(path: str, folder: Path) -> str:
-    """A model's path from a folder, parts joined by ``/``, as patterns see it.
+    """The path that patterns are compared with: relative to a folder, parts joined by ``/``.
 
-    A model outside the folder keeps its whole path.
+    The path of a model outside the folder stays absolute.
     """
     whole = Path(os.path.abspath(path))  # noqa: PTH100 - links are not followed
     base = Path(os.path.abspath(folder))  # noqa: PTH100
@@ -288,7 +289,7 @@ def relative_path(path: str, folder: Path) -> str:
 
 
 def _setting_of(budget: Budget) -> Budget:
-    """What a budget requests of an analysis, less its name and limits."""
+    """The settings that a budget requests, without its name and limits."""
     return Budget(
         name="",
         batch=budget.batch,
@@ -299,32 +300,32 @@ def _setting_of(budget: Budget) -> Budget:
     )
 
 
-def _limits(budget: Budget) -> Iterator[tuple[Figure, int]]:
+def _limits(budget: Budget) -> Iterator[tuple[LimitedFigure, int]]:
     for figure, limit_bytes in (
-        (Figure.PEAK, budget.peak_bytes),
-        (Figure.WEIGHTS, budget.weight_bytes),
-        (Figure.TRAINING, budget.training_bytes),
+        (LimitedFigure.PEAK, budget.peak_bytes),
+        (LimitedFigure.WEIGHTS, budget.weight_bytes),
+        (LimitedFigure.TRAINING, budget.training_bytes),
     ):
         if limit_bytes is not None:
             yield figure, limit_bytes
 
 
-def _growths(budget: Budget) -> Iterator[Figure]:
+def _growths(budget: Budget) -> Iterator[LimitedFigure]:
     if budget.growth is not None:
-        yield Figure.PEAK_GROWTH
+        yield LimitedFigure.PEAK_GROWTH
         if budget.trains:
-            yield Figure.TRAINING_GROWTH
+            yield LimitedFigure.TRAINING_GROWTH
 
 
-def _figures_of(budget: Budget) -> Iterator[Figure]:
+def _figures_of(budget: Budget) -> Iterator[LimitedFigure]:
     yield from (figure for figure, _ in _limits(budget))
     yield from _growths(budget)
 
 
 def _growth_check(
-    budget: Budget, figure: Figure, known: ComparedFigure, before: int | str
+    budget: Budget, figure: LimitedFigure, known: ComparedFigure, before: int | str
 ) -> Check:
-    """Hold a figure against what it was; ``before`` is bytes, or why they are unknown."""
+    """Compare a figure with its baseline; ``before`` is in bytes, or the reason of none."""
     growth = budget.growth or Growth()
     if isinstance(before, str):
         return Check(
@@ -340,8 +341,8 @@ def _growth_check(
     return _check(budget, figure, known, limit_bytes=limit_bytes, before=before)
 
 
-def _unknown(budget: Budget, figure: Figure, reason: str) -> Check:
-    """A limit of a model that could not be analyzed."""
+def _unknown(budget: Budget, figure: LimitedFigure, reason: str) -> Check:
+    """The check of a limit if the model could not be analyzed."""
     return Check(
         budget=budget.name,
         figure=figure,
@@ -353,7 +354,7 @@ def _unknown(budget: Budget, figure: Figure, reason: str) -> Check:
 
 def _check(
     budget: Budget,
-    figure: Figure,
+    figure: LimitedFigure,
     known: ComparedFigure,
     *,
     limit_bytes: int,
@@ -384,11 +385,11 @@ def _outcome(known: ComparedFigure, limit_bytes: int) -> Verdict:
     return verdict_on_bytes(known.size_bytes, limit_bytes, (doubt,) if known.doubt else ())
 
 
-def _compared(analysis: Analysis, figure: Figure, budget: Budget) -> ComparedFigure:
-    """A figure that is compared with memory."""
-    if figure is Figure.WEIGHTS:
+def _compared(analysis: Analysis, figure: LimitedFigure, budget: Budget) -> ComparedFigure:
+    """The figure for a limit on bytes."""
+    if figure is LimitedFigure.WEIGHTS:
         return _weights(analysis)
-    if figure is Figure.PEAK:
+    if figure is LimitedFigure.PEAK:
         return _assessed(analysis, budget, Basis.TOTAL)
     if analysis.training is None:
         return ComparedFigure(None, doubt=_NO_STEP)
@@ -398,33 +399,33 @@ def _compared(analysis: Analysis, figure: Figure, budget: Budget) -> ComparedFig
 
 
 def _weights(analysis: Analysis) -> ComparedFigure:
-    """All weights: they depend on no dim."""
+    """All weights; they do not depend on dims, so most doubts do not apply."""
     left_out = [w.name for w in analysis.graph.weights if w.size_bytes is None]
     doubt = f"weights of unknown size: {listed(left_out)}" if left_out else ""
     return ComparedFigure(analysis.weight_bytes, is_lower_bound=bool(left_out), doubt=doubt)
 
 
 def _assessed(analysis: Analysis, budget: Budget, basis: AnyBasis) -> ComparedFigure:
-    """A figure as every verdict compares it."""
+    """A figure as all commands assess it."""
     setup = FitRequest(memory_bytes=0, basis=basis, accepted=frozenset(budget.accepted))
     try:
         assessment = assess((analysis.request,), setup)
     except NoFigureError as fault:
         return ComparedFigure(None, doubt=str(fault))
-    told = "; ".join(each.message for each in assessment.doubts)
+    doubt = "; ".join(each.message for each in assessment.doubts)
     return ComparedFigure(
         assessment.footprint.total_bytes,
-        is_lower_bound=all(each.is_lower_bound for each in assessment.doubts) and bool(told),
-        doubt=told,
+        is_lower_bound=all(each.is_lower_bound for each in assessment.doubts) and bool(doubt),
+        doubt=doubt,
         node=assessment.footprint.node,
         largest=assessment.footprint.tensors,
         assessment=assessment,
     )
 
 
-def _grown(analysis: Analysis, figure: Figure) -> ComparedFigure:
-    """A figure that is compared with what it was: bytes of tensors, and what is alive there."""
-    if figure is Figure.PEAK_GROWTH:
+def _grown(analysis: Analysis, figure: LimitedFigure) -> ComparedFigure:
+    """The figure for a limit on growth: bytes of tensors, and those that are live at the peak."""
+    if figure is LimitedFigure.PEAK_GROWTH:
         memory = analysis.activations
         return _known(analysis, analysis.total_bytes, memory.peak_node, memory.live_at_peak)
     step = analysis.training
@@ -443,9 +444,9 @@ def _known(
     left_out = analysis.coverage.unknown_tensors
     return ComparedFigure(
         size_bytes,
-        # A figure of other dims bounds nothing; one that leaves tensors out is a lower bound.
+        # Unknown tensors alone make it a lower bound; a figure at other dims bounds nothing.
         is_lower_bound=bool(left_out) and len(doubts) == 1,
-        doubt="; ".join(doubts) or ("" if size_bytes is not None else "nothing is known of it"),
+        doubt="; ".join(doubts) or ("" if size_bytes is not None else "the figure is unknown"),
         node=node,
         largest=live[:_MOST_LISTED],
     )
@@ -458,7 +459,7 @@ def _doubts(analysis: Analysis) -> Iterable[str]:
     guessed = [f.message for f in analysis.findings if f.code in _GUESSED]
     if not analysis.follows_batch:
         fixed = [f.message for f in analysis.findings if f.code == "batch_fixed"]
-        guessed += fixed or ["the graph does not follow the batch"]
+        guessed += fixed or ["the batch size is fixed in this model"]
     yield from guessed
 
 
@@ -467,17 +468,17 @@ def _whole(folder: Path, path: str) -> str:
 
 
 def _other_setting(analysis: Analysis, row: Saved) -> str:
-    """What differs in the setting; ``""`` where nothing does."""
+    """The first setting that differs; ``""`` if none does."""
     settings = row.part("settings")
     if settings is None:
         return row.text("status") or "no settings"
-    asked = analysis.settings
-    shapes = {name: list(shape) for name, shape in asked.shapes.items()}
-    now = {"batch": asked.batch, "graph": asked.graph or "raw"}
-    there = settings.values
+    requested = analysis.settings
+    shapes = {name: list(shape) for name, shape in requested.shapes.items()}
+    now = {"batch": requested.batch, "graph": requested.graph or "raw"}
+    saved = settings.values
     return (
-        _difference(now, {key: there.get(key) for key in now})
-        or _difference(asked.dims, _inner(settings, "dims"))
+        _difference(now, {key: saved.get(key) for key in now})
+        or _difference(requested.dims, _inner(settings, "dims"))
         or _difference(shapes, _inner(settings, "shapes"))
     )
 
@@ -488,7 +489,7 @@ def _inner(row: Saved, key: str) -> Mapping[str, object]:
 
 
 def _difference(now: Mapping[str, object], before: Mapping[str, object]) -> str:
-    """The first key that both have and that differs, with both values."""
+    """The first common key whose values differ, with both values."""
     for key in now:
         if key in before and now[key] != before[key]:
             return f"{key} {before[key]}, not {now[key]}"
@@ -498,11 +499,11 @@ def _difference(now: Mapping[str, object], before: Mapping[str, object]) -> str:
 def _doubt_of(row: Saved) -> str:
     if row.text("status") == "ok":
         return ""
-    return f"the baseline knows it in part only (status {row.text('status')})"
+    return f"the figure in the baseline is incomplete (status {row.text('status')})"
 
 
 def _whole_figure(row: Saved, key: str) -> int | str:
     if row.values.get("status") is not None and (doubt := _doubt_of(row)):
         return doubt
     size_bytes = row.size_bytes(key)
-    return "the baseline does not know it" if size_bytes is None else size_bytes
+    return "the figure is unknown in the baseline" if size_bytes is None else size_bytes

@@ -1,4 +1,4 @@
-"""A name or an out-of-memory message in, what it means and what of a model explains it out.
+"""Explain a code, a figure, or an out-of-memory message, on a model if one is given.
 
 Begin reading with ``glossary.value_of`` and ``out_of_memory.oom_report``.
 """

@@ -1,7 +1,7 @@
-"""What a figure of a report means, and what a code means and asks to be done.
+"""What the figures and codes of reports mean.
 
-``codes.toml`` has every code that a report, a gate or a fault can carry, ``metrics.toml`` every
-figure; ``value_of`` says what a figure is on a model, and what it is made of.
+``codes.toml`` lists the codes of findings, checks and errors, ``metrics.toml`` the figures;
+``value_of`` reads a figure from an analysis, and splits it into its parts.
 """
 
 import tomllib
@@ -18,18 +18,18 @@ from onnxmem.analysis.json_rows import JsonDict
 _MOST_PARTS: Final = 8
 _REST: Final = "the rest"
 _ROWS: Final = "activations.peak_rows"
-"""Whose number is how many there are."""
+"""The figure that is a list in JSON; its value is the length of the list."""
 Parts = tuple[tuple[str, int | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """One code."""
+    """The code of a finding, a check or an error."""
 
     id: str
-    """A number for those who want one: ``OM101``."""
+    """Its number: ``OM101``."""
     word: str
-    """As findings and faults carry it."""
+    """Its name in reports: ``unbound_dims``."""
     title: str
     why: str
     """Why it matters."""
@@ -39,12 +39,12 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure."""
+    """A figure of reports."""
 
     key: str
-    """Its path in a row of the JSON."""
+    """Its path in the JSON of a model."""
     labels: tuple[str, ...]
-    """What reports call it."""
+    """Its names in reports."""
     definition: int | None
     """Its number in docs/definitions.md."""
     text: str
@@ -52,12 +52,12 @@ class Metric:
 
     @property
     def needs_training(self) -> bool:
-        """Whether a training step has it alone."""
+        """Whether only a training step has it."""
         return self.key.startswith("training")
 
     @property
     def needs_runtime(self) -> bool:
-        """Whether a runtime has it alone."""
+        """Whether only a runtime has it."""
         return self.key.startswith("runtime.")
 
     @property
@@ -68,24 +68,23 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A figure of one model."""
+    """The value of a figure on one model."""
 
     number: int | None
-    """``None`` is unknown, or does not apply."""
+    """``None`` if it is unknown or does not apply."""
     parts: Parts
-    """What it is made of, which adds up to it, the largest first where it is a sum of tensors; none
-    where that is not told."""
+    """The parts that add up to it, the largest first if they are tensors; empty if it has none."""
 
 
 @cache
 def codes() -> tuple[Code, ...]:
-    """All of them, by number."""
+    """All codes, by number."""
     text = files("onnxmem.decisions.explain").joinpath("codes.toml").read_text(encoding="utf-8")
     return tuple(Code(**entry) for entry in tomllib.loads(text)["codes"])
 
 
 def code_named(name: str) -> Code | None:
-    """A code by its word or its number, however they are spelt."""
+    """The code with a word or number; case, hyphens, underscores and spaces do not matter."""
     wanted = name.strip().casefold().replace("-", "_").replace(" ", "_")
     return next(
         (each for each in codes() if wanted in {each.id.casefold(), each.word.replace("-", "_")}),
@@ -95,7 +94,7 @@ def code_named(name: str) -> Code | None:
 
 @cache
 def metrics() -> tuple[Metric, ...]:
-    """All of them, in the order of a report."""
+    """All figures, in the order of a report."""
     text = files("onnxmem.decisions.explain").joinpath("metrics.toml").read_text(encoding="utf-8")
     return tuple(
         Metric(
@@ -110,9 +109,9 @@ def metrics() -> tuple[Metric, ...]:
 
 
 def metrics_named(name: str) -> tuple[Metric, ...]:
-    """The figures of a name: a label, a key, or a key's last word, which several may share.
+    """The figures with a name: a label, a key, or the last word of keys, which several may share.
 
-    A label wins over a key, and a whole key over its last word.
+    A label wins over a key, and a whole key over a last word.
     """
     wanted = _plain(name)
     for names_of in (_labels, _keys, _last_words):
@@ -123,7 +122,7 @@ def metrics_named(name: str) -> tuple[Metric, ...]:
 
 
 def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
-    """What a figure is on a model, and what it is made of."""
+    """The value of a figure on a model, and its parts."""
     row: object = analysis.to_dict()
     for word in metric.key.split("."):
         row = cast("JsonDict", row).get(word) if isinstance(row, dict) else None
@@ -137,7 +136,7 @@ def value_of(metric: Metric, analysis: Analysis) -> MetricValue:
 
 
 def _whole(parts: Parts, number: int) -> Parts:
-    """The first of the parts, and the rest in one, so that they add up to the figure."""
+    """The first parts, and one for the rest, so that they add up to the figure."""
     shown = parts if len(parts) <= _MOST_PARTS else parts[: _MOST_PARTS - 1]
     rest_bytes = number - sum(size_bytes or 0 for _, size_bytes in shown)
     return (*shown, (_REST, rest_bytes)) if rest_bytes else shown
@@ -181,8 +180,8 @@ def _weights(analysis: Analysis) -> Parts:
 
 def _step(analysis: Analysis) -> Parts:
     training = analysis.training
-    held = training.live_by_category().items() if training else ()
-    return tuple((category.value, size) for category, size in held)
+    live = training.live_by_category().items() if training else ()
+    return tuple((category.value, size) for category, size in live)
 
 
 def _cuda(analysis: Analysis) -> Parts:
@@ -197,7 +196,7 @@ def _process(analysis: Analysis) -> Parts:
 
 
 def _arena(analysis: Analysis) -> Parts:
-    """The buffers of the peak and the gap over it."""
+    """The buffers that are live at the peak, and fragmentation."""
     peak_bytes = analysis.activations.in_place_peak_bytes
     return (("in-place peak", peak_bytes), ("gap", analysis.activations.packing.gap_bytes))
 

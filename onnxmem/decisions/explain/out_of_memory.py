@@ -1,12 +1,13 @@
-"""Which tensors of a model can have asked for the bytes of an out-of-memory message.
+"""Find the tensors of a model whose allocation may have failed with an out-of-memory message.
 
-``read_message`` says what a message tells: who asked, for how much, and of how much there is. Each
-wording is one record, and its source is where the program writes it. What a message rounds is an
-interval here: the sizes that can have been requested.
+``read_message`` parses the message: the program, the requested bytes, the memory of the device.
+There is one function per wording; its docstring names the source file that prints it. A rounded
+number becomes an interval of the sizes that are printed so.
 
-``oom_report`` looks for them in a model. A tensor's bytes are affine in the batch; two batches give
-its line, and the line the batches at which it has one of the sizes. A size that no tensor has can
-be a block of the memory pattern, or scratch of a kernel, which no file tells.
+``oom_report`` searches a model for tensors of that size. A tensor's bytes are affine in the batch,
+so its sizes at two batches give a line, and the line gives the batch at which the tensor has a
+requested size. A size that no tensor has may be a memory-pattern buffer of onnxruntime, or scratch
+memory of a kernel, of which a model file says nothing.
 """
 
 import re
@@ -57,55 +58,55 @@ _WIDTHS: Final = {
 }
 """Bytes of TensorFlow's element types, by the names that ``DataTypeString`` gives them."""
 _LARGEST_BATCH: Final = 1 << 20
-"""Beyond it a match says nothing: any size is some tensor's at some batch."""
+"""Matches at larger batches are dropped: at some batch, nearly every tensor has any size."""
 _MOST: Final = 12
 _OF_GRAPH_OPTIMIZER: Final = ("_nchwc", "_FusedMatMulAndScale", "_fused")
 
 
 @dataclass(frozen=True, slots=True)
 class RequestedBytes:
-    """Bytes that can have been asked for, both ends included."""
+    """The sizes that a message may mean, both ends included."""
 
     least_bytes: int
     most_bytes: int
 
-    def holds(self, size_bytes: int) -> bool:
-        """Whether a size is among them."""
+    def includes(self, size_bytes: int) -> bool:
+        """Whether a size is one of them."""
         return self.least_bytes <= size_bytes <= self.most_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """What a message says; ``None`` where it says nothing."""
+    """A parsed message; ``None`` is not in the message."""
 
     program: str
-    """Who wrote it."""
+    """The program that printed it."""
     meaning: str
     """What it means, in a sentence."""
     sizes: RequestedBytes | None = None
     shape: tuple[int, ...] | None = None
-    """Of the tensor that was asked for."""
+    """The shape of the requested tensor."""
     node: str | None = None
     op_type: str | None = None
     capacity_bytes: int | None = None
-    """Of the device."""
+    """The memory of the device."""
     free_bytes: int | None = None
     resident_bytes: int | None = None
-    """What the process had when it was killed."""
+    """The resident memory of the killed process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A tensor that has one of the sizes."""
+    """A tensor with a requested size."""
 
     tensor: str
     node: str | None
-    """That makes it; ``None`` for an input or a weight."""
+    """The node that produces it; ``None`` for an input or a weight."""
     op_type: str | None
     role: str
     size_bytes: int
     batch: int | None
-    """At which it has it; ``None`` where the model has no batch, or the tensor does not follow."""
+    """The batch at which it has the size; ``None`` if the model has no batch."""
     shape: tuple[int, ...] | None
     is_named: bool
     """Whether the message names its node."""
@@ -115,29 +116,32 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomReport:
-    """What a model says to a message."""
+    """A message compared with a model."""
 
     batch: int | None
     at_batch: tuple[Candidate, ...]
-    """At the batch asked about."""
+    """The first candidates at the requested batch."""
     num_at_batch: int
-    """Of which ``at_batch`` holds the first."""
+    """How many there are in all."""
     at_others: tuple[Candidate, ...]
-    """At another batch, the smallest first."""
+    """The first candidates at other batches, the smallest batch first."""
     num_at_others: int
+    """How many there are in all."""
     pattern_block_bytes: int | None
-    """Of a session at this batch; ``None``: not asked for, or unknown."""
+    """The memory-pattern buffer of a session at this batch; ``None`` if it is unknown, or if
+    another program printed the message."""
     is_pattern_block: bool
+    """Whether the message may have requested that buffer."""
     basis: Basis
     """The figure that is compared with the capacity."""
     assessment: Assessment | None
-    """What the model takes at this batch; ``None`` where that cannot be worked out."""
+    """The memory of the model at this batch; ``None`` if it cannot be computed."""
     fit_result: FitResult | None
-    """Whether it fits the capacity of the message; ``None`` where that has none."""
+    """The verdict on the capacity in the message; ``None`` without one."""
 
 
 def read_message(text: str) -> OutOfMemory | None:
-    """Read a message, however much stands around it; ``None`` where it is none that is known."""
+    """Find a message in a text, such as a log; ``None`` if no known wording is in it."""
     plain = " ".join(text.split())
     for read in _READERS:
         found = read(plain)
@@ -147,7 +151,7 @@ def read_message(text: str) -> OutOfMemory | None:
 
 
 def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
-    """Look for a message's request in a model.
+    """Search a model for the tensors that a message may mean.
 
     :raises OnnxmemError: the dims do not fit the model.
     """
@@ -167,7 +171,9 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
         at_others=elsewhere[:_MOST],
         num_at_others=len(elsewhere),
         pattern_block_bytes=block_bytes,
-        is_pattern_block=bool(message.sizes and block_bytes and message.sizes.holds(block_bytes)),
+        is_pattern_block=bool(
+            message.sizes and block_bytes and message.sizes.includes(block_bytes)
+        ),
         basis=basis,
         assessment=assessment,
         fit_result=fit_result,
@@ -175,14 +181,14 @@ def oom_report(message: OutOfMemory, request: AnalysisRequest) -> OomReport:
 
 
 def is_shape(candidate: Candidate, shape: tuple[int, ...] | None) -> bool:
-    """Whether a tensor has a message's shape, its channels perhaps in another place."""
+    """Whether a tensor has a message's shape; TensorFlow may have channels on another axis."""
     if shape is None or candidate.shape is None:
         return False
     return sorted(candidate.shape) == sorted(shape)
 
 
 def _tensorflow(text: str) -> OutOfMemory | None:
-    """``tensorflow/core/framework/op_kernel.cc``: allocate_temp and its kind."""
+    """``tensorflow/core/framework/op_kernel.cc``: allocate_temp and the like."""
     match = re.search(r"OOM when allocating tensor with shape\s*\[([\d,\s]*)\]", text)
     if match is None:
         return None
@@ -194,7 +200,7 @@ def _tensorflow(text: str) -> OutOfMemory | None:
     node = re.search(r"\[\[(?:\{\{)?[nN]ode:? ([^\s\]}=]+)", text)
     return OutOfMemory(
         program="TensorFlow",
-        meaning="the allocator had no room for one tensor",
+        meaning="the allocator could not allocate one tensor",
         sizes=None if size_bytes is None else RequestedBytes(size_bytes, size_bytes),
         shape=shape,
         node=node[1] if node else None,
@@ -203,10 +209,10 @@ def _tensorflow(text: str) -> OutOfMemory | None:
 
 
 def _torch_cuda(text: str) -> OutOfMemory | None:
-    """``c10/cuda/CUDACachingAllocator.cpp``: the segment that was asked of the device.
+    """``c10/cuda/CUDACachingAllocator.cpp``: the size of the segment that cudaMalloc refused.
 
-    Until 2023 ``(GPU 0; 6.00 GiB total capacity; ...)``, then ``GPU 0 has a total capacity of``;
-    2019's ``cached`` in place of ``reserved`` tells the release that named the block itself.
+    Until 2023 ``(GPU 0; 6.00 GiB total capacity; ...)``, then ``GPU 0 has a total capacity of``. In
+    2019 the text said ``cached`` instead of ``reserved``, and the size was that of the block.
     """
     match = re.search(r"Tried to allocate ([\d.]+) (bytes|[KMG]iB)", text)
     if match is None:
@@ -214,7 +220,7 @@ def _torch_cuda(text: str) -> OutOfMemory | None:
     is_block = re.search(r"[KMG]iB cached", text) is not None
     return OutOfMemory(
         program="PyTorch on CUDA",
-        meaning="the device had no room for one more segment of the caching allocator",
+        meaning="the caching allocator could not get another segment from the device",
         sizes=_torch_sizes(match[1], match[2], is_block=is_block),
         capacity_bytes=_size_of(
             text, r"([\d.]+) ([KMG]iB) total capacity", r"total capaci?ty of ([\d.]+) ([KMG]iB)"
@@ -224,7 +230,9 @@ def _torch_cuda(text: str) -> OutOfMemory | None:
 
 
 def _torch_sizes(number: str, unit: str, *, is_block: bool) -> RequestedBytes:
-    """The requests that make such a segment, or such a block, once it is rounded and printed."""
+    """The requests that lead to a segment or block whose size is printed so."""
+    # The inverse of ``get_allocation_size``: small requests get a small segment, requests below
+    # MIN_LARGE_BYTES a large one, and larger ones a segment rounded up to LARGE_STEP_BYTES.
     least, most = _printed(number, unit)
     if is_block:
         return RequestedBytes(max(least - MIN_BLOCK_BYTES + 1, 1), most)
@@ -236,7 +244,7 @@ def _torch_sizes(number: str, unit: str, *, is_block: bool) -> RequestedBytes:
 
 
 def _printed(number: str, unit: str) -> tuple[int, int]:
-    """The bytes that are printed so: rounded to as many decimals as there are."""
+    """The least and the most bytes that are printed so, given the number of decimals."""
     factor = _UNITS[unit]
     half = Fraction(factor, 2 * 10 ** len(number.partition(".")[2])) if "." in number else 0
     value = Fraction(number) * factor
@@ -252,7 +260,7 @@ def _onnxruntime(text: str) -> OutOfMemory | None:
     node = re.search(r"Name: ?\\?['\"]([^'\"\\]*)", text)
     return OutOfMemory(
         program="onnxruntime",
-        meaning="the arena found no chunk and could not grow by one",
+        meaning="the arena had no free chunk and could not grow",
         sizes=RequestedBytes(max(size_bytes - _ARENA_BYTES + 1, 1), size_bytes),
         node=node[1] if node else None,
         op_type=_operator(text),
@@ -260,20 +268,20 @@ def _onnxruntime(text: str) -> OutOfMemory | None:
 
 
 def _torch_cpu(text: str) -> OutOfMemory | None:
-    """``c10/core/impl/alloc_cpu.cpp``: the bytes of the tensor, exactly."""
+    """``c10/core/impl/alloc_cpu.cpp``: the exact bytes of the tensor."""
     match = re.search(r"DefaultCPUAllocator: .{0,80}?tried to allocate (\d+) ?bytes", text)
     if match is None:
         return None
     size_bytes = int(match[1])
     return OutOfMemory(
         program="PyTorch on CPU",
-        meaning="the system refused the bytes of one tensor",
+        meaning="the system could not allocate one tensor",
         sizes=RequestedBytes(size_bytes, size_bytes),
     )
 
 
 def _killed(text: str) -> OutOfMemory | None:
-    """``mm/oom_kill.c`` of Linux, __oom_kill_process: what the process had."""
+    """``mm/oom_kill.c`` of Linux, __oom_kill_process: the resident memory of the process."""
     match = re.search(r"Killed process \d+.*?anon-rss:\s*([\d,]+)\s*kB", text)
     if match is None and not re.search(r"oom-kill:|Out of memory: Kill", text):
         return None
@@ -281,14 +289,14 @@ def _killed(text: str) -> OutOfMemory | None:
     resident = [int(each[1].replace(",", "")) * _UNITS["kB"] for each in (match, files) if each]
     return OutOfMemory(
         program="Linux",
-        meaning="the kernel killed the process: the machine, or its control group, was full; no "
-        "request is named",
+        meaning="the kernel killed the process: the machine or its cgroup was out of memory; the "
+        "message does not name a request",
         resident_bytes=sum(resident) if resident else None,
     )
 
 
 def _unsized(text: str) -> OutOfMemory | None:
-    """Messages that name no size."""
+    """Messages without a size."""
     for pattern, program, meaning in _UNSIZED:
         if re.search(pattern, text):
             node = re.search(r"Name: ?\\?['\"]([^'\"\\]*)", text)
@@ -318,17 +326,17 @@ _UNSIZED: Final = (
     (
         r"CUBLAS_STATUS_ALLOC_FAILED",
         "cuBLAS",
-        "cuBLAS could not allocate its handle or workspace: the device was full before it began",
+        "cuBLAS could not allocate its handle or workspace: the device was already full",
     ),
     (
         r"cudaErrorMemoryAllocation|CUDA (failure 2|error): out of memory|CUDA out of memory",
         "CUDA",
-        "the device was full; the call that failed names no size",
+        "the device was full; the message names no size",
     ),
     (
         r"std::bad_alloc|bad allocation|Cannot allocate memory|MemoryError",
         "the C++ runtime",
-        "the system refused memory; no size is named",
+        "the system could not allocate memory; the message names no size",
     ),
 )
 _READERS: Final[tuple[Callable[[str], OutOfMemory | None], ...]] = (
@@ -339,11 +347,11 @@ _READERS: Final[tuple[Callable[[str], OutOfMemory | None], ...]] = (
     _killed,
     _unsized,
 )
-"""In the order in which one text is tried: the wordings with a size first."""
+"""In this order: a log may have several messages, and those with a size say more."""
 
 
 def _ordered(candidates: Iterable[Candidate], message: OutOfMemory) -> tuple[Candidate, ...]:
-    """The named node's first, then those of the message's shape or operator, then by batch."""
+    """The most likely first: by the message's node, then its shape, its operator, and the batch."""
     ordered = sorted(
         candidates,
         key=lambda each: (
@@ -354,13 +362,11 @@ def _ordered(candidates: Iterable[Candidate], message: OutOfMemory) -> tuple[Can
             each.batch or 0,
         ),
     )
-    seen: set[tuple[str, int | None]] = set()
-    kept = []
+    # A tensor in both graphs, the file's and the session's, is listed once, where it ranks higher.
+    first: dict[tuple[str, int | None], Candidate] = {}
     for each in ordered:
-        if (each.tensor, each.batch) not in seen:
-            seen.add((each.tensor, each.batch))
-            kept.append(each)
-    return tuple(kept)
+        first.setdefault((each.tensor, each.batch), each)
+    return tuple(first.values())
 
 
 def _basis(request: AnalysisRequest, message: OutOfMemory) -> Basis:
@@ -372,7 +378,7 @@ def _basis(request: AnalysisRequest, message: OutOfMemory) -> Basis:
 def _verdict(
     request: AnalysisRequest, basis: Basis, capacity_bytes: int | None
 ) -> tuple[Assessment | None, FitResult | None]:
-    """The verdict of every command, on the capacity that a message tells."""
+    """The assessment, and the verdict on the capacity in a message, as in other commands."""
     setup = FitRequest(memory_bytes=capacity_bytes or 0, basis=basis)
     try:
         if capacity_bytes is None:
@@ -384,7 +390,7 @@ def _verdict(
 
 
 def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[str, Graph]]:
-    """The file's graph, and the session's where onnxruntime wrote the message."""
+    """The file's graph, and the session's if onnxruntime printed the message."""
     yield "file", request.results.bound.graph
     if message.program == "onnxruntime":
         try:
@@ -395,10 +401,10 @@ def _graphs(request: AnalysisRequest, message: OutOfMemory) -> Iterator[tuple[st
 
 def _sessions(request: AnalysisRequest) -> Sessions:
     model = ModelAt(request.source, request.prepared, request.results.bound)
-    asked = RuntimeQuestion(
+    question = RuntimeQuestion(
         asks_onnxruntime=False, cpu=request.settings.cpu, values=request.settings.values
     )
-    return Sessions(model, asked)
+    return Sessions(model, question)
 
 
 def _pattern_block(request: AnalysisRequest) -> int | None:
@@ -414,14 +420,16 @@ def _candidates(
 ) -> Iterator[Candidate]:
     batch = request.results.bound.binding.batch
     for name, graph in graphs.items():
-        beside = None if batch is None else _beside(request, message, name, batch + 1)
-        yield from _in_graph(name, graph, beside, batch, message)
+        second = None if batch is None else _graph_at(request, message, name, batch + 1)
+        yield from _in_graph(name, graph, second, batch, message)
     if request.settings.train and message.sizes is not None:
         yield from _in_step(request, message.sizes, batch)
 
 
-def _beside(request: AnalysisRequest, message: OutOfMemory, name: str, batch: int) -> Graph | None:
-    """The same graph at another batch, from which each tensor's line follows."""
+def _graph_at(
+    request: AnalysisRequest, message: OutOfMemory, name: str, batch: int
+) -> Graph | None:
+    """The same graph at another batch, as the second point of each tensor's line."""
     try:
         return dict(_graphs(request.at(batch), message)).get(name)
     except OnnxmemError:
@@ -429,16 +437,16 @@ def _beside(request: AnalysisRequest, message: OutOfMemory, name: str, batch: in
 
 
 def _in_graph(
-    name: str, graph: Graph, beside: Graph | None, batch: int | None, message: OutOfMemory
+    name: str, graph: Graph, second: Graph | None, batch: int | None, message: OutOfMemory
 ) -> Iterator[Candidate]:
-    makers = {output: node for node in graph.all_nodes() for output in node.writes}
+    producers = {output: node for node in graph.all_nodes() for output in node.writes}
     for tensor in graph.tensors.values():
-        other = None if beside is None else beside.tensors.get(tensor.name)
+        other = None if second is None else second.tensors.get(tensor.name)
         hit = _batch_of(tensor, other, batch, message)
         if hit is None:
             continue
         at, size_bytes = hit
-        node = makers.get(tensor.name)
+        node = producers.get(tensor.name)
         shape = _shape_at(tensor, other, batch, at)
         yield Candidate(
             tensor=tensor.name,
@@ -454,7 +462,8 @@ def _in_graph(
 
 
 def _is_named(node: str, named: str | None) -> bool:
-    """Whether a message names a node; a node that is made of it keeps its name at the front."""
+    """Whether a message names a node, or a node that onnxruntime fused from it."""
+    # A fused node's name is that of one of its nodes with a suffix.
     if not named:
         return False
     for ending in _OF_GRAPH_OPTIMIZER:
@@ -467,11 +476,11 @@ def _is_named(node: str, named: str | None) -> bool:
 def _batch_of(
     tensor: Tensor, other: Tensor | None, batch: int | None, message: OutOfMemory
 ) -> tuple[int | None, int] | None:
-    """The batch at which a tensor has one of the sizes, the one asked about if it does there."""
+    """The batch at which a tensor has a requested size, and the size; the request's batch first."""
     size_bytes, sizes = tensor.size_bytes, message.sizes
     if size_bytes is None or sizes is None:
         return None
-    if sizes.holds(size_bytes):
+    if sizes.includes(size_bytes):
         return batch, size_bytes
     more_bytes = None if other is None else other.size_bytes
     if batch is None or more_bytes is None:
@@ -482,46 +491,48 @@ def _batch_of(
 def _on_line(
     size_bytes: int, slope: int, batch: int, sizes: RequestedBytes
 ) -> tuple[int, int] | None:
-    """The smallest batch at which ``fixed + slope x batch`` is one of the sizes."""
+    """The smallest batch at which ``fixed + slope x batch`` is a requested size."""
     if slope <= 0:
         return None
     fixed_bytes = size_bytes - slope * batch
     at = max(-(-(sizes.least_bytes - fixed_bytes) // slope), 1)
     found_bytes = fixed_bytes + slope * at
-    return (at, found_bytes) if sizes.holds(found_bytes) and at <= _LARGEST_BATCH else None
+    return (at, found_bytes) if sizes.includes(found_bytes) and at <= _LARGEST_BATCH else None
 
 
 def _shape_at(
     tensor: Tensor, other: Tensor | None, batch: int | None, at: int | None
 ) -> tuple[int, ...] | None:
-    """A shape at another batch: dims that follow the batch are lines as well."""
+    """The shape at another batch: each dim is affine in the batch too."""
     shape = tensor.shape
     if shape is None or None in shape:
         return None
     known = tuple(dim for dim in shape if dim is not None)
     if batch is None or at is None or at == batch:
         return known
-    beside = other.shape if other is not None else None
-    if beside is None or None in beside or len(beside) != len(known):
+    second = other.shape if other is not None else None
+    if second is None or None in second or len(second) != len(known):
         return None
-    pairs = zip(known, (dim or 0 for dim in beside), strict=True)
+    pairs = zip(known, (dim or 0 for dim in second), strict=True)
     return tuple(dim + (more - dim) * (at - batch) for dim, more in pairs)
 
 
 def _in_step(
     request: AnalysisRequest, sizes: RequestedBytes, batch: int | None
 ) -> Iterator[Candidate]:
-    """Allocations of the training step, at the batch asked about and on their lines."""
+    """Allocations of the training step with a requested size at this batch or at another one."""
+    # A step makes the same allocations in the same order at every batch, unless the graph takes
+    # another path; then their numbers differ and no line can be drawn.
     one = request.results.training
     two = None if batch is None else request.at(batch + 1).results.training
     allocations = () if one is None else tuple(one.replay.allocations())
-    beside = () if two is None else tuple(two.replay.allocations())
-    for number, allocation in enumerate(allocations):
+    second = () if two is None else tuple(two.replay.allocations())
+    for index, allocation in enumerate(allocations):
         hit: tuple[int | None, int] | None = None
-        if sizes.holds(allocation.size_bytes):
+        if sizes.includes(allocation.size_bytes):
             hit = batch, allocation.size_bytes
-        elif batch is not None and len(beside) == len(allocations):
-            slope = beside[number].size_bytes - allocation.size_bytes
+        elif batch is not None and len(second) == len(allocations):
+            slope = second[index].size_bytes - allocation.size_bytes
             hit = _on_line(allocation.size_bytes, slope, batch, sizes)
         if hit is not None:
             yield Candidate(
