@@ -1,4 +1,4 @@
-"""Predicted against measured: prints the README's tables of training, in Markdown.
+"""Predicted against measured: prints the tables of training in ``docs/accuracy.md``.
 
 Usage: python tools/accuracy.py
 
@@ -25,7 +25,7 @@ OPTIMIZERS = ("sgd", "momentum", "adam")
 TERMS = {
     "weights": "weight_bytes",
     "gradients": "gradient_bytes",
-    "saved activations": "saved_activation_bytes",
+    "saved for backward": "saved_activation_bytes",
     "inputs and targets": "input_bytes",
     "optimizer state": "optimizer_state_bytes",
     "peak of the backward phase": "backward_peak_bytes",
@@ -152,7 +152,7 @@ def _line(name: str, errors: list[float]) -> str:
 
 
 def tables() -> dict[str, str]:
-    """The tables by the names of their places in the README."""
+    """The tables by their markers in ``docs/accuracy.md``."""
     given, new = list(given_rows()), list(new_rows())
     return {
         "accuracy": terms_table(given),

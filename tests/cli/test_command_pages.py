@@ -1,4 +1,4 @@
-"""The page of each command: what stands under a command line is what it prints.
+"""The pages of commands and the guides: what stands under a command line is what it prints.
 
 ``ONNXMEM_UPDATE_GOLDEN=1 pytest`` writes what it prints now; read the difference before keeping it.
 """
@@ -16,6 +16,7 @@ from paths import MODELS, ROOT
 from onnxmem.cli import COMMANDS, main
 
 PAGES = ROOT / "docs" / "commands"
+GUIDES = sorted((ROOT / "docs" / "guides").glob("*.md"))
 BLOCK = re.compile(r"```console\n\$ onnxmem ?(?P<words>[^\n]*)\n(?P<printed>.*?)```\n", re.DOTALL)
 VARYING = re.compile(r"^ *(load peak|process|time)")
 """Lines of a measurement that differ from run to run: their figures are not compared."""
@@ -28,19 +29,24 @@ def comparable(text: str) -> str:
     return "\n".join(re.sub(r" *[\d.,+-]+ ?\w*", "", x) if VARYING.match(x) else x for x in lines)
 
 
-def test_every_command_has_a_page() -> None:
-    assert {page.stem for page in PAGES.glob("*.md")} == set(COMMANDS)
+def test_every_command_has_a_page_with_examples() -> None:
+    pages = {page.stem: page.read_text(encoding="utf-8") for page in PAGES.glob("*.md")}
+    assert set(pages) == set(COMMANDS)
+    assert all(len(BLOCK.findall(page)) > 1 for page in pages.values())
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse writes help otherwise from 3.13")
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "page",
+    [*(PAGES / f"{command}.md" for command in COMMANDS), *GUIDES],
+    ids=lambda page: page.stem,
+)
 def test_a_page_shows_what_its_commands_print(
-    command: str,
+    page: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    page = PAGES / f"{command}.md"
     before = page.read_text(encoding="utf-8")
     if "onnxmem measure" in before:
         pytest.importorskip("onnxruntime")
@@ -58,7 +64,8 @@ def test_a_page_shows_what_its_commands_print(
         return f"```console\n$ onnxmem {found['words']}\n{text}```\n"
 
     after = BLOCK.sub(run, before)
-    assert before.count("```console") == len(BLOCK.findall(before)) > 1
+    assert before.count("```console") == len(BLOCK.findall(before))
     if os.environ.get("ONNXMEM_UPDATE_GOLDEN"):
         page.write_text(after, encoding="utf-8", newline="\n")
     assert after == page.read_text(encoding="utf-8")
+    assert page not in GUIDES or "\nerror:" not in after

@@ -3,8 +3,8 @@
 Usage: python tools/onnxruntime/accuracy.py [FOLDER] [--emulated] [--held-out] [--details]
 
 Without ``FOLDER``: the models of ``models/`` and the ``light_*`` ones of the onnx package; its
-table is in the README. With the ``FOLDER`` of ``corpus.py``: those of packages too. Predictions
-start from the model's own file, and know the small integer inputs that it was fed with.
+table is in ``docs/accuracy.md``. With the ``FOLDER`` of ``corpus.py``: those of packages too.
+Predictions start from the model's own file, and know the small integer inputs that were fed.
 ``--emulated``: as where onnxruntime is not installed.
 ``--held-out``: the models that no rule was made on. ``--details``: every setting that is not exact,
 with its figures.
@@ -37,16 +37,17 @@ MODELS = HERE.parents[1] / "models"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 DATA = HERE.parents[1] / "tests" / "data" / "onnxruntime"
 TRUTH, HELD_OUT = DATA / "truth.json.gz", DATA / "truth_held_out.json.gz"
-FIGURES = (
-    "requested_peak_bytes",
-    "with_scratch_peak_bytes",
-    "pattern_block_bytes",
-    "base_bytes",
-    "in_use_peak_bytes",
-    "held_bytes",
-    "held_steady_bytes",
-    "node by node",
-)
+LABELS = {
+    "requested_peak_bytes": "peak requested by kernels",
+    "with_scratch_peak_bytes": "peak with scratch",
+    "pattern_block_bytes": "memory-pattern buffer",
+    "base_bytes": "arena initializers",
+    "in_use_peak_bytes": "allocated chunks",
+    "held_bytes": "arena reserved",
+    "held_steady_bytes": "arena reserved (steady state)",
+    "node by node": "node by node",
+}
+FIGURES = tuple(LABELS)
 """The last is exact or not: what is requested at the end of every node."""
 
 
@@ -186,7 +187,7 @@ def table(rows: list[Compared]) -> str:
             if name != FIGURES[-1]
             else ["", "", ""]
         )
-        label = name.removesuffix("_bytes").replace("_", " ")
+        label = LABELS[name]
         lines.append("| " + " | ".join([label, str(len(errors)), *shares, *spread]) + " |")
     return "\n".join(lines)
 

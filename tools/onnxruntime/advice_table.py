@@ -1,4 +1,4 @@
-"""Holds the advised settings against what they were measured to save: a table for the README.
+"""What the advised settings save, predicted and measured: a table of ``docs/accuracy.md``.
 
 Usage: python tools/onnxruntime/advice_table.py FOLDER
 

@@ -12,7 +12,7 @@ from paths import ROOT
 from onnxmem.runtimes.onnxruntime.cpu import AVX512
 
 TOOL = ROOT / "tools" / "onnxruntime" / "accuracy.py"
-README = (ROOT / "README.md").read_text()
+PAGE = (ROOT / "docs" / "accuracy.md").read_text()
 
 pytestmark = [pytest.mark.measure, pytest.mark.slow]
 
@@ -53,8 +53,8 @@ def test_without_onnxruntime_the_peak_is_near(tool: ModuleType) -> None:
 @pytest.mark.parametrize(
     "marker", ["runtime accuracy", "emulated accuracy", "process accuracy", "advice"]
 )
-def test_the_readme_has_a_table(marker: str) -> None:
-    table = README.split(f"<!-- {marker} -->\n", 1)[1].split("\n\n", 1)[0]
+def test_the_accuracy_page_has_a_table(marker: str) -> None:
+    table = PAGE.split(f"<!-- {marker} -->\n", 1)[1].split("\n\n", 1)[0]
     assert len(table.splitlines()) > 5
 
 
