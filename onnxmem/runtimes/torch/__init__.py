@@ -1,5 +1,5 @@
-"""A training step as PyTorch runs it on a CUDA device: what it allocates, and what that takes.
+"""A training step as PyTorch runs it on a CUDA device: what it allocates, and what is reserved.
 
-In goes a graph and how it is trained; out comes the step's memory by phase, category and tensor,
-and what PyTorch's allocator makes of it. ``step`` is where to begin reading.
+The input is a graph and a training configuration, the output the step's memory by phase, category
+and tensor, and what PyTorch's caching allocator reserves for it. Begin reading with ``step``.
 """

@@ -1,7 +1,7 @@
-"""What PyTorch takes of a CUDA device for a training run: its allocator's memory, and the rest.
+"""The device memory of a PyTorch training run: the caching allocator's, and the rest.
 
-In go a step and the settings of PyTorch (``TorchRuntime``); out come the figures of
-``torch.cuda.memory_stats``, with the workspaces of cuBLAS and cuDNN in them and the CUDA context
+``TorchRuntime`` takes a step and the settings of PyTorch, and returns the figures of
+``torch.cuda.memory_stats``, which include the workspaces of cuBLAS and cuDNN, and the CUDA context
 beside them.
 """
 
@@ -24,7 +24,7 @@ Source: parseChosenWorkspaceSize of aten/src/ATen/cuda/CublasHandlePool.cpp.
 """
 
 _NUM_CUBLAS_HANDLES: Final = 2
-"""A handle belongs to a thread: the caller's, and autograd's own of the backward pass."""
+"""A handle belongs to a thread: the caller's, and the autograd engine's for the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,50 +32,51 @@ class TorchMemory:
     """The figures of a process in device memory, in bytes."""
 
     requested_peak_bytes: int
-    """The most that tensors and workspaces request at once, before rounding."""
+    """The peak of what tensors and workspaces request, before rounding."""
     allocated_peak_bytes: int
-    """The most in use at once in whole blocks: `torch.cuda.max_memory_allocated`."""
+    """The peak of allocated blocks: `torch.cuda.max_memory_allocated`."""
     reserved: Reserved
-    """Taken from the device by the allocator: its peak is `torch.cuda.max_memory_reserved`."""
+    """What the allocator reserves: its peak is `torch.cuda.max_memory_reserved`."""
     allocated_end_bytes: int
-    """In use after the last step, before the next one frees what this one leaves."""
+    """Allocated after the last step, before the next one frees what this one leaves."""
     inactive_split_end_bytes: int
-    """Free then, in segments that are in use: what `torch.cuda.empty_cache` cannot give back."""
+    """Free then, in segments that are in use: `torch.cuda.empty_cache` cannot release it."""
     num_segments: int
-    """Segments taken from the device; an expandable one counts once."""
+    """Segments from cudaMalloc; an expandable one counts once."""
     workspaces_bytes: tuple[int, ...]
-    """Of each cuBLAS handle, and of cuDNN, in the order of allocation; in the allocated bytes."""
+    """Of each cuBLAS handle and of cuDNN, in the order of allocation; part of the allocated
+    bytes."""
     context_bytes: int
-    """The CUDA context and loaded kernels: an assumption, in no figure but the total."""
+    """The CUDA context and loaded kernels: an assumption, part of no figure but the total."""
 
     @property
     def reserved_peak_bytes(self) -> int:
-        """The most that the allocator has taken from the device."""
+        """`torch.cuda.max_memory_reserved`."""
         return self.reserved.peak_bytes
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Whether a request failed: then all figures are of the time until then."""
+        """Whether a request failed: then all figures cover only the time until then."""
         return self.reserved.is_out_of_memory
 
     @property
     def cublas_workspace_bytes(self) -> int:
-        """Of all handles together."""
+        """The workspaces of all handles together."""
         return sum(self.workspaces_bytes[:-1])
 
     @property
     def cudnn_workspace_bytes(self) -> int:
-        """The largest that a convolution requests."""
+        """The largest workspace that a convolution requests."""
         return self.workspaces_bytes[-1]
 
     @property
     def fragmentation_bytes(self) -> int:
-        """Reserved at its peak, less allocated at its own."""
+        """The reserved peak less the allocated peak."""
         return self.reserved_peak_bytes - self.allocated_peak_bytes
 
     @property
     def total_bytes(self) -> int:
-        """What a device must have for the run."""
+        """The device memory that the run needs."""
         return self.reserved_peak_bytes + self.context_bytes
 
 
@@ -91,21 +92,22 @@ class TorchRuntime:
     context: Assumed = NO_TERM
     """The CUDA context and loaded kernels, outside the allocator."""
     workspace: Assumed = NO_TERM
-    """The largest that a convolution of cuDNN requests, of which one runs at a time.
+    """The largest workspace that a convolution requests; one convolution runs at a time.
 
-    Held from the first step on, which is an upper bound: cuDNN gives it back after each call.
+    Counted as allocated from the first step on, which is an upper bound: PyTorch frees it after
+    each call (aten/src/ATen/native/cudnn/Conv_v7.cpp).
     """
     name: ClassVar[str] = "pytorch-cuda"
 
     def program(self, graph: Graph) -> RuntimeProgram:
-        """One training step, to be repeated.
+        """One training step, which is replayed several times.
 
         :raises UsageError: the configuration names an output that the graph does not have.
         """
         return self.program_of(training_memory(graph, self.recipe))
 
     def program_of(self, step: TrainingMemory) -> RuntimeProgram:
-        """The same of a step that was walked."""
+        """The same for a step that was simulated already."""
         replayed = step.replay
         return RuntimeProgram(replayed.program, replayed.sizes, step.findings, MAX_ITERATIONS)
 
@@ -119,10 +121,10 @@ class TorchRuntime:
         return Overheads(self.context, workspace=self.workspace, workspaces_bytes=cublas)
 
     def memory(self, step: RuntimeProgram, capacity_bytes: int | None = None) -> TorchMemory:
-        """Run a step again and again on the allocator, until it comes to rest.
+        """Replay a step on the allocator until its state repeats.
 
-        With ``capacity_bytes`` the device has so much for the allocator: cached segments are given
-        back where it has no more, and the replay ends where that does not help.
+        ``capacity_bytes`` is what the device has for the allocator: where it is used up, cached
+        segments are released, and the replay ends where that does not help.
         """
         allocator = self.allocator(capacity_bytes)
         workspaces = self.overheads().served_bytes

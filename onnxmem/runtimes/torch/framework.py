@@ -1,7 +1,7 @@
-"""What PyTorch has and a file has not: operators without an ONNX name, and constants.
+"""What PyTorch has and an ONNX file lacks: operators without an ONNX name, and constants.
 
-The records are of operators that exporters write as several nodes (``composites``). What neither an
-input's data nor a trained parameter goes into is made before a step, or never.
+The records are of operators that exporters write as several nodes (``composites``). A tensor that
+depends neither on an input's data nor on a trained parameter is computed before a step, or never.
 """
 
 from math import prod
@@ -24,7 +24,7 @@ _BOOL_MASK = 4
 
 
 def _log_sum_bytes(call: Call) -> int | None:
-    """Bytes of the logarithm of each row's sum, and of the seed and offset of random numbers.
+    """Bytes of the logsumexp of each row, and of the seed and offset of dropout's random numbers.
 
     Query [batch, heads, rows, width] -> [batch, heads, rows up to a multiple of 32].
     """
@@ -35,12 +35,11 @@ def _log_sum_bytes(call: Call) -> int | None:
     return _LOG_SUM_BYTES * prod(dims[:-2]) * rows + _RANDOM_STATE_BYTES
 
 
-def _kept_bytes(call: Call) -> int | None:
-    """Bytes that the kernel keeps besides its operands: of each row, and of a mask's numbers.
-
-    ``convert_boolean_attn_mask`` makes a mask of booleans one of the query's type at each call;
-    ``preprocess_mask`` pads its rows to a multiple of 8, and repeats it for heads as a view.
-    """
+def _attention_saved_bytes(call: Call) -> int | None:
+    """Bytes that the kernel saves besides its operands: of each row, and of a converted mask."""
+    # aten/src/ATen/native/transformers/attention.cpp: convert_boolean_attn_mask converts a mask of
+    # booleans to the query's type at each call; preprocess_mask pads its rows to a multiple of 8,
+    # and expands it over the heads as a view.
     rows, mask, query = _log_sum_bytes(call), call.input_at(_BOOL_MASK), call.input_at(0)
     if mask is None:
         return rows
@@ -52,7 +51,10 @@ def _kept_bytes(call: Call) -> int | None:
 
 
 def _score_bytes(call: Call) -> int | None:
-    """Bytes of query [batch, heads, rows, width] times key [batch, heads, columns, width]."""
+    """Bytes of the scores: query [batch, heads, rows, width] @ key [batch, heads, columns, width]'.
+
+    The gradient of a mask is computed at that shape.
+    """
     query, key = known_dims(shape_at(call)), known_dims(shape_at(call, 1))
     operand = call.input_at(0)
     if not query or not key or operand is None or operand.bits is None:
@@ -114,9 +116,9 @@ ATTENTION = OpSpec(
     domain=FRAMEWORK,
     inputs=("query", "key", "value", "attn_bias", "bool_mask"),
     outputs=("output",),
-    # The fused kernels keep no scores: they compute them again
+    # The fused kernels save no scores: they recompute them
     saved=(Saved("query"), Saved("key"), Saved("value"), Saved("attn_bias"), Saved("output")),
-    saved_extra_bytes=_kept_bytes,
+    saved_extra_bytes=_attention_saved_bytes,
     gradients=(Gradient("attn_bias", GradientRule.NEW, _score_bytes),),
     source="torch derivatives.yaml: _scaled_dot_product_efficient_attention, _flash_attention;"
     " attention.cpp: convert_boolean_attn_mask, preprocess_mask",
@@ -149,11 +151,13 @@ _RANDOM = frozenset({"RandomNormal", "RandomUniform"})
 
 
 def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
-    """Name the tensors that neither an input's data nor a trained parameter goes into.
+    """Name the tensors that depend neither on an input's data nor on a trained parameter.
 
     Exporters write a mask, a table of positions or a number cast to a type as nodes on constants;
-    the framework holds a constant, or a number of the program.
+    in the framework it is a buffer, or a number in the program.
     """
+    # Constants propagate in running order, except through random numbers, which differ in each
+    # step, and subgraphs, which may read a tensor that is not listed as an input.
     trained = {graph.tensors[name].storage_key for name in parameters.trained}
     found = {
         name
@@ -168,7 +172,7 @@ def constant_tensors(graph: Graph, parameters: Parameters) -> frozenset[str]:
 
 
 def data_reads(node: Node) -> tuple[str, ...]:
-    """Name what a node reads the data of, not the shape or the type alone."""
+    """Name the inputs of which a node reads the data, not only the shape or the type."""
     if node.op_type not in _OF_SHAPE_OR_TYPE or node.domain:
         return node.reads
     return node.inputs[:1] if node.op_type == "CastLike" else ()

@@ -1,7 +1,7 @@
-"""Losses: what each saves for the backward pass, its targets, and the gradients that it starts.
+"""Losses: what each saves for backward, its targets, and the gradients that it starts.
 
-The loss is PyTorch's, one on each floating output of the graph that is trained, or on those that
-are named.
+The loss is PyTorch's, one on each floating output of the graph that is trained, or on the outputs
+that the training configuration names.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,23 +30,24 @@ def _number_bytes(output: Operand) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """What one loss keeps, by the output that it reads; ``None`` where its shape is unknown."""
+    """What one loss allocates, by the output that it reads; ``None`` where a shape is unknown."""
 
     name: str
     saved_bytes: Callable[[Operand], int | None]
-    """Kept for the backward pass; the output itself is held anyway."""
-    keeps_output: bool = False
-    """Whether the formula reads the output, and so keeps a copy that was cast for it."""
+    """Saved for backward; the output itself is alive anyway."""
+    saves_output: bool = False
+    """Whether the formula reads the output, so that a copy that was cast for the loss is saved."""
     reads_half: bool = False
-    """Whether a GPU's kernel reads float16 where it writes float32, and makes its gradient."""
-    gradients_on_the_way: int = 0
-    """Gradients as large as the output that are made before the output's own, one from another."""
+    """Whether CUDA's kernel reads float16 and writes float32, and the reverse in backward."""
+    num_inner_gradients: int = 0
+    """Gradients as large as the output that are computed before the output's, in a chain."""
     has_weight_sum: bool = False
-    """A number, the sum of the class weights, is saved until the first gradient is made."""
+    """Whether a scalar is saved until the first gradient: ``total_weight``, the sum of the class
+    weights."""
     has_value: bool = True
-    """The loop holds the loss to the end of the step."""
+    """Whether there is a loss, which the training loop keeps to the end of the step."""
     value_bytes: Callable[[Operand], int | None] = _number_bytes
-    """Of the storage that holds the loss."""
+    """Of the loss's storage."""
     target_bytes: Callable[[Operand], int | None]
     formula: str
     source: str
@@ -80,16 +81,17 @@ _ALL = (
         saved_bytes=_output_bytes,
         reads_half=True,
         has_weight_sum=True,
-        gradients_on_the_way=1,  # of the log-probabilities
+        num_inner_gradients=1,  # of the log-probabilities
         target_bytes=_label_bytes,
         formula="log-softmax of the output and one sum; int64 labels",
-        source="torch derivatives.yaml: _log_softmax, nll_loss",
+        source="torch derivatives.yaml: _log_softmax, nll_loss_forward; aten/src/ATen/native/"
+        "LossNLL.cpp: cross_entropy_loss",
     ),
     Loss(
         name="mse",
         saved_bytes=_nothing,
-        keeps_output=True,
-        # The kernel squares the differences into what it then takes the mean into
+        saves_output=True,
+        # The mean is written into the storage of the squared differences
         value_bytes=_output_bytes,
         target_bytes=_output_bytes,
         formula="nothing but the output itself; targets as large as the output",
@@ -120,9 +122,9 @@ def loss_named(name: str) -> Loss:
 
 
 def loss_outputs(graph: Graph, named: Iterable[str] = ()) -> tuple[str, ...]:
-    """Name the outputs that losses read: every floating one, or those that are named.
+    """Name the outputs that losses read: every floating one, or those in ``named``.
 
-    :raises UsageError: a name is that of no output, or of one that carries no gradient.
+    :raises UsageError: a name is not that of a floating output.
     """
     floating = tuple(name for name in graph.outputs if _is_floating(graph, name))
     wanted = tuple(named)
@@ -143,14 +145,14 @@ def _is_floating(graph: Graph, name: str) -> bool:
 
 @dataclass(slots=True)
 class OutputLosses:
-    """The same loss on each of some outputs."""
+    """The same loss on each of several outputs."""
 
     graph: Graph
     precision: Precision
     loss: Loss
     outputs: tuple[str, ...]
     saved: dict[str, int] = field(default_factory=dict)
-    """Blocks that each keeps for the backward pass."""
+    """Blocks that each loss saved for backward."""
     weight_sums: dict[str, int] = field(default_factory=dict)
 
     def operand(self, name: str) -> Operand:
@@ -162,7 +164,7 @@ class OutputLosses:
         return sum_known(self.loss.target_bytes(self.operand(name)) for name in self.outputs)
 
     def run_forward(self, heap: Heap, tape: Tape) -> None:
-        """Compute the losses: what they keep where a gradient is required, and their values."""
+        """Compute the losses: their values, and what they save where a gradient is required."""
         for name in self.outputs:
             heap.enter_node(f"loss of {name}")
             is_trained = name in tape.requires_grad
@@ -175,13 +177,13 @@ class OutputLosses:
             if self.loss.has_value:
                 size_bytes = self.loss.value_bytes(self.operand(name)) or 0
                 heap.allocate(f"value of the {heap.node}", Category.ACTIVATION, size_bytes)
-            if cast is not None and self.loss.keeps_output and is_trained:
+            if cast is not None and self.loss.saves_output and is_trained:
                 self.saved[name] = cast
             elif cast is not None:
                 heap.release(cast)
 
     def _cast(self, heap: Heap, tape: Tape, name: str) -> int | None:
-        """Cast an output to the loss's type, as autocast does; ``None``: it makes no copy."""
+        """Cast an output to the loss's type, as autocast does; ``None`` if it makes no copy."""
         bits = self.precision.loss_bits
         if self.precision.autocast is None or not 0 < tape.bits(name) < bits:
             return None
@@ -191,7 +193,9 @@ class OutputLosses:
         return heap.allocate(f"{name} as its loss reads it", Category.ACTIVATION, size_bytes)
 
     def _gradient_bits(self, tape: Tape, name: str) -> int:
-        """Of the output's gradient as the loss makes it: the output's own where it casts none."""
+        """Bits of the output's gradient as the loss computes it: the output's if none is cast."""
+        # softmax with half_to_float (aten/src/ATen/native/SoftMax.cpp): only CUDA's kernel, and
+        # only for float16; bfloat16 is cast by autocast first.
         is_half = self.precision.autocast is DType.FLOAT16
         if not self.loss.has_value or (is_half and self.loss.reads_half):
             return tape.bits(name)
@@ -200,33 +204,37 @@ class OutputLosses:
     def run_backward(self, backward: Backward) -> int | None:
         """Start the gradients of the outputs; one in a wider type than its output is cast.
 
-        The caller of the pass holds its first gradient, a one, to the end: say its block, if any.
+        Return the block of the loss's own gradient, if there is a loss.
         """
-        has_one = self.loss.has_value
-        one = self._number(backward.heap, "gradient of the loss") if has_one else None
+        # `loss.backward()` creates it (_make_grads of torch/autograd/__init__.py: ones_like) and
+        # refers to it until the whole pass is done.
+        has_loss = self.loss.has_value
+        ones = self._number(backward.heap, "gradient of the loss") if has_loss else None
         for name in reversed(self.outputs):
             if name in backward.tape.requires_grad:
-                made = self._gradient(backward, name)
+                gradient = self._gradient(backward, name)
                 bits = backward.tape.bits(name)
-                backward.accumulate(name, backward.gradients.cast(name, made, bits))
-        return one
+                backward.accumulate(name, backward.gradients.cast(name, gradient, bits))
+        return ones
 
     def _gradient(self, backward: Backward, name: str) -> GradientTensor:
+        # Each formula's result is alive while the next one reads it; what it saved is released
+        # after it, as in `Backward.run`.
         heap, gradients = backward.heap, backward.gradients
         heap.enter_node(f"loss of {name}")
         dims, bits = known_dims(self.operand(name).shape), self.operand(name).bits or 0
         before: list[GradientTensor] = []
-        for _ in range(self.loss.gradients_on_the_way):
+        for _ in range(self.loss.num_inner_gradients):
             before.append(gradients.new(f"gradient inside the {heap.node}", dims, bits))
             if name in self.weight_sums:
                 heap.release(self.weight_sums.pop(name))
         own_bits = self._gradient_bits(backward.tape, name)
-        made = gradients.new(f"gradient of {name}", dims, own_bits)
+        gradient = gradients.new(f"gradient of {name}", dims, own_bits)
         for tensor in before:
             gradients.drop(tensor)
         if name in self.saved:
             heap.release(self.saved.pop(name))
-        return made
+        return gradient
 
     def _number(self, heap: Heap, label: str) -> int:
         label = f"{label}, {heap.node}" if heap.node else label

@@ -1,8 +1,8 @@
-"""What a training step takes: the heap that counts its storages, and the figures read from it.
+"""The memory of a training step: the heap that counts references, and the figures read from it.
 
-An eager framework counts the references to a storage and frees it with the last. The heap does the
-same; every allocation and release becomes an event of a ``Program``, and ``TrainingMemory`` has the
-peaks of its phases.
+PyTorch counts the references to a storage (``StorageImpl``, c10/util/intrusive_ptr.h) and frees it
+with the last one. The heap does the same; every allocation and release becomes an event of a
+``Program``, and ``TrainingMemory`` has the peaks of its phases.
 """
 
 from collections.abc import Iterable
@@ -31,14 +31,14 @@ class Heap:
     """Counts references to allocations while a step is simulated."""
 
     node: str = ""
-    """The node that runs; ``""``: none does."""
+    """The node that runs; ``""`` for none."""
     _builder: ProgramBuilder = field(default_factory=ProgramBuilder)
     _sizes_bytes: list[int] = field(default_factory=list)
     _references: list[int] = field(default_factory=list)
 
     @classmethod
-    def holding(cls, allocations: Iterable[Allocation]) -> Self:
-        """A heap as the forward phase begins, with what is held before the step and through it."""
+    def with_setup(cls, allocations: Iterable[Allocation]) -> Self:
+        """A heap at the start of the forward phase, with what is alive before and in the step."""
         heap = cls()
         heap.enter_phase(Phase.FORWARD)
         for allocation in allocations:
@@ -58,22 +58,22 @@ class Heap:
         self._builder.enter_phase(phase.value)
 
     def enter_node(self, node: str) -> None:
-        """Begin what a node does."""
+        """Begin a node: what follows is allocated and released by it."""
         self.node = node
         self._builder.enter_step(node)
 
     def allocate(self, label: str, category: Category, size_bytes: int) -> int:
-        """Allocate with one reference; the number of the allocation comes out."""
+        """Allocate with one reference; return the number of the allocation."""
         self._sizes_bytes.append(size_bytes)
         self._references.append(1)
         return self._builder.malloc(label, category)
 
     def retain(self, number: int) -> None:
-        """Count one more reference."""
+        """Add a reference."""
         self._references[number] += 1
 
     def release(self, number: int) -> None:
-        """Count one reference less; the last frees the allocation."""
+        """Drop a reference; the last one frees the allocation."""
         references = self._references
         references[number] -= 1
         if not references[number]:
@@ -84,27 +84,27 @@ class Heap:
         return self._references[number] == 1
 
     def relabel(self, number: int, label: str, category: Category) -> None:
-        """Say what an allocation has become."""
+        """Change the label and the category of an allocation, which stays where it is."""
         self._builder.relabel(number, label, category)
 
     def replay(self) -> Replay:
-        """What was written down, with its sizes."""
+        """The events so far as a program, with their sizes."""
         return Replay(self._builder.program(), Sizes.of(self._sizes_bytes))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOption:
-    """One way of checkpointing: what the step then takes, and computes more."""
+    """One checkpointing schedule: the peak of the step, and what it recomputes."""
 
     schedule: str
     peak_bytes: int
     extra_flops: int
-    """Forward FLOPs computed again in the backward pass."""
+    """Forward FLOPs that are recomputed in the backward pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeakRange:
-    """The training peak without and with what a file leaves open."""
+    """The training peak without and with the BatchNormalizations that a file may have had."""
 
     low_bytes: int
     high_bytes: int
@@ -116,13 +116,13 @@ class TrainingMemory:
 
     recipe: TrainingConfig
     weight_bytes: int
-    """Trained parameters; masters count as optimizer state, copies of autocast as activations."""
+    """Trained parameters; master weights are optimizer state, autocast's copies activations."""
     buffer_bytes: int
-    """Weights that no gradient reaches: running statistics and constants."""
+    """Weights without a gradient: running statistics and constants."""
     gradient_bytes: int
     optimizer_state_bytes: int
     saved_activation_bytes: int | None
-    """All that lives from forward to backward: what formulas read, the outputs and the loss."""
+    """What lives from forward to backward: saved tensors, the outputs and the loss."""
     input_bytes: int | None
     """Graph inputs and the loss's targets."""
     replay: Replay
@@ -130,28 +130,28 @@ class TrainingMemory:
     multiplies_matrices: bool = False
     """Whether cuBLAS runs, which takes a workspace."""
     checkpoints: tuple[CheckpointOption, ...] = ()
-    """Where the best is requested: those that nothing beats both in bytes and in FLOPs."""
+    """Where the best is requested: the Pareto front of bytes and FLOPs."""
     assumed_nodes: tuple[str, ...] = ()
-    """Nodes of which everything is taken to be saved: no record, or subgraphs."""
+    """Nodes without a record, or with subgraphs: everything that they read or write is saved."""
     unknown: tuple[str, ...] = ()
-    """Tensors and nodes that the figures leave out: they are lower bounds."""
+    """Tensors and nodes that the figures leave out, which makes them lower bounds."""
     findings: tuple[Finding, ...] = ()
     batchnorms: BatchNorms
-    """Those that the export folded away, and what became of them here."""
+    """The BatchNormalizations that the export folded away, and how the step treats them."""
 
     @property
     def forward_peak_bytes(self) -> int:
-        """The most that is alive at once up to the loss."""
+        """The peak up to the loss."""
         return self.replay.phase_peaks[Phase.FORWARD].size_bytes
 
     @property
     def backward_peak_bytes(self) -> int:
-        """The most that is alive at once from the loss to the last gradient."""
+        """The peak from the loss to the last gradient."""
         return self.replay.phase_peaks[Phase.BACKWARD].size_bytes
 
     @property
     def optimizer_peak_bytes(self) -> int:
-        """The most that is alive at once while the optimizer steps."""
+        """The peak while the optimizer steps."""
         return self.replay.phase_peaks[Phase.OPTIMIZER].size_bytes
 
     @property
@@ -161,12 +161,12 @@ class TrainingMemory:
 
     @property
     def peak(self) -> Peak:
-        """The peak of the phase that peaks highest."""
+        """The largest of the three peaks."""
         return self.replay.phase_peaks[self.peak_phase]
 
     @property
     def peak_phase(self) -> Phase:
-        """The phase of the peak; of equal ones the backward pass, then the optimizer."""
+        """The phase of the peak; if several are equal, backward before the optimizer's step."""
         order = (Phase.BACKWARD, Phase.OPTIMIZER, Phase.FORWARD)
         return max(order, key=lambda phase: self.replay.phase_peaks[phase].size_bytes)
 

@@ -1,13 +1,13 @@
-"""One training step (definition 7): forward, loss, backward, optimizer, as PyTorch takes it.
+"""One training step (definition 7): forward, loss, backward, optimizer, as PyTorch runs it.
 
-The steady state is meant, unless the first step is requested: the optimizer has its state, and the
-gradients of the step before are freed at its start. The loop holds the network's outputs and the
-loss to its end.
+The step is in the steady state, unless the first step is requested: the optimizer has its state,
+and the gradients of the previous step are freed at its start. The training loop keeps the network's
+outputs and the loss alive to the end of the step.
 
-A rank may hold a part of each tensor. Sharded by the ZeRO stages (Rajbhandari et al. 2020, arXiv
-1910.02054) over N ranks, each tensor's share is its Nth part, rounded up: of the optimizer's state
-(1), of the gradients too (2), of the weights too (3), which are then gathered unit by unit.
-DistributedDataParallel holds all of it and a copy of the gradients in its buckets
+A rank may have a shard of each tensor. With the ZeRO stages (Rajbhandari et al. 2020, arXiv
+1910.02054) over N ranks, a shard is an Nth of the tensor, rounded up: of the optimizer's state (1),
+of the gradients too (2), of the weights too (3), which are then gathered unit by unit.
+DistributedDataParallel has all of it and a copy of the gradients in its buckets
 (torch/nn/parallel/distributed.py, gradient_as_bucket_view off).
 """
 
@@ -34,17 +34,18 @@ from onnxmem.settings import TrainingConfig
 from onnxmem.units import format_bytes, sum_known
 
 _BATCH_COUNT_BYTES = 8
-"""PyTorch's BatchNorm counts its batches in an int64, which no ONNX file holds."""
+"""``num_batches_tracked`` of PyTorch's BatchNorm: an int64 that no ONNX file has."""
 
 
 _BUCKETED = frozenset({"ddp", "zero1"})
 
 
 _STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+"""The ZeRO stage of each way to shard."""
 
 
 def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
-    """Work out one training step of a graph.
+    """Simulate one training step of a graph.
 
     :raises UsageError: the configuration names an output that the graph does not have.
     """
@@ -57,22 +58,22 @@ def training_memory(graph: Graph, recipe: TrainingConfig) -> TrainingMemory:
 def _unbeaten(
     tape: Tape, run: Iterable[tuple[Schedule, TrainingMemory]]
 ) -> tuple[CheckpointOption, ...]:
-    """The options that no other beats in bytes without more FLOPs, by FLOPs."""
+    """The Pareto front of the options, by FLOPs: none has both fewer FLOPs and fewer bytes."""
     options = (
         CheckpointOption(schedule.name, found.peak_bytes, schedule.extra_flops(tape))
         for schedule, found in run
     )
-    kept: list[CheckpointOption] = []
+    front: list[CheckpointOption] = []
     for option in sorted(options, key=lambda each: (each.extra_flops, each.peak_bytes)):
-        if not kept or option.peak_bytes < kept[-1].peak_bytes:
-            kept.append(option)
-    return tuple(kept)
+        if not front or option.peak_bytes < front[-1].peak_bytes:
+            front.append(option)
+    return tuple(front)
 
 
 def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
-    """The peak as the step has it, and with every BatchNormalization that it leaves out.
+    """The peak of the step, and with every BatchNormalization that it leaves out.
 
-    ``None`` where it leaves none out. Another step of the same graph is worked out otherwise.
+    ``None`` where it leaves none out; otherwise a second step of the same graph is simulated.
     """
     left_out = step.batchnorms
     if not (left_out.left_out or left_out.unknown):
@@ -83,28 +84,28 @@ def batchnorm_range(graph: Graph, step: TrainingMemory) -> PeakRange | None:
 
 
 def range_finding(step: TrainingMemory, peaks: PeakRange) -> Finding:
-    """What a reader should know of a range: whether it is requested, or open."""
+    """The warning on a range: its BatchNormalizations were left out on request, or are unknown."""
     names = step.batchnorms.left_out or step.batchnorms.unknown
     low, high = format_bytes(peaks.low_bytes), format_bytes(peaks.high_bytes)
     factor = peaks.high_bytes / peaks.low_bytes
-    places = f"{len(names):,} BatchNormalization"
+    norms = f"{len(names):,} BatchNormalization"
     if step.batchnorms.left_out:
         text = (
-            f"{places} that the export folded away left out, as asked: {listed(names)}; the "
+            f"{norms} that the export folded away left out, as requested: {listed(names)}; the "
             f"training peak is {low} without them and {high} with them, {factor:.2f} times that"
         )
         return Finding("folded_batchnorm", text, names[0])
     text = (
-        f"up to {places} may have been folded into convolutions with a bias; the file doesn't "
-        f"tell: {listed(names)}; the training peak is {low} if none was and {high} if all were, "
-        f"{factor:.2f} times that; say --assume-batchnorm or --no-assume-batchnorm"
+        f"up to {norms} may have been folded into convolutions with a bias; the file does not show "
+        f"which: {listed(names)}; the training peak is {low} if none was and {high} if all were, "
+        f"{factor:.2f} times that; choose with --assume-batchnorm or --no-assume-batchnorm"
     )
     return Finding("batchnorm_unknown", text, names[0])
 
 
 @dataclass(frozen=True, slots=True)
 class PersistentState:
-    """The allocations of one rank."""
+    """The allocations of one rank that live from step to step, and its optimizer's temporaries."""
 
     graph: Graph
     parameters: Parameters
@@ -112,21 +113,21 @@ class PersistentState:
 
     @property
     def precision(self) -> Precision:
-        """How many bytes an element takes."""
+        """The precision of weights, gradients and activations."""
         return precision_named(self.recipe.precision, self.recipe.torch)
 
     @property
     def optimizer(self) -> Optimizer:
-        """What keeps state."""
+        """The optimizer, in the requested release of PyTorch."""
         return optimizer_named(self.recipe.optimizer, self.recipe.torch)
 
     @property
     def shards_weights(self) -> bool:
-        """Whether a rank holds a part of each weight alone."""
+        """Whether a rank has only a shard of each weight."""
         return _STAGES[self.recipe.shard] >= 3  # noqa: PLR2004 - the third stage
 
-    def share(self, size_bytes: int, stage: int) -> int:
-        """The part of a tensor that a rank holds from a ZeRO stage on."""
+    def shard(self, size_bytes: int, stage: int) -> int:
+        """Bytes of a rank's part of a tensor that is sharded from a ZeRO stage on."""
         is_sharded = _STAGES[self.recipe.shard] >= stage
         return -(-size_bytes // self.recipe.world) if is_sharded else size_bytes
 
@@ -137,19 +138,21 @@ class PersistentState:
     def weight_allocations(self) -> Iterable[Allocation]:
         """The trained parameters."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Allocation(name, Category.WEIGHT, self.share(size_bytes, 3))
+            yield Allocation(name, Category.WEIGHT, self.shard(size_bytes, 3))
 
     def buffer_allocations(self) -> Iterable[Allocation]:
-        """What is held and not trained, BatchNormalization's batch counters too."""
+        """Weights that are not trained, and BatchNormalization's batch counters."""
         names = (*self.parameters.buffers, *self.parameters.quantized)
         for name, size_bytes in self.whole_bytes(names):
             yield Allocation(name, Category.BUFFER, size_bytes)
         norms = (n for n in self.graph.all_nodes() if n.onnx_op == "BatchNormalization")
         for mean in dict.fromkeys(mean for node in norms for mean in node.inputs[3:4]):
-            yield Allocation(f"batches counted beside {mean}", Category.BUFFER, _BATCH_COUNT_BYTES)
+            yield Allocation(
+                f"num_batches_tracked beside {mean}", Category.BUFFER, _BATCH_COUNT_BYTES
+            )
 
     def state_allocations(self) -> Iterable[Allocation]:
-        """What the optimizer keeps from step to step."""
+        """The optimizer's state, and the master copies of the weights that it steps."""
         optimizer, has_masters = self.optimizer, self.precision.master_bits > 0
         element_bytes = self.precision.stepped_bits // 8
         for name in self.parameters.trained:
@@ -158,30 +161,32 @@ class PersistentState:
                 continue
             stepped_bytes = prod(dims) * element_bytes
             if has_masters:
-                yield Allocation(f"master of {name}", Category.STATE, self.share(stepped_bytes, 1))
+                yield Allocation(f"master of {name}", Category.STATE, self.shard(stepped_bytes, 1))
             state_bytes = optimizer.state_of(dims, element_bytes)
             for size_bytes in _pieces(state_bytes, stepped_bytes):
-                yield Allocation(f"state of {name}", Category.STATE, self.share(size_bytes, 1))
+                yield Allocation(f"state of {name}", Category.STATE, self.shard(size_bytes, 1))
         if self.parameters.trained and optimizer.shared_state_bytes:
             yield Allocation("shared state", Category.STATE, optimizer.shared_state_bytes)
 
     def gradient_allocations(self) -> Iterable[Allocation]:
-        """The parameters' gradients, where they live from one pass to the next."""
+        """The parameters' gradients, which live from one step to the next."""
         for name, size_bytes in self.whole_bytes(self.parameters.trained):
-            yield Allocation(f"gradient of {name}", Category.GRADIENT, self.share(size_bytes, 2))
+            yield Allocation(f"gradient of {name}", Category.GRADIENT, self.shard(size_bytes, 2))
 
     def bucket_allocations(self) -> Iterable[Allocation]:
-        """The buckets in which ranks exchange gradients: as large as all of them."""
+        """The buckets in which ranks reduce gradients: as large as all of them."""
         if self.recipe.shard in _BUCKETED:
             total_bytes = sum(size for _, size in self.whole_bytes(self.parameters.trained))
-            yield Allocation("buckets of gradients", Category.GRADIENT, total_bytes)
+            yield Allocation("gradient buckets", Category.GRADIENT, total_bytes)
 
     def temporary_allocations(self) -> Iterable[Allocation]:
-        """What is alive at once while the optimizer steps; masters read wider gradients too."""
+        """What is alive at once while the optimizer steps."""
+        # Master weights are stepped with float32 gradients, which replace those of 16 bits tensor
+        # by tensor before the step: only the difference in bytes is added.
         wider = self.precision.stepped_bits - self.precision.weight_bits
         for name, more_bytes in self._sized(self.parameters.trained if wider else (), wider):
             yield Allocation(
-                f"wider gradient of {name}", Category.TEMPORARY, self.share(more_bytes, 1)
+                f"wider gradient of {name}", Category.TEMPORARY, self.shard(more_bytes, 1)
             )
         shapes = (self.graph.tensors[name].shape for name in self.parameters.trained)
         sizes = self.optimizer.temporaries(
@@ -192,7 +197,7 @@ class PersistentState:
         )
         for size_bytes in sizes:
             yield Allocation(
-                f"{self.optimizer.name} step", Category.TEMPORARY, self.share(size_bytes, 1)
+                f"{self.optimizer.name} step", Category.TEMPORARY, self.shard(size_bytes, 1)
             )
 
     def _sized(self, names: Iterable[str], bits: int) -> Iterator[tuple[str, int]]:
@@ -207,7 +212,7 @@ class PersistentState:
 
 
 def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:
-    """A parameter's state as the tensors that hold it: as large as it is, and a rest."""
+    """The tensors of a parameter's state: as large as the parameter, and the remainder."""
     while piece_bytes and total_bytes > piece_bytes:
         yield piece_bytes
         total_bytes -= piece_bytes
@@ -216,7 +221,7 @@ def _pieces(total_bytes: int, piece_bytes: int) -> Iterable[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """What every schedule of a step shares."""
+    """What every checkpointing schedule of a step shares."""
 
     network: Network
     persistent: PersistentState
@@ -224,9 +229,9 @@ class _Step:
     outputs: tuple[str, ...]
     state: tuple[Allocation, ...]
     gradients: tuple[Allocation, ...]
-    """Where they live from one pass to the next."""
+    """Where they live from one step to the next."""
     unit_bytes: int
-    """Of the largest unit's parameters, gathered where ranks hold parts of them."""
+    """Of the largest unit's parameters, which are gathered where ranks have shards of them."""
 
     @classmethod
     def of(cls, graph: Graph, recipe: TrainingConfig) -> Self:
@@ -252,46 +257,29 @@ class _Step:
         )
 
     def run(self, schedule: Schedule) -> TrainingMemory:
-        """Take the step once by a schedule."""
+        """Simulate the step once with a schedule."""
         recipe, graph = self.persistent.recipe, self.network.graph
-        losses = OutputLosses(
-            graph, self.persistent.precision, loss_named(recipe.loss), self.outputs
-        )
-        held = self._setup_allocations(losses)
-        category_bytes = dict.fromkeys(Category, 0)
-        for allocation in held:
-            category_bytes[allocation.category] += allocation.size_bytes
-        heap = Heap.holding(held)
-        gradients = self._gradients_before(heap)
-        num_before = heap.num_events
+        loss = loss_named(recipe.loss)
+        losses = OutputLosses(graph, self.persistent.precision, loss, self.outputs)
+        setup = self._setup_allocations(losses)
+        heap = Heap.with_setup(setup)
+        gradients = self._previous_gradients(heap)
         passes = Passes(self.tape, heap, schedule)
-        gathered = self._gather(heap)
-        before = self._outputs_before(heap)
-        passes.run_forward()
-        _release(heap, before)
-        losses.run_forward(heap, self.tape)
-        passes.storages.leave_autocast()
-        _release(heap, gathered)
+        # What is saved for backward is the growth of the heap between these two events.
+        num_before = heap.num_events
+        self._run_forward(heap, passes, losses)
         num_forward = heap.num_events
+        # zero_grad(set_to_none=True) between forward and backward.
         if not recipe.adds_to_gradients:
             _release(heap, gradients)
-        heap.enter_phase(Phase.BACKWARD)
-        gathered = self._gather(heap, with_gradients=True)
-        backward = Backward(
-            passes.storages,
-            has_gradients=recipe.adds_to_gradients,
-            shard=lambda size_bytes: self.persistent.share(size_bytes, 2),
-        )
-        one = losses.run_backward(backward)
-        passes.run_backward(backward)
-        _release(heap, gathered if one is None else (*gathered, one))
+        self._run_backward(heap, passes, losses)
         self._run_optimizer(heap)
         inputs = [graph.tensors[name].size_bytes for name in graph.inputs]
         replay = heap.replay()
         return TrainingMemory(
             recipe=recipe,
-            weight_bytes=category_bytes[Category.WEIGHT],
-            buffer_bytes=category_bytes[Category.BUFFER],
+            weight_bytes=_sum_bytes(setup, Category.WEIGHT),
+            buffer_bytes=_sum_bytes(setup, Category.BUFFER),
             gradient_bytes=sum(each.size_bytes for each in self.gradients),
             optimizer_state_bytes=sum(each.size_bytes for each in self.state),
             saved_activation_bytes=replay.bytes_after(num_forward) - replay.bytes_after(num_before),
@@ -305,7 +293,7 @@ class _Step:
         )
 
     def _setup_allocations(self, losses: OutputLosses) -> tuple[Allocation, ...]:
-        """What is held through the step."""
+        """What is alive before the step and through it."""
         graph = self.network.graph
         inputs = ((name, graph.tensors[name].size_bytes or 0) for name in graph.inputs)
         return (
@@ -317,28 +305,54 @@ class _Step:
             Allocation("targets", Category.INPUT, losses.target_bytes() or 0),
         )
 
-    def _gradients_before(self, heap: Heap) -> tuple[int, ...]:
-        """Allocate the gradients that are there when the forward pass begins."""
+    def _run_forward(self, heap: Heap, passes: Passes, losses: OutputLosses) -> None:
+        gathered = self._gather(heap)
+        # `output = model(input)` in a loop: the name refers to the previous pass's outputs until
+        # the new ones are returned.
+        previous_outputs = self._previous_outputs(heap)
+        passes.run_forward()
+        _release(heap, previous_outputs)
+        losses.run_forward(heap, self.tape)
+        # The loss is computed inside the autocast block, backward outside of it.
+        passes.storages.leave_autocast()
+        _release(heap, gathered)
+
+    def _run_backward(self, heap: Heap, passes: Passes, losses: OutputLosses) -> None:
+        heap.enter_phase(Phase.BACKWARD)
+        gathered = self._gather(heap, with_gradients=True)
+        backward = Backward(
+            passes.storages,
+            has_gradients=self.persistent.recipe.adds_to_gradients,
+            shard=lambda size_bytes: self.persistent.shard(size_bytes, 2),
+        )
+        loss_gradient = losses.run_backward(backward)
+        passes.run_backward(backward)
+        _release(heap, gathered if loss_gradient is None else (*gathered, loss_gradient))
+
+    def _previous_gradients(self, heap: Heap) -> tuple[int, ...]:
+        """Allocate the gradients that are alive when the forward pass begins."""
         recipe = self.persistent.recipe
         if recipe.zero_grad == "start" and not recipe.adds_to_gradients:
             return ()
         return _allocate(heap, self.gradients)
 
-    def _outputs_before(self, heap: Heap) -> tuple[int, ...]:
-        """Allocate the outputs of the pass before, which a loop holds until it has new ones."""
+    def _previous_outputs(self, heap: Heap) -> tuple[int, ...]:
+        """Allocate the outputs of the previous pass, where gradients are accumulated."""
         if self.persistent.recipe.accumulate == 1:
             return ()
         sizes = ((name, self.tape.size_bytes(name) or 0) for name in self.network.graph.outputs)
         return _allocate(
             heap,
             (
-                Allocation(f"{name} of the pass before", Category.ACTIVATION, size)
+                Allocation(f"{name} of the previous pass", Category.ACTIVATION, size)
                 for name, size in sizes
             ),
         )
 
     def _gather(self, heap: Heap, *, with_gradients: bool = False) -> tuple[int, ...]:
-        """Allocate the largest unit's parameters where ranks hold parts of them."""
+        """Allocate the largest unit's parameters where ranks have shards of them."""
+        # FSDP all-gathers each unit before it runs and frees it after; the largest one is counted
+        # through the whole pass, so that the peak is an upper bound whichever unit is at it.
         gathered = [Allocation("largest unit, gathered", Category.WEIGHT, self.unit_bytes)]
         if with_gradients:
             gathered.append(Allocation("its gradients", Category.GRADIENT, self.unit_bytes))
@@ -352,7 +366,7 @@ class _Step:
 
 
 def _largest_unit_bytes(tape: Tape, persistent: PersistentState) -> int:
-    """Bytes of the parameters that are gathered at once, whole."""
+    """Bytes of the largest unit's parameters on all ranks together."""
     trained = frozenset(tape.parameters.trained)
     of_units = (
         {name for node in unit for name in node.reads if name in trained} for unit in units(tape)
@@ -360,6 +374,10 @@ def _largest_unit_bytes(tape: Tape, persistent: PersistentState) -> int:
     return max(
         (sum(size for _, size in persistent.whole_bytes(names)) for names in of_units), default=0
     )
+
+
+def _sum_bytes(allocations: Iterable[Allocation], category: Category) -> int:
+    return sum(each.size_bytes for each in allocations if each.category is category)
 
 
 def _allocate(heap: Heap, allocations: Iterable[Allocation]) -> tuple[int, ...]:
@@ -372,7 +390,7 @@ def _release(heap: Heap, numbers: Iterable[int]) -> None:
 
 
 def _unknown(tape: Tape) -> tuple[str, ...]:
-    """Name the tensors and nodes of which a formula keeps an unknown number of bytes."""
+    """Name the saved tensors of unknown size, and the nodes that save unknown bytes."""
     found: list[str] = []
     for node in tape.backward_nodes:
         saved = tape.saved[node.name]

@@ -71,6 +71,7 @@ def find_views(graph: Graph, *, in_place: bool | None = False) -> Mapping[str, V
         for name in node.reads:
             if name not in found:
                 found[name] = _own_storage(graph, name)
+        # In place is no view to autograd, but the output is in the input's storage all the same.
         if node.name in overwritten:
             found[node.outputs[0]] = found[overwritten[node.name]]
             continue
@@ -138,6 +139,7 @@ def _in_place_candidates(graph: Graph) -> Mapping[str, tuple[str, str]]:
     saved tensor was overwritten: so the producer must not have saved its output, and nothing else
     may read it. Clip and the like save a copy of their input in place, which gains nothing.
     """
+    # Reads are counted over the whole graph: an output of the graph has one more, the caller's.
     activations = [node for node in graph.nodes if node.onnx_op in _SAVES_OUTPUT | _SAVES_INPUT]
     if not activations:
         return {}
@@ -202,6 +204,7 @@ def _view(graph: Graph, node: Node, index: int, found: Mapping[str, View]) -> Vi
     if before is None or after is None or source.strides is None:
         return View(source.storage, None)
     call = _ViewCall(node.attributes, before, source.strides, after)
+    # No strides: the reshape must copy, so that the output has a storage of its own.
     strides = _VIEW_STRIDES.get(node.onnx_op, _reshape)(call)
     return None if strides is None else View(source.storage, strides)
 

@@ -127,7 +127,7 @@ def replay_of(text: str, batch: int) -> Replay:
 
 def allocated(*sizes: int, label: str = "a") -> Replay:
     """A step of allocations of some sizes, released from the first on."""
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     for number in [heap.allocate(label, Category.ACTIVATION, size) for size in sizes]:
         heap.release(number)
     heap.enter_phase(Phase.BACKWARD)

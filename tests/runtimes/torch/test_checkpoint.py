@@ -140,7 +140,7 @@ def test_products_that_are_kept_are_not_computed_again() -> None:
     relus = sum(ROWS * narrow for narrow in WIDTHS[1:5])
     schedule = every(units(found), 1, selective=True)
     assert schedule.extra_flops(found) == relus
-    assert schedule.name == "every=1, products kept"
+    assert schedule.name == "every=1, matmul and conv outputs saved"
     assert [sorted(segment.stored) for segment in schedule.segments] == [
         *(["h0"], ["h1"], ["h2"], ["h3"]),
         [],
@@ -206,7 +206,7 @@ def test_the_best_is_the_least_of_all_candidates() -> None:
     assert options[0].peak_bytes == step(text, loss="mse").peak_bytes
     assert found.peak_bytes == options[-1].peak_bytes < options[0].peak_bytes
     names = [each.name for each in schedules(tape(text), "best")]
-    assert names[:4] == ["none", "sqrt", "every=1", "every=1, products kept"]
+    assert names[:4] == ["none", "sqrt", "every=1", "every=1, matmul and conv outputs saved"]
     assert {each.schedule for each in options} <= set(names)
     assert step(text, loss="mse").checkpoints == ()
 

@@ -33,7 +33,7 @@ def phase_maxima(replay: Replay) -> dict[str, int]:
 
 
 def test_the_last_reference_releases_an_allocation() -> None:
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     number = heap.allocate("a", Category.ACTIVATION, 7)
     heap.retain(number)
     assert not heap.is_unique(number)
@@ -45,7 +45,7 @@ def test_the_last_reference_releases_an_allocation() -> None:
 
 
 def test_a_phase_begins_with_what_is_alive() -> None:
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     first = heap.allocate("a", Category.ACTIVATION, 11)
     heap.release(heap.allocate("b", Category.TEMPORARY, 13))
     heap.enter_phase(Phase.BACKWARD)
@@ -60,7 +60,7 @@ def test_a_phase_begins_with_what_is_alive() -> None:
 
 def test_what_is_held_is_the_setup_and_counts_in_the_forward_phase() -> None:
     held = [Allocation("w", Category.WEIGHT, 7), Allocation("none", Category.BUFFER, 0)]
-    heap = Heap.holding(held)
+    heap = Heap.with_setup(held)
     heap.enter_node("n")
     heap.allocate("a", Category.ACTIVATION, 3)
     found = heap.replay()
@@ -70,7 +70,7 @@ def test_what_is_held_is_the_setup_and_counts_in_the_forward_phase() -> None:
 
 
 def test_the_first_of_equal_peaks_counts() -> None:
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     for node in ("first", "second"):
         heap.enter_node(node)
         heap.release(heap.allocate("a", Category.TEMPORARY, 3))
@@ -78,7 +78,7 @@ def test_the_first_of_equal_peaks_counts() -> None:
 
 
 def test_what_is_alive_at_a_peak_is_listed_largest_first() -> None:
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     heap.release(heap.allocate("gone", Category.ACTIVATION, 2))
     heap.allocate("small", Category.ACTIVATION, 3)
     heap.allocate("large", Category.WEIGHT, 5)
@@ -90,7 +90,7 @@ def test_what_is_alive_at_a_peak_is_listed_largest_first() -> None:
 
 
 def test_an_allocation_may_become_something_else() -> None:
-    heap = Heap.holding(())
+    heap = Heap.with_setup(())
     number = heap.allocate("gradient inside", Category.ACTIVATION_GRADIENT, 3)
     heap.relabel(number, "gradient of w", Category.GRADIENT)
     assert [*heap.replay().allocations()] == [Allocation("gradient of w", Category.GRADIENT, 3)]

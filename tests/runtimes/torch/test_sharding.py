@@ -59,8 +59,8 @@ def test_what_a_rank_holds(how: str, weights: int, gradients: int, state: int) -
 @pytest.mark.parametrize(("how", "has_buckets"), [("ddp", 1), ("zero1", 1), ("zero2", 0)])
 def test_buckets_are_as_large_as_all_gradients(how: str, has_buckets: int) -> None:
     found = sharded(how)
-    assert sum(sizes(found).get("buckets of gradients", [])) == has_buckets * 4 * TOTAL
-    assert "buckets of gradients" not in sizes(sharded("none"))
+    assert sum(sizes(found).get("gradient buckets", [])) == has_buckets * 4 * TOTAL
+    assert "gradient buckets" not in sizes(sharded("none"))
 
 
 def test_ddp_takes_its_buckets_more_in_every_phase() -> None:

@@ -97,8 +97,8 @@ def test_gradients_that_are_added_up_stay(zero_grad: str) -> None:
 
 def test_the_outputs_of_the_pass_before_live_until_there_are_new_ones() -> None:
     found = step(CHAIN, accumulate=2)
-    assert happenings(found, Phase.FORWARD)[2] == "+y of the pass before"
-    assert happenings(found, Phase.FORWARD)[-1] == "-y of the pass before"
+    assert happenings(found, Phase.FORWARD)[2] == "+y of the previous pass"
+    assert happenings(found, Phase.FORWARD)[-1] == "-y of the previous pass"
     assert found.forward_peak_bytes == step(CHAIN).forward_peak_bytes + 4 * COUNT + 4 * 14
 
 
