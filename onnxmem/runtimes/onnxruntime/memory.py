@@ -1,4 +1,4 @@
-"""The figures of one model in one runtime, each apart: definition 6 of docs/definitions.md."""
+"""The figures of one model in one runtime, each apart: definition 9 of docs/definitions.md."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a session of onnxruntime takes, computed from its graph: definition 6.
+"""What a session of onnxruntime takes, computed from its graph: definition 9.
 
 The runs of a session are simulated and written down once, and every figure is read from replays of
 them: of one run with the memory pattern off, which is where requests can be compared with
