@@ -228,7 +228,7 @@ def test_each_training_has_a_context_of_its_own_and_a_server_one() -> None:
     def held(basis: Basis, instances: int) -> tuple[int, int]:
         settings = Settings(batch=1, train=basis is Basis.TORCH, asks_onnxruntime=False)
         setup = FitRequest(
-            memory_bytes=2**40, basis=basis, deployment=Deployment(instances=instances)
+            memory_bytes=2**30, basis=basis, deployment=Deployment(instances=instances)
         )
         found = fit((request_of(model_of(CONVNET), settings),), setup).footprint
         return found.context.size_bytes, found.demand.more_bytes

@@ -1,6 +1,9 @@
 """Every model of ``models/``, through the command line as a user asks."""
 
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from typing import Any
 
 import pytest
@@ -29,11 +32,13 @@ SEEN_AS_PARAMETERS = {
 }
 
 
-def row_of(name: str, capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
-    code = main([str(MODELS / name), *flags, "--json"])
-    captured = capsys.readouterr()
-    assert (code, captured.err) == (0, "")
-    row: dict[str, Any] = json.loads(captured.out)["models"][0]
+@cache
+def row_of(name: str, *flags: str) -> dict[str, Any]:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([str(MODELS / name), *flags, "--json"])
+    assert (code, err.getvalue()) == (0, "")
+    row: dict[str, Any] = json.loads(out.getvalue())["models"][0]
     return row
 
 
@@ -50,10 +55,8 @@ def test_there_are_enough_models() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_figure_of_the_contract_is_filled(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = row_of(name, capsys, "--train", "--batch", "128")
+def test_every_figure_of_the_contract_is_filled(name: str) -> None:
+    row = row_of(name, "--train", "--batch", "128")
     unknown = DATA_DEPENDENT.get(name, set())
     is_whole = not unknown and not row["settings"]["guessed_dims"]
     assert row["status"] == ("ok" if is_whole else "partial")
@@ -63,21 +66,17 @@ def test_every_figure_of_the_contract_is_filled(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_run_has_rows_of_its_peak_or_a_reason(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    activations = row_of(name, capsys)["activations"]
+def test_a_run_has_rows_of_its_peak_or_a_reason(name: str) -> None:
+    activations = row_of(name)["activations"]
     assert (activations["peak_rows"] is None) == (activations["no_peak_rows"] is not None)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_parameters_and_macs_equal_what_the_framework_counts(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parameters_and_macs_equal_what_the_framework_counts(name: str) -> None:
     """``expected.json`` holds PyTorch's own counts, at the sizes of the exported example."""
     expected = EXPECTED[name]
     dims = [f"--dim={key}={value}" for key, value in expected["dims"].items()]
-    row = row_of(name, capsys, *dims)
+    row = row_of(name, *dims)
     parameters, macs = expected["parameters"], expected["forward_macs_per_sample"]
     if parameters is not None and not is_folded(name):
         assert row["weights"]["parameters"] == parameters + SEEN_AS_PARAMETERS.get(name, 0)
@@ -98,8 +97,6 @@ def is_folded(name: str) -> bool:
         ("greedy_translator.onnx", "control_flow_training"),
     ],
 )
-def test_a_finding_says_where_training_makes_little_sense(
-    name: str, code: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    row = row_of(name, capsys, "--train", "--batch", "128")
+def test_a_finding_says_where_training_makes_little_sense(name: str, code: str) -> None:
+    row = row_of(name, "--train", "--batch", "128")
     assert code in {finding["code"] for finding in row["findings"]}

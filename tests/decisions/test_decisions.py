@@ -523,8 +523,11 @@ def test_a_run_is_foretold_with_the_values_that_it_is_fed(
 
 
 @pytest.mark.measure
-def test_an_inputs_file_tells_the_values_too(tmp_path: Path) -> None:
+def test_an_inputs_file_tells_the_values_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
     onnx.save(model_of(RATE), tmp_path / "m.onnx")
     np.savez(tmp_path / "in.npz", x=np.ones(7, np.float32), sr=np.array(16_000))
     inputs = str(tmp_path / "in.npz")
@@ -535,8 +538,11 @@ def test_an_inputs_file_tells_the_values_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.measure
-def test_an_analysis_beside_a_measurement_knows_what_was_fed() -> None:
+def test_an_analysis_beside_a_measurement_knows_what_was_fed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("onnxruntime")
+    work_here(monkeypatch, tmp_path)
     model = model_of(TURNS)
     analysis = analyze(model, runtimes=("ort-cpu",), measure="cpu", values={"n": 9})
     assert isinstance(analysis.measured, Measurement)

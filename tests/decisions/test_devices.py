@@ -93,10 +93,11 @@ def test_every_source_is_a_key_of_the_table() -> None:
 
 
 def test_no_two_devices_go_by_one_name() -> None:
-    named = [name for each in catalog().devices for name in (each.name, *each.aliases)]
-    for each in catalog().devices:
+    known = catalog()
+    named = [name for each in known.devices for name in (each.name, *each.aliases)]
+    for each in known.devices:
         for name in (each.name, *each.aliases):
-            assert catalog().find(name) == each
+            assert known.find(name) == each
     assert len(named) == len(set(named))
 
 

@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 from golden_text import assert_golden
 from graphs import model_of
+from in_process import work_here
 from kv_cache_graphs import growing
 from models_on_disk import CONVNET, MYSTERY, write_model
 
@@ -43,6 +44,7 @@ from onnxmem.report.explain import render_message
 from onnxmem.settings import Settings
 
 Capture = pytest.CaptureFixture[str]
+Reports = tuple[Path, list[JsonDict]]
 PACKAGE = Path(onnxmem.__file__).parent
 
 
@@ -201,9 +203,15 @@ ASKED = (
 @pytest.mark.parametrize("metric", metrics(), ids=lambda metric: str(metric.key))
 @pytest.mark.parametrize("number", range(len(ASKED)))
 def test_what_is_explained_of_a_figure_is_what_the_report_says(
-    number: int, metric: Metric, reports: list[JsonDict], capsys: Capture
+    number: int,
+    metric: Metric,
+    reports: Reports,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
 ) -> None:
     """And its parts add up to it, to the byte."""
+    folder, rows = reports
+    work_here(monkeypatch, folder)
     _, line = ASKED[number]
     words = ["explain", metric.key, f"m{number}.onnx", *line.split(), "--json", "--cpu", "avx2"]
     if "--runtime" not in line:
@@ -214,7 +222,7 @@ def test_what_is_explained_of_a_figure_is_what_the_report_says(
     assert main(words) == 0
     explained = json.loads(capsys.readouterr().out)["explained"]
     (found,) = (each for each in explained if each["key"] == metric.key)
-    row: Any = reports[number]
+    row: Any = rows[number]
     for word in metric.key.split("."):
         row = (row or {}).get(word)
     if metric.key == "activations.peak_rows" and row is not None:
@@ -228,18 +236,18 @@ def test_what_is_explained_of_a_figure_is_what_the_report_says(
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[JsonDict]]:
-    """What the report says of each model."""
+def reports(tmp_path_factory: pytest.TempPathFactory) -> Reports:
+    """A folder with the models, and the report on each."""
     folder = tmp_path_factory.mktemp("explained")
+    rows: list[JsonDict] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        rows = []
+        work_here(patch, folder)
         for number, (text, line) in enumerate(ASKED):
             write_model(folder / f"m{number}.onnx", text)
             words = [f"m{number}.onnx", *line.split(), "--json", "-q", "-o", f"{number}.json"]
             assert main(words + ["--cpu", "avx2"] * ("--runtime" in line)) == 0
             rows += json.loads((folder / f"{number}.json").read_text())["models"]
-        yield rows
+    return folder, rows
 
 
 def test_the_parts_of_a_process_are_named() -> None:

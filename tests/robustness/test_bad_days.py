@@ -2,15 +2,18 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hostile.running import MODEL, environment
+from hostile.running import MODEL
 from models_on_disk import write_model
 
+from onnxmem.cli import main
+
+Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.timeout(60)
 resource = pytest.importorskip("resource", reason="limits as POSIX has them")
 
 OUTPUTS = (
@@ -23,29 +26,22 @@ OUTPUTS = (
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Make a folder with a sound model."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with a sound model."""
+    monkeypatch.chdir(tmp_path)
     write_model(tmp_path / MODEL)
     return tmp_path
 
 
-def ran(
-    folder: Path, words: Sequence[str], limit_bytes: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    def limit() -> None:
-        if limit_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-
-    return subprocess.run(
-        [sys.executable, "-m", "onnxmem", *words],
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=limit,
-        timeout=60,
-    )
+@contextmanager
+def files_of_at_most(limit_bytes: int) -> Iterator[None]:
+    """Let this process write no larger file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def with_model(words: Sequence[str]) -> list[str]:
@@ -54,12 +50,16 @@ def with_model(words: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("words", OUTPUTS, ids=" ".join)
-def test_an_older_result_survives_a_full_disk(folder: Path, words: Sequence[str]) -> None:
+def test_an_older_result_survives_a_full_disk(
+    folder: Path, words: Sequence[str], capsys: Capture
+) -> None:
     old = folder / "old.out"
     old.write_bytes(b"o" * 8000)
-    done = ran(folder, [*with_model(words), "--force"], limit_bytes=64)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
-    assert "old.out: cannot be written: File too large" in done.stderr
+    with files_of_at_most(64):
+        code = main([*with_model(words), "--force"])
+    err = capsys.readouterr().err
+    assert (code, err.count("\n")) == (2, 1), err
+    assert "old.out: cannot be written: File too large" in err
     assert old.read_bytes() == b"o" * 8000
     assert sorted(each.name for each in folder.iterdir()) == ["old.out", MODEL]
 
@@ -67,16 +67,17 @@ def test_an_older_result_survives_a_full_disk(folder: Path, words: Sequence[str]
 def test_the_target_of_a_link_is_replaced(folder: Path) -> None:
     (folder / "target").write_text("old")
     (folder / "link").symlink_to("target")
-    assert ran(folder, [MODEL, "--json", "-o", "link", "--force"]).returncode == 0
+    assert main([MODEL, "--json", "-o", "link", "--force"]) == 0
     assert (folder / "link").is_symlink()
     assert json.loads((folder / "target").read_text())["schema"] == "onnxmem.report"
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("words", OUTPUTS, ids=" ".join)
-def test_a_device_is_written_to_without_force(folder: Path, words: Sequence[str]) -> None:
+def test_a_device_is_written_to_without_force(words: Sequence[str], capsys: Capture) -> None:
     names = [os.devnull if word == "old.out" else word for word in with_model(words)]
-    done = ran(folder, [*names, "--quiet"])
-    assert (done.returncode, done.stderr) == (0, "")
+    assert main([*names, "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
     assert Path(os.devnull).is_char_device()
 
 
@@ -93,21 +94,24 @@ def test_a_device_is_written_to_without_force(folder: Path, words: Sequence[str]
     ],
 )
 def test_a_name_of_no_model_costs_its_own_row(
-    folder: Path, name: str, message: str, flags: Sequence[str]
+    folder: Path, name: str, message: str, flags: Sequence[str], capsys: Capture
 ) -> None:
     os.mkfifo(folder / "pipe.onnx")
     (folder / "loop.onnx").symlink_to("loop.onnx")
-    done = ran(folder, [MODEL, name, "--format", "jsonl", *flags])
-    rows = [json.loads(line)["status"] for line in done.stdout.splitlines()]
+    code = main([MODEL, name, "--format", "jsonl", *flags])
+    out, err = capsys.readouterr()
+    rows = [json.loads(line)["status"] for line in out.splitlines()]
     assert rows == ["ok", "error"]
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert done.returncode in {2, 3}
+    assert message in err
+    assert err.count("\n") == 1
+    assert code in {2, 3}
 
 
-def test_a_list_with_a_name_that_is_too_long_keeps_the_other_rows(folder: Path) -> None:
+def test_a_list_with_a_name_that_is_too_long_keeps_the_other_rows(
+    folder: Path, capsys: Capture
+) -> None:
     (folder / "list").write_text(f"{MODEL}\n{'n' * 300}\n{MODEL}\n")
-    done = ran(folder, ["@list", "--format", "jsonl"])
-    rows = [json.loads(line)["status"] for line in done.stdout.splitlines()]
-    assert rows == ["ok", "error", "ok"]
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    code = main(["@list", "--format", "jsonl"])
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["status"] for line in out.splitlines()] == ["ok", "error", "ok"]
+    assert (code, err.count("\n")) == (2, 1)
