@@ -1,7 +1,7 @@
-"""Layouts of images for the CPU's kernels: channels in blocks, and channels last.
+"""Layout passes for images on the CPU: blocked channels (NCHWc), and channels last (NHWC).
 
-A convolution or pooling that can work on blocks of 8 or 16 channels does (``block_channels``); its
-results stay in blocks as far as the nodes behind can read them so. Integer convolutions get their
+Convolutions and pools work on blocks of 8 or 16 channels if they can (``block_channels``). Their
+outputs stay blocked as long as the nodes after them can read them. Integer convolutions get
 channels last (``put_channels_last``).
 """
 
@@ -35,82 +35,90 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 from onnxmem.runtimes.onnxruntime.optimizer.transpose_pushing import push_transposes
 from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
-    inverse,
+    inverse_perm,
     transpose_input,
     transpose_output,
 )
 
 # --------------------------------------------------------------------------------------------------
-# What is known of values in blocks while a graph is transformed.
+# Values in the blocked layout while a graph is transformed.
 #
 # onnxruntime/core/optimizer/nchwc_transformer.cc, ``NchwcArgument`` and its ``Shape``.
 
 
 CHANNEL_ALIGNMENT = 4
-"""ReorderInput takes channels in fours."""
+"""The number of channels that ReorderInput reads must be a multiple of it."""
 NUM_DIMS = 4
 
 Origin = tuple[str, int]
-"""The value that a dim comes from, and how often it was halved since."""
+"""The value that a dim comes from, and how often the dim was halved since.
+
+Two values with equal origins have equal shapes, even if no dim is known.
+"""
 Origins = tuple[Origin, Origin, Origin, Origin]
 
 
 @dataclass(slots=True)
 class Blocked:
-    """A value that some node makes in blocks."""
+    """A value in the blocked layout (``NchwcArgument``)."""
 
     node: Node
-    """The node that makes it."""
+    """The producer."""
     num_uses: int
-    """Uses of the value in its plain layout, the graph output counted as one."""
+    """Reads of the value in the graph before, plus one if it is a graph output."""
     num_plain_uses: int
-    """Those of them that still want the plain layout."""
+    """How many of them still need the plain layout."""
     channels: int
-    """Without the padding up to whole blocks."""
+    """Without the padding to whole blocks."""
     origins: Origins
 
     @property
     def name(self) -> str:
-        """The value in blocks."""
+        """The name of the blocked value."""
         return self.node.outputs[0]
 
 
 @dataclass(slots=True)
 class Layout:
-    """A graph on its way to blocks."""
+    """The state of the transformation of one graph (``NchwcTransformerImpl``).
+
+    Nodes that are replaced stay in the graph until the end, because the plain values that they
+    produce may still have readers.
+    """
 
     graph: Graph
     block: int
     """Channels of a block: 8 or 16."""
     values: dict[str, Blocked] = field(default_factory=dict)
-    """Values in blocks by their plain name."""
+    """Blocked values by their name in the plain layout."""
     removed: list[Node] = field(default_factory=list)
-    """Nodes to take out at the end."""
+    """Nodes to remove at the end."""
     reordered_inputs: dict[str, str] = field(default_factory=dict)
+    """Outputs of the ReorderInput nodes by their plain input, which several readers share."""
     filters: dict[tuple[str, bool], str] = field(default_factory=dict)
     biases: dict[str, str] = field(default_factory=dict)
     targets: dict[tuple[int, bool], str] = field(default_factory=dict)
-    """Targets of the Reshapes that split channels into blocks or join them again."""
+    """Targets of the Reshapes that split channels into blocks or merge them again."""
     from_channels_last: dict[str, Node] = field(default_factory=dict)
-    """Transposes from channels-last values by what they write."""
+    """Transposes from channels last by their output."""
 
     def padded(self, channels: int) -> int:
-        """Channels in whole blocks."""
+        """The number of channels rounded up to whole blocks."""
         return -(-channels // self.block) * self.block
 
     def plain(self, name: str) -> Origins:
-        """The dims of a value that come from nowhere else."""
+        """The origins of a value whose dims equal no other's."""
         origin = (name, 0)
         return origin, origin, origin, origin
 
     def take(self, name: str) -> Blocked:
-        """Use a value in blocks once."""
+        """Let one reader read a value in the blocked layout."""
         found = self.values[name]
         found.num_plain_uses -= 1
         return found
 
     def record(self, old: Node, new: Node, channels: int, origins: Origins) -> None:
-        """Note that a node makes in blocks what another made plain."""
+        """Record that a new node produces the blocked output of an old one."""
         plain = old.outputs[0]
         uses = self._uses(old)
         reordered = self.graph.fresh_name("reorder")
@@ -120,7 +128,7 @@ class Layout:
             self.removed.append(old)
 
     def fuse(self, old: Node, into: Blocked) -> None:
-        """Note that a node's work is done by the one before it."""
+        """Record that a node was fused into the one before it."""
         uses = self._uses(old)
         self.values[old.outputs[0]] = Blocked(into.node, uses, uses, into.channels, into.origins)
         self.removed.append(old)
@@ -129,7 +137,7 @@ class Layout:
         return self.graph.num_edges(node) + self.graph.is_output(node)
 
     def in_blocks(self, name: str) -> tuple[str, Origins | None]:
-        """A plain value for a node that reads blocks, reordered if no node makes it so."""
+        """The blocked value for a reader of a plain one; a ReorderInput is added if none exists."""
         if name in self.values:
             found = self.take(name)
             return found.name, found.origins
@@ -142,42 +150,43 @@ class Layout:
         transpose = self.from_channels_last.get(name)
         source = name if transpose is None else transpose.inputs[0]
         node_name = self.graph.fresh_node_name("ReorderInput")
-        made = add_node(
+        reorder = add_node(
             self.graph, NewNode("ReorderInput", [source], [reordered], NCHWC, node_name)
         )
         if transpose is not None:
-            put(made, "channels_last", 1)
+            put(reorder, "channels_last", 1)
             self.removed.append(transpose)
         return reordered
 
     def finish(self) -> bool:
-        """Give plain readers their layout back, and remove what is replaced.
+        """Add ReorderOutput nodes for readers of the plain layout, and remove replaced nodes.
 
-        onnxruntime walks a table hashed by addresses here, so the order in which it adds these
-        nodes, and hence runs them, differs from one process to the next; here it is theirs.
+        Source: ``NchwcTransformerImpl::Finalize``. It iterates over a table hashed by addresses, so
+        the order in which onnxruntime adds these nodes, and then runs them, differs between
+        processes. Here it is the order of their producers.
         """
         for name, found in self.values.items():
             if found.num_plain_uses > 0:
                 node_name = self.graph.fresh_node_name("ReorderOutput")
                 new = NewNode("ReorderOutput", [found.name], [], NCHWC, node_name)
-                made = add_node(self.graph, new)
-                put(made, "channels", found.channels)
-                self.graph.set_outputs(made, [name])
+                reorder = add_node(self.graph, new)
+                put(reorder, "channels", found.channels)
+                self.graph.set_outputs(reorder, [name])
         for node in dict.fromkeys(self.removed):
             self.graph.remove(node)
         return bool(self.removed)
 
 
 # --------------------------------------------------------------------------------------------------
-# Sums, products, concatenations, activations and the like on values in blocks.
+# Elementwise operators, Concat, BatchNormalization and Transpose of blocked values.
 #
 # onnxruntime/core/optimizer/nchwc_transformer.cc, ``TransformBinary``, ``TransformConcat``,
 # ``TransformActivation``, ``TransformBatchNormalization`` and ``TransformTranspose``; products
-# with constants and HardSwish as onnxruntime 1.31.1 does them.
+# with constants and HardSwish as in onnxruntime 1.31.1.
 
 
 _SUM_INPUT = 3
-"""Place at which a convolution in blocks takes what is added to its result."""
+"""Index of the input that a blocked Conv adds to its result."""
 _PAIR = 2
 _TOLERANCE = 1e-6
 _TO_CHANNELS_LAST = [0, 2, 3, 1]
@@ -185,7 +194,7 @@ _FROM_CHANNELS_LAST = [0, 3, 1, 2]
 
 
 def transform_binary(layout: Layout, node: Node, *, is_sum: bool) -> None:
-    """An elementwise operation on blocks of equal shape; a sum may go into a convolution."""
+    """Add or multiply blocked values in the blocked layout, or fuse that into a convolution."""
     parts = [layout.values.get(name) for name in node.inputs]
     found = [part for part in parts if part is not None]
     if len(found) == 1 and not is_sum:
@@ -207,7 +216,7 @@ def transform_binary(layout: Layout, node: Node, *, is_sum: bool) -> None:
 
 
 def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
-    """A product with a constant per channel becomes a convolution of each channel by itself."""
+    """Replace a product with a constant per channel by a depthwise convolution."""
     graph, channels = layout.graph, found.channels
     name, factor = node.inputs if node.inputs[0] in layout.values else node.inputs[::-1]
     tensor = graph.constant(factor)
@@ -218,16 +227,16 @@ def _scale_channels(layout: Layout, node: Node, found: Blocked) -> None:
     padded = layout.padded(channels)
     weight = add_absent(graph, graph.fresh_name("mul_scale"), FLOAT, [padded, 1, 1, 1])
     node_name = graph.fresh_node_name(f"{node.outputs[0]}_mul_nchwc")
-    made = add_node(graph, NewNode("Conv", [found.name, weight], (), NCHWC, node_name))
-    put(made, "group", padded)
+    conv = add_node(graph, NewNode("Conv", [found.name, weight], (), NCHWC, node_name))
+    put(conv, "group", padded)
     layout.take(name)
-    layout.record(node, made, channels, found.origins)
+    layout.record(node, conv, channels, found.origins)
 
 
 def _fuse_hard_swish(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
-    """A product x * HardSigmoid(x) on a convolution's result becomes its activation.
+    """Fuse x * HardSigmoid(x) into the convolution that produces x, as its activation HardSwish.
 
-    Measured on onnxruntime 1.31.1: not where the product is a graph output.
+    Measured on onnxruntime 1.31.1: not if the product is a graph output.
     """
     if len(parts) != _PAIR or layout.graph.is_output(node):
         return False
@@ -251,6 +260,7 @@ def _fuse_hard_swish(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bo
 
 
 def _same_shape(layout: Layout, one: str, other: str) -> bool:
+    """Whether two blocked values are sure to have the same shape, by origins or by known dims."""
     first, second = layout.values[one].origins, layout.values[other].origins
     dims, others = layout.graph.dims_of(one), layout.graph.dims_of(other)
     for axis in range(NUM_DIMS):
@@ -262,6 +272,7 @@ def _same_shape(layout: Layout, one: str, other: str) -> bool:
 
 
 def _fuse_sum(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
+    """Fuse a sum into the first operand that is a Conv without activation and with one reader."""
     for part, other in zip(parts, reversed(parts), strict=True):
         conv = part.node
         is_free = len(conv.inputs) <= _SUM_INPUT and "activation" not in conv.attributes
@@ -273,7 +284,7 @@ def _fuse_sum(layout: Layout, node: Node, parts: Sequence[Blocked]) -> bool:
 
 
 def _sum_by_reshaping(layout: Layout, node: Node, parts: Sequence[Blocked]) -> None:
-    """Shapes that may differ: the blocks become a dim of their own, and of the sum's again."""
+    """Add values that may broadcast: a Reshape makes the blocks a dim of their own, and back."""
     graph, channels = layout.graph, parts[0].channels
     names = list(node.inputs)
     inputs = []
@@ -285,11 +296,11 @@ def _sum_by_reshaping(layout: Layout, node: Node, parts: Sequence[Blocked]) -> N
     plain = node.outputs[0]
     uses = graph.num_edges(node) + graph.is_output(node)
     total = graph.fresh_name("reshape")
-    joined = _add_reshape(layout, total, "", channels, is_split=False)
+    merged = _add_reshape(layout, total, "", channels, is_split=False)
     graph.set_inputs(node, inputs)
     graph.set_outputs(node, [total])
-    graph.set_outputs(joined, [graph.fresh_name("reorder")])
-    layout.values[plain] = Blocked(joined, uses, uses, channels, layout.plain(plain))
+    graph.set_outputs(merged, [graph.fresh_name("reorder")])
+    layout.values[plain] = Blocked(merged, uses, uses, channels, layout.plain(plain))
 
 
 def _add_reshape(
@@ -308,7 +319,7 @@ def _add_reshape(
 
 
 def transform_concat(layout: Layout, node: Node) -> None:
-    """A concatenation of channels of whole blocks."""
+    """Concatenate blocked values along the channels, if each has whole blocks."""
     found = [layout.values[name] for name in node.inputs if name in layout.values]
     if integer(node, "axis") != 1 or len(found) != len(node.inputs):
         return
@@ -323,7 +334,7 @@ def transform_concat(layout: Layout, node: Node) -> None:
 
 
 def transform_activation(layout: Layout, node: Node) -> None:
-    """An activation goes into the convolution that it alone reads, or works on blocks."""
+    """Fuse an activation into the Conv before it, if it is its only reader, or keep it blocked."""
     if node.inputs[0] not in layout.values:
         return
     found = layout.take(node.inputs[0])
@@ -341,7 +352,7 @@ def transform_activation(layout: Layout, node: Node) -> None:
 
 
 def transform_batch_norm(layout: Layout, node: Node) -> None:
-    """A normalization becomes a convolution of each channel by itself."""
+    """Replace a BatchNormalization by a depthwise convolution."""
     graph = layout.graph
     found = layout.values.get(node.inputs[0])
     if found is None or len(node.outputs) > 1 or integer(node, "spatial", 1) != 1:
@@ -354,37 +365,37 @@ def transform_batch_norm(layout: Layout, node: Node) -> None:
     weight = add_absent(graph, graph.fresh_name("bn_scale"), FLOAT, [padded, 1, 1, 1])
     bias = add_absent(graph, graph.fresh_name("bn_B"), FLOAT, [padded])
     name = graph.fresh_node_name(f"{node.outputs[0]}_bn_nchwc")
-    made = add_node(graph, NewNode("Conv", [found.name, weight, bias], (), NCHWC, name))
-    put(made, "group", padded)
+    conv = add_node(graph, NewNode("Conv", [found.name, weight, bias], (), NCHWC, name))
+    put(conv, "group", padded)
     layout.take(node.inputs[0])
-    layout.record(node, made, found.channels, found.origins)
+    layout.record(node, conv, found.channels, found.origins)
 
 
 def transform_transpose(layout: Layout, node: Node) -> None:
-    """To channels-last: ReorderOutput does it; from channels-last: ReorderInput may."""
-    graph, order = layout.graph, integers(node, "perm")
-    if order == _FROM_CHANNELS_LAST:
-        layout_from_channels_last(layout, node)
-    if order != _TO_CHANNELS_LAST or node.inputs[0] not in layout.values:
+    """Replace a Transpose to channels last by ReorderOutput, and one from them by ReorderInput."""
+    graph, perm = layout.graph, integers(node, "perm")
+    if perm == _FROM_CHANNELS_LAST:
+        _record_from_channels_last(layout, node)
+    if perm != _TO_CHANNELS_LAST or node.inputs[0] not in layout.values:
         return
     found = layout.take(node.inputs[0])
     name = graph.fresh_node_name("ReorderOutput")
-    made = add_node(graph, NewNode("ReorderOutput", [found.name], (), NCHWC, name))
-    put(made, "channels", found.channels)
-    put(made, "channels_last", 1)
-    graph.set_outputs(made, list(node.outputs))
+    reorder = add_node(graph, NewNode("ReorderOutput", [found.name], (), NCHWC, name))
+    put(reorder, "channels", found.channels)
+    put(reorder, "channels_last", 1)
+    graph.set_outputs(reorder, list(node.outputs))
     layout.removed.append(node)
 
 
-def layout_from_channels_last(layout: Layout, node: Node) -> None:
-    """Remember a Transpose that one node reads."""
+def _record_from_channels_last(layout: Layout, node: Node) -> None:
+    """Record a Transpose with one reader, which can do without it if it needs a ReorderInput."""
     graph = layout.graph
     if not graph.is_output(node) and graph.num_edges(node) == 1:
         layout.from_channels_last[node.outputs[0]] = node
 
 
 # --------------------------------------------------------------------------------------------------
-# Convolutions and poolings in blocks.
+# Convolutions and pools in the blocked layout.
 #
 # onnxruntime/core/optimizer/nchwc_transformer.cc, ``TransformConv``, ``TransformPool`` and
 # ``ConvPoolShapeInference``.
@@ -400,28 +411,28 @@ def transform_conv(layout: Layout, node: Node) -> None:
     form = None if dims is None or len(dims) != NUM_DIMS else _form(layout, node, dims)
     if dims is None or form is None:
         return
-    reads_blocks, filter_channels, is_depthwise_like = form
+    reads_blocks, filter_channels, is_oihwbo = form
     bias = node.input_at(_BIAS)
     if bias and _constant_dims(graph, bias) != (dims[0],):
         return
     padded = layout.padded(dims[0])
-    key = (node.inputs[1], is_depthwise_like)
+    key = (node.inputs[1], is_oihwbo)
     if key not in layout.filters:
         shape = (padded, filter_channels, *dims[2:])
         layout.filters[key] = add_absent(graph, graph.fresh_name("reorder"), FLOAT, shape)
     inputs = [node.inputs[0], layout.filters[key], *node.inputs[2:]]
     if bias and padded != dims[0]:
         inputs[_BIAS] = _padded_bias(layout, bias, padded)
-    made = _blocked_node(layout, node, "Conv", inputs)
-    if is_depthwise_like and reads_blocks:
-        put(made, "group", padded)
+    conv = _blocked_node(layout, node, "Conv", inputs)
+    if is_oihwbo and reads_blocks:
+        put(conv, "group", padded)
     origins = layout.plain(node.outputs[0])
     if reads_blocks:
         name, before = layout.in_blocks(node.inputs[0])
-        graph.set_input(made, 0, name)
+        graph.set_input(conv, 0, name)
         if before is not None:
             origins = window_origins(node, before, origins, dims[2:])
-    layout.record(node, made, dims[0], origins)
+    layout.record(node, conv, dims[0], origins)
 
 
 def _padded_bias(layout: Layout, bias: str, size: int) -> str:
@@ -432,7 +443,11 @@ def _padded_bias(layout: Layout, bias: str, size: int) -> str:
 
 
 def _form(layout: Layout, node: Node, dims: Sequence[int]) -> tuple[bool, int, bool] | None:
-    """Whether the input is read in blocks, the filter's input channels, and its kind."""
+    """Whether the input must be blocked, the filter's input channels, and the filter's layout.
+
+    The layout is OIHWBo (true) or OIHWBiBo (false). ``None`` if the numbers of channels allow no
+    blocked kernel.
+    """
     outputs, inputs, groups = dims[0], dims[1], integer(node, "group", 1)
     if groups > 1:
         if inputs == 1 and outputs == groups:
@@ -441,6 +456,7 @@ def _form(layout: Layout, node: Node, dims: Sequence[int]) -> tuple[bool, int, b
         if inputs % layout.block or outputs % groups or per_group % layout.block:
             return None
         return True, inputs, False
+    # Few input channels, as of the first convolution, are read in the plain layout.
     if inputs < layout.block:
         return False, inputs, True
     if inputs % CHANNEL_ALIGNMENT:
@@ -449,7 +465,7 @@ def _form(layout: Layout, node: Node, dims: Sequence[int]) -> tuple[bool, int, b
 
 
 def _constant_dims(graph: Graph, name: str) -> tuple[int, ...] | None:
-    """The dims of a constant of floats in this very graph: one of an outer graph doesn't count."""
+    """The dims of a float constant of this very graph; ``None`` for one of an outer graph."""
     tensor = graph.constant(name) if name in graph.initializers else None
     is_float = tensor is not None and tensor.data_type == FLOAT
     return tuple(tensor.dims) if tensor is not None and is_float else None
@@ -463,7 +479,7 @@ def _blocked_node(layout: Layout, node: Node, op_type: str, inputs: Sequence[str
 
 
 def transform_pool(layout: Layout, node: Node) -> None:
-    """Replace a two-dimensional pooling of floats whose channels are known."""
+    """Replace a two-dimensional pool of floats with a known number of channels."""
     graph = layout.graph
     dims = graph.dims_of(node.inputs[0])
     if len(node.outputs) > 1 or graph.elem_type_of(node.inputs[0]) != FLOAT:
@@ -473,19 +489,19 @@ def transform_pool(layout: Layout, node: Node) -> None:
     channels = dims[1]
     if not isinstance(channels, int) or channels % layout.block:
         return
-    made = _blocked_node(layout, node, node.op_type, node.inputs)
+    pool = _blocked_node(layout, node, node.op_type, node.inputs)
     origins = layout.plain(node.outputs[0])
     name, before = layout.in_blocks(node.inputs[0])
-    graph.set_input(made, 0, name)
+    graph.set_input(pool, 0, name)
     if before is not None:
         origins = window_origins(node, before, origins, integers(node, "kernel_shape"))
-    layout.record(node, made, channels, origins)
+    layout.record(node, pool, channels, origins)
 
 
 def window_origins(
     node: Node, before: Origins, own: Origins, kernel: Sequence[int] | None
 ) -> Origins:
-    """Where the dims come from after a window: kept at stride 1, halved at stride 2."""
+    """The origins of dims after a window: unchanged at stride 1, halved at stride 2."""
     if kernel is None:
         return own
     pads, strides, dilations = (integers(node, n) for n in ("pads", "strides", "dilations"))
@@ -507,7 +523,7 @@ def window_origins(
 
 
 # --------------------------------------------------------------------------------------------------
-# Resize of values in blocks: whole scales along height and width.
+# Resize of blocked values, by integer scales of height and width.
 #
 # onnxruntime/core/optimizer/nchwc_transformer.cc, ``TransformResize``.
 
@@ -517,39 +533,39 @@ _RESIZE_READS_REGION = 11
 
 
 def transform_resize(layout: Layout, node: Node) -> None:
-    """Repeat or interpolate pixels a whole number of times."""
+    """Replace a Resize with integer scales by the blocked Upsample."""
     found = layout.values.get(node.inputs[0])
     scales = None if found is None else _whole_scales(layout, node)
     if found is None or scales is None:
         return
     graph = layout.graph
     name = graph.fresh_node_name(f"{node.outputs[0]}_nchwc")
-    made = add_node(graph, NewNode("Upsample", [found.name], (), NCHWC, name))
-    put(made, "scales", scales)
+    upsample = add_node(graph, NewNode("Upsample", [found.name], (), NCHWC, name))
+    put(upsample, "scales", scales)
     if text(node, "mode") == "linear":
-        put(made, "mode", "linear")
+        put(upsample, "mode", "linear")
         mode = text(node, "coordinate_transformation_mode", "asymmetric")
-        put(made, "coordinate_transformation_mode", mode)
+        put(upsample, "coordinate_transformation_mode", mode)
     layout.take(node.inputs[0])
-    layout.record(node, made, found.channels, layout.plain(node.outputs[0]))
+    layout.record(node, upsample, found.channels, layout.plain(node.outputs[0]))
 
 
 def _whole_scales(layout: Layout, node: Node) -> list[int] | None:
-    place = 1
+    input_index = 1
     if node.op_type == "Resize" and node.since_version >= _RESIZE_READS_REGION:
         if not _is_supported_mode(node):
             return None
         if node.input_at(_SIZES):
             return _scales_to(layout, node)
-        place = _SCALES
-    values = layout.graph.array(node.input_at(place)) if node.input_at(place) else None
+        input_index = _SCALES
+    values = layout.graph.array(node.input_at(input_index)) if node.input_at(input_index) else None
     if values is None or values.dtype != np.float32 or values.shape != (NUM_DIMS,):
         return None
     return _whole([float(value) for value in values])
 
 
 def _scales_to(layout: Layout, node: Node) -> list[int] | None:
-    """Scales from the sizes asked for, where the input's are known."""
+    """Scales from the requested sizes; ``None`` if they or the input's dims are unknown."""
     sizes = integers_of(layout.graph, node.inputs[_SIZES])
     dims = layout.graph.dims_of(node.inputs[0])
     if sizes is None or dims is None or len(sizes) != len(dims) or len(dims) != NUM_DIMS:
@@ -575,18 +591,18 @@ def _is_supported_mode(node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which nodes work on blocks of channels, in the order of execution.
+# The pass itself, in order of execution.
 #
 # onnxruntime/core/optimizer/nchwc_transformer.cc, ``NchwcTransformerImpl::Transform``.
 
 
 _POOLS = {"MaxPool": {1, 8, 10, 11, 12, 22}, "AveragePool": {1, 7, 10, 11, 19, 22}}
 _ACTIVATIONS = frozenset({"Relu", "Sigmoid", "Tanh", "HardSigmoid", "Gelu", "QuickGelu"})
-"""As onnxruntime 1.31.1 has them; the first four may go into a convolution."""
+"""Those of onnxruntime 1.31.1; the first four can be fused into a convolution."""
 
 
 def block_channels(graph: Graph, block: int) -> bool:
-    """Transform a graph and its subgraphs; true if anything changed.
+    """Transform a graph and its subgraphs to the blocked layout.
 
     :param block: channels of a block, 8 with AVX2 and 16 with AVX-512.
     """
@@ -616,15 +632,16 @@ def _transform(layout: Layout, node: Node) -> None:
 
 
 def _is_plain_result(layout: Layout, name: str) -> bool:
-    """Whether a node makes a value in its plain layout, so that the reader keeps its edge."""
+    """Whether a node produces a value in the plain layout."""
     producer = layout.graph.producers.get(name)
     return producer is not None and producer.domain != NCHWC and name not in layout.values
 
 
 def _transform_reader(layout: Layout, node: Node) -> None:
-    """Nodes none of whose inputs a plain node makes; most of them ask for an input in blocks.
+    """Transform a node if no node produces one of its inputs in the plain layout.
 
-    A global pooling does not: it takes a graph input into blocks as well.
+    onnxruntime gets here once all input edges of a node are gone. Most of these transformations
+    need a blocked input; a global pool reorders a graph input too.
     """
     if node.op_type in {"Add", "Sum"}:
         transform_binary(layout, node, is_sum=True)
@@ -641,14 +658,14 @@ def _transform_reader(layout: Layout, node: Node) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Integer convolutions with the channels last, and Transposes around them that then meet.
+# Integer convolutions get channels last and Transposes around them, which are then pushed together.
 #
-# onnxruntime/core/optimizer/nhwc_transformer.cc. Float and half precision convolutions get
-# channels last on some ARM processors only, which is left out.
+# onnxruntime/core/optimizer/nhwc_transformer.cc (``NhwcTransformer``). Float and half precision
+# convolutions get channels last on some ARM processors only, which is not emulated.
 
 
 def put_channels_last(graph: Graph) -> bool:
-    """Transform every QLinearConv of known rank, subgraphs' too; true if there was one."""
+    """Transform every QLinearConv of known rank, also in subgraphs."""
     changed = moved = False
     for node in execution_order(graph):
         for body in node.bodies.values():
@@ -665,9 +682,9 @@ def _transform_channels_last(graph: Graph, node: Node) -> bool:
     if rank is None:
         return False
     put(node, "channels_last", 1)
-    order = (0, *range(2, rank), 1)
-    transpose_input(graph, node, 0, order)
-    transpose_output(graph, node, 0, inverse(order))
+    perm = (0, *range(2, rank), 1)
+    transpose_input(graph, node, 0, perm)
+    transpose_output(graph, node, 0, inverse_perm(perm))
     if not node.domain:
         swap_operator(graph, node, "QLinearConv")
     return True

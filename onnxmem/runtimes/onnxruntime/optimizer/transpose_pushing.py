@@ -1,12 +1,12 @@
-"""Transposes are pushed towards the outputs until they meet another and cancel.
+"""Pushing Transposes towards the outputs, until they meet other Transposes and cancel.
 
-``push_transposes`` decides which are pushed; a handler for each operator says how a Transpose
-passes it. ``transposes`` has the moves themselves.
+``push_transposes`` decides which Transposes are pushed. A handler for each operator moves a
+Transpose from its inputs to its outputs, with the functions of ``transposes``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -38,36 +38,36 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
     swap_operator,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.transposes import (
-    Order,
+    Perm,
     Push,
     add_integers,
     add_moving,
-    close_unit,
-    composed,
-    inverse,
-    is_comprehensive,
+    composed_perm,
+    fix_qdq_units,
+    has_only_node_readers,
+    insert_qdq_after,
+    inverse_perm,
     is_constant_input,
     is_dequantize,
-    mend_units,
     move_output,
-    order_of,
-    permute_input,
+    only_reader,
+    perm_of,
+    permute_elements,
     positive,
     producer_above,
-    push_simply,
-    read_moved,
-    redo_outputs,
-    single_reader,
-    squeezed,
+    push_simple,
+    rewire_dequantize,
+    squeezed_perm,
     transpose_input,
     transpose_output,
-    undo_inputs,
+    transpose_outputs,
     unsqueeze_constant,
-    unsqueezed,
+    unsqueezed_perm,
+    untranspose_inputs,
 )
 
 # --------------------------------------------------------------------------------------------------
-# Transposes between channels first and channels last past operators that have both variants.
+# Operators with kernels for channels first and for channels last.
 #
 # onnxruntime/core/optimizer/transpose_optimization/ort_transpose_optimization.cc.
 
@@ -78,7 +78,7 @@ _RESIZE_HAS_ROI = 11
 
 
 def gains_by_layout(push: Push) -> bool:
-    """Whether an operator is faster with channels last (``OrtEPCostCheck``)."""
+    """Whether to push regardless of the cost: channels last is faster (``OrtEPCostCheck``)."""
     if push.node.op_type == "MaxPool":
         return True
     source = push.node.input_at(0)
@@ -92,55 +92,56 @@ def gains_by_layout(push: Push) -> bool:
     )
 
 
-def _to_channels_first(rank: int) -> Order:
+def _to_channels_first(rank: int) -> Perm:
     return (0, rank - 1, *range(1, rank - 1))
 
 
 def push_integer_pool(push: Push) -> bool:
-    """Switch a quantized pool between its two layouts."""
+    """Switch a quantized pool between channels first and last (``HandleQLinearPoolOp``)."""
     is_last = integer(push.node, "channels_last")
-    order = inverse(push.order) if is_last else push.order
-    if order != _to_channels_first(push.rank):
+    perm = inverse_perm(push.perm) if is_last else push.perm
+    if perm != _to_channels_first(push.rank):
         return False
     put(push.node, "channels_last", 1 - is_last)
-    return push_simply(push)
+    return push_simple(push)
 
 
 def push_max_pool(push: Push) -> bool:
-    """An integer MaxPool becomes NhwcMaxPool."""
+    """Replace an integer MaxPool by NhwcMaxPool (``HandleMaxPool``)."""
     graph, node = push.graph, push.node
     if not push.is_assigned or node.output_at(1):
         return False
     is_integer = graph.elem_type_of(node.outputs[0]) in BYTES
-    if not is_integer or push.order != _to_channels_first(push.rank):
+    if not is_integer or push.perm != _to_channels_first(push.rank):
         return False
-    made = swap_operator(graph, node, "NhwcMaxPool")
-    made.attributes.pop("storage_order", None)
-    transpose_input(graph, made, 0, inverse(push.order))
-    redo_outputs(Push(graph, push.transpose, made, push.order, push.inputs, True), push.order)  # noqa: FBT003 - a record's last field
+    pool = swap_operator(graph, node, "NhwcMaxPool")
+    pool.attributes.pop("storage_order", None)
+    transpose_input(graph, pool, 0, inverse_perm(push.perm))
+    transpose_outputs(replace(push, node=pool), push.perm)
     return True
 
 
 def push_resize(push: Push) -> bool:
-    """Bring scales and sizes of a Resize of images into the order before the Transpose.
+    """Permute the scales and sizes of a Resize of images (``HandleResize``).
 
-    A list of axes is overlooked, as onnxruntime 1.31.1 does (measured).
+    ``axes`` is ignored, as onnxruntime 1.31.1 does (measured).
     """
     to_first = _to_channels_first(_IMAGE_RANK)
-    if not push.is_assigned or push.order not in (to_first, inverse(to_first)):
+    if not push.is_assigned or push.perm not in (to_first, inverse_perm(to_first)):
         return False
-    back = inverse(push.order)
+    # ``roi`` is not permuted by one axis after the other: its starts come first, then its ends.
+    back = inverse_perm(push.perm)
     has_roi = push.node.since_version >= _RESIZE_HAS_ROI
-    for place, name in enumerate(push.node.inputs[1:], 1):
+    for input_index, name in enumerate(push.node.inputs[1:], 1):
         if name:
-            is_roi = has_roi and place == _ROI
+            is_roi = has_roi and input_index == _ROI
             both_ends = (*back, *(axis + push.rank for axis in back))
-            permute_input(push, place, both_ends if is_roi else back)
-    return push_simply(push)
+            permute_elements(push, input_index, both_ends if is_roi else back)
+    return push_simple(push)
 
 
 # --------------------------------------------------------------------------------------------------
-# A Transpose that meets another, or a Shape.
+# A Transpose before another Transpose, or before a Shape.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``HandleTranspose`` and ``HandleShape``.
@@ -150,26 +151,26 @@ _INT64 = 7
 
 
 def push_transpose(push: Push) -> bool:
-    """Two Transposes in a row cancel or become one."""
-    order = order_of(push.node)
-    if order is None or len(order) != push.rank:
+    """Cancel or merge two consecutive Transposes."""
+    perm = perm_of(push.node)
+    if perm is None or len(perm) != push.rank:
         return False
-    return join_transpose(push, order)
+    return merge_transposes(push, perm)
 
 
-def join_transpose(push: Push, order: Order) -> bool:
-    """The node, which brings dims into an order, and the Transpose before it become one or none."""
+def merge_transposes(push: Push, perm: Perm) -> bool:
+    """Cancel or merge a Transpose and the node after it, which permutes axes too."""
     graph, node, first = push.graph, push.node, push.transpose
-    if order == inverse(push.order):
+    if perm == inverse_perm(push.perm):
         _cancel(graph, first.inputs[0], node)
-    elif order_of(node) is not None:
-        put(node, "perm", composed(push.order, order))
+    elif perm_of(node) is not None:
+        put(node, "perm", composed_perm(push.perm, perm))
         graph.set_input(node, 0, first.inputs[0])
     else:
         new = NewNode("Transpose", [first.inputs[0]], (), "", graph.fresh_node_name("Transpose"))
-        made = add_node(graph, new)
-        put(made, "perm", composed(push.order, order))
-        replace_chain(graph, [node], made)
+        merged = add_node(graph, new)
+        put(merged, "perm", composed_perm(push.perm, perm))
+        replace_chain(graph, [node], merged)
     target = first.outputs[0]
     if target not in graph.outputs and not graph.readers(target):
         graph.remove(first)
@@ -177,14 +178,18 @@ def join_transpose(push: Push, order: Order) -> bool:
 
 
 def _cancel(graph: Graph, source: str, node: Node) -> None:
-    """Replace what a node makes by an equal value."""
+    """Replace the output of a node by an equal value.
+
+    Which of the two names goes depends on who reads them: a graph output and a value that a
+    subgraph reads keep their names. If both must stay, an Identity connects them.
+    """
     target = node.outputs[0]
     producer = graph.producers.get(source)
     graph.set_inputs(node, [])
-    if is_comprehensive(graph, target):
+    if has_only_node_readers(graph, target):
         redirect(graph, target, source)
         graph.remove(node)
-    elif producer is not None and is_comprehensive(graph, source):
+    elif producer is not None and has_only_node_readers(graph, source):
         redirect(graph, source, target)
         graph.remove(node)
         graph.set_outputs(
@@ -192,46 +197,47 @@ def _cancel(graph: Graph, source: str, node: Node) -> None:
         )
     else:
         name = graph.fresh_node_name("Identity")
-        made = add_node(graph, NewNode("Identity", [source], (), "", name))
-        replace_chain(graph, [node], made)
+        identity = add_node(graph, NewNode("Identity", [source], (), "", name))
+        replace_chain(graph, [node], identity)
 
 
-def pass_shape(push: Push) -> bool:
-    """Shape of the value before, and a Gather that brings its dims into order."""
+def push_shape(push: Push) -> bool:
+    """Take the Shape before the Transpose, and permute its elements by a Gather."""
     graph, node = push.graph, push.node
     start, end = integer(node, "start"), push.rank
     if "end" in node.attributes:
         end = node.attributes["end"].i
-    undo_inputs(push)
-    order = list(push.order)[start:end]
+    untranspose_inputs(push)
+    perm = list(push.perm)[start:end]
     node.attributes.pop("start", None)
     node.attributes.pop("end", None)
-    places = add_integers(graph, order)
-    gather = add_node(graph, NewNode("Gather", [places], [], "", graph.fresh_node_name("Gather")))
+    indices = add_integers(graph, perm)
+    gather = add_node(graph, NewNode("Gather", [indices], [], "", graph.fresh_node_name("Gather")))
     put(gather, "axis", 0)
     source = move_output(graph, node, gather)
-    graph.set_inputs(gather, [source, places])
+    graph.set_inputs(gather, [source, indices])
     graph.types[source] = TensorType(_INT64, (push.rank,))
     graph.shape_values.pop(source, None)
     return True
 
 
 # --------------------------------------------------------------------------------------------------
-# Transposes past operators that name axes: Squeeze, Slice, reductions and the like.
+# Operators with axes: Squeeze, Slice, reductions and the like.
 #
-# onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc.
+# onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc, a handler for
+# each. Axis ``a`` after the Transpose is axis ``perm[a]`` before it.
 
 
 _SLICE_AXES = 3
-_SLICE_READS, _PAD_READS = 10, 11
-"""Versions from which Slice and Pad read what were attributes."""
+_SLICE_HAS_INPUTS, _PAD_HAS_INPUTS = 10, 11
+"""Versions of Slice and Pad from which their attributes are inputs."""
 
 
-def _axes(push: Push, place: int = 1) -> list[int] | None:
-    """A node's axes, counted from the start; ``None`` where they are not constant or absent."""
+def _axes(push: Push, input_index: int = 1) -> list[int] | None:
+    """A node's axes, counted from the start; ``None`` if they are absent or not constant."""
     if "axes" in push.node.attributes:
         return positive(integers(push.node, "axes") or [], _rank_before(push))
-    name = push.node.input_at(place)
+    name = push.node.input_at(input_index)
     value = push.graph.array(name) if name else None
     if value is None:
         return None
@@ -241,18 +247,19 @@ def _axes(push: Push, place: int = 1) -> list[int] | None:
 def _rank_before(push: Push) -> int:
     if push.node.op_type != "Unsqueeze":
         return push.rank
+    # The axes of Unsqueeze are those of its output.
     name = push.node.input_at(1)
     value = push.graph.array(name) if name else None
-    stated = integers(push.node, "axes") or ([] if value is None else list(value.ravel()))
-    return push.rank + len(stated)
+    axes = integers(push.node, "axes") or ([] if value is None else list(value.ravel()))
+    return push.rank + len(axes)
 
 
-def _state_axes(push: Push, axes: Sequence[int], place: int = 1) -> None:
-    """Write a node's axes where it has them."""
+def _set_axes(push: Push, axes: Sequence[int], input_index: int = 1) -> None:
+    """Write a node's axes as an attribute or input, whichever it has."""
     if "axes" in push.node.attributes:
         put(push.node, "axes", list(axes))
         return
-    push.graph.set_input(push.node, place, add_integers(push.graph, axes))
+    push.graph.set_input(push.node, input_index, add_integers(push.graph, axes))
 
 
 def _dtype(like: Array | None) -> type:
@@ -260,118 +267,123 @@ def _dtype(like: Array | None) -> type:
 
 
 def push_squeeze(push: Push) -> bool:
-    """Drop the axes' counterparts before the Transpose."""
+    """Squeeze the corresponding axes before the Transpose."""
     axes = _axes(push)
     if axes is None:
         return False
-    moved = sorted(push.order[axis] for axis in axes)
-    undo_inputs(push)
-    _state_axes(push, moved)
-    redo_outputs(push, squeezed(push.order, moved))
+    axes_before = sorted(push.perm[axis] for axis in axes)
+    untranspose_inputs(push)
+    _set_axes(push, axes_before)
+    transpose_outputs(push, squeezed_perm(push.perm, axes_before))
     return True
 
 
 def push_unsqueeze(push: Push) -> bool:
-    """New axes stay where they are."""
+    """Insert the new axes at the same index before the Transpose."""
     axes = _axes(push)
     if axes is None:
         return False
-    undo_inputs(push)
-    redo_outputs(push, unsqueezed(push.order, axes))
+    untranspose_inputs(push)
+    transpose_outputs(push, unsqueezed_perm(push.perm, axes))
     return True
 
 
 def push_reduction(push: Push) -> bool:
-    """Reduce the axes' counterparts; without axes, or with none in the list, all or nothing."""
+    """Reduce the corresponding axes; without axes, a reduction takes all or does nothing."""
     keeps_dims = bool(integer(push.node, "keepdims", 1))
     has_axes = "axes" in push.node.attributes or bool(push.node.input_at(1))
     axes = _axes(push) if has_axes else []
     if axes is None:
         return False
-    undo_inputs(push)
+    untranspose_inputs(push)
     if axes:
-        moved = sorted(push.order[axis] for axis in axes)
-        _state_axes(push, moved)
-        redo_outputs(push, push.order if keeps_dims else squeezed(push.order, moved))
+        axes_before = sorted(push.perm[axis] for axis in axes)
+        _set_axes(push, axes_before)
+        squeezed = squeezed_perm(push.perm, axes_before)
+        transpose_outputs(push, push.perm if keeps_dims else squeezed)
     elif keeps_dims or integer(push.node, "noop_with_empty_axes"):
-        redo_outputs(push, push.order)
+        transpose_outputs(push, push.perm)
     return True
 
 
 def push_slice(push: Push) -> bool:
-    """Cut along the axes' counterparts."""
+    """Slice along the corresponding axes."""
     graph, node = push.graph, push.node
-    if node.since_version < _SLICE_READS:
-        stated = _axes(push) or range(len(integers(node, "starts") or ()))
-        push_simply(push)
-        put(node, "axes", [push.order[axis] for axis in stated])
+    if node.since_version < _SLICE_HAS_INPUTS:
+        attribute = _axes(push) or range(len(integers(node, "starts") or ()))
+        push_simple(push)
+        put(node, "axes", [push.perm[axis] for axis in attribute])
         return True
     axes = _axes(push, _SLICE_AXES) if node.input_at(_SLICE_AXES) else _first_axes(push)
     if axes is None:
         return False
+    # All index inputs of a Slice must have one type.
     like = graph.array(node.inputs[_SLICE_AXES]) if node.input_at(_SLICE_AXES) else None
     like = graph.array(node.inputs[1]) if like is None else like
-    push_simply(push)
-    moved = add_integers(graph, [push.order[axis] for axis in axes], _dtype(like))
-    graph.set_input(node, _SLICE_AXES, moved)
+    push_simple(push)
+    axes_before = add_integers(graph, [push.perm[axis] for axis in axes], _dtype(like))
+    graph.set_input(node, _SLICE_AXES, axes_before)
     return True
 
 
 def _first_axes(push: Push) -> list[int] | None:
+    """The axes of a Slice that lists none: as many as it has starts."""
     dims = push.graph.dims_of(push.node.inputs[1])
     known = None if dims is None or len(dims) != 1 else dims[0]
     return list(range(known)) if isinstance(known, int) else None
 
 
 def push_pad(push: Push) -> bool:
-    """Pad the dims' counterparts.
+    """Pad the corresponding axes.
 
-    A list of axes is overlooked, as onnxruntime 1.31.1 does (measured).
+    ``axes`` is ignored, as onnxruntime 1.31.1 does (measured).
     """
     node = push.node
-    back = inverse(push.order)
+    back = inverse_perm(push.perm)
     both_sides = (*back, *(axis + push.rank for axis in back))
-    if node.since_version < _PAD_READS:
+    if node.since_version < _PAD_HAS_INPUTS:
         pads = integers(node, "pads") or []
-        put(node, "pads", [pads[place] for place in both_sides])
+        put(node, "pads", [pads[index] for index in both_sides])
     else:
-        permute_input(push, 1, both_sides)
-    return push_simply(push)
+        permute_elements(push, 1, both_sides)
+    return push_simple(push)
 
 
 def push_tile(push: Push) -> bool:
-    """Repeat along the dims' counterparts."""
-    permute_input(push, 1, inverse(push.order))
-    return push_simply(push)
+    """Repeat along the corresponding axes."""
+    permute_elements(push, 1, inverse_perm(push.perm))
+    return push_simple(push)
 
 
 def push_reshape(push: Push) -> bool:
-    """A Reshape that only moves dims of 1 is a Transpose; one that splits dims splits them before.
+    """Merge with a Reshape that only moves dims of 1, or move a Reshape that only splits dims.
 
-    Every dim must be known, and the target constant. Measured on onnxruntime 1.31.1.
+    All dims must be known, and the target constant. Measured on onnxruntime 1.31.1.
     """
     graph, node = push.graph, push.node
     dims, target = graph.dims_of(push.transpose.outputs[0]), graph.dims_of(node.outputs[0])
     if dims is None or target is None or graph.constant(node.inputs[1]) is None:
         return False
-    moved = _as_order(dims, target)
-    if moved is not None:
-        return join_transpose(push, moved)
+    as_perm = _as_perm(dims, target)
+    if as_perm is not None:
+        return merge_transposes(push, as_perm)
     groups = _groups(dims, target)
     if groups is None:
         return False
-    before = [groups[push.order.index(axis)] for axis in range(push.rank)]
-    places = [place for group in before for place in group]
+    # The groups in the order of the axes before the Transpose: the target of the Reshape there, and
+    # the axes of the old target that its axes become.
+    groups_before = [groups[push.perm.index(axis)] for axis in range(push.rank)]
+    target_axes = [axis for group in groups_before for axis in group]
     sizes = [dim for dim in target if isinstance(dim, int)]
-    split = [sizes[place] for place in places]
-    undo_inputs(push)
-    graph.set_input(node, 1, add_integers(graph, split))
-    redo_outputs(push, tuple(places.index(place) for place in range(len(places))))
+    target_before = [sizes[axis] for axis in target_axes]
+    untranspose_inputs(push)
+    graph.set_input(node, 1, add_integers(graph, target_before))
+    transpose_outputs(push, tuple(target_axes.index(axis) for axis in range(len(target_axes))))
     return True
 
 
-def _as_order(dims: Dims, target: Dims) -> Order | None:
-    """The order that moves dims of 1 as a Reshape to an equal rank does; ``None`` for others."""
+def _as_perm(dims: Dims, target: Dims) -> Perm | None:
+    """The permutation that equals a Reshape to the same rank, if it only moves dims of 1."""
     known = [dim for dim in (*dims, *target) if isinstance(dim, int)]
     if len(dims) != len(target) or len(known) != 2 * len(dims):
         return None
@@ -384,95 +396,97 @@ def _as_order(dims: Dims, target: Dims) -> Order | None:
 
 
 def _groups(dims: Dims, target: Dims) -> list[list[int]] | None:
-    """Places in the target that each dim is split into; ``None`` where dims are merged."""
+    """The axes of the target that each dim is split into; ``None`` if the Reshape does more."""
     groups: list[list[int]] = []
-    place = 0
+    # ``axis`` is the first axis of the target that no group has; a group grows up to its dim.
+    axis = 0
     for dim in dims:
         group: list[int] = []
         product = 1
-        while place < len(target) and (not group or (isinstance(dim, int) and product < dim)):
-            size = target[place]
+        while axis < len(target) and (not group or (isinstance(dim, int) and product < dim)):
+            size = target[axis]
             if not isinstance(size, int) or size <= 0:
                 return None
             product *= size
-            group.append(place)
-            place += 1
+            group.append(axis)
+            axis += 1
         if product != dim or not group:
             return None
         groups.append(group)
-    return groups if place == len(target) else None
+    return groups if axis == len(target) else None
 
 
 # --------------------------------------------------------------------------------------------------
-# Inputs of lower rank brought to the rank of the others.
+# Inputs of lower rank get leading dims of 1, so that all can be transposed alike.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``NormalizeInputRanks`` and ``UnsqueezeInput``.
 
 
 def equalize_ranks(push: Push) -> bool:
-    """Give inputs of lower rank leading dims of 1; false where a rank is unknown or higher."""
+    """Unsqueeze inputs of lower rank; false if a rank is unknown or higher."""
     graph, node = push.graph, push.node
-    ranks = [rank_of(graph, node.inputs[place]) for place in push.inputs]
+    ranks = [rank_of(graph, node.inputs[index]) for index in push.inputs]
     if any(rank is None or rank > push.rank for rank in ranks):
         return False
-    for place, rank in zip(push.inputs, ranks, strict=True):
+    for index, rank in zip(push.inputs, ranks, strict=True):
         if rank is not None and rank < push.rank:
-            _unsqueeze_input(graph, node, place, push.rank - rank)
+            _unsqueeze_input(graph, node, index, push.rank - rank)
     return True
 
 
-def _unsqueeze_input(graph: Graph, node: Node, place: int, num_dims: int) -> None:
-    if unsqueeze_constant(graph, node, place, num_dims):
+def _unsqueeze_input(graph: Graph, node: Node, input_index: int, num_dims: int) -> None:
+    if unsqueeze_constant(graph, node, input_index, num_dims):
         return
-    if _use_squeeze_above(graph, (node, place), list(range(num_dims))):
+    if _use_squeeze_above(graph, (node, input_index), list(range(num_dims))):
         return
-    name = node.inputs[place]
+    name = node.inputs[input_index]
     producer = graph.producers.get(name)
-    graph.set_input(node, place, "")
+    # The node must not read ``name`` any more, or a Transpose that writes it would not be removed.
+    graph.set_input(node, input_index, "")
     target = add_moving(graph, "Unsqueeze", name, range(num_dims))
     dims = (*[1] * num_dims, *(graph.dims_of(name) or ()))
     graph.types[target] = TensorType(graph.elem_type_of(name), dims)
-    order = order_of(producer)
+    perm = perm_of(producer)
     unsqueeze = graph.producers[target]
-    if order is not None:
-        transpose_input(graph, unsqueeze, 0, inverse(order))
-        target = transpose_output(graph, unsqueeze, 0, unsqueezed(order, range(num_dims)))
-    graph.set_input(node, place, target)
+    if perm is not None:
+        transpose_input(graph, unsqueeze, 0, inverse_perm(perm))
+        target = transpose_output(graph, unsqueeze, 0, unsqueezed_perm(perm, range(num_dims)))
+    graph.set_input(node, input_index, target)
     if producer is not None and is_dequantize(producer):
-        close_unit(graph, producer)
+        insert_qdq_after(graph, producer)
 
 
 def _use_squeeze_above(graph: Graph, use: tuple[Node, int], axes: list[int]) -> bool:
     """Cancel a Squeeze above an input; a DequantizeLinear may be between."""
-    node, place = use
-    name, producer, dequantize = producer_above(graph, node.inputs[place])
+    node, input_index = use
+    name, producer, dequantize = producer_above(graph, node.inputs[input_index])
     if producer is None or producer.op_type != "Squeeze" or axes_of(graph, producer) != axes:
         return False
     source = producer.inputs[0]
     if dequantize is not None:
         rank = rank_of(graph, name) or 0
-        read_moved(graph, dequantize, source, (*[-1] * len(axes), *range(rank)))
+        rewire_dequantize(graph, dequantize, source, (*[-1] * len(axes), *range(rank)))
     else:
-        graph.set_input(node, place, source)
+        graph.set_input(node, input_index, source)
     if name not in graph.outputs and not graph.readers(name):
         graph.remove(producer)
     return True
 
 
 # --------------------------------------------------------------------------------------------------
-# How a Transpose passes each operator.
+# The handler of each operator.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc, the handlers
-# and their table.
+# and their table; those of com.microsoft in ort_transpose_optimization.cc, ``OrtExtendedHandlers``.
 
 
 _SOFTMAX_SPLITS = 13
-"""Before this operator set Softmax treated all dims from the axis on as one."""
+"""Before this operator set, Softmax flattened all dims from the axis on."""
 
 
 def first_input(_: Graph, node: Node) -> Sequence[int]:
-    """The first input, which is all that most operators have in the order of the output."""
+    """The first input: for most operators, no other has the axes of the output."""
     return range(min(1, len(node.inputs)))
 
 
@@ -482,90 +496,91 @@ def all_inputs(_: Graph, node: Node) -> Sequence[int]:
 
 
 def _no_scalars(graph: Graph, node: Node) -> Sequence[int]:
-    """Every input but those of rank 0, which any order suits."""
-    return [place for place, name in enumerate(node.inputs) if graph.dims_of(name) != ()]
+    """All inputs except scalars, which need no Transpose."""
+    return [index for index, name in enumerate(node.inputs) if graph.dims_of(name) != ()]
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """What is done with a Transpose before an operator."""
+    """How a Transpose moves from the inputs of an operator to its outputs (``HandlerInfo``)."""
 
     apply: Callable[[Push], bool]
     inputs: Callable[[Graph, Node], Sequence[int]] = first_input
-    """Places of the inputs that are transposed together."""
+    """Indices of the inputs that must be transposed together."""
     transposes_outputs: bool = True
-    """The Transpose stands after the node when it is done."""
+    """Whether there is a Transpose after the node when the handler is done."""
 
 
 def _push_broadcast(push: Push) -> bool:
-    return equalize_ranks(push) and push_simply(push)
+    return equalize_ranks(push) and push_simple(push)
 
 
 def _push_axis(push: Push) -> bool:
     axis = integer(push.node, "axis") % push.rank
-    push_simply(push)
-    put(push.node, "axis", push.order[axis])
+    push_simple(push)
+    put(push.node, "axis", push.perm[axis])
     return True
 
 
 def _push_softmax(push: Push) -> bool:
     if push.graph.opsets.get("", 1) >= _SOFTMAX_SPLITS:
         axis = integer(push.node, "axis", -1) % push.rank
-        push_simply(push)
-        put(push.node, "axis", push.order[axis])
+        push_simple(push)
+        put(push.node, "axis", push.perm[axis])
         return True
+    # The flattened dims must stay together: no axis may move across the axis of the Softmax.
     axis = integer(push.node, "axis", 1) % push.rank
-    keeps_sides = all((place < axis) == (old < axis) for place, old in enumerate(push.order))
-    return keeps_sides and push_simply(push)
+    keeps_sides = all((new < axis) == (old < axis) for new, old in enumerate(push.perm))
+    return keeps_sides and push_simple(push)
 
 
 def _push_fast_gelu(push: Push) -> bool:
-    """Its bias belongs to the last dim. Measured on onnxruntime 1.31.1."""
-    return not push.node.input_at(1) and push_simply(push)
+    """FastGelu without a bias, which belongs to the last axis. Measured on onnxruntime 1.31.1."""
+    return not push.node.input_at(1) and push_simple(push)
 
 
 def _push_arg(push: Push) -> bool:
     keeps_dims = bool(integer(push.node, "keepdims", 1))
-    axis = push.order[integer(push.node, "axis") % push.rank]
-    undo_inputs(push)
+    axis = push.perm[integer(push.node, "axis") % push.rank]
+    untranspose_inputs(push)
     put(push.node, "axis", axis)
-    redo_outputs(push, push.order if keeps_dims else squeezed(push.order, [axis]))
+    transpose_outputs(push, push.perm if keeps_dims else squeezed_perm(push.perm, [axis]))
     return True
 
 
 def _push_gather(push: Push) -> bool:
-    """One element along an axis: the axis goes. Measured on onnxruntime 1.31.1."""
-    places = push.graph.constant(push.node.inputs[1])
-    if places is None or len(places.dims):
+    """Gather with a scalar index, which removes the axis. Measured on onnxruntime 1.31.1."""
+    indices = push.graph.constant(push.node.inputs[1])
+    if indices is None or len(indices.dims):
         return False
-    axis = push.order[integer(push.node, "axis") % push.rank]
-    undo_inputs(push)
+    axis = push.perm[integer(push.node, "axis") % push.rank]
+    untranspose_inputs(push)
     put(push.node, "axis", axis)
-    redo_outputs(push, squeezed(push.order, [axis]))
+    transpose_outputs(push, squeezed_perm(push.perm, [axis]))
     return True
 
 
 def _push_quantize(push: Push) -> bool:
     is_per_axis = push.graph.dims_of(push.node.inputs[1]) not in ((), (1,))
     axis = integer(push.node, "axis", 1) % push.rank
-    undo_inputs(push)
-    redo_outputs(push, push.order)
+    untranspose_inputs(push)
+    transpose_outputs(push, push.perm)
     if is_per_axis:
-        put(push.node, "axis", push.order[axis])
+        put(push.node, "axis", push.perm[axis])
     return True
 
 
 def _both_operands(_: Graph, __: Node) -> Sequence[int]:
-    """Each operand has a scale and a zero point behind it."""
+    """The two operands, each followed by its scale and zero point."""
     return (0, 3)
 
 
 def _parts(_: Graph, node: Node) -> Sequence[int]:
-    """Scale and zero point of the result, then each part with its own."""
+    """The parts of QLinearConcat, each followed by its scale and zero point."""
     return range(2, len(node.inputs), 3)
 
 
-_SIMPLE = Handler(push_simply)
+_SIMPLE = Handler(push_simple)
 _BROADCAST = Handler(_push_broadcast, _no_scalars)
 _REDUCTION = Handler(push_reduction)
 
@@ -607,7 +622,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "Gather": Handler(_push_gather),
     "Split": Handler(_push_axis),
     "Transpose": Handler(push_transpose, transposes_outputs=False),
-    "Shape": Handler(pass_shape, transposes_outputs=False),
+    "Shape": Handler(push_shape, transposes_outputs=False),
     "Reshape": Handler(push_reshape, transposes_outputs=False),
     "Squeeze": Handler(push_squeeze),
     "Unsqueeze": Handler(push_unsqueeze),
@@ -621,119 +636,125 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 
 
 def handler_of(node: Node) -> Handler | None:
-    """The handler of a node's operator; ``None`` where a Transpose stays before it."""
+    """The handler of a node's operator; ``None`` if no Transpose can be pushed past it."""
     return HANDLERS.get(f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
 
 
 # --------------------------------------------------------------------------------------------------
-# Which Transposes are pushed: those that will meet another, and those that save one.
+# Which Transposes are pushed: those that are likely to cancel another one or to become fewer.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``OptimizeImpl``, ``ProcessTranspose``, ``EstimateTransposeInputsCost`` and
-# ``CanLikelyRemoveTranspose``. The cost of a Transpose is the number of dims that it may move.
+# ``CanLikelyRemoveTranspose``. The cost of a Transpose is the number of dims other than 1. A push
+# pays if it removes more of it at the inputs than it adds at the outputs.
 
 
 _UNKNOWN_RANK = 5
-"""Taken where a rank is unknown."""
+"""The cost of a Transpose of unknown rank."""
 
-_Leading = Mapping[str, AbstractSet[Order]]
+_Reaching = Mapping[str, AbstractSet[Perm]]
+"""Permutations of the Transposes that a value reaches (``outputs_leading_to_transpose``)."""
 
 
 def push_transposes(graph: Graph, *, is_assigned: bool = False) -> bool:
-    """Push what pays; true if any Transpose moved.
+    """Push the Transposes for which it pays; true if any moved.
 
-    :param is_assigned: the nodes have been given to the CPU provider, which is so after the basic
-        level; integer pools and Resize then pass a Transpose too.
+    :param is_assigned: whether nodes are assigned to the CPU provider, as after the basic level;
+        only then can a Transpose be pushed past integer pools and Resize.
     """
     nodes = execution_order(graph)
-    leading = _leading_to_transposes(graph, nodes)
+    reaching = _reaching_transposes(graph, nodes)
     changed = False
+    # Producers come first, so a Transpose that was pushed past a node is seen again at its readers.
     for node in nodes:
-        changed |= _process(graph, node, leading, is_assigned=is_assigned)
+        changed |= _process(graph, node, reaching, is_assigned=is_assigned)
     if any(is_dequantize(node) for node in nodes):
-        changed |= mend_units(graph)
+        changed |= fix_qdq_units(graph)
     for node in list(graph.nodes.values()):
         for body in node.bodies.values():
             changed |= push_transposes(body, is_assigned=is_assigned)
     return changed
 
 
-def _leading_to_transposes(graph: Graph, nodes: Sequence[Node]) -> _Leading:
-    """The orders of the Transposes that are reached from a value by operators they can pass.
+def _reaching_transposes(graph: Graph, nodes: Sequence[Node]) -> _Reaching:
+    """Permutations of the Transposes that a value reaches through operators with a handler.
 
-    A value may be a key without orders: the way to its Transposes leads through a graph output or
-    what a subgraph reads, so none of them will be cancelled. Measured on onnxruntime 1.31.1.
+    A value may have no permutations: every path to a Transpose goes through a graph output or a
+    value that a subgraph reads, so none will be cancelled. Measured on onnxruntime 1.31.1.
     """
-    leading: dict[str, set[Order]] = {}
+    reaching: dict[str, set[Perm]] = {}
+    # Readers come first, so the outputs of a node have all their permutations already.
     for node in reversed(nodes):
-        order = order_of(node)
-        if order is not None:
-            leading.setdefault(node.inputs[0], set()).add(order)
+        perm = perm_of(node)
+        if perm is not None:
+            reaching.setdefault(node.inputs[0], set()).add(perm)
             continue
-        reached = [name for name in node.outputs if name in leading]
+        reached = [name for name in node.outputs if name in reaching]
         handler = handler_of(node) if reached else None
         if handler is not None and handler.transposes_outputs:
-            orders = [leading[name] for name in reached if is_comprehensive(graph, name)]
-            for place in handler.inputs(graph, node):
-                leading.setdefault(node.inputs[place], set()).update(*orders)
-    return leading
+            perms = [reaching[name] for name in reached if has_only_node_readers(graph, name)]
+            for index in handler.inputs(graph, node):
+                reaching.setdefault(node.inputs[index], set()).update(*perms)
+    return reaching
 
 
-def _process(graph: Graph, node: Node, leading: _Leading, *, is_assigned: bool) -> bool:
+def _process(graph: Graph, node: Node, reaching: _Reaching, *, is_assigned: bool) -> bool:
+    """Push the first Transpose before a node for which it pays."""
     handler = handler_of(node)
     if handler is None:
         return False
-    places = handler.inputs(graph, node)
+    indices = handler.inputs(graph, node)
     is_here = is_assigned and has_kernel(graph, node)
-    for place, name in enumerate(node.inputs):
+    for input_index, name in enumerate(node.inputs):
         transpose = graph.producers.get(name)
-        order = order_of(transpose)
-        if transpose is None or order is None or place not in places:
+        perm = perm_of(transpose)
+        if transpose is None or perm is None or input_index not in indices:
             continue
-        transposed = [p for p in places if node.inputs[p]]
-        push = Push(graph, transpose, node, order, transposed, is_here)
-        if _pays(push, handler, leading) and handler.apply(push):
+        transposed = [index for index in indices if node.inputs[index]]
+        push = Push(graph, transpose, node, perm, transposed, is_here)
+        if _pays(push, handler, reaching) and handler.apply(push):
             return True
     return False
 
 
-def _pays(push: Push, handler: Handler, leading: _Leading) -> bool:
+def _pays(push: Push, handler: Handler, reaching: _Reaching) -> bool:
+    """Whether a push costs less than nothing (``ProcessTranspose``)."""
     if push.node.op_type == "Transpose" or (push.is_assigned and gains_by_layout(push)):
         return True
-    cost = sum(_input_cost(push.graph, push.node.inputs[p], push.order) for p in push.inputs)
-    if cost < 0 and handler.transposes_outputs and not _saves_later(push, leading):
+    cost = sum(_input_cost(push.graph, push.node.inputs[index], push.perm) for index in push.inputs)
+    if cost < 0 and handler.transposes_outputs and not _saves_later(push, reaching):
         cost += max(_rank(push.graph, name) for name in push.node.outputs)
     return cost < 0
 
 
-def _saves_later(push: Push, leading: _Leading) -> bool:
-    """Whether a Transpose after the node will cancel another, or join it.
+def _saves_later(push: Push, reaching: _Reaching) -> bool:
+    """Whether a Transpose after the node will cancel another one, or merge with it.
 
-    It joins one where no other node reads the value in the present order. A graph output, or what a
-    subgraph reads, keeps its order and hence its Transpose. Measured on onnxruntime 1.31.1.
+    It merges if no other node reads the value as it is now. A graph output, or a value that a
+    subgraph reads, keeps its layout and hence its Transpose. Measured on onnxruntime 1.31.1.
     """
-    back = inverse(push.order)
+    back = inverse_perm(push.perm)
     return any(
-        back in leading[name] or single_reader(push.graph, name) is not None
+        back in reaching[name] or only_reader(push.graph, name) is not None
         for name in push.node.outputs
-        if name in leading and is_comprehensive(push.graph, name)
+        if name in reaching and has_only_node_readers(push.graph, name)
     )
 
 
-def _input_cost(graph: Graph, name: str, order: Order) -> int:
-    """What it costs to bring an input back into the order before the Transpose."""
+def _input_cost(graph: Graph, name: str, perm: Perm) -> int:
+    """The cost of transposing an input back; negative if that removes a Transpose."""
     if is_constant_input(graph, name):
         return 0
     transpose = _producer_before(graph, name)
-    before = order_of(transpose)
+    before = perm_of(transpose)
     if transpose is None or before is None:
         return _rank(graph, name)
-    is_gone = before == order and _can_go(graph, transpose.outputs[0])
-    return -_rank(graph, name) if is_gone else 0
+    is_removed = before == perm and _can_likely_remove(graph, transpose.outputs[0])
+    return -_rank(graph, name) if is_removed else 0
 
 
 def _producer_before(graph: Graph, name: str) -> Node | None:
-    """The node that makes a value, seen through DequantizeLinear and a Squeeze of a Transpose."""
+    """The producer of a value, past a DequantizeLinear, and past a Squeeze of a Transpose there."""
     producer = graph.producers.get(name)
     if producer is None or not is_dequantize(producer):
         return producer
@@ -743,11 +764,11 @@ def _producer_before(graph: Graph, name: str) -> Node | None:
     if above.op_type != "Squeeze":
         return above
     transpose = graph.producers.get(above.inputs[0])
-    return transpose if order_of(transpose) is not None else producer
+    return transpose if perm_of(transpose) is not None else producer
 
 
-def _can_go(graph: Graph, name: str) -> bool:
-    """Whether every reader lets a Transpose pass, so that none is left (``CanLikelyRemove``)."""
+def _can_likely_remove(graph: Graph, name: str) -> bool:
+    """Whether all readers have a handler, so that the Transpose can be removed."""
     if name in graph.outputs:
         return False
     return all(
@@ -756,6 +777,6 @@ def _can_go(graph: Graph, name: str) -> bool:
 
 
 def _rank(graph: Graph, name: str) -> int:
-    """Dims of a value, those of 1 aside, which cost nothing to move."""
+    """The number of dims other than 1, which cost nothing to move."""
     dims = graph.dims_of(name)
     return _UNKNOWN_RANK if dims is None else sum(dim != 1 for dim in dims)

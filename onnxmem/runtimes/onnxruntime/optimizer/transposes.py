@@ -1,7 +1,7 @@
-"""Transposes put before a node's inputs and behind its outputs.
+"""Inserting and removing Transposes before a node's inputs and after its outputs.
 
-A constant is transposed in place; in a QDQ network the Transpose goes outside of the unit, and what
-that leaves open is closed again.
+A constant is transposed in place. In a QDQ model, a moved Transpose gets a QuantizeLinear and a
+DequantizeLinear around it, so that it is a unit of its own.
 """
 
 from collections.abc import Sequence
@@ -21,54 +21,56 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Orders of dims.
+# Permutations of axes.
 #
-# onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc.
+# onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc (``InvertPerm``,
+# ``ComposePerm``, ``SqueezePerm``, ``UnsqueezePerm``). As in ONNX, axis ``a`` of a transposed value
+# is axis ``perm[a]`` of the value before.
 
 
-Order = tuple[int, ...]
+Perm = tuple[int, ...]
 
 
-def order_of(node: Node | None) -> Order | None:
-    """The order that a Transpose brings dims into; ``None`` if it states none, and of others."""
+def perm_of(node: Node | None) -> Perm | None:
+    """The permutation of a Transpose; ``None`` for other nodes, or if it has no valid one."""
     if node is None or node.op_type != "Transpose" or node.domain:
         return None
-    order = integers(node, "perm")
-    return tuple(order) if order and sorted(order) == list(range(len(order))) else None
+    perm = integers(node, "perm")
+    return tuple(perm) if perm and sorted(perm) == list(range(len(perm))) else None
 
 
-def inverse(order: Order) -> Order:
-    """The order that undoes one."""
-    return tuple(order.index(place) for place in range(len(order)))
+def inverse_perm(perm: Perm) -> Perm:
+    """The permutation that undoes another one."""
+    return tuple(perm.index(axis) for axis in range(len(perm)))
 
 
-def composed(first: Order, second: Order) -> Order:
-    """One order for two Transposes in a row."""
-    return tuple(first[place] for place in second)
+def composed_perm(first: Perm, second: Perm) -> Perm:
+    """The permutation of two consecutive Transposes."""
+    return tuple(first[axis] for axis in second)
 
 
-def squeezed(order: Order, axes: Sequence[int]) -> Order:
-    """An order without some axes of the value before the Transpose."""
-    left = [axis for axis in range(len(order)) if axis not in axes]
-    return tuple(left.index(axis) for axis in order if axis not in axes)
+def squeezed_perm(perm: Perm, axes: Sequence[int]) -> Perm:
+    """A permutation without some axes of the value before the Transpose."""
+    remaining = [axis for axis in range(len(perm)) if axis not in axes]
+    return tuple(remaining.index(axis) for axis in perm if axis not in axes)
 
 
-def unsqueezed(order: Order, axes: Sequence[int]) -> Order:
-    """An order with further axes that stay where they are."""
-    places = [place for place in range(len(order) + len(axes)) if place not in axes]
-    moved = iter(places[axis] for axis in order)
-    total = range(len(order) + len(axes))
-    return tuple(place if place in axes else next(moved) for place in total)
+def unsqueezed_perm(perm: Perm, axes: Sequence[int]) -> Perm:
+    """A permutation with additional axes that stay at their index."""
+    total = range(len(perm) + len(axes))
+    old_axes = [axis for axis in total if axis not in axes]
+    permuted = iter(old_axes[axis] for axis in perm)
+    return tuple(axis if axis in axes else next(permuted) for axis in total)
 
 
 def positive(axes: Sequence[int], rank: int) -> list[int] | None:
-    """Axes counted from the start; ``None`` where one is out of range."""
+    """Axes counted from the start; ``None`` if one is out of range."""
     found = [axis + rank if axis < 0 else axis for axis in axes]
     return found if all(0 <= axis < rank for axis in found) else None
 
 
 # --------------------------------------------------------------------------------------------------
-# DequantizeLinear nodes that a Transpose is seen through, as if they were not there.
+# DequantizeLinear nodes that the optimizer looks past, to a Transpose or a constant before them.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``DQToLookPast`` and ``GetQuantizationInfo``.
@@ -80,10 +82,10 @@ _DEFAULT_AXIS = 1
 
 @dataclass(frozen=True, slots=True)
 class Quantization:
-    """How many scales a quantized value has."""
+    """Whether a quantized value has one scale or one per index of an axis."""
 
     axis: int
-    """Counted from the start; 1 where it means nothing."""
+    """Counted from the start; meaningless unless ``is_per_axis``."""
     is_per_axis: bool
 
 
@@ -93,7 +95,7 @@ def is_dequantize(node: Node | None) -> bool:
 
 
 def quantization_of(graph: Graph, node: Node) -> Quantization | None:
-    """The quantization of a QuantizeLinear or DequantizeLinear; ``None`` where it is in blocks."""
+    """The quantization of a QuantizeLinear or DequantizeLinear; ``None`` if it is blocked."""
     dims = graph.dims_of(node.inputs[_SCALE])
     if dims is None:
         return None
@@ -107,45 +109,48 @@ def quantization_of(graph: Graph, node: Node) -> Quantization | None:
     return Quantization(axis, is_per_axis=True) if 0 <= axis < rank else None
 
 
-def is_comprehensive(graph: Graph, name: str) -> bool:
-    """Whether a value's uses are all inputs of nodes: no graph output, nothing in a subgraph."""
+def has_only_node_readers(graph: Graph, name: str) -> bool:
+    """Whether all readers of a value are nodes of this graph (``ValueConsumers::comprehensive``).
+
+    It is not a graph output, and no subgraph reads it.
+    """
     if name in graph.outputs:
         return False
     return not any(name in reader.implicit for reader in graph.readers(name))
 
 
-def single_reader(graph: Graph, name: str) -> Node | None:
-    """The only node that reads a value, where there is nothing else."""
+def only_reader(graph: Graph, name: str) -> Node | None:
+    """The node that is the only reader of a value; ``None`` if there are others."""
     readers = graph.readers(name)
-    return readers[0] if len(readers) == 1 and is_comprehensive(graph, name) else None
+    return readers[0] if len(readers) == 1 and has_only_node_readers(graph, name) else None
 
 
 def constant_before(graph: Graph, name: str) -> Node | None:
-    """The DequantizeLinear that makes a value of a constant, for one reader only."""
+    """The DequantizeLinear of a constant that produces a value with one reader."""
     node = graph.producers.get(name)
     if node is None or not is_dequantize(node) or quantization_of(graph, node) is None:
         return None
     source = node.inputs[0]
-    if graph.constant(source) is None or not is_comprehensive(graph, source):
+    if graph.constant(source) is None or not has_only_node_readers(graph, source):
         return None
-    return node if single_reader(graph, name) is not None else None
+    return node if only_reader(graph, name) is not None else None
 
 
-def read_moved(graph: Graph, node: Node, source: str, places: tuple[int, ...]) -> None:
-    """Make a DequantizeLinear read a value whose axis ``a`` is where its input's ``places[a]`` was.
+def rewire_dequantize(graph: Graph, node: Node, source: str, source_axes: tuple[int, ...]) -> None:
+    """Make a DequantizeLinear read a transposed or unsqueezed value; its axis and dims follow.
 
-    Its axis and the dims of its output follow.
+    :param source_axes: the present input's axis for each axis of ``source``; -1 for a new axis.
     """
     known = quantization_of(graph, node)
     graph.set_input(node, 0, source)
     if known is not None and known.is_per_axis:
-        put(node, "axis", places.index(known.axis))
-    made = node.outputs[0]
-    graph.types[made] = TensorType(graph.elem_type_of(made), graph.dims_of(source))
+        put(node, "axis", source_axes.index(known.axis))
+    target = node.outputs[0]
+    graph.types[target] = TensorType(graph.elem_type_of(target), graph.dims_of(source))
 
 
 # --------------------------------------------------------------------------------------------------
-# Constants brought into another order or rank, in place.
+# Constants that are transposed or unsqueezed in place.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc, the first case
 # of ``TransposeInputImpl`` and of ``UnsqueezeInput``. Other readers of the constant get a
@@ -153,52 +158,57 @@ def read_moved(graph: Graph, node: Node, source: str, places: tuple[int, ...]) -
 
 
 _AXES_INPUT = 13
-"""Operator set from which Squeeze and Unsqueeze read their axes."""
+"""Operator set from which the axes of Squeeze and Unsqueeze are an input."""
 
 
-def transpose_constant(graph: Graph, node: Node, place: int, order: Order) -> bool:
-    """Bring a constant input into an order; false where the input is none."""
-    found = _held(graph, node.inputs[place])
+def transpose_constant(graph: Graph, node: Node, input_index: int, perm: Perm) -> bool:
+    """Transpose a constant input; false if the input is not one."""
+    found = _own_constant(graph, node.inputs[input_index])
     if found is None:
         return False
     name, dequantize = found
-    holder = (node, place) if dequantize is None else (dequantize, 0)
+    use = (node, input_index) if dequantize is None else (dequantize, 0)
     tensor = graph.initializers[name]
+    # onnxruntime leaves a single element as it is, including its dims.
     if int(np.prod(tensor.dims, dtype=np.int64)) == 1:
         return True
-    _undo_for_others(graph, holder, "Transpose", inverse(order))
+    _undo_for_others(graph, use, "Transpose", inverse_perm(perm))
     value = graph.array(name)
     if value is not None:
-        add_array(graph, name, value.transpose(order))
+        add_array(graph, name, value.transpose(perm))
     else:
-        _redim(graph, name, [tensor.dims[axis] for axis in order])
+        _set_dims(graph, name, [tensor.dims[axis] for axis in perm])
     if dequantize is not None:
-        read_moved(graph, dequantize, name, order)
+        rewire_dequantize(graph, dequantize, name, perm)
     return True
 
 
-def unsqueeze_constant(graph: Graph, node: Node, place: int, num_dims: int) -> bool:
-    """Give a constant input leading dims of 1; false where the input is none."""
-    found = _held(graph, node.inputs[place])
+def unsqueeze_constant(graph: Graph, node: Node, input_index: int, num_dims: int) -> bool:
+    """Add leading dims of 1 to a constant input; false if the input is not one."""
+    found = _own_constant(graph, node.inputs[input_index])
     if found is None:
         return False
     name, dequantize = found
-    holder = (node, place) if dequantize is None else (dequantize, 0)
-    _undo_for_others(graph, holder, "Squeeze", list(range(num_dims)))
+    use = (node, input_index) if dequantize is None else (dequantize, 0)
+    _undo_for_others(graph, use, "Squeeze", list(range(num_dims)))
     dims = list(graph.initializers[name].dims)
-    _redim(graph, name, [1] * num_dims + dims)
+    _set_dims(graph, name, [1] * num_dims + dims)
     if dequantize is not None:
         added = [-1] * num_dims
-        read_moved(graph, dequantize, name, (*added, *range(len(dims))))
+        rewire_dequantize(graph, dequantize, name, (*added, *range(len(dims))))
     return True
 
 
 def is_constant_input(graph: Graph, name: str) -> bool:
-    """Whether a value is a constant, or dequantized from one for a single reader."""
+    """Whether a value is a constant, or dequantized from a constant and read once."""
     return graph.constant(name) is not None or constant_before(graph, name) is not None
 
 
-def _held(graph: Graph, name: str) -> tuple[str, Node | None] | None:
+def _own_constant(graph: Graph, name: str) -> tuple[str, Node | None] | None:
+    """The constant of this very graph behind a value, and the DequantizeLinear between, if any.
+
+    A constant of an outer graph, or one that a subgraph reads, cannot be changed in place.
+    """
     dequantize = None
     if name in graph.producers:
         dequantize = constant_before(graph, name)
@@ -206,16 +216,17 @@ def _held(graph: Graph, name: str) -> tuple[str, Node | None] | None:
             return None
         name = dequantize.inputs[0]
     is_local = name in graph.initializers and graph.constant(name) is not None
-    return (name, dequantize) if is_local and is_comprehensive(graph, name) else None
+    return (name, dequantize) if is_local and has_only_node_readers(graph, name) else None
 
 
 def _undo_for_others(
-    graph: Graph, holder: tuple[Node, int], op_type: str, values: Sequence[int]
+    graph: Graph, use: tuple[Node, int], op_type: str, values: Sequence[int]
 ) -> None:
     """Make the other readers of a constant read it through an operator that undoes its change."""
-    node, place = holder
-    name = node.inputs[place]
-    graph.set_input(node, place, "")
+    node, input_index = use
+    name = node.inputs[input_index]
+    # Without its own read, the node is among ``others`` only if it reads the constant twice.
+    graph.set_input(node, input_index, "")
     others = graph.readers(name)
     if others:
         target = add_moving(graph, op_type, name, values)
@@ -223,20 +234,23 @@ def _undo_for_others(
         for reader in others:
             names = [target if read == name else read for read in reader.inputs]
             graph.set_inputs(reader, names)
-    graph.set_input(node, place, name)
+    graph.set_input(node, input_index, name)
 
 
 def add_moving(graph: Graph, op_type: str, source: str, values: Sequence[int]) -> str:
-    """Add a Transpose with its order, or a Squeeze or Unsqueeze with its axes: the new value."""
+    """Add a Transpose, Squeeze or Unsqueeze, and return its output.
+
+    :param values: the permutation, or the axes.
+    """
     inputs, attribute = [source], "perm" if op_type == "Transpose" else "axes"
-    is_read = attribute == "axes" and graph.opsets.get("", 1) >= _AXES_INPUT
-    if is_read:
+    is_input = attribute == "axes" and graph.opsets.get("", 1) >= _AXES_INPUT
+    if is_input:
         inputs.append(add_integers(graph, values))
     name = graph.fresh_node_name(op_type)
     target = graph.fresh_name(f"{name}_out0")
-    made = add_node(graph, NewNode(op_type, inputs, [target], "", name))
-    if not is_read:
-        put(made, attribute, list(values))
+    added = add_node(graph, NewNode(op_type, inputs, [target], "", name))
+    if not is_input:
+        put(added, attribute, list(values))
     return target
 
 
@@ -246,18 +260,19 @@ def add_integers(graph: Graph, values: Sequence[int], dtype: type = np.int64) ->
     return add_array(graph, name, np.array(list(values), dtype))
 
 
-def _redim(graph: Graph, name: str, dims: Sequence[int]) -> None:
-    """Change the dims of a constant, not its elements."""
-    made = onnx.TensorProto()
-    made.CopyFrom(graph.initializers[name])
-    del made.dims[:]
-    made.dims.extend(dims)
-    forget_content(made)
-    graph.add_initializer(made)
+def _set_dims(graph: Graph, name: str, dims: Sequence[int]) -> None:
+    """Change the dims of a constant, but not its elements."""
+    changed = onnx.TensorProto()
+    changed.CopyFrom(graph.initializers[name])
+    del changed.dims[:]
+    changed.dims.extend(dims)
+    forget_content(changed)
+    graph.add_initializer(changed)
 
 
 # --------------------------------------------------------------------------------------------------
-# Units of a QDQ network that a moved Transpose left open are closed, and empty ones go.
+# QDQ units that a moved Transpose broke get new QuantizeLinear and DequantizeLinear nodes. Pairs
+# without an operator between them are removed.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
 # ``MakeQDQNodeUnit``, ``FixQDQNodeUnits`` and ``TryConstantFoldNode``.
@@ -266,9 +281,12 @@ def _redim(graph: Graph, name: str, dims: Sequence[int]) -> None:
 _ZERO_POINT = 2
 
 
-def close_unit(graph: Graph, dequantize: Node) -> bool:
-    """After the only reader, a Transpose or Unsqueeze, quantize and dequantize again."""
-    reader = single_reader(graph, dequantize.outputs[0])
+def insert_qdq_after(graph: Graph, dequantize: Node) -> bool:
+    """Quantize and dequantize again after the only reader, a Transpose or Unsqueeze.
+
+    Source: ``MakeQDQNodeUnit``.
+    """
+    reader = only_reader(graph, dequantize.outputs[0])
     known = quantization_of(graph, dequantize)
     if reader is None or known is None:
         return False
@@ -280,13 +298,16 @@ def close_unit(graph: Graph, dequantize: Node) -> bool:
 
 
 def _axis_after(graph: Graph, node: Node, axis: int) -> int:
-    """An axis after a Transpose, or after an Unsqueeze that adds leading dims."""
-    order = order_of(node)
-    return axis + len(axes_of(graph, node) or ()) if order is None else inverse(order)[axis]
+    """The output axis for an input axis of a Transpose, or of an Unsqueeze with leading axes."""
+    perm = perm_of(node)
+    return axis + len(axes_of(graph, node) or ()) if perm is None else inverse_perm(perm)[axis]
 
 
 def _insert_pair(graph: Graph, like: Node, producer: Node, target: str, axis: int) -> None:
-    """Between a node and who reads an output of it; the readers keep the name."""
+    """Quantize and dequantize an output of a node, with the parameters of another node.
+
+    The readers still read the name ``target``, which the new DequantizeLinear writes.
+    """
     parameters = [name for name in like.inputs[1:] if name]
     known, quantized = (
         TensorType(graph.elem_type_of(target), graph.dims_of(target)),
@@ -309,44 +330,46 @@ def _add(
 ) -> tuple[str, Node]:
     name = graph.fresh_node_name(op_type)
     target = graph.fresh_name(f"{name}_out0")
-    made = add_node(graph, NewNode(op_type, inputs, [target], domain, name))
+    added = add_node(graph, NewNode(op_type, inputs, [target], domain, name))
     if axis != 1:
-        put(made, "axis", axis)
-    return target, made
+        put(added, "axis", axis)
+    return target, added
 
 
-def mend_units(graph: Graph) -> bool:
-    """Fold constants that were moved back, drop empty units, close open ones."""
+def fix_qdq_units(graph: Graph) -> bool:
+    """Fold the operators that undo a change of a constant, and repair QDQ units."""
     changed = False
+    # The two loops stay apart: folding may leave a pair without an operator between its nodes.
     for node in execution_order(graph):
         changed |= _fold(graph, node)
     for node in execution_order(graph):
         if node.op_type == "QuantizeLinear":
-            changed |= _drop_empty(graph, node)
-        elif order_of(node) is not None:
-            changed |= _close_after(graph, node) or _close_before(graph, node)
+            changed |= _remove_empty_pair(graph, node)
+        elif perm_of(node) is not None:
+            changed |= _repair_after(graph, node) or _repair_before(graph, node)
     return changed
 
 
 def _fold(graph: Graph, node: Node) -> bool:
+    """Make the readers of a transposed or squeezed constant read a new constant."""
     if node.op_type not in {"Transpose", "Squeeze"}:
         return False
     source, target = node.inputs[0], node.outputs[0]
     tensor, readers = graph.initializers.get(source), graph.readers(target)
     if tensor is None or graph.constant(source) is None or not readers:
         return False
-    places = order_of(node)
-    if places is None:
+    source_axes = perm_of(node)
+    if source_axes is None:
         axes = axes_of(graph, node) or []
-        places = tuple(a for a in range(len(tensor.dims)) if a not in axes)
-    dims = [tensor.dims[axis] for axis in places]
+        source_axes = tuple(a for a in range(len(tensor.dims)) if a not in axes)
+    dims = [tensor.dims[axis] for axis in source_axes]
     value = graph.array(source)
     name = graph.fresh_name("const_transpose_optimizer")
     if value is None:
         add_absent(graph, name, tensor.data_type, dims)
     else:
-        is_squeezed = len(places) < value.ndim
-        add_array(graph, name, value.reshape(dims) if is_squeezed else value.transpose(places))
+        is_squeezed = len(source_axes) < value.ndim
+        add_array(graph, name, value.reshape(dims) if is_squeezed else value.transpose(source_axes))
     for reader in readers:
         graph.set_inputs(reader, [name if read == target else read for read in reader.inputs])
     if target not in graph.outputs and not graph.readers(target):
@@ -354,20 +377,21 @@ def _fold(graph: Graph, node: Node) -> bool:
     return True
 
 
-def _drop_empty(graph: Graph, quantize: Node) -> bool:
+def _remove_empty_pair(graph: Graph, quantize: Node) -> bool:
+    """Remove a DequantizeLinear and the QuantizeLinear that reads it, if both have one reader."""
     first = graph.producers.get(quantize.inputs[0])
     if first is None or not is_dequantize(first) or not _matches(graph, first, quantize):
         return False
-    if single_reader(graph, first.outputs[0]) is not quantize:
+    if only_reader(graph, first.outputs[0]) is not quantize:
         return False
     source, target = first.inputs[0], quantize.outputs[0]
-    reader = single_reader(graph, target)
+    reader = only_reader(graph, target)
     if reader is not None:
         names = [source if read == target else read for read in reader.inputs]
         graph.set_inputs(reader, names)
     elif target in graph.outputs and not graph.readers(target):
         producer = graph.producers.get(source)
-        if producer is None or single_reader(graph, source) is not first:
+        if producer is None or only_reader(graph, source) is not first:
             return False
         graph.remove(first)
         graph.remove(quantize)
@@ -386,12 +410,12 @@ def _matches(graph: Graph, dequantize: Node, quantize: Node) -> bool:
     kinds = graph.elem_type_of(dequantize.inputs[0]), graph.elem_type_of(quantize.outputs[0])
     if dequantize.domain != quantize.domain or kinds[0] != kinds[1] or not kinds[0]:
         return False
-    places = range(1, _ZERO_POINT + 1)
-    return all(_equal(graph, dequantize.input_at(p), quantize.input_at(p)) for p in places)
+    parameters = range(1, _ZERO_POINT + 1)
+    return all(_equal(graph, dequantize.input_at(i), quantize.input_at(i)) for i in parameters)
 
 
 def _equal(graph: Graph, one: str, other: str) -> bool:
-    """Whether two constants have the same elements; a zero point that is left out is nought."""
+    """Whether two constants have the same elements; an omitted zero point is 0."""
     if one == other:
         return True
     values = [graph.array(name) for name in (one, other) if name]
@@ -401,103 +425,108 @@ def _equal(graph: Graph, one: str, other: str) -> bool:
     return bool(np.array_equal(known[0], known[1]) if len(known) > 1 else not known[0].any())
 
 
-def _close_after(graph: Graph, transpose: Node) -> bool:
+def _repair_after(graph: Graph, transpose: Node) -> bool:
+    """Quantize after a Transpose that reads a DequantizeLinear, unless a QuantizeLinear follows."""
     first = graph.producers.get(transpose.inputs[0])
     if first is None or not is_dequantize(first):
         return False
     readers = graph.readers(transpose.outputs[0])
     if len(readers) > 1 or any(reader.op_type == "QuantizeLinear" for reader in readers):
         return False
-    return close_unit(graph, first)
+    return insert_qdq_after(graph, first)
 
 
-def _close_before(graph: Graph, transpose: Node) -> bool:
-    quantize = single_reader(graph, transpose.outputs[0])
+def _repair_before(graph: Graph, transpose: Node) -> bool:
+    """Quantize before a Transpose whose reader is a QuantizeLinear, unless it is dequantized."""
+    quantize = only_reader(graph, transpose.outputs[0])
     if quantize is None or quantize.op_type != "QuantizeLinear":
         return False
     source = transpose.inputs[0]
     producer = graph.producers.get(source)
     if producer is None or is_dequantize(producer) or len(graph.readers(source)) != 1:
         return False
-    known, order = quantization_of(graph, quantize), order_of(transpose)
-    if known is None or order is None:
+    known, perm = quantization_of(graph, quantize), perm_of(transpose)
+    if known is None or perm is None:
         return False
-    axis = order[known.axis] if known.is_per_axis else known.axis
+    axis = perm[known.axis] if known.is_per_axis else known.axis
     _insert_pair(graph, quantize, producer, source, axis)
     return True
 
 
 # --------------------------------------------------------------------------------------------------
-# Transposes put before a node's inputs and after its outputs.
+# Inserting Transposes before a node's inputs and after its outputs.
 #
 # onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc,
-# ``TransposeInput``, ``TransposeOutput``; names by
+# ``TransposeInput``, ``TransposeOutput``. The names of new values and nodes follow
 # onnxruntime/core/optimizer/transpose_optimization/ort_optimizer_api_impl.cc.
 
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A Transpose before a node that wants to be after it."""
+    """A Transpose before a node, to be moved behind it (``HandlerArgs``)."""
 
     graph: Graph
     transpose: Node
     node: Node
-    order: Order
-    """The order that the Transpose brings dims into."""
+    perm: Perm
+    """The permutation of the Transpose."""
     inputs: Sequence[int]
-    """The node's inputs that must be transposed back."""
+    """Indices of the node's inputs that must be transposed back."""
     is_assigned: bool
-    """The CPU provider runs the node, and onnxruntime knows it by now."""
+    """Whether the node is assigned to the CPU provider by now."""
 
     @property
     def rank(self) -> int:
-        """Dims of the transposed value."""
-        return len(self.order)
+        """Rank of the transposed value."""
+        return len(self.perm)
 
 
-def push_simply(push: Push) -> bool:
-    """Transposes from all inputs to all outputs."""
-    undo_inputs(push)
-    redo_outputs(push, push.order)
+def push_simple(push: Push) -> bool:
+    """Move the Transposes from all inputs to all outputs (``HandleSimpleNode``)."""
+    untranspose_inputs(push)
+    transpose_outputs(push, push.perm)
     return True
 
 
-def undo_inputs(push: Push) -> None:
-    """Bring each input into the order that it had before the Transpose."""
-    for place in push.inputs:
-        transpose_input(push.graph, push.node, place, inverse(push.order))
+def untranspose_inputs(push: Push) -> None:
+    """Transpose each input back, which removes the Transpose before it or inserts one."""
+    for input_index in push.inputs:
+        transpose_input(push.graph, push.node, input_index, inverse_perm(push.perm))
 
 
-def redo_outputs(push: Push, order: Order) -> None:
-    """Bring each output into an order after the node."""
-    if order == tuple(range(len(order))):
+def transpose_outputs(push: Push, perm: Perm) -> None:
+    """Transpose each output after the node."""
+    if perm == tuple(range(len(perm))):
         return
-    for place, name in enumerate(list(push.node.outputs)):
+    for output_index, name in enumerate(list(push.node.outputs)):
         if name:
-            transpose_output(push.graph, push.node, place, order)
+            transpose_output(push.graph, push.node, output_index, perm)
 
 
-def transpose_input(graph: Graph, node: Node, place: int, order: Order) -> None:
-    """Make a node read an input in another order, with as few Transposes as can be."""
-    if transpose_constant(graph, node, place, order):
+def transpose_input(graph: Graph, node: Node, input_index: int, perm: Perm) -> None:
+    """Transpose an input of a node, with as few Transposes as possible.
+
+    In this sequence: transpose a constant in place, cancel or merge with a Transpose above, use an
+    equal Transpose of another reader, insert one.
+    """
+    if transpose_constant(graph, node, input_index, perm):
         return
-    name = node.inputs[place]
-    if _use_transpose_above(graph, (node, place), order):
+    name = node.inputs[input_index]
+    if _use_transpose_above(graph, (node, input_index), perm):
         return
-    existing = next((r for r in graph.readers(name) if order_of(r) == order), None)
+    existing = next((r for r in graph.readers(name) if perm_of(r) == perm), None)
     if existing is not None:
-        graph.set_input(node, place, existing.outputs[0])
+        graph.set_input(node, input_index, existing.outputs[0])
         return
-    graph.set_input(node, place, "")
-    target = _add_transpose(graph, name, order)
-    graph.set_input(node, place, target)
+    target = _add_transpose(graph, name, perm)
+    graph.set_input(node, input_index, target)
     producer = graph.producers.get(name)
     if producer is not None and is_dequantize(producer):
-        close_unit(graph, producer)
+        insert_qdq_after(graph, producer)
 
 
 def producer_above(graph: Graph, name: str) -> tuple[str, Node | None, Node | None]:
-    """The tensor that is read, its producer, and the DequantizeLinear between the two, if any."""
+    """The tensor before an optional DequantizeLinear, its producer, and the DequantizeLinear."""
     producer = graph.producers.get(name)
     if producer is None or not is_dequantize(producer) or quantization_of(graph, producer) is None:
         return name, producer, None
@@ -505,56 +534,56 @@ def producer_above(graph: Graph, name: str) -> tuple[str, Node | None, Node | No
     return source, graph.producers.get(source), producer
 
 
-def _use_transpose_above(graph: Graph, use: tuple[Node, int], order: Order) -> bool:
-    """Cancel a Transpose above an input, or join with it; a DequantizeLinear may be between."""
-    node, place = use
-    name, producer, dequantize = producer_above(graph, node.inputs[place])
-    before = order_of(producer)
-    if producer is None or before is None or len(before) != len(order):
+def _use_transpose_above(graph: Graph, use: tuple[Node, int], perm: Perm) -> bool:
+    """Cancel or merge with a Transpose above an input; a DequantizeLinear may be between."""
+    node, input_index = use
+    name, producer, dequantize = producer_above(graph, node.inputs[input_index])
+    before = perm_of(producer)
+    if producer is None or before is None or len(before) != len(perm):
         return False
-    source, cancels = producer.inputs[0], before == inverse(order)
+    source, cancels = producer.inputs[0], before == inverse_perm(perm)
     if dequantize is not None:
+        # onnxruntime looks past a DequantizeLinear only if the Transposes cancel.
         if not cancels:
             return False
-        read_moved(graph, dequantize, source, order)
+        rewire_dequantize(graph, dequantize, source, perm)
     else:
-        graph.set_input(node, place, "")
-        joined = source if cancels else _add_transpose(graph, source, composed(before, order))
-        graph.set_input(node, place, joined)
+        merged = source if cancels else _add_transpose(graph, source, composed_perm(before, perm))
+        graph.set_input(node, input_index, merged)
     if name not in graph.outputs and not graph.readers(name):
         graph.remove(producer)
     return True
 
 
-def _add_transpose(graph: Graph, source: str, order: Order) -> str:
-    target = add_moving(graph, "Transpose", source, order)
-    graph.types[target] = _permuted_type(graph, source, order)
+def _add_transpose(graph: Graph, source: str, perm: Perm) -> str:
+    target = add_moving(graph, "Transpose", source, perm)
+    graph.types[target] = _permuted_type(graph, source, perm)
     return target
 
 
-def transpose_output(graph: Graph, node: Node, place: int, order: Order) -> str:
-    """Put a Transpose after an output, which it writes in its stead."""
+def transpose_output(graph: Graph, node: Node, output_index: int, perm: Perm) -> str:
+    """Insert a Transpose after an output; it writes the name that the readers read."""
     name = graph.fresh_node_name("Transpose")
-    target = node.outputs[place]
+    target = node.outputs[output_index]
     source = graph.fresh_name(node.name)
-    made = add_node(graph, NewNode("Transpose", [source], [], "", name))
-    put(made, "perm", order)
+    transpose = add_node(graph, NewNode("Transpose", [source], [], "", name))
+    put(transpose, "perm", perm)
     outputs = list(node.outputs)
-    outputs[place] = source
+    outputs[output_index] = source
     graph.set_outputs(node, outputs)
-    graph.set_outputs(made, [target])
-    graph.types[source] = _permuted_type(graph, target, inverse(order))
+    graph.set_outputs(transpose, [target])
+    graph.types[source] = _permuted_type(graph, target, inverse_perm(perm))
     return target
 
 
-def _permuted_type(graph: Graph, name: str, order: Order) -> TensorType:
+def _permuted_type(graph: Graph, name: str, perm: Perm) -> TensorType:
     dims = graph.dims_of(name)
-    permuted = None if dims is None else tuple(dims[axis] for axis in order)
+    permuted = None if dims is None else tuple(dims[axis] for axis in perm)
     return TensorType(graph.elem_type_of(name), permuted)
 
 
 def move_output(graph: Graph, node: Node, new: Node) -> str:
-    """Give a node's output to a new one that follows it: the name under which it is read."""
+    """Let a new node write a node's output, and return the new name of the node's own output."""
     target = node.outputs[0]
     source = graph.fresh_name(node.name)
     graph.set_outputs(node, [source])
@@ -562,19 +591,19 @@ def move_output(graph: Graph, node: Node, new: Node) -> str:
     return source
 
 
-def permute_input(push: Push, place: int, order: Order) -> None:
-    """Bring the elements of an input of rank 1 into an order (``PermuteInput``)."""
+def permute_elements(push: Push, input_index: int, perm: Perm) -> None:
+    """Permute the elements of an input of rank 1 (``PermuteInput``)."""
     graph, node = push.graph, push.node
-    name = node.inputs[place]
+    name = node.inputs[input_index]
     value = graph.array(name)
-    if value is not None and value.shape in ((0,), (len(order),)):
-        made = graph.fresh_name("const_transpose_optimizer")
-        moved = value[np.array(order)] if value.size else value
-        graph.set_input(node, place, add_array(graph, made, moved))
+    if value is not None and value.shape in ((0,), (len(perm),)):
+        constant = graph.fresh_name("const_transpose_optimizer")
+        permuted = value[np.array(perm)] if value.size else value
+        graph.set_input(node, input_index, add_array(graph, constant, permuted))
         return
-    inputs = [name, add_integers(graph, order)]
+    inputs = [name, add_integers(graph, perm)]
     node_name = graph.fresh_node_name("Gather")
     target = graph.fresh_name(f"{node_name}_out0")
     put(add_node(graph, NewNode("Gather", inputs, [target], "", node_name)), "axis", 0)
     graph.types[target] = TensorType(graph.elem_type_of(name), graph.dims_of(name))
-    graph.set_input(node, place, target)
+    graph.set_input(node, input_index, target)
