@@ -52,11 +52,11 @@ from onnxmem.runtimes.onnxruntime.optimizer.image_layouts import block_channels,
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_pairs import (
     add_dummy_dequantize,
     drop_pairs,
+    ensure_unique_dequantize,
     make_unsigned,
     propagate_pairs,
     quantize_constants,
     remove_double_pairs,
-    separate_units,
 )
 from onnxmem.runtimes.onnxruntime.optimizer.qdq_units import (
     fuse_dynamic_products,
@@ -125,7 +125,7 @@ BASIC_AFTER: Final[Sequence[Pass]] = (
     Pass(propagate_pairs),
     Pass(quantize_constants),
     Pass(add_dummy_dequantize),
-    Pass(separate_units),
+    Pass(ensure_unique_dequantize),
     Pass(push_transposes, once=True),
 )
 EXTENDED: Final[Sequence[Pass]] = (
@@ -236,7 +236,7 @@ def optimize(
         inner.cpu = cpu
     resolve(graph)
     inline_ahead(graph, functions)
-    if separate_units(graph):
+    if ensure_unique_dequantize(graph):
         resolve(graph)
     override = Pass(override_free_dims(dims))
     before, after = ((), ()) if level == "off" else (BASIC_BEFORE, BASIC_AFTER)

@@ -1,6 +1,6 @@
-"""Pairs of QuantizeLinear and DequantizeLinear: added, moved, changed and taken out.
+"""Passes that add, move, change and remove pairs of QuantizeLinear and DequantizeLinear.
 
-What happens to the operators between them is in ``qdq_units``.
+The passes that replace the operators between them are in ``qdq_units``.
 """
 
 from collections.abc import Sequence
@@ -49,18 +49,18 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Two pairs of QuantizeLinear and DequantizeLinear in a row become one.
+# Two consecutive pairs of QuantizeLinear and DequantizeLinear become one.
 #
-# onnxruntime/core/optimizer/double_qdq_pairs_remover.cc.
+# onnxruntime/core/optimizer/double_qdq_pairs_remover.cc (``DoubleQDQPairsRemover``).
 
 
 _SAME_SCALE = 1e-20
 
 
 def remove_double_pairs(graph: Graph) -> bool:
-    """Remove the inner two of four nodes; the outer get a range that both pairs hold.
+    """Remove the inner two of four nodes; the outer ones get the range that both pairs share.
 
-    The last may be several.
+    There may be several outer DequantizeLinear nodes.
     """
     changed = False
     for node in execution_order(graph):
@@ -94,9 +94,9 @@ def _remove(graph: Graph, first: Node) -> bool:
 
 
 def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) -> bool:
-    """Give the outer nodes one quantization for what both inner ones hold.
+    """Give the outer nodes a quantization of the range that both inner ones can represent.
 
-    False where the two are of different or of other types than bytes and float32.
+    False if the quantized types differ or are not bytes, or the scales are not float32.
     """
     kinds = {graph.elem_type_of(node.inputs[ZERO_POINT]) for node in inner}
     scales = {graph.elem_type_of(node.inputs[SCALE]) for node in inner}
@@ -110,35 +110,36 @@ def _unite_ranges(graph: Graph, inner: Sequence[Node], outer: Sequence[Node]) ->
     high = min((highest - origin) * step, (highest - other_origin) * other_step)
     scale = (high - low) / (highest - lowest)
     zero = min(max(round(lowest - low / scale), lowest), highest) if scale else lowest
-    for place, value in ((SCALE, scale), (ZERO_POINT, zero)):
+    for input_index, value in ((SCALE, scale), (ZERO_POINT, zero)):
         for node in outer:
-            _state(graph, node, place, value)
+            _set_parameter(graph, node, input_index, value)
     return True
 
 
 def _parameters(graph: Graph, node: Node) -> tuple[float, int]:
-    """Scale and zero point of a node that ``same_quantization`` let pass."""
-    scale, zero = (graph.array(node.inputs[place]) for place in (SCALE, ZERO_POINT))
+    """The scale and zero point of a node; both are constant scalars (``same_quantization``)."""
+    scale, zero = (graph.array(node.inputs[input_index]) for input_index in (SCALE, ZERO_POINT))
     return (0.0, 0) if scale is None or zero is None else (float(scale.item()), int(zero.item()))
 
 
-def _state(graph: Graph, node: Node, place: int, value: float) -> None:
-    old = graph.array(node.inputs[place])
+def _set_parameter(graph: Graph, node: Node, input_index: int, value: float) -> None:
+    old = graph.array(node.inputs[input_index])
     if old is not None:
-        name = graph.fresh_name(f"DoubleQDQRemoved_{node.inputs[place]}")
-        graph.set_input(node, place, add_array(graph, name, np.full_like(old, value)))
+        name = graph.fresh_name(f"DoubleQDQRemoved_{node.inputs[input_index]}")
+        graph.set_input(node, input_index, add_array(graph, name, np.full_like(old, value)))
 
 
 # --------------------------------------------------------------------------------------------------
-# A DequantizeLinear and the QuantizeLinear that undoes it go.
+# A DequantizeLinear and the QuantizeLinear that undoes it are removed.
 #
-# onnxruntime/core/optimizer/qdq_transformer/qdq_final_cleanup.cc. Pairs the other way round stay,
-# unless the session asks for more. That one node alone may read what comes out, and that a value
-# with more uses is handed to a graph output by an Identity, is measured on onnxruntime 1.31.1.
+# onnxruntime/core/optimizer/qdq_transformer/qdq_final_cleanup.cc (``QDQFinalCleanupTransformer``).
+# It removes a QuantizeLinear and the DequantizeLinear after it only with a session option, which is
+# off. Two details were measured on onnxruntime 1.31.1: the pair's output must have one reader, and
+# an Identity writes a graph output if the value before the pair has other uses.
 
 
 def drop_pairs(graph: Graph) -> bool:
-    """Remove every such pair; true if there was one."""
+    """Remove every such pair."""
     changed: list[bool] = []
     for node in walk(graph, drop_pairs, changed):
         if is_dequantize(node) and has_single_reader(graph, node):
@@ -156,14 +157,14 @@ def _drop(graph: Graph, first: Node, second: Node) -> bool:
     graph.remove(first)
     graph.remove(second)
     if is_output:
-        _hand_out(graph, source, target)
+        _write_output(graph, source, target)
     else:
         redirect(graph, target, source)
     return True
 
 
-def _hand_out(graph: Graph, source: str, target: str) -> None:
-    """Make a value a graph output, under the output's name if it has no other use."""
+def _write_output(graph: Graph, source: str, target: str) -> None:
+    """Write a value to a graph output: by its producer if it has no other use, else an Identity."""
     producer = graph.producers.get(source)
     if producer is None or source in graph.outputs or graph.readers(source):
         name = graph.fresh_node_name("QDQFinalCleanupTransformer")
@@ -174,40 +175,43 @@ def _hand_out(graph: Graph, source: str, target: str) -> None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Pairs of QuantizeLinear and DequantizeLinear put around operators that only move elements.
+# Pairs of QuantizeLinear and DequantizeLinear are inserted around operators that move elements.
 #
-# onnxruntime/core/optimizer/qdq_transformer/qdq_propagation.cc.
+# onnxruntime/core/optimizer/qdq_transformer/qdq_propagation.cc (``PropagateQBackward``,
+# ``PropagateDQForward``).
 
 
 _MOVING = frozenset({"MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _FIRST_MAX_POOL = 12
 _FIRST_RESHAPE = 5
-_NAMES_ITS_TYPE = 21
-"""Version from which QuantizeLinear has an attribute for the type that it writes."""
+_HAS_OUTPUT_DTYPE = 21
+"""Version from which QuantizeLinear has an attribute for its output type."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """One use of a value: by an input of a node, or as a graph output."""
+    """A read of a value by an input of a node, or the graph output of that name."""
 
     reader: Node | None
-    place: int
+    """``None`` for a graph output."""
+    input_index: int
 
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """What the nodes that are put in have of the one that is propagated."""
+    """What the inserted nodes have in common with the node that is propagated."""
 
     domain: str
     parameters: Sequence[str]
-    """Scale, and zero point where there is one."""
+    """The scale, and the zero point if there is one."""
     quantized: Attributes
-    """Attributes of a QuantizeLinear."""
+    """Attributes of the QuantizeLinear."""
     dequantized: Attributes
+    """Attributes of the DequantizeLinear."""
 
 
 def propagate_pairs(graph: Graph) -> bool:
-    """Quantize before, and dequantize after operators that can work on integers."""
+    """Insert pairs before and after operators that can move quantized elements as well."""
     nodes = execution_order(graph)
     changed = False
     for node in nodes:
@@ -233,13 +237,14 @@ def _can_propagate(node: Node) -> bool:
 
 
 def _backward(graph: Graph, quantize: Node) -> bool:
-    """Before each operator on the way up, as far as each value has one use."""
+    """Insert a pair before each operator above a QuantizeLinear, while each value has one use."""
     pattern = _pattern(quantize)
     changed = False
+    # ``node`` is the next operator above; everything between it and ``quantize`` has its pairs.
     node = _only_producer(graph, quantize)
     while node is not None and _can_propagate(node):
         producer = _only_producer(graph, node)
-        if is_dequantize(producer) or (producer is None and not _is_given(graph, node.inputs[0])):
+        if is_dequantize(producer) or (producer is None and not _is_root(graph, node.inputs[0])):
             break
         _insert(graph, pattern, node.inputs[0], [_Use(node, 0)])
         changed = True
@@ -255,24 +260,25 @@ def _only_producer(graph: Graph, node: Node) -> Node | None:
     return producer
 
 
-def _is_given(graph: Graph, name: str) -> bool:
+def _is_root(graph: Graph, name: str) -> bool:
+    """Whether a value has no producer: a graph input or an initializer."""
     return name in graph.inputs or name in graph.initializers
 
 
 def _uses(graph: Graph, producer: Node, name: str) -> list[_Use]:
-    place = producer.outputs.index(name)
-    found = [_Use(e.reader, e.input) for e in graph.edges_of(producer) if e.output == place]
+    output_index = producer.outputs.index(name)
+    found = [_Use(e.reader, e.input) for e in graph.edges_of(producer) if e.output == output_index]
     return [*found, _Use(None, 0)] if name in graph.outputs else found
 
 
 def _forward(graph: Graph, dequantize: Node) -> bool:
-    """After each operator on the way down, of several branches the last first."""
+    """Insert a pair after each operator below a DequantizeLinear, the last branch first."""
     if not has_single_reader(graph, dequantize):
         return False
     pattern = _pattern(dequantize)
-    if dequantize.since_version >= _NAMES_ITS_TYPE:
-        written = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantize))
-        pattern.quantized["output_dtype"] = written
+    if dequantize.since_version >= _HAS_OUTPUT_DTYPE:
+        output_dtype = onnx.helper.make_attribute("output_dtype", elem_type(graph, dequantize))
+        pattern.quantized["output_dtype"] = output_dtype
     changed = False
     stack = [graph.children(dequantize)[0]]
     while stack:
@@ -294,7 +300,7 @@ def _pattern(node: Node) -> _Pattern:
 
 
 def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) -> None:
-    """Put a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
+    """Insert a QuantizeLinear after a value, and a DequantizeLinear before each of its uses."""
     producer = graph.producers.get(name)
     source = name if producer is None else graph.fresh_name(f"{name}_pre_q")
     middle = graph.fresh_name(f"{name}_q_to_dq")
@@ -319,14 +325,15 @@ def _insert(graph: Graph, pattern: _Pattern, name: str, uses: Sequence[_Use]) ->
         new = NewNode("DequantizeLinear", inputs, [target], pattern.domain, node_name, attributes)
         add_node(graph, new)
         if use.reader is not None:
-            graph.set_input(use.reader, use.place, target)
+            graph.set_input(use.reader, use.input_index, target)
 
 
 # --------------------------------------------------------------------------------------------------
-# Float weights and biases between quantized inputs and outputs are quantized too.
+# Float weights and biases are quantized if the data and the output are.
 #
-# onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.cc. The nodes that it adds
-# are constant but for the last, and go when constants are folded.
+# onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.cc
+# (``WeightBiasQuantization``). All nodes that it adds but the last DequantizeLinear have constant
+# inputs, and constant folding removes them.
 
 
 _OPERATORS = frozenset({"Conv", "ConvTranspose", "Gemm"})
@@ -369,7 +376,7 @@ def _is_float_constant(graph: Graph, name: str) -> bool:
 
 
 def _leads_to_quantize(graph: Graph, node: Node) -> bool:
-    """Whether one node alone reads the output, at the end of Relus and Clips a QuantizeLinear."""
+    """Whether the only reader is a QuantizeLinear, after any number of Relus and Clips."""
     while len(readers := graph.readers(node.outputs[0])) == 1:
         node = readers[0]
         if node.op_type not in {"Relu", "Clip"}:
@@ -379,6 +386,7 @@ def _leads_to_quantize(graph: Graph, node: Node) -> bool:
 
 def _fits(graph: Graph, node: Node, weight: Node) -> bool:
     """Whether the weight has one scale, or one for each element of the bias."""
+    # ``scale`` is used for the bias too, so it must run along the axis of the output channels.
     scale = weight.inputs[SCALE]
     if is_scalar(graph, scale):
         return True
@@ -391,14 +399,14 @@ def _fits(graph: Graph, node: Node, weight: Node) -> bool:
 
 
 def _axis_of_outputs(node: Node) -> int:
-    """The axis of a weight along which outputs or output channels lie."""
+    """The axis of the output channels, or output features, of a weight."""
     if node.op_type == "Gemm":
         return 1 - integer(node, "transB")
     return int(node.op_type == "ConvTranspose")
 
 
 def _add_weight(graph: Graph, node: Node) -> str:
-    """Quantize a weight to int8 with one scale: the scale's name."""
+    """Quantize a weight to int8 with one scale, and return the scale's name."""
     source = node.inputs[_WEIGHT]
     value = graph.array(source)
     largest = 1.0 if value is None or not value.size else float(np.abs(value).max())
@@ -419,7 +427,7 @@ def _add_weight(graph: Graph, node: Node) -> str:
 
 
 def _add_bias(graph: Graph, node: Node, data_scale: str, weight_scale: str) -> None:
-    """Quantize a bias to int32 with the product of the scales."""
+    """Quantize a bias to int32; its scale is the product of the other two."""
     scale = _add(graph, node, "Mul", [data_scale, weight_scale], ("_bias_scale", "_scale"))
     quotient = _add(graph, node, "Div", [node.inputs[_BIAS], scale], ("_bias_div", "_bias_div"))
     suffix = "_bias_div_round"
@@ -435,7 +443,10 @@ def _add_bias(graph: Graph, node: Node, data_scale: str, weight_scale: str) -> N
 def _add(
     graph: Graph, node: Node, op_type: str, inputs: list[str], suffixes: tuple[str, str]
 ) -> str:
-    """Add a node; suffixes of its output's and of its own name."""
+    """Add a node, and return its output.
+
+    :param suffixes: of the output's name and of the node's.
+    """
     target = graph.fresh_name(node.name + suffixes[0])
     name = graph.fresh_node_name(node.name + suffixes[1])
     add_node(graph, NewNode(op_type, inputs, [target], node.domain, name))
@@ -443,47 +454,47 @@ def _add(
 
 
 # --------------------------------------------------------------------------------------------------
-# A number that Where takes beside a dequantized branch is written as a quantized one.
+# A constant number beside a dequantized branch of a Where becomes a quantized number.
 #
-# onnxruntime/core/optimizer/qdq_transformer/where_dummy_dq.cc.
+# onnxruntime/core/optimizer/qdq_transformer/where_dummy_dq.cc (``WhereDummyDq``).
 
 
 _BRANCHES = (1, 2)
 
 
 def add_dummy_dequantize(graph: Graph) -> bool:
-    """Put a DequantizeLinear before such a number; true if there was one."""
+    """Insert a DequantizeLinear before each such number, so that the Where is a QDQ unit."""
     changed: list[bool] = []
     for node in walk(graph, add_dummy_dequantize, changed):
         if node.op_type == "Where":
-            changed.extend(_dequantize(graph, node, place) for place in _BRANCHES)
+            changed.extend(_dequantize(graph, node, input_index) for input_index in _BRANCHES)
     return any(changed)
 
 
-def _dequantize(graph: Graph, node: Node, place: int) -> bool:
-    number = graph.constant(node.inputs[place])
-    other = graph.parent(node, sum(_BRANCHES) - place)
+def _dequantize(graph: Graph, node: Node, input_index: int) -> bool:
+    number = graph.constant(node.inputs[input_index])
+    other = graph.parent(node, sum(_BRANCHES) - input_index)
     if number is None or number.dims or number.data_type != FLOAT:
         return False
     readers = graph.readers(node.outputs[0])
     if other is None or not is_dequantize(other) or len(readers) != 1:
         return False
-    if not is_quantize(readers[0]) or not _is_equal_when_quantized(graph, other, readers[0]):
+    if not is_quantize(readers[0]) or not _has_type_of_result(graph, other, readers[0]):
         return False
-    _add_dequantized(graph, node, place, other)
+    _add_dequantized(graph, node, input_index, other)
     return True
 
 
-def _is_equal_when_quantized(graph: Graph, other: Node, end: Node) -> bool:
-    """Whether the other branch has constant parameters, and the type of the result."""
-    names = [other.input_at(at) for at in (SCALE, ZERO_POINT)]
+def _has_type_of_result(graph: Graph, other: Node, end: Node) -> bool:
+    """Whether the other branch has constant parameters, and the quantized type of the result."""
+    names = [other.input_at(index) for index in (SCALE, ZERO_POINT)]
     if any(graph.constant(name) is None for name in names):
         return False
     is_float = graph.elem_type_of(names[0]) == FLOAT
     return is_float and elem_type(graph, other) == elem_type(graph, end)
 
 
-def _add_dequantized(graph: Graph, node: Node, place: int, other: Node) -> None:
+def _add_dequantized(graph: Graph, node: Node, input_index: int, other: Node) -> None:
     kind = elem_type(graph, other)
     base = f"{node.name}_dummy"
     value = add_absent(graph, graph.fresh_name(f"{base}_xq"), kind, ())
@@ -493,14 +504,14 @@ def _add_dequantized(graph: Graph, node: Node, place: int, other: Node) -> None:
     new = NewNode("DequantizeLinear", [value, scale, zero], [target], other.domain, name)
     add_node(graph, new)
     graph.types[target] = TensorType(FLOAT, ())
-    graph.set_input(node, place, target)
+    graph.set_input(node, input_index, target)
 
 
 # --------------------------------------------------------------------------------------------------
 # Pairs of QuantizeLinear and DequantizeLinear of int8 become pairs of uint8.
 #
-# onnxruntime/core/optimizer/qdq_transformer/qdq_s8_to_u8.cc. It runs on processors whose 8-bit
-# products saturate less with an unsigned side: all of x86 (``QDQIsInt8Allowed``).
+# onnxruntime/core/optimizer/qdq_transformer/qdq_s8_to_u8.cc (``QDQS8ToU8Transformer``). It runs on
+# CPUs whose kernels want an unsigned left side: all of x86 (``QDQIsInt8Allowed``).
 
 
 _OFFSET = 128
@@ -508,7 +519,7 @@ _OFFSET = 128
 
 
 def make_unsigned(graph: Graph) -> bool:
-    """Convert each pair with equal constant zero points; ARM multiplies int8 as it is."""
+    """Convert each pair with equal constant zero points; ARM has kernels for int8."""
     if graph.cpu.is_arm:
         return False
     changed: list[bool] = []
@@ -526,53 +537,54 @@ def _convert(graph: Graph, quantize: Node, dequantize: Node) -> bool:
         return False
     other = 0
     if dequantize.input_at(ZERO_POINT):
-        stated = graph.array(dequantize.inputs[ZERO_POINT])
-        if stated is None or stated.size != 1 or stated.dtype != np.int8:
+        other_zero = graph.array(dequantize.inputs[ZERO_POINT])
+        if other_zero is None or other_zero.size != 1 or other_zero.dtype != np.int8:
             return False
-        other = int(stated.ravel()[0])
+        other = int(other_zero.ravel()[0])
     value = int(zero.ravel()[0])
     if value != other:
         return False
     name = graph.fresh_name("qdq_s8_to_u8_zp_conversion")
-    moved = add_array(graph, name, np.array(value + _OFFSET, np.uint8))
+    zero_name = add_array(graph, name, np.array(value + _OFFSET, np.uint8))
     middle = graph.fresh_name("qdq_s8_to_u8_quant")
     dims = graph.dims_of(quantize.outputs[0])
     graph.set_outputs(quantize, [middle])
     graph.types[middle] = TensorType(UINT8, dims)
     graph.set_input(dequantize, 0, middle)
-    graph.set_input(quantize, ZERO_POINT, moved)
-    graph.set_input(dequantize, ZERO_POINT, moved)
+    graph.set_input(quantize, ZERO_POINT, zero_name)
+    graph.set_input(dequantize, ZERO_POINT, zero_name)
     return True
 
 
 # --------------------------------------------------------------------------------------------------
-# Each reader of a DequantizeLinear gets one of its own, so that QDQ units do not overlap.
+# Each reader of a DequantizeLinear gets its own, so that QDQ units do not overlap.
 #
-# onnxruntime/core/optimizer/qdq_transformer/ensure_unique_dq_for_node_unit.cc. It runs at every
-# optimization level, before all others.
+# onnxruntime/core/optimizer/qdq_transformer/ensure_unique_dq_for_node_unit.cc
+# (``EnsureUniqueDQForNodeUnit``). It runs at every optimization level, before all other passes.
 
 
 _DOMAINS = ("", "com.microsoft")
 
 
-def separate_units(graph: Graph) -> bool:
-    """Duplicate shared DequantizeLinear nodes; true if there were any."""
+def ensure_unique_dequantize(graph: Graph) -> bool:
+    """Duplicate shared DequantizeLinear nodes."""
     changed: list[bool] = []
-    for node in walk(graph, separate_units, changed):
+    for node in walk(graph, ensure_unique_dequantize, changed):
         if node.op_type == "DequantizeLinear" and node.domain in _DOMAINS:
             changed.extend(_duplicated(graph, node, edge) for edge in _extra_edges(graph, node))
     return any(changed)
 
 
 def _extra_edges(graph: Graph, node: Node) -> list[Edge]:
-    """The uses that want a duplicate: all but one, or all where the original must stay apart."""
+    """The edges that need a duplicate: all but one, or all if the original has other uses."""
     edges = graph.edges_of(node)
     is_output = graph.is_output(node)
     if not edges or (len(edges) == 1 and not is_output):
         return []
+    # The original stays with a graph output or a subgraph that reads it, which get no duplicate.
     explicit = [edge for edge in edges if edge.input < len(edge.reader.inputs)]
-    stays_apart = is_output or len(explicit) < len(edges)
-    return explicit if stays_apart else explicit[1:]
+    has_other_use = is_output or len(explicit) < len(edges)
+    return explicit if has_other_use else explicit[1:]
 
 
 def _duplicated(graph: Graph, node: Node, edge: Edge) -> bool:

@@ -1,8 +1,9 @@
-"""Units of a QDQ network become integer operators.
+"""Passes that replace QDQ units by integer operators.
 
-A unit is an operator, the DequantizeLinear nodes that make its inputs and the QuantizeLinear nodes
-behind its outputs. ``select_units`` replaces units by the operator that computes with integers;
-``fuse_scaled_products`` and ``fuse_dynamic_products`` do the like for integer products in a file.
+A unit is an operator, the DequantizeLinear nodes that produce its inputs and the QuantizeLinear
+nodes that read its outputs. ``select_units`` replaces a unit by the operator that computes with
+integers; ``fuse_scaled_products`` and ``fuse_dynamic_products`` fuse the integer products that
+dynamic quantization writes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +52,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# Units of a QDQ network: an operator, what dequantizes its inputs and quantizes its output.
+# QDQ units: an operator with the nodes that dequantize its inputs and quantize its outputs.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
 # (``NodeGroupSelector``), shared/shared_utils.cc and qdq_util.cc.
@@ -59,10 +60,10 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 
 _DOMAINS = ("", "com.microsoft")
 SCALE, ZERO_POINT = 1, 2
-_CUTTING = frozenset({"Relu", "Clip"})
+_CLIPPING = frozenset({"Relu", "Clip"})
 _INT32 = np.iinfo(np.int32)
 RANGES = {2: (0, 255), 3: (-128, 127), 4: (0, 65535), 5: (-32768, 32767)}
-"""Least and largest number of the element types of 8 and 16 bits."""
+"""Lowest and highest number of the element types of 8 and 16 bits."""
 
 
 def is_dequantize(node: Node | None) -> bool:
@@ -81,49 +82,49 @@ def _is_scaled(node: Node | None, op_type: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """An operator with the nodes around it."""
+    """An operator with the nodes around it (``NodeGroup``)."""
 
     node: Node
     dequantizers: tuple[Node, ...]
-    """Those that write its inputs, by place; inputs without one are left out."""
+    """The DequantizeLinear nodes that produce its inputs, by index; other inputs are omitted."""
     quantizers: tuple[Node, ...]
-    """Those that read its outputs, or what ``cut`` makes of its output."""
-    cut: Node | None
-    """A Relu or Clip in between, which cuts off no more than the quantization behind it."""
+    """The QuantizeLinear nodes that read its outputs, or the output of ``clip``."""
+    clip: Node | None
+    """A Relu or Clip in between that clips no more than the QuantizeLinear after it."""
 
 
 def unit_of(graph: Graph, node: Node) -> Unit | None:
-    """The unit around a node; ``None`` where a Relu or Clip behind it has an effect of its own."""
+    """The unit around a node; ``None`` if a Relu or Clip after it clips more than quantization."""
     producers = [graph.producers.get(name) for name in node.inputs if name]
     dequantizers = tuple(
         producer for producer in producers if producer is not None and is_dequantize(producer)
     )
-    cut = _cut_behind(graph, node)
-    readers = graph.children(node if cut is None else cut)
+    clip = _clip_after(graph, node)
+    readers = graph.children(node if clip is None else clip)
     quantizers = tuple(reader for reader in readers if is_quantize(reader))
-    if cut is not None and not (quantizers and _cuts_nothing(graph, cut, quantizers[0])):
+    if clip is not None and not (quantizers and _is_clip_redundant(graph, clip, quantizers[0])):
         return None
-    return Unit(node, dequantizers, quantizers, cut)
+    return Unit(node, dequantizers, quantizers, clip)
 
 
-def _cut_behind(graph: Graph, node: Node) -> Node | None:
-    """A Relu or Clip that alone reads a node, and is itself read once."""
+def _clip_after(graph: Graph, node: Node) -> Node | None:
+    """The Relu or Clip that is the only reader of a node, if it has one reader itself."""
     readers = graph.children(node)
-    if len(readers) != 1 or readers[0].op_type not in _CUTTING:
+    if len(readers) != 1 or readers[0].op_type not in _CLIPPING:
         return None
     is_inner = graph.num_edges(readers[0]) == 1 and not graph.is_output(readers[0])
     return readers[0] if is_inner else None
 
 
-def is_closed(
+def is_complete(
     graph: Graph, unit: Unit, num_dequantized: int | None = None, *, may_be_float: bool = False
 ) -> bool:
-    """Whether the nodes of a unit serve it alone (``CheckQDQNodes``).
+    """Whether all inputs and outputs of a unit are quantized (``CheckQDQNodes``).
 
-    That each DequantizeLinear has one reader is seen to before (``unique_dequantize``).
+    Each DequantizeLinear has one reader already (``qdq_pairs.ensure_unique_dequantize``).
 
-    :param num_dequantized: how many of the inputs are to be dequantized; all, if it is ``None``.
-    :param may_be_float: whether the output may go on unquantized.
+    :param num_dequantized: how many inputs must be dequantized; ``None`` means all.
+    :param may_be_float: whether the output may be a float.
     """
     node = unit.node
     wanted = sum(map(bool, node.inputs)) if num_dequantized is None else num_dequantized
@@ -132,40 +133,41 @@ def is_closed(
     if not unit.quantizers:
         return may_be_float
     num_outputs = sum(map(bool, node.outputs))
-    is_whole = num_outputs == len(unit.quantizers) == graph.num_edges(node)
-    return is_whole and not graph.is_output(node)
+    are_quantized = num_outputs == len(unit.quantizers) == graph.num_edges(node)
+    return are_quantized and not graph.is_output(node)
 
 
-def _cuts_nothing(graph: Graph, cut: Node, quantize: Node) -> bool:
-    """Whether quantization cuts off as much as a Relu or Clip (``IsClipMadeRedundantByQ``)."""
+def _is_clip_redundant(graph: Graph, clip: Node, quantize: Node) -> bool:
+    """Whether a QuantizeLinear clips as much as a Relu or Clip (``IsClipMadeRedundantByQ``)."""
     scale, zero = graph.array(quantize.inputs[SCALE]), _constant_zero(graph, quantize)
     if scale is None or scale.ndim or scale.dtype != np.float32 or zero is None:
         return False
     origin, lowest, highest = zero
-    if cut.op_type == "Relu":
+    if clip.op_type == "Relu":
         return origin == lowest
-    bounds = clip_bounds(graph, cut)
+    bounds = clip_bounds(graph, clip)
     if bounds is None or not scale.item():
         return False
-    low, high = (_whole(bound / scale.item(), graph.cpu) + origin for bound in bounds)
+    low, high = (_to_int32(bound / scale.item(), graph.cpu) + origin for bound in bounds)
     return low <= lowest and high >= highest
 
 
 def _constant_zero(graph: Graph, quantize: Node) -> tuple[int, int, int] | None:
-    """The zero point of a QuantizeLinear, with the least and the largest number of its type."""
+    """The zero point of a QuantizeLinear, with the lowest and the highest number of its type."""
     name = quantize.input_at(ZERO_POINT)
     if not name:
-        held = RANGES.get(integer(quantize, "output_dtype") or UINT8)
-        return None if held is None else (0, *held)
-    zero, held = graph.array(name), RANGES.get(graph.elem_type_of(name))
-    if zero is None or zero.ndim or held is None:
+        limits = RANGES.get(integer(quantize, "output_dtype") or UINT8)
+        return None if limits is None else (0, *limits)
+    zero, limits = graph.array(name), RANGES.get(graph.elem_type_of(name))
+    if zero is None or zero.ndim or limits is None:
         return None
-    return (int(zero.item()), *held)
+    return (int(zero.item()), *limits)
 
 
-def _whole(number: float, cpu: Cpu) -> int:
-    """C++'s conversion to int32: what does not fit becomes the least number on x86, the nearest
-    on ARM.
+def _to_int32(number: float, cpu: Cpu) -> int:
+    """C++'s conversion to int32, which is undefined for numbers outside its range.
+
+    The instructions of x86 then give the lowest number, those of ARM the nearest.
     """
     if _INT32.min <= number <= _INT32.max:
         return round(number)
@@ -175,9 +177,9 @@ def _whole(number: float, cpu: Cpu) -> int:
 def same_quantization(graph: Graph, one: Node, other: Node) -> bool:
     """Whether two nodes have equal constant scales and zero points (``IsQDQPairSupported``).
 
-    A pair without a zero point counts as different, though 0 would be meant on both sides.
+    Two omitted zero points do not count as equal, as in onnxruntime.
     """
-    pairs = [(one.input_at(place), other.input_at(place)) for place in (SCALE, ZERO_POINT)]
+    pairs = [(one.input_at(index), other.input_at(index)) for index in (SCALE, ZERO_POINT)]
     return all(_same_scalar(graph, *pair) for pair in pairs)
 
 
@@ -203,45 +205,45 @@ def has_positive_scale(graph: Graph, node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A product with a matrix that is dequantized becomes MatMulNBits, which keeps it packed.
+# A product with a dequantized constant matrix becomes MatMulNBits, whose weights stay packed.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
 # (``DQMatMulNodeGroupSelector``, ``ValidateDQForMatMulNBits``, ``ValidateGemmForDQMatMulNBits``)
-# and qdq_actions.cc (``DQMatMulToMatMulNBitsAction``). Weights and scales that several nodes read
-# stay: measured on onnxruntime 1.31.1.
+# and qdq_actions.cc (``DQMatMulToMatMulNBitsAction``). Not if several nodes read the weights or the
+# scales: measured on onnxruntime 1.31.1.
 
 
 _MATRIX = 2
 _MIN_BLOCK, _DEFAULT_BLOCK = 16, 32
 _BITS: Final = {INT4: 4, UINT4: 4, INT8: 8, UINT8: 8, 25: 2, 26: 2}
-"""By element type; 25 and 26 are of 2 bits."""
+"""Bits by element type; 25 and 26 have 2 bits."""
 _UNSIGNED: Final = frozenset({UINT4, UINT8, 25})
 _ACCURACY_LEVEL = 4
-"""Products of int8, the session's default."""
-_BIAS, _BIAS_OF_MADE = 2, 5
+"""int8 products, the default of the session."""
+_BIAS, _NBITS_BIAS = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Packing:
-    """What tells the sizes of packed weights."""
+    """The sizes that the dims of packed weights follow from."""
 
     rows: int
     columns: int
     block: int
-    """Elements of a column with a scale of their own."""
+    """Elements of a column that share a scale."""
     bits: int
 
     @property
     def num_blocks(self) -> int:
-        """Blocks of a column; the last is filled up."""
+        """Blocks of a column; the last one is padded."""
         return -(-self.rows // self.block)
 
 
 def fuse_blocked_matmul(graph: Graph, unit: Unit) -> bool:
-    """Replace a MatMul or Gemm whose right side is a constant matrix of few bits."""
+    """Replace a MatMul or Gemm whose right side is a dequantized constant matrix."""
     node = unit.node
     weight = graph.parent(node, 1)
-    if unit.cut is not None or unit.quantizers or weight not in unit.dequantizers:
+    if unit.clip is not None or unit.quantizers or weight not in unit.dequantizers:
         return False
     allowed = {weight, graph.parent(node, _BIAS)} if node.op_type == "Gemm" else {weight}
     if weight is None or not allowed.issuperset(unit.dequantizers):
@@ -254,7 +256,7 @@ def fuse_blocked_matmul(graph: Graph, unit: Unit) -> bool:
 
 
 def _is_plain(graph: Graph, gemm: Node, packing: _Packing) -> bool:
-    """Whether a Gemm is a product plus, at most, a row as long as the result's."""
+    """Whether a Gemm is a product without flags or factors, with at most a bias of one row."""
     if number(gemm, "alpha", 1.0) != 1.0 or integer(gemm, "transA") or integer(gemm, "transB"):
         return False
     bias = gemm.input_at(_BIAS)
@@ -264,7 +266,7 @@ def _is_plain(graph: Graph, gemm: Node, packing: _Packing) -> bool:
 
 
 def _packing(graph: Graph, node: Node) -> _Packing | None:
-    """How a matrix is packed that has one scale, one for each column, or for each block of one."""
+    """The packing of a matrix with one scale, one per column or one per block of a column."""
     names = [name for name in node.inputs if name]
     constants = [tensor for name in names if (tensor := graph.constant(name)) is not None]
     if len(constants) < len(names) or len(constants[0].dims) != _MATRIX:
@@ -283,7 +285,7 @@ def _packing(graph: Graph, node: Node) -> _Packing | None:
 
 
 def _scale_dims(node: Node, packing: _Packing) -> set[tuple[int, ...]]:
-    """The dims that scales may have."""
+    """The dims that the scales may have."""
     axis, block = integer(node, "axis", 1), packing.block
     if not integer(node, "block_size"):
         return {(), (packing.columns,)} if axis == 1 else {()}
@@ -295,8 +297,8 @@ def _scale_dims(node: Node, packing: _Packing) -> set[tuple[int, ...]]:
 def _replace_by_packed(graph: Graph, node: Node, weight: Node, packing: _Packing) -> None:
     inputs = [node.inputs[0], *_packed(graph, weight, packing)]
     if bias := node.input_at(_BIAS):
-        inputs += [""] * (_BIAS_OF_MADE - len(inputs)) + [bias]
-    made = add_node(graph, NewNode("MatMulNBits", inputs, (), MICROSOFT, node.name))
+        inputs += [""] * (_NBITS_BIAS - len(inputs)) + [bias]
+    fused = add_node(graph, NewNode("MatMulNBits", inputs, (), MICROSOFT, node.name))
     values = {
         "K": packing.rows,
         "N": packing.columns,
@@ -305,28 +307,30 @@ def _replace_by_packed(graph: Graph, node: Node, weight: Node, packing: _Packing
         "accuracy_level": _ACCURACY_LEVEL,
     }
     for name, value in values.items():
-        put(made, name, value)
-    made.is_unassigned = not has_kernel(graph, node)
-    replace_chain(graph, [weight, node], made)
+        put(fused, name, value)
+    # The partitioner has run before: the new node has the provider of the old one, or none.
+    fused.is_unassigned = not has_kernel(graph, node)
+    replace_chain(graph, [weight, node], fused)
 
 
 def _packed(graph: Graph, node: Node, packing: _Packing) -> list[str]:
-    """Weights, scales and zero points by column, the blocks of a column one after the other.
+    """Weights, scales and zero points as MatMulNBits has them, with the blocks of each column.
 
-    Unsigned weights without zero points get some, for MatMulNBits takes another middle for them.
+    Unsigned weights without zero points get some: DequantizeLinear's default is 0, MatMulNBits' is
+    the middle of the range.
     """
     kind, scale = (graph.elem_type_of(name) for name in node.inputs[:ZERO_POINT])
     num_bytes = packing.block * packing.bits // 8
     columns, num_blocks = packing.columns, packing.num_blocks
-    made = [
+    packed = [
         _add(graph, node.inputs[0], UINT8, [columns, num_blocks, num_bytes]),
         _add(graph, node.inputs[SCALE], scale, [columns * num_blocks]),
     ]
     zero = node.input_at(ZERO_POINT)
     if zero or kind in _UNSIGNED:
         size = columns * -(-num_blocks * packing.bits // 8)
-        made.append(_add(graph, zero or "fused_DQ_MatMul_zero_point", UINT8, [size]))
-    return made
+        packed.append(_add(graph, zero or "fused_DQ_MatMul_zero_point", UINT8, [size]))
+    return packed
 
 
 def _add(graph: Graph, base: str, elem_type: int, dims: list[int]) -> str:
@@ -334,7 +338,7 @@ def _add(graph: Graph, base: str, elem_type: int, dims: list[int]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# Operators that only move or pick elements work on integers as they do on floats.
+# Operators that only move or select elements read and write the integers themselves.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc
 # (``DropQDQNodeGroupSelector``, ``SplitNodeGroupSelector``, ``DropDQNodeGroupSelector``) and
@@ -346,8 +350,8 @@ _NARROW = frozenset({INT4, UINT4})
 
 
 def drop_pair(graph: Graph, unit: Unit) -> bool:
-    """Let an operator read and write integers of equal scale and zero point."""
-    if unit.cut is not None or not is_closed(graph, unit, 1):
+    """Remove the pair around an operator, if its scales and zero points are equal."""
+    if unit.clip is not None or not is_complete(graph, unit, 1):
         return False
     first, end = unit.dequantizers[0], unit.quantizers[0]
     if not same_quantization(graph, end, first):
@@ -362,24 +366,24 @@ def drop_pair(graph: Graph, unit: Unit) -> bool:
 
 
 def drop_byte_pair(graph: Graph, unit: Unit) -> bool:
-    """The same for operators whose kernels have no integers of 16 bits."""
-    return not _reads(graph, unit) & _WIDE and drop_pair(graph, unit)
+    """The same for operators without kernels for integers of 16 bits."""
+    return not _input_types(graph, unit) & _WIDE and drop_pair(graph, unit)
 
 
 def drop_resized_pair(graph: Graph, unit: Unit) -> bool:
-    """The same for Resize, as long as it picks elements and makes none."""
+    """The same for a Resize that selects elements and does not interpolate."""
     return text(unit.node, "mode") == "nearest" and drop_byte_pair(graph, unit)
 
 
 def drop_ordered_pair(graph: Graph, unit: Unit) -> bool:
-    """The same where elements are compared: a negative scale would turn their order around."""
+    """The same for operators that compare elements: a negative scale would reverse their order."""
     is_ordered = bool(unit.quantizers) and has_positive_scale(graph, unit.quantizers[0])
     return is_ordered and drop_byte_pair(graph, unit)
 
 
 def drop_split(graph: Graph, unit: Unit) -> bool:
-    """Split integers, where all parts keep the scale; another node takes the Split's place."""
-    if unit.cut is not None or not is_closed(graph, unit, 1):
+    """Replace a Split by a Split of integers, if all parts have the scale of the input."""
+    if unit.clip is not None or not is_complete(graph, unit, 1):
         return False
     first = unit.dequantizers[0]
     if not all(same_quantization(graph, end, first) for end in unit.quantizers):
@@ -388,57 +392,57 @@ def drop_split(graph: Graph, unit: Unit) -> bool:
     ends = {end.inputs[0]: end for end in unit.quantizers}
     outputs = [ends[name].outputs[0] if name else "" for name in node.outputs]
     inputs = [first.inputs[0], *node.inputs[1:]]
-    made = add_node(graph, NewNode("Split", inputs, (), "", node.name, dict(node.attributes)))
-    for gone in (node, *unit.quantizers, first):
-        graph.remove(gone)
-    graph.set_outputs(made, outputs)
+    split = add_node(graph, NewNode("Split", inputs, (), "", node.name, dict(node.attributes)))
+    for old in (node, *unit.quantizers, first):
+        graph.remove(old)
+    graph.set_outputs(split, outputs)
     return True
 
 
 def drop_dequantizer(graph: Graph, unit: Unit) -> bool:
-    """Let an operator read integers whose result is of another kind, a place."""
-    if unit.cut is not None or len(unit.dequantizers) != 1:
+    """Remove the DequantizeLinear before an operator whose output is an index, as ArgMax's is."""
+    if unit.clip is not None or len(unit.dequantizers) != 1:
         return False
     first = unit.dequantizers[0]
-    parameters = [first.input_at(place) for place in (SCALE, ZERO_POINT)]
+    parameters = [first.input_at(index) for index in (SCALE, ZERO_POINT)]
     if not all(is_scalar(graph, name) and is_constant(graph, name) for name in parameters):
         return False
     is_shared = graph.is_output(first) or graph.num_edges(first) != 1
-    if is_shared or _reads(graph, unit) & (_WIDE | _NARROW):
+    if is_shared or _input_types(graph, unit) & (_WIDE | _NARROW):
         return False
     graph.set_input(unit.node, 0, first.inputs[0])
     graph.remove(first)
     return True
 
 
-def _reads(graph: Graph, unit: Unit) -> set[int]:
-    """Integer types that come in."""
+def _input_types(graph: Graph, unit: Unit) -> set[int]:
+    """The integer types of the dequantized inputs."""
     return {elem_type(graph, node) for node in unit.dequantizers}
 
 
 # --------------------------------------------------------------------------------------------------
-# Operators of which onnxruntime has a twin that computes with integers.
+# Operators for which onnxruntime has another one that computes with integers.
 #
 # onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selectors.cc and qdq_actions.cc.
 
 
 _ABSOLUTE, _RELATIVE = 1e-6, 1e-2
-"""By how much the scale of a bias may be off; measured on onnxruntime 1.31.1."""
+"""Tolerances of the scale of a bias; measured on onnxruntime 1.31.1."""
 
 
 def replace_elementwise(graph: Graph, unit: Unit) -> bool:
-    """Operators of one or two inputs, all of one byte type."""
+    """Replace an operator with one or two inputs, all of one byte type."""
     if not _has_one_byte_type(graph, unit, sum(map(bool, unit.node.inputs))):
         return False
     inputs = [*_operands(graph, unit), *_output(graph, unit)]
-    made = _replace_unit(graph, unit, f"QLinear{unit.node.op_type}", inputs, MICROSOFT)
+    fused = _replace_unit(graph, unit, f"QLinear{unit.node.op_type}", inputs, MICROSOFT)
     if unit.node.op_type == "Softmax":
-        put(made, "opset", unit.node.since_version)
+        put(fused, "opset", unit.node.since_version)
     return True
 
 
 def replace_concat(graph: Graph, unit: Unit) -> bool:
-    """Concat, for which the result's scale stands first."""
+    """Replace a Concat; the scale and zero point of the result come first."""
     if not _has_one_byte_type(graph, unit, len(unit.node.inputs)):
         return False
     inputs = [*_output(graph, unit), *_operands(graph, unit)]
@@ -447,7 +451,7 @@ def replace_concat(graph: Graph, unit: Unit) -> bool:
 
 
 def replace_where(graph: Graph, unit: Unit) -> bool:
-    """Where, whose condition stays as it is."""
+    """Replace a Where; its condition is not quantized."""
     if not _has_one_byte_type(graph, unit, 2):
         return False
     inputs = [unit.node.inputs[0], *_operands(graph, unit), *_output(graph, unit)]
@@ -457,18 +461,18 @@ def replace_where(graph: Graph, unit: Unit) -> bool:
 
 def _has_one_byte_type(graph: Graph, unit: Unit, num_dequantized: int) -> bool:
     kinds = {elem_type(graph, node) for node in (*unit.dequantizers, *unit.quantizers)}
-    return len(kinds) == 1 and kinds <= BYTES and is_closed(graph, unit, num_dequantized)
+    return len(kinds) == 1 and kinds <= BYTES and is_complete(graph, unit, num_dequantized)
 
 
 def replace_conv(graph: Graph, unit: Unit) -> bool:
-    """Conv: on x86 activations are uint8, and weights of either sign; on ARM all may be int8."""
-    if not is_closed(graph, unit):
+    """Replace a Conv; data must be uint8, or on ARM, if the weights are int8 too, int8."""
+    if not is_complete(graph, unit):
         return False
     data, weight, *bias = unit.dequantizers
     kinds = {elem_type(graph, data), elem_type(graph, unit.quantizers[0])}
     if kinds != {UINT8} and not (graph.cpu.is_arm and kinds == {INT8}):
         return False
-    if not _fits_data(graph, data, weight):
+    if not _has_product_kernel(graph, data, weight):
         return False
     if bias and (elem_type(graph, bias[0]) != INT32 or not _bias_fits(graph, unit)):
         return False
@@ -478,8 +482,8 @@ def replace_conv(graph: Graph, unit: Unit) -> bool:
     return True
 
 
-def _fits_data(graph: Graph, data: Node, weight: Node) -> bool:
-    """Whether a kernel takes a product's sides: unsigned data on x86, on ARM also both in int8."""
+def _has_product_kernel(graph: Graph, data: Node, weight: Node) -> bool:
+    """Whether a kernel multiplies these types: unsigned data, or on ARM both sides int8."""
     left, right = elem_type(graph, data), elem_type(graph, weight)
     if graph.cpu.is_arm and left == INT8:
         return right == INT8
@@ -487,9 +491,9 @@ def _fits_data(graph: Graph, data: Node, weight: Node) -> bool:
 
 
 def _bias_fits(graph: Graph, unit: Unit) -> bool:
-    """Whether a bias is scaled by a constant as the products are, around 0.
+    """Whether a bias has the zero point 0, and the product of the other two scales as its scale.
 
-    Measured on onnxruntime 1.31.1. Scales whose elements are absent are taken to fit.
+    Measured on onnxruntime 1.31.1. Scales with absent elements are assumed to fit.
     """
     if not all(is_constant(graph, node.inputs[SCALE]) for node in unit.dequantizers):
         return False
@@ -502,25 +506,25 @@ def _bias_fits(graph: Graph, unit: Unit) -> bool:
     )
     if data is None or weight is None or bias is None:
         return True
-    wanted = data * weight
-    return bool(np.all(np.abs(bias - wanted) <= _ABSOLUTE + _RELATIVE * wanted))
+    expected = data * weight
+    return bool(np.all(np.abs(bias - expected) <= _ABSOLUTE + _RELATIVE * expected))
 
 
 def replace_matmul(graph: Graph, unit: Unit) -> bool:
-    """MatMul of two dequantized sides: QLinearMatMul, or one with a float result.
+    """Replace a MatMul of two dequantized sides by QLinearMatMul or MatMulIntegerToFloat.
 
-    Without a QuantizeLinear behind it the DequantizeLinear nodes may have other readers. On x86
-    the left side is unsigned.
+    Without a QuantizeLinear after it, the result is a float, and the DequantizeLinear nodes may
+    have other readers. On x86 the left side must be unsigned.
     """
     kinds = [elem_type(graph, node) for node in unit.dequantizers]
-    if len(kinds) != len(unit.node.inputs) or not _fits_data(graph, *unit.dequantizers):
+    if len(kinds) != len(unit.node.inputs) or not _has_product_kernel(graph, *unit.dequantizers):
         return False
     if not unit.quantizers:
         a, b = (_triple(graph, node) for node in unit.dequantizers)
         inputs = [name for pair in zip(a, b, strict=True) for name in pair]
         _replace_unit(graph, unit, "MatMulIntegerToFloat", inputs, MICROSOFT)
         return True
-    if not is_closed(graph, unit) or elem_type(graph, unit.quantizers[0]) != kinds[0]:
+    if not is_complete(graph, unit) or elem_type(graph, unit.quantizers[0]) != kinds[0]:
         return False
     if not _scales_fit_matmul(graph, unit):
         return False
@@ -530,9 +534,9 @@ def replace_matmul(graph: Graph, unit: Unit) -> bool:
 
 
 def _scales_fit_matmul(graph: Graph, unit: Unit) -> bool:
-    """Whether QLinearMatMul takes the scales: one for each tensor, or for each column of a matrix.
+    """Whether QLinearMatMul supports the scales: one per tensor, or per column of a matrix.
 
-    Measured on onnxruntime 1.32.0; releases before replaced the node whatever the scales were.
+    Measured on onnxruntime 1.32.0; earlier releases replaced the node whatever the scales were.
     """
     data, weight = unit.dequantizers
     if not all(is_scalar(graph, node.inputs[SCALE]) for node in (data, *unit.quantizers)):
@@ -546,8 +550,8 @@ def _scales_fit_matmul(graph: Graph, unit: Unit) -> bool:
 
 
 def replace_gemm(graph: Graph, unit: Unit) -> bool:
-    """Gemm, with a result of floats or of integers."""
-    if not is_closed(graph, unit, may_be_float=True):
+    """Replace a Gemm, whose result may be a float or quantized."""
+    if not is_complete(graph, unit, may_be_float=True):
         return False
     data, weight, *bias = unit.dequantizers
     left, right = elem_type(graph, data), elem_type(graph, weight)
@@ -561,8 +565,8 @@ def replace_gemm(graph: Graph, unit: Unit) -> bool:
         return False
     inputs = [*_operands(graph, unit, 2), bias[0].inputs[0] if bias else ""]
     inputs += _output(graph, unit) if unit.quantizers else []
-    made = _replace_unit(graph, unit, "QGemm", inputs, MICROSOFT)
-    made.attributes.pop("beta", None)
+    gemm = _replace_unit(graph, unit, "QGemm", inputs, MICROSOFT)
+    gemm.attributes.pop("beta", None)
     return True
 
 
@@ -571,7 +575,10 @@ def _is_plain_sum(gemm: Node) -> bool:
 
 
 def _scales_fit_gemm(graph: Graph, unit: Unit) -> bool:
-    """Whether a weight has one scale, or one for each column; measured on onnxruntime 1.31.1."""
+    """Whether QGemm supports the scales of the weight: one, or one per column.
+
+    Measured on onnxruntime 1.31.1.
+    """
     data, weight = unit.dequantizers[:2]
     if not all(node.input_at(ZERO_POINT) for node in (data, weight)):
         return False
@@ -585,20 +592,20 @@ def _scales_fit_gemm(graph: Graph, unit: Unit) -> bool:
 
 
 def _operands(graph: Graph, unit: Unit, count: int | None = None) -> Iterator[str]:
-    """Quantized inputs, each with its scale and zero point."""
+    """The quantized inputs, each followed by its scale and zero point."""
     for node in unit.dequantizers[:count]:
         yield from _triple(graph, node)
 
 
 def _output(graph: Graph, unit: Unit) -> list[str]:
-    """Scale and zero point of the result."""
+    """The scale and zero point of the result."""
     return _triple(graph, unit.quantizers[0])[SCALE:]
 
 
 def _triple(graph: Graph, node: Node) -> list[str]:
-    """What a node reads: value, scale, and zero point, or the one that it means.
+    """A node's value, scale and zero point; an omitted zero point becomes a constant 0.
 
-    Source: qdq_actions.cc, ``SetOptionalZeroPoint``: one constant of each type for all nodes.
+    Source: qdq_actions.cc, ``SetOptionalZeroPoint``: all nodes share one constant of each type.
     """
     zero = node.input_at(ZERO_POINT)
     if not zero:
@@ -616,32 +623,35 @@ def _replace_unit(
     node = unit.node
     end = unit.quantizers[0] if unit.quantizers else node
     outputs = list(end.outputs)
-    made = add_node(
-        graph, NewNode(op_type, _without_end(inputs), (), domain, node.name, dict(node.attributes))
+    fused = add_node(
+        graph,
+        NewNode(
+            op_type, _without_trailing_empty(inputs), (), domain, node.name, dict(node.attributes)
+        ),
     )
-    for gone in (node, unit.cut, *unit.quantizers):
-        if gone is not None:
-            graph.remove(gone)
-    graph.set_outputs(made, outputs)
+    for old in (node, unit.clip, *unit.quantizers):
+        if old is not None:
+            graph.remove(old)
+    graph.set_outputs(fused, outputs)
     for producer in dict.fromkeys(unit.dequantizers):
         if not graph.num_edges(producer) and not graph.is_output(producer):
             graph.remove(producer)
-    return made
+    return fused
 
 
-def _without_end(inputs: Sequence[str]) -> list[str]:
-    """Inputs up to the last that there is."""
-    kept = list(inputs)
-    while kept and not kept[-1]:
-        kept.pop()
-    return kept
+def _without_trailing_empty(inputs: Sequence[str]) -> list[str]:
+    """The inputs without omitted ones at the end."""
+    present = list(inputs)
+    while present and not present[-1]:
+        present.pop()
+    return present
 
 
 # --------------------------------------------------------------------------------------------------
-# Operators between DequantizeLinear and QuantizeLinear become integer operators.
+# The table of selectors and actions by operator, and the pass that applies them.
 #
-# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc:
-# which selector and which action are registered for an operator.
+# onnxruntime/core/optimizer/qdq_transformer/selectors_actions/qdq_selector_action_transformer.cc
+# (``QDQSelectorActionTransformer``).
 
 
 _MOVING: Final = (
@@ -653,7 +663,7 @@ _FIRST_MAX_POOL: Final = 12
 
 
 def select_units(graph: Graph) -> bool:
-    """Replace every unit that has an integer operator."""
+    """Replace every QDQ unit for which there is an integer operator."""
     changed: list[bool] = []
     for node in walk(graph, select_units, changed):
         rules = () if node.domain else _RULES.get(node.op_type, ())
@@ -684,17 +694,18 @@ _RULES: Final[Mapping[str, tuple[Callable[[Graph, Unit], bool], ...]]] = {
 # --------------------------------------------------------------------------------------------------
 # Integer products that are scaled back to floats become one operator.
 #
-# onnxruntime/core/optimizer/matmul_integer_to_float.cc and dynamic_quantize_matmul_fusion.cc.
+# onnxruntime/core/optimizer/matmul_integer_to_float.cc (``MatMulIntegerToFloatFusion``) and
+# dynamic_quantize_matmul_fusion.cc (``DynamicQuantizeMatMulFusion``).
 
 
-_DYNAMIC_USES = 3
-"""Of a DynamicQuantizeLinear: its value, its scale, its zero point."""
+_DYNAMIC_EDGES = 3
+"""Edges of a DynamicQuantizeLinear: its value, its scale and its zero point."""
 _B, _A_SCALE, _B_SCALE, _A_ZERO, _B_ZERO, _SCALED_BIAS = 1, 2, 3, 4, 5, 6
-"""Places of the inputs of MatMulIntegerToFloat."""
+"""Indices of the inputs of MatMulIntegerToFloat."""
 
 
 def fuse_scaled_products(graph: Graph) -> bool:
-    """MatMulInteger, Cast, Mul by both scales, Add of a bias: MatMulIntegerToFloat."""
+    """Replace MatMulInteger, Cast, Mul by both scales and Add of a bias by MatMulIntegerToFloat."""
     changed: list[bool] = []
     for node in walk(graph, fuse_scaled_products, changed):
         if is_op(node, "Mul", {7, 13, 14}) and has_kernel(graph, node):
@@ -716,15 +727,15 @@ def _fuse_scaled(graph: Graph, mul: Node) -> bool:
         inputs.append(next(name for name in add.inputs if name not in mul.outputs))
         removed.append(add)
     outputs = list(removed[-1].outputs)
-    made = add_node(graph, NewNode("MatMulIntegerToFloat", inputs, (), MICROSOFT, product.name))
+    fused = add_node(graph, NewNode("MatMulIntegerToFloat", inputs, (), MICROSOFT, product.name))
     for node in removed:
         graph.remove(node)
-    graph.set_outputs(made, outputs)
+    graph.set_outputs(fused, outputs)
     return True
 
 
 def _bias_after(graph: Graph, mul: Node) -> Node | None:
-    """The Add of a constant row after a product, where nothing else reads it."""
+    """The Add of a constant row, if it is the only reader of a product."""
     add = child_of(graph, mul, "Add") if has_single_reader(graph, mul) else None
     rows = [] if add is None else [name for name in add.inputs if is_constant(graph, name)]
     if not rows:
@@ -735,7 +746,7 @@ def _bias_after(graph: Graph, mul: Node) -> Node | None:
 
 
 def fuse_dynamic_products(graph: Graph) -> bool:
-    """DynamicQuantizeLinear with its only MatMulIntegerToFloat: DynamicQuantizeMatMul."""
+    """Replace DynamicQuantizeLinear and its only MatMulIntegerToFloat by DynamicQuantizeMatMul."""
     changed: list[bool] = []
     for node in walk(graph, fuse_dynamic_products, changed):
         if is_op(node, "MatMulIntegerToFloat", {1}, MICROSOFT):
@@ -747,16 +758,16 @@ def _fuse_dynamic(graph: Graph, node: Node) -> bool:
     quantize = graph.parent(node, 0)
     if quantize is None or quantize.op_type != "DynamicQuantizeLinear":
         return False
-    if any(graph.parent(node, place) is not quantize for place in (_A_SCALE, _A_ZERO)):
+    if any(graph.parent(node, index) is not quantize for index in (_A_SCALE, _A_ZERO)):
         return False
-    if not has_single_reader(graph, quantize, _DYNAMIC_USES):
+    if not has_single_reader(graph, quantize, _DYNAMIC_EDGES):
         return False
-    places = (_B, _B_SCALE, _B_ZERO, _SCALED_BIAS)
-    inputs = [quantize.inputs[0], *(node.input_at(place) for place in places)]
+    others = (_B, _B_SCALE, _B_ZERO, _SCALED_BIAS)
+    inputs = [quantize.inputs[0], *(node.input_at(index) for index in others)]
     outputs = list(node.outputs)
     name = quantize.name
-    made = add_node(graph, NewNode("DynamicQuantizeMatMul", inputs, (), MICROSOFT, name))
+    fused = add_node(graph, NewNode("DynamicQuantizeMatMul", inputs, (), MICROSOFT, name))
     graph.remove(node)
     graph.remove(quantize)
-    graph.set_outputs(made, outputs)
+    graph.set_outputs(fused, outputs)
     return True
