@@ -1,7 +1,7 @@
-"""Types of one node's outputs: as onnx infers them, and by rules for onnxruntime's own operators.
+"""Types of one node's outputs: by onnx's inference, and by rules for onnxruntime's own operators.
 
-A rule takes a node and gives the dims of its first output; ``runtime_types`` says which operator
-has which rule, and the types of all outputs. onnxruntime/core/graph/contrib_ops/*.cc has them.
+A rule returns the dims of a node's first output. ``runtime_types`` has the table of rules, and
+returns the types of all outputs. Source: onnxruntime/core/graph/contrib_ops/*.cc.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,23 +37,24 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
 from onnxmem.runtimes.onnxruntime.optimizer.reading import write_node
 
 # --------------------------------------------------------------------------------------------------
-# What onnx's own inference says of one node.
+# onnx's own inference of one node.
 #
-# onnxruntime/core/graph/graph.cc, ``InferenceContextImpl``: each operator is asked without
-# symbolic inputs; elements help where an input is a constant or follows from shapes.
+# onnxruntime/core/graph/graph.cc, ``InferenceContextImpl``: the inference of an operator sees the
+# types of its inputs, and the elements of an input that is a constant or follows from shapes in
+# full, but no symbolic elements (``getSymbolicInput``).
 
 
 MAX_ELEMENTS = 4096
-"""Shapes, axes and the like are shorter, and no inference reads more.
+"""Inference reads no longer shapes, axes and the like.
 
-A chain of Concats could double a shape without end.
+Without a limit, a chain of Concats could double a shape endlessly.
 """
 
 
 def onnx_types(
     graph: Graph, proto: onnx.NodeProto, types: Mapping[str, onnx.TypeProto]
 ) -> dict[str, ValueType]:
-    """What onnx says of one node's outputs; nothing where it refuses or cannot be asked."""
+    """The types that onnx infers for one node's outputs; none if it raises or could crash."""
     if ends_the_process([proto], graph.opsets, types):
         return {}
     try:
@@ -77,7 +78,7 @@ def onnx_types(
 
 
 def _known_elements(graph: Graph, proto: onnx.NodeProto) -> dict[str, onnx.TensorProto]:
-    """Constants with their elements, and values that follow from shapes in full."""
+    """The elements of constants, and of values whose elements all follow from shapes."""
     elements: dict[str, onnx.TensorProto] = {}
     for name in proto.input:
         array = graph.array(name) if name else None
@@ -93,23 +94,23 @@ def _known_elements(graph: Graph, proto: onnx.NodeProto) -> dict[str, onnx.Tenso
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of onnxruntime's attention operators, and of the values that they carry on.
+# Shapes of onnxruntime's attention operators, and of the present keys and values they return.
 #
 # onnxruntime/core/graph/contrib_ops/bert_defs.cc (``AttentionTypeAndShapeInference``,
 # ``MultiHeadAttentionTypeAndShapeInference``, ``BaseGroupQueryAttentionTypeAndShapeInference``,
 # ``EmbedLayerNormalizationShapeInference``).
 
 
-_VALUES_OF_GROUPS, _PAST_OF_GROUPS, _TOTAL_LENGTH = 2, 3, 6
-_PAST, _PAST_OF_HEADS = 4, 6
+_GROUP_QUERY_VALUE, _GROUP_QUERY_PAST, _TOTAL_LENGTH = 2, 3, 6
+_PAST, _MULTI_HEAD_PAST = 4, 6
 _HAS_PRESENT = 3
-"""Outputs, where keys and values are put out."""
+"""The number of outputs if the present keys and values are among them."""
 _SPLIT_IN_HEADS, _PACKED = 4, 5
-"""Rank of keys and values by head, and of queries packed with them."""
+"""Rank of keys and values by head, and of queries packed with keys and values."""
 
 
 def attention(graph: Graph, node: Node) -> Dims | None:
-    """Attention of one packed projection: the bias tells the width of the values."""
+    """Attention with one packed projection: the width of the values follows from the bias."""
     data, bias = graph.dims_of(node.input_at(0)), graph.dims_of(node.input_at(2))
     if data is None or bias is None or len(bias) != 1 or not isinstance(bias[0], int):
         return None
@@ -119,17 +120,17 @@ def attention(graph: Graph, node: Node) -> Dims | None:
 
 
 def attention_present(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """Keys and values in one tensor; the past ones and those of this run."""
+    """The present of Attention: past and new keys and values in one tensor."""
     data, past = graph.dims_of(node.input_at(0)), graph.dims_of(node.input_at(_PAST))
     if data is None or past is None or len(past) != _PACKED:
         return {}
-    made = (*past[:3], _sum(past[3], data[1]), past[4])
-    return {1: TensorType(graph.elem_type_of(node.inputs[0]), made)}
+    present = (*past[:3], _sum(past[3], data[1]), past[4])
+    return {1: TensorType(graph.elem_type_of(node.inputs[0]), present)}
 
 
-def attention_of_heads(graph: Graph, node: Node) -> Dims | None:
-    """MultiHeadAttention: as wide as the values are, whichever way they come."""
-    query, key, value = (graph.dims_of(node.input_at(place)) for place in range(3))
+def multi_head_attention(graph: Graph, node: Node) -> Dims | None:
+    """MultiHeadAttention is as wide as its values, whether packed, split into heads or flat."""
+    query, key, value = (graph.dims_of(node.input_at(index)) for index in range(3))
     if query is None:
         return None
     if len(query) == _PACKED:
@@ -140,56 +141,60 @@ def attention_of_heads(graph: Graph, node: Node) -> Dims | None:
     return query if key is not None and len(key) == _PACKED else None
 
 
-def present_of_heads(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """The past keys and values, and behind them those of this run."""
-    past, value = (graph.dims_of(node.input_at(place)) for place in (_PAST_OF_HEADS, 2))
+def multi_head_present(graph: Graph, node: Node) -> Mapping[int, TensorType]:
+    """The present keys and values of MultiHeadAttention: the past ones, then the new ones."""
+    past, value = (graph.dims_of(node.input_at(index)) for index in (_MULTI_HEAD_PAST, 2))
     if len(node.outputs) < _HAS_PRESENT or past is None or value is None or len(value) != 3:  # noqa: PLR2004 - not split in heads
         return {}
     length = _sum(past[2], value[1])
     if length is None:
         return {}
-    made = TensorType(graph.elem_type_of(node.inputs[0]), (*past[:2], length, *past[3:]))
-    return {1: made, 2: made}
+    present = TensorType(graph.elem_type_of(node.inputs[0]), (*past[:2], length, *past[3:]))
+    return {1: present, 2: present}
 
 
-def attention_of_groups(graph: Graph, node: Node) -> Dims | None:
-    """GroupQueryAttention: as wide as the queries, which keys and values may be packed with."""
+def group_query_attention(graph: Graph, node: Node) -> Dims | None:
+    """GroupQueryAttention is as wide as its queries, which may be packed with keys and values."""
     query = graph.dims_of(node.input_at(0))
-    if query is None or node.input_at(_VALUES_OF_GROUPS):
+    if query is None or node.input_at(_GROUP_QUERY_VALUE):
         return query
     heads, groups = integer(node, "num_heads"), integer(node, "kv_num_heads")
     width = query[-1] if isinstance(query[-1], int) else 0
     return (*query[:-1], width // max(heads + 2 * groups, 1) * heads)
 
 
-def present_of_groups(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """The caller's buffers for keys and values; without them as many as there are new ones."""
+def group_query_present(graph: Graph, node: Node) -> Mapping[int, TensorType]:
+    """The present keys and values of GroupQueryAttention.
+
+    They are as long as the caller's past buffers, or as the new keys if there is no past.
+    """
     if len(node.outputs) < _HAS_PRESENT:
         return {}
-    past = graph.type_of(node.input_at(_PAST_OF_GROUPS))
+    past = graph.type_of(node.input_at(_GROUP_QUERY_PAST))
     array = graph.array(node.input_at(_TOTAL_LENGTH))
     total = int(array.ravel()[0]) if array is not None and array.size else 0
     if not isinstance(past, TensorType) or past.dims is None:
-        dims = _first_of_groups(graph, node, total)
+        dims = _present_without_past(graph, node, total)
         kind = graph.elem_type_of(node.inputs[0])
     else:
-        dims = _longer_of_groups(past.dims, total)
-        kind = graph.elem_type_of(node.inputs[_PAST_OF_GROUPS])
+        dims = _present_after_past(past.dims, total)
+        kind = graph.elem_type_of(node.inputs[_GROUP_QUERY_PAST])
     return {} if dims is None else dict.fromkeys((1, 2), TensorType(kind, dims))
 
 
-def _longer_of_groups(past: Dims, total: int) -> Dims:
-    """The past's dims with the longer length, known where both lengths are.
+def _present_after_past(past: Dims, total: int) -> Dims:
+    """The dims of the past with the larger of its length and the total; both must be known.
 
-    Measured on onnxruntime 1.32.0; releases before took the past's length where no total is known.
+    Measured on onnxruntime 1.32.0; earlier releases took the length of the past if the total is
+    unknown.
     """
     length = past[2]
     longer = max(length, total) if total > 0 and isinstance(length, int) else None
     return (*past[:2], longer, *past[3:])
 
 
-def _first_of_groups(graph: Graph, node: Node, total: int) -> Dims | None:
-    query, value = (graph.dims_of(node.input_at(place)) for place in (0, _VALUES_OF_GROUPS))
+def _present_without_past(graph: Graph, node: Node, total: int) -> Dims | None:
+    query, value = (graph.dims_of(node.input_at(index)) for index in (0, _GROUP_QUERY_VALUE))
     heads, groups = integer(node, "num_heads"), integer(node, "kv_num_heads")
     width = query[-1] if query else None
     if query is None or not isinstance(width, int) or heads <= 0 or groups <= 0:
@@ -199,16 +204,16 @@ def _first_of_groups(graph: Graph, node: Node, total: int) -> Dims | None:
     return (query[0], groups, total or new, head)
 
 
-def embedded(graph: Graph, node: Node) -> Dims | None:
-    """Rows of a table, one for each word."""
+def embed_layer_norm(graph: Graph, node: Node) -> Dims | None:
+    """EmbedLayerNormalization: one row of the embedding table for each token."""
     ids, table = graph.dims_of(node.input_at(0)), graph.dims_of(node.input_at(2))
     return None if ids is None or table is None else (*ids, table[-1])
 
 
-def embedded_more(graph: Graph, node: Node) -> Mapping[int, TensorType]:
-    """How long each sequence is, and the sum before it is normalized."""
+def embed_layer_norm_more(graph: Graph, node: Node) -> Mapping[int, TensorType]:
+    """The mask index, one per sequence, and the sum of embeddings before normalization."""
     ids = graph.dims_of(node.input_at(0))
-    total = TensorType(graph.elem_type_of(node.input_at(2)), embedded(graph, node))
+    total = TensorType(graph.elem_type_of(node.input_at(2)), embed_layer_norm(graph, node))
     return {1: TensorType(INT32, ids[:1] if ids else None), 2: total}
 
 
@@ -221,7 +226,7 @@ def _product(one: Dim, other: Dim) -> int | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of the matrix products whose sides are fused or packed.
+# Shapes of matrix products with fused operations or packed weights.
 #
 # onnxruntime/core/graph/contrib_ops/contrib_defs.cc, the schemas of the operators.
 
@@ -237,18 +242,18 @@ def gemm(graph: Graph, node: Node) -> Dims | None:
     return (left[integer(node, "transA")], right[1 - integer(node, "transB")])
 
 
-def blocked(graph: Graph, node: Node) -> Dims | None:
-    """Dims of MatMulNBits, whose right side is packed."""
+def matmul_nbits(graph: Graph, node: Node) -> Dims | None:
+    """Dims of MatMulNBits; its packed weights have no column dim, so ``N`` gives the columns."""
     left = graph.dims_of(node.input_at(0))
     return None if left is None else (*left[:-1], integer(node, "N"))
 
 
 # --------------------------------------------------------------------------------------------------
-# Shapes of convolutions and pools: blocked, with channels last, or quantized.
+# Shapes of convolutions and pools in the blocked layout, with channels last, or quantized.
 #
 # onnxruntime/core/graph/contrib_ops/nchwc_schema_defs.cc (``NchwcPoolOpSchemaGenerator`` and
-# others) and nhwc_inference_context.h: the shape is that of the ONNX operator, and where channels
-# are last, dims are permuted before and after.
+# others) and nhwc_inference_context.h: the shape is that of the ONNX operator; for channels last,
+# the dims are permuted before and after.
 
 
 _FLOAT = 1
@@ -257,26 +262,26 @@ _WINDOW = (*_STATED, "pads", "strides")
 
 
 def convolved(graph: Graph, node: Node, weight: int = 1) -> Dims | None:
-    """Dims of a convolution whose filter is at a place."""
-    return _asked(graph, node, "Conv", (0, weight))
+    """Dims of a convolution whose filter is an input with the index ``weight``."""
+    return _as_onnx_op(graph, node, "Conv", (0, weight))
 
 
 def pooled(graph: Graph, node: Node, op_type: str) -> Dims | None:
-    """Dims of a pool of the ONNX operator's kind."""
-    return _asked(graph, node, op_type, (0,))
+    """Dims of a pool that works like an ONNX operator."""
+    return _as_onnx_op(graph, node, op_type, (0,))
 
 
-def _asked(graph: Graph, node: Node, op_type: str, places: Sequence[int]) -> Dims | None:
-    """What onnx says of an operator with the node's window."""
+def _as_onnx_op(graph: Graph, node: Node, op_type: str, inputs: Sequence[int]) -> Dims | None:
+    """The dims that onnx infers for an ONNX operator with the node's inputs and window."""
     is_last = bool(integer(node, "channels_last")) or node.op_type == "NhwcMaxPool"
     types = {}
-    for place in places:
-        dims = graph.dims_of(node.input_at(place))
+    for index in inputs:
+        dims = graph.dims_of(node.input_at(index))
         if dims is None:
             return None
-        if is_last and not place:
+        if is_last and not index:
             dims = (dims[0], dims[-1], *dims[1:-1])
-        types[f"in{place}"] = write_type(TensorType(_FLOAT, dims))
+        types[f"in{index}"] = write_type(TensorType(_FLOAT, dims))
     proto = onnx.NodeProto(op_type=op_type, input=list(types), output=["out"])
     known = {"MaxPool": _WINDOW, "AveragePool": _WINDOW, "Conv": _WINDOW}.get(op_type, ())
     skipped = {
@@ -292,7 +297,7 @@ def _asked(graph: Graph, node: Node, op_type: str, places: Sequence[int]) -> Dim
 
 
 def upsampled(graph: Graph, node: Node) -> Dims | None:
-    """Dims of the blocked Upsample: whole multiples."""
+    """Dims of the blocked Upsample, whose scales are integers."""
     dims = graph.dims_of(node.input_at(0))
     scales = list(node.attributes["scales"].ints) if "scales" in node.attributes else []
     if dims is None or len(dims) != len(scales):
@@ -306,7 +311,7 @@ def _scaled(dim: int | str | None, scale: int) -> int | str | None:
 
 
 def reordered_in(graph: Graph, node: Node) -> Dims | None:
-    """Dims of a value that goes into blocks, of which the last is filled up."""
+    """Dims of ReorderInput: channels are padded to whole blocks."""
     dims = graph.dims_of(node.input_at(0))
     if dims is None:
         return None
@@ -318,7 +323,7 @@ def reordered_in(graph: Graph, node: Node) -> Dims | None:
 
 
 def reordered_out(graph: Graph, node: Node) -> Dims | None:
-    """Dims of a value that leaves its blocks."""
+    """Dims of ReorderOutput: the channels without padding."""
     dims = graph.dims_of(node.input_at(0))
     if dims is None:
         return None
@@ -328,10 +333,10 @@ def reordered_out(graph: Graph, node: Node) -> Dims | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Which rule gives the shapes of which operator of onnxruntime's own.
+# The table of rules by operator.
 #
 # onnxruntime/core/graph/contrib_ops/*.cc, the ``TypeAndShapeInferenceFunction`` of each schema. An
-# operator without a rule here has the one that serves every file (onnxmem.model.shapes).
+# operator without a rule here uses the shared rules for com.microsoft (onnxmem.model.shapes).
 
 
 Rule = Callable[[Graph, Node], Dims | None]
@@ -343,7 +348,7 @@ def _same(graph: Graph, node: Node) -> Dims | None:
 
 
 def _unknown(graph: Graph, node: Node) -> None:
-    """Onnxruntime has no shapes for it, though they would follow."""
+    """No dims: onnxruntime infers none for the operator."""
 
 
 def _where(graph: Graph, node: Node) -> Dims | None:
@@ -352,7 +357,7 @@ def _where(graph: Graph, node: Node) -> Dims | None:
 
 
 def _concat(graph: Graph, node: Node) -> Dims | None:
-    """Parts stand behind the scale and zero point of the result, each with its own two."""
+    """The inputs are the result's scale and zero point, then each part with its own two."""
     parts = [graph.dims_of(name) for name in node.inputs[2::3]]
     known = [part for part in parts if part]
     if not known or len(known) < len(parts):
@@ -375,12 +380,12 @@ _PLAIN: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("QLinearSoftmax", "RotaryEmbedding"), _same),
     "Attention": attention,
     "CDist": _unknown,
-    "EmbedLayerNormalization": embedded,
+    "EmbedLayerNormalization": embed_layer_norm,
     "FusedConv": convolved,
     "FusedGemm": gemm,
-    "GroupQueryAttention": attention_of_groups,
-    "MatMulNBits": blocked,
-    "MultiHeadAttention": attention_of_heads,
+    "GroupQueryAttention": group_query_attention,
+    "MatMulNBits": matmul_nbits,
+    "MultiHeadAttention": multi_head_attention,
     "NhwcMaxPool": lambda g, n: pooled(g, n, "MaxPool"),
     "QAttention": attention,
     "QLinearAveragePool": lambda g, n: pooled(g, n, "AveragePool"),
@@ -407,11 +412,11 @@ _RULES: Final[Mapping[str, Mapping[str, Rule]]] = {
 
 _MORE: Final[Mapping[str, Callable[[Graph, Node], Mapping[int, TensorType]]]] = {
     "Attention": attention_present,
-    "EmbedLayerNormalization": embedded_more,
-    "GroupQueryAttention": present_of_groups,
-    "MultiHeadAttention": present_of_heads,
+    "EmbedLayerNormalization": embed_layer_norm_more,
+    "GroupQueryAttention": group_query_present,
+    "MultiHeadAttention": multi_head_present,
 }
-"""Types of the outputs behind the first, by place."""
+"""Types of the outputs after the first, by index."""
 
 _TYPE_FROM: Final[Mapping[str, int]] = {
     "DequantizeLinear": 1,
@@ -422,18 +427,18 @@ _TYPE_FROM: Final[Mapping[str, int]] = {
     "QLinearWhere": 1,
     "QuantizeLinear": 2,
 }
-"""The input whose element type the first output has, where that is not the first."""
+"""Index of the input that has the first output's element type, if that is not the first input."""
 
-_ZERO_OF_RESULT = 8
-"""Of QGemm; without it the result is as the scales are."""
+_OUTPUT_ZERO_POINT = 8
+"""Input of QGemm; without it, the output has the type of the scales."""
 _OWN_VERSION = 1
 _LAYER_NORMALIZATION = ("", "LayerNormalization")
 _SUM = 3
-"""The output of a skip normalization that is the sum it normalizes."""
+"""Output of SkipLayerNormalization: the sum before normalization."""
 
 
 def runtime_types(graph: Graph, node: Node) -> dict[str, ValueType] | None:
-    """Types of a node's outputs; ``None`` where onnx is to be asked for them."""
+    """Types of a node's outputs by onnxruntime's own rules; ``None`` if onnx infers them."""
     rule = _RULES.get(node.domain, {}).get(node.op_type)
     if not node.domain and node.since_version != _OWN_VERSION:
         return None
@@ -443,19 +448,19 @@ def runtime_types(graph: Graph, node: Node) -> dict[str, ValueType] | None:
     found = {0: TensorType(_elem_type(graph, node), rule(graph, node))}
     if node.op_type in _MORE:
         found.update(_MORE[node.op_type](graph, node))
-    return {name: known for at, known in found.items() if (name := node.output_at(at))}
+    return {name: known for index, known in found.items() if (name := node.output_at(index))}
 
 
 def _by_shared_rule(graph: Graph, node: Node) -> dict[str, ValueType]:
-    """What the rules for the nodes of any file find; at least element types where it is symbolic.
+    """Types by the shared rules; if they find none, at least element types for symbolic operators.
 
-    Other operators of onnxruntime's need inputs of which every dim is known.
+    The shared rules of all other operators need inputs whose dims are all known.
     """
     known = {name: graph.type_of(name) for name in node.inputs}
     types = {name: write_type(found) for name, found in known.items() if found is not None}
     context = InferenceContext(write_node(node), types)
-    made = microsoft_types(context.node, types) if node.domain else layer_normalization(context)
-    read = {name: read_type(proto) for name, proto in made.items()}
+    inferred = microsoft_types(context.node, types) if node.domain else layer_normalization(context)
+    read = {name: read_type(proto) for name, proto in inferred.items()}
     if node.op_type in SYMBOLIC or not node.domain:
         without_shape = TensorType(_elem_type(graph, node), None)
         for name in filter(None, (node.output_at(0), node.output_at(_SUM))):
@@ -468,7 +473,7 @@ def _elem_type(graph: Graph, node: Node) -> int:
         return UINT8
     if node.op_type == "MatMulInteger16":
         return INT32
-    place = _TYPE_FROM.get(node.op_type, 0)
-    if node.op_type == "QGemm" and not node.input_at(_ZERO_OF_RESULT):
-        place = 1
-    return graph.elem_type_of(node.input_at(place))
+    index = _TYPE_FROM.get(node.op_type, 0)
+    if node.op_type == "QGemm" and not node.input_at(_OUTPUT_ZERO_POINT):
+        index = 1
+    return graph.elem_type_of(node.input_at(index))

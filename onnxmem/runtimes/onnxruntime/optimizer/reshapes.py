@@ -1,4 +1,4 @@
-"""Reshapes whose target is computed, and parts cut out of a value that become one Split."""
+"""Fusion of Reshapes with computed targets, and of Gathers and Slices that split a value."""
 
 from dataclasses import dataclass
 
@@ -28,8 +28,9 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 # --------------------------------------------------------------------------------------------------
 # A Reshape whose target is computed from its own input's shape gets a constant target.
 #
-# onnxruntime/core/optimizer/reshape_fusion.cc. A dim that is copied becomes 0, one unknown dim -1;
-# Reshapes in a row with known outputs become one.
+# onnxruntime/core/optimizer/reshape_fusion.cc (``Fuse_Subgraph``, ``FuseContiguousReshapes``). A
+# copied dim becomes 0 in the target, and one unknown dim -1. Consecutive Reshapes with known output
+# shapes become one.
 
 
 _RESHAPE = frozenset({5, 13, 14, 19, 21, 23, 24, 25})
@@ -38,12 +39,12 @@ _SQUEEZE = frozenset({1, 11, 13, 21, 23, 24, 25})
 
 
 def fuse_reshapes(graph: Graph) -> bool:
-    """Both fusions on every Reshape; true if any was made."""
+    """Fold the target of every Reshape, and merge it with the Reshapes after it."""
     changed: list[bool] = []
     for node in walk(graph, fuse_reshapes, changed):
         if _is_plain_reshape(node):
             changed.append(_fold_target(graph, node))
-            changed.append(_merge_row(graph, node))
+            changed.append(_merge_following(graph, node))
     return any(changed)
 
 
@@ -56,7 +57,8 @@ def _fold_target(graph: Graph, reshape: Node) -> bool:
     target = _target(graph, reshape, concat)
     if target is None or target.count(-1) > 1:
         return False
-    for parent in [graph.parent(concat, place) for place in range(len(concat.inputs))]:
+    # One parent may write several inputs, and then is gone when the second of them is visited.
+    for parent in [graph.parent(concat, index) for index in range(len(concat.inputs))]:
         if parent is not None and parent.index in graph.nodes:
             remove_upwards(graph, parent)
     graph.remove(concat)
@@ -65,41 +67,42 @@ def _fold_target(graph: Graph, reshape: Node) -> bool:
 
 
 def _target(graph: Graph, reshape: Node, concat: Node) -> list[int] | None:
-    """The constant target, as far as every part of the Concat is understood."""
+    """The constant target; ``None`` if a part of the Concat matches no pattern."""
     target: list[int] = []
-    for place, name in enumerate(concat.inputs):
+    # A part that is the input's dim at its own position in the target can be written as 0.
+    for index, name in enumerate(concat.inputs):
         constant = integers_of(graph, name)
         if constant is not None:
             target.extend(constant)
-        elif shape_gathered(graph, concat, place, (reshape.inputs[0], len(target))):
+        elif is_dim_of(graph, concat, index, (reshape.inputs[0], len(target))):
             target.append(0)
-        elif is_one_element(graph, concat, place, reshape.inputs[0]):
+        elif is_one_element(graph, concat, index, reshape.inputs[0]):
             target.append(-1)
         else:
             return None
     return target
 
 
-def _merge_row(graph: Graph, reshape: Node) -> bool:
-    row = [reshape]
-    while has_single_reader(graph, row[-1]):
-        following = graph.children(row[-1])[0]
+def _merge_following(graph: Graph, reshape: Node) -> bool:
+    chain = [reshape]
+    while has_single_reader(graph, chain[-1]):
+        following = graph.children(chain[-1])[0]
         if not _is_reshaping(following) or known_size(graph, following.outputs[0]) is None:
             break
-        if following.inputs[0] != row[-1].outputs[0]:
+        if following.inputs[0] != chain[-1].outputs[0]:
             break
-        row.append(following)
-    if len(row) == 1:
+        chain.append(following)
+    if len(chain) == 1:
         return False
-    dims = [dim for dim in graph.dims_of(row[-1].outputs[0]) or () if isinstance(dim, int)]
+    dims = [dim for dim in graph.dims_of(chain[-1].outputs[0]) or () if isinstance(dim, int)]
     shape = add_array(
         graph, graph.fresh_name(f"{reshape.name}_new_shape"), np.array(dims, np.int64)
     )
-    made = add_node(
+    merged = add_node(
         graph,
         NewNode("Reshape", [reshape.inputs[0], shape], (), "", f"{reshape.name}_new_reshape"),
     )
-    replace_chain(graph, row, made)
+    replace_chain(graph, chain, merged)
     return True
 
 
@@ -112,12 +115,12 @@ def _is_reshaping(node: Node) -> bool:
 
 
 def _is_plain_reshape(node: Node) -> bool:
-    """A 0 in the target stands for the input's dim."""
+    """Whether a node is a Reshape in whose target 0 means the input's dim."""
     return is_op(node, "Reshape", _RESHAPE) and not integer(node, "allowzero")
 
 
 # --------------------------------------------------------------------------------------------------
-# Ways in which exporters compute one element of a Reshape's target.
+# The subgraphs with which exporters compute one element of a Reshape's target.
 #
 # onnxruntime/core/optimizer/reshape_fusion.cc, ``Match_One_Element_Output_Subgraph_1`` and ``_2``,
 # ``Is_One_Element_Output_Subgraph``, ``Match_Shape``.
@@ -129,23 +132,23 @@ _SHAPE = frozenset({1, 13, 15, 19, 21, 23, 24, 25})
 _TO_THE_END = 2**31 - 1
 
 
-def shape_gathered(graph: Graph, concat: Node, place: int, wanted: tuple[str, int]) -> bool:
-    """Whether an input is the dim of a value at an index: Shape, Gather, Unsqueeze.
+def is_dim_of(graph: Graph, concat: Node, input_index: int, wanted: tuple[str, int]) -> bool:
+    """Whether an input is a dim of a value: Shape, Gather, Unsqueeze.
 
-    ``wanted`` holds the value and the index.
+    :param wanted: the value and the axis of the dim.
     """
-    path = _gather_path(graph, concat, place)
+    path = _gather_path(graph, concat, input_index)
     if path is None:
         return False
     gather, shape = path
-    value, index = wanted
-    if integers_of(graph, gather.inputs[1]) != [index]:
+    value, axis = wanted
+    if integers_of(graph, gather.inputs[1]) != [axis]:
         return False
-    return shape.inputs[0] == value or _has_same_dim(graph, shape.inputs[0], value, index)
+    return shape.inputs[0] == value or _has_same_dim(graph, shape.inputs[0], value, axis)
 
 
-def _gather_path(graph: Graph, node: Node, place: int) -> tuple[Node, Node] | None:
-    unsqueeze = graph.parent(node, place)
+def _gather_path(graph: Graph, node: Node, input_index: int) -> tuple[Node, Node] | None:
+    unsqueeze = graph.parent(node, input_index)
     if unsqueeze is None or not is_op(unsqueeze, "Unsqueeze", _UNSQUEEZE):
         return None
     if axes_of(graph, unsqueeze) != [0]:
@@ -159,21 +162,21 @@ def _gather_path(graph: Graph, node: Node, place: int) -> tuple[Node, Node] | No
     return gather, shape
 
 
-def _has_same_dim(graph: Graph, shown: str, value: str, index: int) -> bool:
-    one, other = graph.dims_of(shown), graph.dims_of(value)
-    if one is None or other is None or index >= min(len(one), len(other)):
+def _has_same_dim(graph: Graph, measured: str, value: str, axis: int) -> bool:
+    one, other = graph.dims_of(measured), graph.dims_of(value)
+    if one is None or other is None or axis >= min(len(one), len(other)):
         return False
-    return one[index] is not None and one[index] == other[index]
+    return one[axis] is not None and one[axis] == other[axis]
 
 
-def is_one_element(graph: Graph, concat: Node, place: int, value: str) -> bool:
-    """Whether an input of a Concat is sure to hold exactly one element."""
-    if known_size(graph, concat.inputs[place]) == 1:
+def is_one_element(graph: Graph, concat: Node, input_index: int, value: str) -> bool:
+    """Whether an input of a Concat is sure to have exactly one element."""
+    if known_size(graph, concat.inputs[input_index]) == 1:
         return True
-    path = _gather_path(graph, concat, place)
+    path = _gather_path(graph, concat, input_index)
     if path is not None and known_size(graph, path[0].inputs[1]) == 1:
         return True
-    unsqueeze = graph.parent(concat, place)
+    unsqueeze = graph.parent(concat, input_index)
     if unsqueeze is None or not is_op(unsqueeze, "Unsqueeze", _UNSQUEEZE):
         return False
     if axes_of(graph, unsqueeze) != [0]:
@@ -182,32 +185,33 @@ def is_one_element(graph: Graph, concat: Node, place: int, value: str) -> bool:
     if source is not None and (
         is_op(source, "Div", {7, 13, 14}) or is_op(source, "Mul", {7, 13, 14})
     ):
-        return all(_is_single(graph, source, slot, value) for slot in (0, 1))
+        return all(_is_single(graph, source, operand, value) for operand in (0, 1))
     return _is_single(graph, unsqueeze, 0, value)
 
 
-def _is_single(graph: Graph, node: Node, place: int, value: str) -> bool:
-    """One element by its shape, or one cut out of the value's own: Shape, Slice, Squeeze."""
-    if known_size(graph, node.inputs[place]) == 1:
+def _is_single(graph: Graph, node: Node, input_index: int, value: str) -> bool:
+    """Whether an input has one element, or is one dim of a value: Shape, Slice, Squeeze."""
+    if known_size(graph, node.inputs[input_index]) == 1:
         return True
-    squeeze = graph.parent(node, place)
+    squeeze = graph.parent(node, input_index)
     if squeeze is None or not is_op(squeeze, "Squeeze", _UNSQUEEZE):
         return False
-    cut = graph.parent(squeeze, 0)
-    if cut is None or not is_op(cut, "Slice", {1, 10, 11, 13}):
+    slicing = graph.parent(squeeze, 0)
+    if slicing is None or not is_op(slicing, "Slice", {1, 10, 11, 13}):
         return False
-    shape = graph.parent(cut, 0)
+    shape = graph.parent(slicing, 0)
     if shape is None or not is_op(shape, "Shape", _SHAPE) or shape.inputs[0] != value:
         return False
-    # Bounds that are inputs, from version 10 on, are not looked at.
-    starts, ends = integers(cut, "starts") or [], integers(cut, "ends") or []
+    # onnxruntime reads the attributes only, so bounds that are inputs (version 10 on) do not match.
+    starts, ends = integers(slicing, "starts") or [], integers(slicing, "ends") or []
     if len(starts) != 1 or len(ends) != 1:
         return False
     return (ends[0] >= _TO_THE_END and starts[0] == -1) or abs(ends[0] - starts[0]) == 1
 
 
 # --------------------------------------------------------------------------------------------------
-# Gathers and Slices that cut a value into its parts become one Split.
+# Gathers and Slices that together take all of a value become one Split, and a Gather of a Range
+# becomes a Slice.
 #
 # onnxruntime/core/optimizer/gather_fusion.cc, ``GatherSliceToSplitFusion`` and
 # ``GatherToSliceFusion``.
@@ -221,23 +225,24 @@ _INT64 = 7
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One piece along the axis."""
+    """A consecutive part of a value along the axis."""
 
     node: Node
     start: int
     size: int
     is_squeezed: bool
-    """Gather by a scalar drops the axis."""
+    """A Gather with a scalar index, which removes the axis."""
 
 
 def fuse_gathers_to_split(graph: Graph) -> bool:
-    """Replace the readers of each value that together take all of it along one axis."""
+    """Replace the Gathers and Slices that together take all of a value along one axis."""
     changed: list[bool] = []
     if graph.opsets.get("", 1) < _MIN_OPSET:
         return False
+    # onnxruntime visits graph inputs, then initializers, then the outputs of nodes.
     constants = [name for name in graph.initializers if len(graph.readers(name)) > 1]
-    given = [name for name in graph.inputs if name not in constants]
-    names = [name for name in given if len(graph.readers(name)) > 1] + constants
+    inputs = [name for name in graph.inputs if name not in constants]
+    names = [name for name in inputs if len(graph.readers(name)) > 1] + constants
     for node in walk(graph, fuse_gathers_to_split, changed):
         is_single = node.op_type != "Shape" and len(node.outputs) == 1
         if is_single and graph.num_edges(node) > 1:
@@ -268,13 +273,13 @@ def _split(graph: Graph, name: str) -> bool:
 
 
 def _covers(parts: list[_Part], size: int) -> bool:
-    """Whether the parts follow one another from the start to the end."""
-    place = 0
+    """Whether consecutive parts cover the axis without gap or overlap."""
+    offset = 0
     for part in parts:
-        if part.start != place:
+        if part.start != offset:
             return False
-        place += part.size
-    return place == size
+        offset += part.size
+    return offset == size
 
 
 def _axis(graph: Graph, node: Node, rank: int) -> int | None:
@@ -282,9 +287,9 @@ def _axis(graph: Graph, node: Node, rank: int) -> int | None:
     return None if axis is None else axis + rank * (axis < 0)
 
 
-def _element(graph: Graph, node: Node, place: int) -> int | None:
-    """The element of a constant int64 scalar."""
-    name = node.input_at(place)
+def _element(graph: Graph, node: Node, input_index: int) -> int | None:
+    """The element of an input that is a constant int64 scalar."""
+    name = node.input_at(input_index)
     if not name or not is_scalar(graph, name) or graph.elem_type_of(name) != _INT64:
         return None
     value = graph.array(name)
@@ -298,16 +303,16 @@ def _part(graph: Graph, node: Node, wanted: tuple[int, int | str | None, int]) -
     if not has_kernel(graph, node):
         return None
     if is_op(node, "Gather", {13}):
-        place = _element(graph, node, 1)
-        if place is None or not -size <= place < size:
+        offset = _element(graph, node, 1)
+        if offset is None or not -size <= offset < size:
             return None
         is_squeezed = graph.dims_of(node.inputs[1]) == ()
-        return _Part(node, place % size, 1, is_squeezed)
-    return _cut(graph, node, size) if is_op(node, "Slice", {13}) else None
+        return _Part(node, offset % size, 1, is_squeezed)
+    return _sliced(graph, node, size) if is_op(node, "Slice", {13}) else None
 
 
-def _cut(graph: Graph, node: Node, size: int) -> _Part | None:
-    start, end = (_element(graph, node, place) for place in (_STARTS, _ENDS))
+def _sliced(graph: Graph, node: Node, size: int) -> _Part | None:
+    start, end = (_element(graph, node, bound) for bound in (_STARTS, _ENDS))
     if start is None or end is None:
         return None
     if len(node.inputs) > _STEPS and _element(graph, node, _STEPS) != 1:
@@ -318,14 +323,14 @@ def _cut(graph: Graph, node: Node, size: int) -> _Part | None:
 
 def _replace(graph: Graph, name: str, parts: list[_Part], axis: int) -> None:
     outputs = []
-    made: list[tuple[Node, str]] = []
+    squeezes: list[tuple[Node, str]] = []
     for part in parts:
         target = part.node.outputs[0]
         if part.is_squeezed:
-            piece = _piece(graph, name, axis)
+            piece = _split_output(graph, name, axis)
             axes = add_array(graph, graph.fresh_name("squeeze_axes"), np.array([axis], np.int64))
             squeeze = add_node(graph, NewNode("Squeeze", [piece, axes], (), "", "Squeeze"))
-            made.append((squeeze, target))
+            squeezes.append((squeeze, target))
             outputs.append(piece)
         else:
             outputs.append(target)
@@ -333,24 +338,26 @@ def _replace(graph: Graph, name: str, parts: list[_Part], axis: int) -> None:
     splits = add_array(graph, graph.fresh_name("splits"), sizes)
     split = add_node(graph, NewNode("Split", [name, splits], (), "", "Split"))
     put(split, "axis", axis)
+    # A value has one producer, so the parts go before the new nodes write their outputs.
     for part in parts:
         graph.remove(part.node)
-    for squeeze, target in made:
+    for squeeze, target in squeezes:
         graph.set_outputs(squeeze, [target])
     graph.set_outputs(split, outputs)
 
 
-def _piece(graph: Graph, name: str, axis: int) -> str:
-    piece = graph.fresh_name("split_output")
+def _split_output(graph: Graph, name: str, axis: int) -> str:
+    """A new value for an output of the Split that is one element long."""
+    output = graph.fresh_name("split_output")
     dims: Dims = graph.dims_of(name) or ()
-    graph.types[piece] = TensorType(
+    graph.types[output] = TensorType(
         graph.elem_type_of(name), tuple(1 if a == axis else d for a, d in enumerate(dims))
     )
-    return piece
+    return output
 
 
 def fuse_gather_ranges(graph: Graph) -> bool:
-    """A Gather by a Range becomes a Slice from, to and in steps of the Range's inputs."""
+    """Replace a Gather of a Range by a Slice with the Range's inputs as start, end and step."""
     changed: list[bool] = []
     for node in walk(graph, fuse_gather_ranges, changed):
         if not is_op(node, "Range", {1, 11}) or graph.num_edges(node) != 1:
@@ -363,17 +370,17 @@ def fuse_gather_ranges(graph: Graph) -> bool:
     return any(changed)
 
 
-def _slice_by(graph: Graph, numbers: Node, gather: Node) -> None:
-    elem_type = graph.elem_type_of(numbers.outputs[0])
-    bounds = [graph.fresh_name(f"unsqueeze_output_{place}") for place in range(3)]
+def _slice_by(graph: Graph, ranged: Node, gather: Node) -> None:
+    elem_type = graph.elem_type_of(ranged.outputs[0])
+    bounds = [graph.fresh_name(f"unsqueeze_output_{index}") for index in range(3)]
     has_axes_input = graph.opsets.get("", 1) >= _MIN_OPSET
     axes = ""
     if has_axes_input:
         name = graph.fresh_name("UnsqueezeAxesInitializer")
         axes = add_array(graph, name, np.array([0], np.int64))
-    for place, bound in enumerate(bounds):
-        inputs = [numbers.inputs[place], axes] if has_axes_input else [numbers.inputs[place]]
-        new = NewNode("Unsqueeze", inputs, [bound], "", f"Unsqueeze_{place}")
+    for index, bound in enumerate(bounds):
+        inputs = [ranged.inputs[index], axes] if has_axes_input else [ranged.inputs[index]]
+        new = NewNode("Unsqueeze", inputs, [bound], "", f"Unsqueeze_{index}")
         unsqueeze = add_node(graph, new)
         graph.types[bound] = TensorType(elem_type, (1,))
         if not has_axes_input:
@@ -384,7 +391,7 @@ def _slice_by(graph: Graph, numbers: Node, gather: Node) -> None:
     )
     inputs = [gather.inputs[0], bounds[0], bounds[1], axis, bounds[2]]
     outputs = list(gather.outputs)
-    made = add_node(graph, NewNode("Slice", inputs, (), "", "Slice"))
-    graph.remove(numbers)
+    slicing = add_node(graph, NewNode("Slice", inputs, (), "", "Slice"))
+    graph.remove(ranged)
     graph.remove(gather)
-    graph.set_outputs(made, outputs)
+    graph.set_outputs(slicing, outputs)

@@ -1,7 +1,7 @@
-"""Rules that look at one node and its neighbors: what level basic and extended do node by node.
+"""Rewrite rules of the basic and the extended level, each of one node and its neighbors.
 
-A rule is asked about every node of its operators, in the order of execution, and changes the graph
-or leaves it. ``apply_basic_rules`` and ``apply_extended_rules`` have the lists.
+Every node is passed to the rules of its operator, in order of execution. ``BASIC_RULES`` and
+``EXTENDED_RULES`` are the tables.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,37 +49,37 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# What a rule did to the node that it was asked about.
+# What a rule did to its node.
 #
 # onnxruntime/core/optimizer/rewrite_rule.h, ``RewriteRuleEffect``.
 
 
 class Effect(Enum):
-    """Whether the walk goes on with the same node."""
+    """Decides whether the next rule gets the same node."""
 
     NONE = auto()
     CHANGED = auto()
-    """The graph changed, and the node is still there."""
+    """The graph changed, and still has the node."""
     REMOVED = auto()
-    """The node is gone."""
+    """The graph no longer has the node, so no further rule gets it."""
 
 
 Rule = Callable[[Graph, Node], Effect]
 
 
-def removed_if(is_gone: bool) -> Effect:  # noqa: FBT001 - the answer of the one who removes
-    """The effect of a removal that may have been refused."""
-    return Effect.REMOVED if is_gone else Effect.NONE
+def removed_if(is_removed: bool) -> Effect:  # noqa: FBT001 - the result of the removal
+    """The effect of a rule that removes its node if it can."""
+    return Effect.REMOVED if is_removed else Effect.NONE
 
 
 # --------------------------------------------------------------------------------------------------
-# Casts that change nothing, and casts that only a Shape looks at.
+# Casts to the type of their input, and casts that only Shape nodes read.
 #
 # onnxruntime/core/optimizer/cast_elimination.cc and pre_shape_node_elimination.cc.
 
 
 def drop_cast(graph: Graph, node: Node) -> Effect:
-    """Remove a Cast to the type that its input has."""
+    """Remove a Cast to the type of its input (``CastElimination``)."""
     elem_type = graph.elem_type_of(node.inputs[0])
     if not elem_type or integer(node, "to") != elem_type:
         return Effect.NONE
@@ -87,7 +87,7 @@ def drop_cast(graph: Graph, node: Node) -> Effect:
 
 
 def drop_before_shape(graph: Graph, node: Node) -> Effect:
-    """Remove a Cast that only Shape nodes read: its type does not matter to them."""
+    """Remove a Cast that only Shape nodes read (``PreShapeNodeElimination``)."""
     readers = graph.readers(node.outputs[0])
     if not readers or any(reader.op_type != "Shape" for reader in readers):
         return Effect.NONE
@@ -95,10 +95,10 @@ def drop_before_shape(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# A convolution takes in the normalization, the sum or the product after it.
+# A BatchNormalization, Add or Mul by constants is folded into the convolution before it.
 #
 # onnxruntime/core/optimizer/conv_bn_fusion.cc, conv_add_fusion.cc and conv_mul_fusion.cc. The new
-# weights have the old dims, and their elements are not worked out.
+# weights have the dims of the old ones; their elements are not computed.
 
 
 _CONV = frozenset({1, 11, 22})
@@ -108,7 +108,7 @@ _MIN_RANK = 3
 
 
 def fuse_batch_norm(graph: Graph, node: Node) -> Effect:
-    """Conv or ConvTranspose with constant weights, and a BatchNormalization."""
+    """Fold a BatchNormalization into a Conv or ConvTranspose with constant weights."""
     norm = _only_reader(graph, node)
     is_conv = is_op(node, "Conv", _CONV) or is_op(node, "ConvTranspose", _CONV)
     if norm is None or not is_conv or not is_op(norm, "BatchNormalization", {7, 9, 14, 15}):
@@ -137,9 +137,9 @@ def _num_outputs(node: Node, weight: Sequence[int]) -> int:
 
 
 def fuse_conv_add(graph: Graph, node: Node) -> Effect:
-    """Conv with constant weights, and an Add of a constant per output channel."""
+    """Fold an Add of a constant per output channel into a Conv with constant weights."""
     add = _only_reader(graph, node)
-    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _takes_operand(graph, node, add):
+    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _can_fold_operand(graph, node, add):
         return Effect.NONE
     weight, addend = _dims(graph, node.inputs[1]), _dims(graph, add.inputs[1])
     if not _is_per_channel(addend, weight):
@@ -156,9 +156,9 @@ def fuse_conv_add(graph: Graph, node: Node) -> Effect:
 
 
 def fuse_conv_mul(graph: Graph, node: Node) -> Effect:
-    """Conv with constant weights, and a Mul by a constant scalar or one per output channel."""
+    """Fold a Mul by a scalar, or by one per output channel, into a Conv with constant weights."""
     mul = _only_reader(graph, node)
-    if mul is None or not is_op(mul, "Mul", {7, 13, 14}) or not _takes_operand(graph, node, mul):
+    if mul is None or not is_op(mul, "Mul", {7, 13, 14}) or not _can_fold_operand(graph, node, mul):
         return Effect.NONE
     weight, factor = _dims(graph, node.inputs[1]), _dims(graph, mul.inputs[1])
     if factor and not _is_per_channel(factor, weight):
@@ -175,8 +175,8 @@ def _only_reader(graph: Graph, node: Node) -> Node | None:
     return graph.children(node)[0] if has_single_reader(graph, node) else None
 
 
-def _takes_operand(graph: Graph, conv: Node, reader: Node) -> bool:
-    """Whether weights and the reader's second input are constants of one float type."""
+def _can_fold_operand(graph: Graph, conv: Node, reader: Node) -> bool:
+    """Whether the weights and the reader's second input are constants of one float type."""
     constants = [*conv.inputs[1:], reader.inputs[1]]
     if not is_op(conv, "Conv", _CONV) or num_input_edges(graph, reader) != 1:
         return False
@@ -187,11 +187,11 @@ def _takes_operand(graph: Graph, conv: Node, reader: Node) -> bool:
 
 
 def _is_per_channel(operand: Sequence[int], weight: Sequence[int]) -> bool:
-    """1xCx1x1 or Cx1x1 for a two-dimensional convolution."""
-    axis = 1 if len(operand) == len(weight) else 0
-    if len(operand) not in (len(weight), len(weight) - 1) or operand[axis] != weight[0]:
+    """Whether an operand is 1xCx1x1 or Cx1x1, for a two-dimensional convolution."""
+    channel_axis = 1 if len(operand) == len(weight) else 0
+    if len(operand) not in (len(weight), len(weight) - 1) or operand[channel_axis] != weight[0]:
         return False
-    return all(dim == 1 for place, dim in enumerate(operand) if place != axis)
+    return all(dim == 1 for axis, dim in enumerate(operand) if axis != channel_axis)
 
 
 def _dims(graph: Graph, name: str) -> tuple[int, ...]:
@@ -199,19 +199,20 @@ def _dims(graph: Graph, name: str) -> tuple[int, ...]:
     return () if tensor is None else tuple(tensor.dims)
 
 
-def _renew(graph: Graph, node: Node, place: int, base: str, dims: Sequence[int]) -> None:
+def _renew(graph: Graph, node: Node, input_index: int, base: str, dims: Sequence[int]) -> None:
+    """Replace an input by a new constant of the weights' type."""
     elem_type = graph.elem_type_of(node.inputs[1])
-    graph.set_input(node, place, add_absent(graph, graph.fresh_name(base), elem_type, dims))
+    graph.set_input(node, input_index, add_absent(graph, graph.fresh_name(base), elem_type, dims))
 
 
 # --------------------------------------------------------------------------------------------------
-# A reciprocal and a product become a quotient: 1/a * b = b/a.
+# A reciprocal times a value becomes a quotient: 1/a * b = b/a.
 #
 # onnxruntime/core/optimizer/div_mul_fusion.cc.
 
 
 def fuse_div_mul(graph: Graph, node: Node) -> Effect:
-    """Let a Div with a numerator of 1 divide the other factor of the Mul that reads it."""
+    """Make a Div with a numerator of 1 divide the other factor of the Mul that reads it."""
     if not is_op(node, "Div", {7, 13, 14}) or not has_single_reader(graph, node):
         return Effect.NONE
     mul = graph.children(node)[0]
@@ -227,64 +228,63 @@ def fuse_div_mul(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# An Expand to the shape that its input has.
+# An Expand to the shape of its input.
 #
 # onnxruntime/core/optimizer/expand_elimination.cc.
 
 
 def drop_expand(graph: Graph, node: Node) -> Effect:
-    """Remove an Expand whose constant target asks for no larger dim than there is."""
+    """Remove an Expand whose constant target expands no dim."""
     target = integers_of(graph, node.input_at(1))
     dims = graph.dims_of(node.inputs[0])
     if target is None or dims is None or len(target) > len(dims) or not can_remove(graph, node):
         return Effect.NONE
     last = dims[len(dims) - len(target) :]
-    if any(asked > 1 and asked != dim for asked, dim in zip(target, last, strict=True)):
+    if any(new > 1 and new != dim for new, dim in zip(target, last, strict=True)):
         return Effect.NONE
     return removed_if(bypass(graph, node))
 
 
 # --------------------------------------------------------------------------------------------------
-# Gemm takes in the sum and the transposes around it; Where takes in a Not.
+# A Sum and Transposes are folded into the Gemm beside them, and a Not into a Where.
 #
 # onnxruntime/core/optimizer/gemm_sum_fusion.cc, gemm_transpose_fusion.cc and not_where_fusion.cc.
 
 
 _GEMM = frozenset({7, 9, 11, 13})
-_ADDS_NOTHING = frozenset({11, 13})
-"""Versions that need no addend."""
-
-
+_HAS_OPTIONAL_BIAS = frozenset({11, 13})
+"""Versions in which the third input is optional."""
 _PAIR = 2
 
 
 def fuse_gemm_sum(graph: Graph, node: Node) -> Effect:
-    """A Gemm without addend and a Sum of two become one Gemm."""
-    has_addend = bool(node.input_at(2))
-    if not is_op(node, "Gemm", _ADDS_NOTHING) or has_addend or not has_single_reader(graph, node):
+    """Replace a Gemm without a third input and a Sum of two by one Gemm."""
+    has_bias = bool(node.input_at(2))
+    is_gemm = is_op(node, "Gemm", _HAS_OPTIONAL_BIAS)
+    if not is_gemm or has_bias or not has_single_reader(graph, node):
         return Effect.NONE
     total = graph.children(node)[0]
     if not is_op(total, "Sum", {1, 6, 8, 13}) or len(total.inputs) != _PAIR:
         return Effect.NONE
-    addend = total.inputs[1 if total.inputs[0] == node.outputs[0] else 0]
-    bias, product = graph.dims_of(addend), graph.dims_of(node.outputs[0])
-    if bias is None or product is None or not is_gemm_bias(bias, product):
+    bias = total.inputs[1 if total.inputs[0] == node.outputs[0] else 0]
+    dims, product = graph.dims_of(bias), graph.dims_of(node.outputs[0])
+    if dims is None or product is None or not is_gemm_bias(dims, product):
         return Effect.NONE
-    made = add_node(
+    fused = add_node(
         graph,
-        NewNode("Gemm", [*node.inputs[:2], addend], (), "", "", dict(node.attributes)),
+        NewNode("Gemm", [*node.inputs[:2], bias], (), "", "", dict(node.attributes)),
     )
-    replace_chain(graph, [node, total], made)
+    replace_chain(graph, [node, total], fused)
     return Effect.REMOVED
 
 
 def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
-    """A Gemm does the work of the Transposes before and behind it by its own flags."""
+    """Replace the Transposes before and after a Gemm by its flags."""
     if not is_op(node, "Gemm", _GEMM) or graph.num_edges(node) > 1:
         return Effect.NONE
-    before = [_transpose_before(graph, node, place) for place in (0, 1)]
-    behind = _transpose_behind(graph, node)
-    if not any(before) and behind is None:
+    before = [_transpose_before(graph, node, index) for index in (0, 1)]
+    after = _transpose_after(graph, node)
+    if not any(before) and after is None:
         return Effect.NONE
     inputs = [
         name if producer is None else producer.inputs[0]
@@ -294,33 +294,34 @@ def fuse_gemm_transposes(graph: Graph, node: Node) -> Effect:
         integer(node, flag) ^ (producer is not None)
         for flag, producer in zip(("transA", "transB"), before, strict=True)
     ]
-    if behind is not None:
+    # (A B)' is B' A', so a Transpose after the product swaps the sides and flips both flags.
+    if after is not None:
         inputs, flags = inputs[::-1], [1 - flag for flag in flags[::-1]]
     attributes = dict(node.attributes)
-    made = add_node(
+    fused = add_node(
         graph, NewNode("Gemm", [*inputs, *node.inputs[2:]], (), "", node.name, attributes)
     )
-    put(made, "transA", flags[0])
-    put(made, "transB", flags[1])
-    replace_chain(graph, [node] if behind is None else [node, behind], made)
+    put(fused, "transA", flags[0])
+    put(fused, "transB", flags[1])
+    replace_chain(graph, [node] if after is None else [node, after], fused)
     for producer in dict.fromkeys(before):
         if producer is not None and has_single_reader(graph, producer, 0):
             graph.remove(producer)
     return Effect.REMOVED
 
 
-def _transpose_before(graph: Graph, gemm: Node, place: int) -> Node | None:
-    """The Transpose that makes an operand, if only Gemms read it."""
-    node = graph.parent(gemm, place)
+def _transpose_before(graph: Graph, gemm: Node, input_index: int) -> Node | None:
+    """The Transpose that produces an operand, if only Gemms read it."""
+    node = graph.parent(gemm, input_index)
     if node is None or not _is_matrix_transpose(graph, node) or graph.is_output(node):
         return None
     return node if all(reader.op_type == "Gemm" for reader in graph.children(node)) else None
 
 
-def _transpose_behind(graph: Graph, gemm: Node) -> Node | None:
-    """The Transpose that alone reads the result of a Gemm that adds nothing: (AB)' is B'A'."""
-    adds_nothing = is_op(gemm, "Gemm", _ADDS_NOTHING) and len(gemm.inputs) == _PAIR
-    if not adds_nothing or not has_single_reader(graph, gemm):
+def _transpose_after(graph: Graph, gemm: Node) -> Node | None:
+    """The Transpose that is the only reader of a Gemm without a third input."""
+    is_product = is_op(gemm, "Gemm", _HAS_OPTIONAL_BIAS) and len(gemm.inputs) == _PAIR
+    if not is_product or not has_single_reader(graph, gemm):
         return None
     reader = graph.children(gemm)[0]
     return reader if _is_matrix_transpose(graph, reader) else None
@@ -334,7 +335,7 @@ def _is_matrix_transpose(graph: Graph, node: Node) -> bool:
 
 
 def fuse_not_where(graph: Graph, node: Node) -> Effect:
-    """A Where on a Not chooses the other way round."""
+    """Remove the Not of a Where's condition, and swap the Where's branches."""
     if not is_op(node, "Where", {9, 16}):
         return Effect.NONE
     negation = graph.parent(node, 0)
@@ -352,20 +353,20 @@ def fuse_not_where(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# Identity, and Dropout outside training, hand their input through.
+# Identity and Dropout are removed: in inference their output is their input.
 #
 # onnxruntime/core/optimizer/identity_elimination.cc and dropout_elimination.cc.
 
 
 def drop_identity(graph: Graph, node: Node) -> Effect:
-    """Remove an Identity; one that writes a graph output gives its name to its parent's output."""
+    """Remove an Identity; if it writes a graph output, its parent writes that output instead."""
     if can_remove(graph, node):
         return removed_if(bypass(graph, node))
     return _rename_parent(graph, node)
 
 
 def _rename_parent(graph: Graph, node: Node) -> Effect:
-    """The parent writes the graph output itself, if it writes no other."""
+    """Remove an Identity and give its output to its parent, whose own output nothing else reads."""
     parent = graph.parent(node, 0)
     if parent is None or not graph.is_output(node) or graph.readers(node.outputs[0]):
         return Effect.NONE
@@ -378,9 +379,10 @@ def _rename_parent(graph: Graph, node: Node) -> Effect:
 
 
 def drop_dropout(graph: Graph, node: Node) -> Effect:
-    """Remove a Dropout whose mask nobody reads: a session for inference never drops.
+    """Remove a Dropout whose mask nothing reads.
 
-    Measured on onnxruntime 1.31.1: whether ``training_mode`` is off, on or fed makes no difference.
+    Measured on onnxruntime 1.31.1: it makes no difference whether ``training_mode`` is false, true
+    or a graph input.
     """
     if node.output_at(1) and graph.readers(node.output_at(1)):
         return Effect.NONE
@@ -388,20 +390,19 @@ def drop_dropout(graph: Graph, node: Node) -> Effect:
 
 
 # --------------------------------------------------------------------------------------------------
-# A product with a constant matrix and a normalization become a Gemm.
+# A product with a constant matrix and a BatchNormalization become a Gemm.
 #
-# onnxruntime/core/optimizer/matmul_bn_fusion.cc. Reshapes and Transposes in between stay where
-# they are.
+# onnxruntime/core/optimizer/matmul_bn_fusion.cc. Reshapes and Transposes in between stay.
 
 
 _MATRIX = 2
 
 
 def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
-    """MatMul of matrices, the second one constant, and a BatchNormalization of its columns."""
+    """Replace a MatMul with a constant matrix and a BatchNormalization of its columns by a Gemm."""
     if not is_op(node, "MatMul", {1, 9, 13}) or rank_of(graph, node.inputs[0]) != _MATRIX:
         return Effect.NONE
-    norm = _norm_behind(graph, node)
+    norm = _norm_after(graph, node)
     if norm is None or any(norm.outputs[1:]):
         return Effect.NONE
     constants = [node.inputs[1], *norm.inputs[1:]]
@@ -420,22 +421,22 @@ def fuse_matmul_batch_norm(graph: Graph, node: Node) -> Effect:
         add_absent(graph, factor, kind, list(weight.dims)),
         add_absent(graph, bias, kind, list(scale.dims)),
     ]
-    made = add_node(graph, NewNode("Gemm", inputs, (), "", "MatMulBnFusion_Gemm"))
-    replace_chain(graph, [node], made)
+    gemm = add_node(graph, NewNode("Gemm", inputs, (), "", "MatMulBnFusion_Gemm"))
+    replace_chain(graph, [node], gemm)
     last = graph.producers[norm.inputs[0]]
     fuse_into_next(graph, last, norm)
     return Effect.REMOVED
 
 
-def _norm_behind(graph: Graph, matmul: Node) -> Node | None:
-    """The normalization that alone reads a product, Reshapes and Transposes aside."""
+def _norm_after(graph: Graph, matmul: Node) -> Node | None:
+    """The BatchNormalization that is the only reader, after any Reshapes and Transposes."""
     node = matmul
     while has_single_reader(graph, node):
         node = graph.children(node)[0]
         if is_op(node, "BatchNormalization", {1, 6, 7, 9, 14, 15}):
             return node
-        is_moved = is_op(node, "Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25})
-        if not is_moved and not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
+        is_reshape = is_op(node, "Reshape", {1, 5, 13, 14, 19, 21, 23, 24, 25})
+        if not is_reshape and not is_op(node, "Transpose", {1, 13, 21, 23, 24, 25}):
             return None
     return None
 
@@ -450,7 +451,7 @@ _NEUTRAL = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}
 
 
 def drop_noop(graph: Graph, node: Node) -> Effect:
-    """Remove x+0, 0+x, x-0, x*1, 1*x and x/1 where the constant adds no dims."""
+    """Remove x+0, 0+x, x-0, x*1, 1*x and x/1 if the constant's rank is not higher than x's."""
     if not _has_neutral_operand(graph, node) or not can_remove(graph, node):
         return Effect.NONE
     return removed_if(bypass(graph, node))
@@ -473,23 +474,23 @@ def _has_neutral_operand(graph: Graph, node: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A convolution or a pooling takes in the padding before it.
+# A Pad is folded into the convolution or pool after it.
 #
 # onnxruntime/core/optimizer/pad_fusion.cc.
 
 
 _READS_PADS = 11
-"""Version from which Pad's amounts are inputs."""
+"""Version from which Pad's ``pads`` are an input."""
 _VALUE, _AXES = 2, 3
 
 
 def fuse_pad(graph: Graph, node: Node) -> Effect:
-    """A constant padding of zeros along the spatial dims becomes the reader's own padding."""
+    """Add constant zero padding of the spatial axes to the padding of the only reader."""
     if not is_op(node, "Pad", {1, 2, 11, 13, 18, 19, 21, 23, 24}) or len(node.inputs) > _AXES:
         return Effect.NONE
     if not has_single_reader(graph, node) or text(node, "mode", "constant") != "constant":
         return Effect.NONE
-    pads = _amounts(graph, node)
+    pads = _constant_pads(graph, node)
     reader = graph.children(node)[0]
     if pads is None or not _fits(reader):
         return Effect.NONE
@@ -506,8 +507,8 @@ def fuse_pad(graph: Graph, node: Node) -> Effect:
     return Effect.REMOVED
 
 
-def _amounts(graph: Graph, node: Node) -> list[int] | None:
-    """The padding of each side, where it is constant and pads with zero."""
+def _constant_pads(graph: Graph, node: Node) -> list[int] | None:
+    """The padding of each side; ``None`` if it is not constant or does not pad with zero."""
     if node.since_version < _READS_PADS:
         return integers(node, "pads") if number(node, "value") == 0 else None
     if node.input_at(_VALUE):
@@ -518,11 +519,11 @@ def _amounts(graph: Graph, node: Node) -> list[int] | None:
 
 
 def _fits(reader: Node) -> bool:
-    """Whether the reader computes the same with padding of its own.
+    """Whether the reader computes the same outputs with more padding of its own.
 
-    An AveragePool counts what it takes in from then on, so that it must have counted its own
-    padding, and not round its size up. Measured on onnxruntime 1.32.0; releases before overlooked
-    the rounding, and fused MaxPool, whose own padding is not zero.
+    An AveragePool then counts padding, so it must have counted its own before, and must not round
+    its output size up. Measured on onnxruntime 1.32.0; earlier releases ignored the rounding, and
+    fused MaxPool too, which does not pad with zero.
     """
     if len(reader.outputs) != 1 or text(reader, "auto_pad", "NOTSET") != "NOTSET":
         return False
@@ -533,14 +534,14 @@ def _fits(reader: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# A Relu or Clip goes where the QuantizeLinear behind it cuts off as much.
+# A Relu or Clip is removed if the QuantizeLinear after it clips at least as much.
 #
-# onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc; the
-# numbers that quantization cuts off: qdq_util.h, ``QuantizeDomain``.
+# onnxruntime/core/optimizer/qdq_transformer/relu_quantizelinear.cc and clip_quantizelinear.cc. The
+# range that quantization clips to: qdq_util.h, ``QuantizeDomain``.
 
 
 _HALF = 0.5
-"""What rounding takes in beyond the last number."""
+"""Rounding maps numbers up to half a step beyond the last integer to it."""
 
 
 def drop_relu(graph: Graph, node: Node) -> Effect:
@@ -548,16 +549,15 @@ def drop_relu(graph: Graph, node: Node) -> Effect:
     quantize = _quantize_after(graph, node)
     if quantize is None or not is_op(node, "Relu", {6, 13, 14}):
         return Effect.NONE
-    zero, held = _zero_point(graph, quantize), integer_range(graph, quantize.input_at(2))
-    if zero is None or held is None or zero.size != 1:
+    zero, quantized = _zero_point(graph, quantize), integer_range(graph, quantize.input_at(2))
+    if zero is None or quantized is None or zero.size != 1:
         return Effect.NONE
-    starts_at_zero = int(zero.item()) == held.start
-    is_gone = starts_at_zero and can_remove(graph, node) and bypass(graph, node)
-    return removed_if(is_gone)
+    starts_at_zero = int(zero.item()) == quantized.start
+    return removed_if(starts_at_zero and can_remove(graph, node) and bypass(graph, node))
 
 
 def drop_clip(graph: Graph, node: Node) -> Effect:
-    """Remove a Clip whose bounds lie outside of what the quantized type holds."""
+    """Remove a Clip whose bounds lie outside the range of the quantized type."""
     quantize = _quantize_after(graph, node)
     if quantize is None or not is_op(node, "Clip", {1, 6, 11, 12, 13}):
         return Effect.NONE
@@ -565,8 +565,7 @@ def drop_clip(graph: Graph, node: Node) -> Effect:
     if bounds is None or limits is None:
         return Effect.NONE
     is_covered = bounds[0] <= limits[0] and limits[1] <= bounds[1]
-    is_gone = is_covered and can_remove(graph, node) and bypass(graph, node)
-    return removed_if(is_gone)
+    return removed_if(is_covered and can_remove(graph, node) and bypass(graph, node))
 
 
 def _quantize_after(graph: Graph, node: Node) -> Node | None:
@@ -582,24 +581,27 @@ def _zero_point(graph: Graph, quantize: Node) -> Array | None:
 def _limits(graph: Graph, quantize: Node) -> tuple[float, float] | None:
     """The last number that becomes the lowest integer, and the first that becomes the highest."""
     scale, zero = graph.array(quantize.inputs[1]), _zero_point(graph, quantize)
-    held = integer_range(graph, quantize.input_at(2))
-    if scale is None or zero is None or held is None or scale.ndim or zero.ndim:
+    quantized = integer_range(graph, quantize.input_at(2))
+    if scale is None or zero is None or quantized is None or scale.ndim or zero.ndim:
         return None
     if scale.dtype != np.float32:
         return None
-    low, high = held.start - int(zero), held.stop - 1 - int(zero)
+    low, high = quantized.start - int(zero), quantized.stop - 1 - int(zero)
     return _towards(low, _HALF) * float(scale), _towards(high, -_HALF) * float(scale)
 
 
 def _towards(whole: int, half: float) -> float:
-    """Half a step from an integer; a little less where the tie would round away from it."""
+    """Half a step from an integer; a little less if the tie would round away from it.
+
+    ``QuantizeLinear`` rounds ties to even.
+    """
     edge = np.float32(whole + half)
     rounds_away = whole % 2 != 0
     return float(np.nextafter(edge, np.float32(whole)) if rounds_away else edge)
 
 
 # --------------------------------------------------------------------------------------------------
-# A Relu before a Clip becomes the Clip's lower bound.
+# A Relu before a Clip becomes the lower bound of the Clip.
 #
 # onnxruntime/core/optimizer/relu_clip_fusion.cc.
 
@@ -631,7 +633,7 @@ _READS_BOUNDS = 11
 
 
 # --------------------------------------------------------------------------------------------------
-# A Slice that takes everything.
+# A Slice of the whole input.
 #
 # onnxruntime/core/optimizer/slice_elimination.cc.
 
@@ -654,14 +656,14 @@ def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
     if node.since_version == 1:
         starts, ends = (list(node.attributes[name].ints) for name in ("starts", "ends"))
         return list(zip(starts, ends, strict=False)) if len(starts) == len(ends) else None
-    known = [integers_of(graph, node.input_at(place)) for place in (1, 2)]
+    known = [integers_of(graph, node.input_at(index)) for index in (1, 2)]
     if not known[0] or not known[1] or len(known[0]) != len(known[1]):
         return None
     if node.input_at(_SLICE_AXES):
         axes = integers_of(graph, node.input_at(_SLICE_AXES))
         if axes is None or len(axes) != len(known[0]):
             return None
-        # Steps are only looked at where there are axes.
+        # onnxruntime checks the steps only if there are axes.
         if node.input_at(_STEPS):
             steps = integers_of(graph, node.input_at(_STEPS))
             if steps != [1] * len(known[0]):
@@ -670,7 +672,7 @@ def _bounds(graph: Graph, node: Node) -> list[tuple[int, int]] | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# An Unsqueeze of a constant is a constant.
+# An Unsqueeze of a constant becomes a constant.
 #
 # onnxruntime/core/optimizer/unsqueeze_elimination.cc.
 
@@ -682,22 +684,22 @@ def fold_unsqueeze(graph: Graph, node: Node) -> Effect:
     if tensor is None or axes is None or graph.is_output(node):
         return Effect.NONE
     rank = len(tensor.dims) + len(axes)
-    places = {axis % rank for axis in axes}
-    left = iter(tensor.dims)
+    new_axes = {axis % rank for axis in axes}
+    dims = iter(tensor.dims)
     reshaped = onnx.TensorProto()
     reshaped.CopyFrom(tensor)
     del reshaped.dims[:]
-    reshaped.dims.extend(1 if place in places else next(left) for place in range(rank))
+    reshaped.dims.extend(1 if axis in new_axes else next(dims) for axis in range(rank))
     reshaped.name = graph.fresh_name(f"UnsqueezeElimination_{node.inputs[0]}")
     graph.add_initializer(reshaped)
     return removed_if(replace_by_constant(graph, node, reshaped.name))
 
 
 # --------------------------------------------------------------------------------------------------
-# Rules that rewrite around one node, tried on every node of their operator in this sequence.
+# The tables of rules, and the loop that applies them.
 #
 # onnxruntime/core/optimizer/graph_transformer_utils.cc (``GenerateRewriteRules``) and
-# rule_based_graph_transformer.cc.
+# rule_based_graph_transformer.cc (``RuleBasedGraphTransformer::ApplyImpl``).
 
 
 BASIC_RULES: Final[Mapping[str, Sequence[Rule]]] = {
@@ -727,17 +729,18 @@ EXTENDED_RULES: Final[Mapping[str, Sequence[Rule]]] = {
 
 
 def apply_basic_rules(graph: Graph) -> bool:
-    """The rules of the basic level; true if any of them changed the graph."""
+    """Apply the rules of the basic level."""
     return _apply(graph, BASIC_RULES)
 
 
 def apply_extended_rules(graph: Graph) -> bool:
-    """The rules of the extended level."""
+    """Apply the rules of the extended level."""
     return _apply(graph, EXTENDED_RULES)
 
 
 def _apply(graph: Graph, rules: Mapping[str, Sequence[Rule]]) -> bool:
     changed = False
+    # Unlike in ``walk``, the rules of a node come before its subgraphs: the node may be removed.
     for node in execution_order(graph):
         if graph.nodes.get(node.index) is not node:
             continue

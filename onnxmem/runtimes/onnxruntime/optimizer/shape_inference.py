@@ -1,4 +1,4 @@
-"""Types of a graph's values, inferred node by node and merged with what was known before."""
+"""Type and shape inference of a graph: node by node, merged with the types known before."""
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, repeat
@@ -34,10 +34,9 @@ from onnxmem.runtimes.onnxruntime.optimizer.reading import write_node
 # Elements of small integer tensors that follow from shapes: Shape, Gather, Concat and the like.
 #
 # onnx's ``PartialDataPropagationFunction`` of each operator, and
-# onnxruntime/core/graph/data_propagation/, which adds scalars and Div to them. Constants have no
-# part but as the index of a Gather: measured on onnxruntime 1.31.1. A value of which every element
-# is known counts as a constant in the inference of the nodes that read it; of others nothing is
-# kept.
+# onnxruntime/core/graph/data_propagation/, which adds scalars and Div. Constants take no part but
+# as the index of a Gather: measured on onnxruntime 1.31.1. A value whose elements are all known
+# counts as a constant in the inference of its readers; partly known values are not stored.
 
 
 _INT64_SPAN = 2**64
@@ -45,7 +44,7 @@ _LEAST_INT64 = -(2**63)
 
 
 def propagate(graph: Graph, node: Node) -> None:
-    """Note the elements of a node's first output, where they follow."""
+    """Store the elements of a node's first output, if they follow from shapes."""
     rule = _RULES.get(node.op_type) if not node.domain else None
     if rule is None or not node.outputs:
         return
@@ -55,7 +54,7 @@ def propagate(graph: Graph, node: Node) -> None:
 
 
 _Elements = tuple[tuple[int, ...], bool]
-"""Elements, and whether they are a scalar's."""
+"""Elements, and whether the value is a scalar."""
 
 
 def _known(graph: Graph, name: str) -> _Elements | None:
@@ -66,7 +65,7 @@ def _known(graph: Graph, name: str) -> _Elements | None:
 
 
 def _vector(graph: Graph, name: str) -> tuple[int, ...] | None:
-    """Elements of a value of rank 1."""
+    """The elements of a value of rank 1; ``None`` for a scalar."""
     known = _known(graph, name)
     return None if known is None or known[1] else known[0]
 
@@ -76,19 +75,19 @@ def _shape(graph: Graph, node: Node) -> ShapeValue | None:
     if dims is None:
         return None
     end = node.attributes.get("end")
-    kept = dims[integer(node, "start") : None if end is None else end.i]
-    known = tuple(dim for dim in kept if isinstance(dim, int))
-    return ShapeValue(known) if len(known) == len(kept) else None
+    selected = dims[integer(node, "start") : None if end is None else end.i]
+    known = tuple(dim for dim in selected if isinstance(dim, int))
+    return ShapeValue(known) if len(known) == len(selected) else None
 
 
 def _gather(graph: Graph, node: Node) -> ShapeValue | None:
-    """One element, by a constant index."""
-    data, places = _vector(graph, node.input_at(0)), graph.array(node.input_at(1))
-    if data is None or places is None or places.ndim > 1 or places.size != 1:
+    """One element at a constant index."""
+    data, indices = _vector(graph, node.input_at(0)), graph.array(node.input_at(1))
+    if data is None or indices is None or indices.ndim > 1 or indices.size != 1:
         return None
-    place = int(places.item())
-    is_there = -len(data) <= place < len(data)
-    return ShapeValue((data[place],), places.ndim == 0) if is_there else None
+    index = int(indices.item())
+    is_in_range = -len(data) <= index < len(data)
+    return ShapeValue((data[index],), indices.ndim == 0) if is_in_range else None
 
 
 def _concat(graph: Graph, node: Node) -> ShapeValue | None:
@@ -98,7 +97,7 @@ def _concat(graph: Graph, node: Node) -> ShapeValue | None:
 
 
 def _squeeze(graph: Graph, node: Node) -> ShapeValue | None:
-    """One element becomes a scalar; of several, onnxruntime drops those that are 1."""
+    """One element becomes a scalar; of several elements, onnxruntime drops those equal to 1."""
     data = _vector(graph, node.input_at(0))
     if data is None:
         return None
@@ -119,37 +118,38 @@ def _cast(graph: Graph, node: Node) -> ShapeValue | None:
 
 
 def _sum_or_product(apply: Callable[[int, int], int]) -> "_Rule":
-    """Add, Sub and Mul of two vectors, or of two single elements, scalars among them."""
+    """Add, Sub and Mul of two vectors, one of which may have one element, or of two scalars."""
 
     def rule(graph: Graph, node: Node) -> ShapeValue | None:
-        left, right = (_known(graph, node.input_at(place)) for place in (0, 1))
+        left, right = (_known(graph, node.input_at(index)) for index in (0, 1))
         if left is None or right is None:
             return None
         (one, is_scalar), (other, is_other_scalar) = left, right
         sizes = {len(one), len(other)}
         if len(sizes) > 1 and (1 not in sizes or is_scalar or is_other_scalar):
             return None
+        # A single element repeats as often as the other side is long.
         pairs = zip(one * (max(sizes) // len(one)), other * (max(sizes) // len(other)), strict=True)
-        made = tuple(_wrapped(apply(a, b)) for a, b in pairs)
-        return ShapeValue(made, is_scalar and is_other_scalar)
+        elements = tuple(_wrapped(apply(a, b)) for a, b in pairs)
+        return ShapeValue(elements, is_scalar and is_other_scalar)
 
     return rule
 
 
 def _wrapped(number: int) -> int:
-    """An int64 of what may be more."""
+    """Wrap a number around as int64 does."""
     return (number - _LEAST_INT64) % _INT64_SPAN + _LEAST_INT64
 
 
 def _quotient(graph: Graph, node: Node) -> ShapeValue | None:
-    """C++'s division of single elements, which rounds towards zero."""
-    left, right = (_known(graph, node.input_at(place)) for place in (0, 1))
+    """Div of single elements; C++ rounds towards zero."""
+    left, right = (_known(graph, node.input_at(index)) for index in (0, 1))
     if left is None or right is None or len(left[0]) != 1 or len(right[0]) != 1 or not right[0][0]:
         return None
     (dividend,), (divisor,) = left[0], right[0]
-    quotient = abs(dividend) // abs(divisor)
-    made = quotient if (dividend < 0) == (divisor < 0) else -quotient
-    return ShapeValue((made,), left[1] and right[1])
+    magnitude = abs(dividend) // abs(divisor)
+    quotient = magnitude if (dividend < 0) == (divisor < 0) else -magnitude
+    return ShapeValue((quotient,), left[1] and right[1])
 
 
 _Rule = Callable[[Graph, Node], ShapeValue | None]
@@ -170,21 +170,22 @@ _RULES: Final[Mapping[str, _Rule]] = {
 # --------------------------------------------------------------------------------------------------
 # Output types of If, Loop and Scan from those of their bodies.
 #
-# onnx's inference of these operators, and ``Graph::VerifyNodeAndOpMatch``, which hands types into
-# the subgraphs and infers them anew.
+# onnx's inference of these operators (defs/controlflow/utils.cc), and
+# ``Graph::InferAndVerifySubgraphTypes``, which sets the types of a subgraph's inputs and infers the
+# types inside.
 
 
 _INT64, _BOOL = 7, 9
 _FIRST_CARRIED = 2
-"""A Loop's inputs before the values that it carries: the limit and the condition."""
+"""Index of a Loop's first carried value, after the trip count and the condition."""
 _SCAN_OF_BATCHES = 8
 
 
 def control_flow_types(
     graph: Graph, node: Node, resolve: Callable[[Graph], None]
 ) -> dict[str, ValueType]:
-    """Hand types into a node's subgraphs, infer those, and read what comes out."""
-    for name, known in _handed_in(graph, node).items():
+    """Set the types of the inputs of a node's subgraphs, infer those, and read their outputs."""
+    for name, known in _body_input_types(graph, node).items():
         merged = merged_type(known, node.bodies["body"].types.get(name))
         if merged is not None:
             node.bodies["body"].types[name] = merged
@@ -192,48 +193,49 @@ def control_flow_types(
         resolve(body)
     return {
         name: known
-        for name, known in zip(node.outputs, _put_out(graph, node), strict=False)
+        for name, known in zip(node.outputs, _output_types(graph, node), strict=False)
         if name and known is not None
     }
 
 
-def _handed_in(graph: Graph, node: Node) -> dict[str, ValueType]:
+def _body_input_types(graph: Graph, node: Node) -> dict[str, ValueType]:
     body = node.bodies.get("body")
     if body is None:
         return {}
-    given: list[ValueType | None] = []
+    types: list[ValueType | None] = []
     if node.op_type == "Loop":
-        given = [TensorType(_INT64, ()), TensorType(_BOOL, ())]
-        given += [_without_shape(graph.type_of(name)) for name in node.inputs[_FIRST_CARRIED:]]
+        types = [TensorType(_INT64, ()), TensorType(_BOOL, ())]
+        types += [_without_shape(graph.type_of(name)) for name in node.inputs[_FIRST_CARRIED:]]
     elif node.op_type == "Scan" and node.since_version != _SCAN_OF_BATCHES:
-        given = _scan_inputs(graph, node)
+        types = _scan_inputs(graph, node)
     return {
-        name: known for name, known in zip(body.inputs, given, strict=False) if known is not None
+        name: known for name, known in zip(body.inputs, types, strict=False) if known is not None
     }
 
 
 def _without_shape(known: ValueType | None) -> ValueType | None:
-    """A carried value may change its shape from one iteration to the next."""
+    """A type without its shape: a carried value may change its shape in every iteration."""
     return TensorType(known.elem_type, None) if isinstance(known, TensorType) else known
 
 
 def _scan_inputs(graph: Graph, node: Node) -> list[ValueType | None]:
-    """States as they are, and of what is scanned one slice."""
+    """The types of the states, and of one slice of each scanned value."""
     num_states = _num_states(node)
-    given = [graph.type_of(name) for name in node.inputs[:num_states]]
-    for name, axis in zip(node.inputs[num_states:], _scan_axes(node, "input"), strict=False):
+    types = [graph.type_of(name) for name in node.inputs[:num_states]]
+    axes = _scan_axes(node, "input")
+    for name, scan_axis in zip(node.inputs[num_states:], axes, strict=False):
         known = graph.type_of(name)
         if isinstance(known, TensorType) and known.dims:
-            place = axis % len(known.dims)
-            dims = (*known.dims[:place], *known.dims[place + 1 :])
-            given.append(TensorType(known.elem_type, dims))
+            axis = scan_axis % len(known.dims)
+            dims = (*known.dims[:axis], *known.dims[axis + 1 :])
+            types.append(TensorType(known.elem_type, dims))
         else:
-            given.append(_without_shape(known))
-    return given
+            types.append(_without_shape(known))
+    return types
 
 
 def _num_states(node: Node) -> int:
-    """Values that a Scan carries on; the file's number of the others may be any."""
+    """The number of a Scan's states; the file's ``num_scan_inputs`` may be any number."""
     num_scanned = integer(node, "num_scan_inputs")
     return len(node.inputs) - min(max(num_scanned, 0), len(node.inputs))
 
@@ -243,7 +245,7 @@ def _scan_axes(node: Node, side: str) -> Iterable[int]:
 
 
 def _length(graph: Graph, node: Node) -> Dim:
-    """How many slices a Scan goes through, as a number if any scanned input tells one."""
+    """The number of iterations of a Scan: a number if a scanned input has one, else a symbol."""
     scanned = zip(node.inputs[_num_states(node) :], _scan_axes(node, "input"), strict=False)
     dims = ((graph.dims_of(name), axis) for name, axis in scanned)
     lengths: list[Dim] = [known[axis % len(known)] for known, axis in dims if known]
@@ -251,7 +253,7 @@ def _length(graph: Graph, node: Node) -> Dim:
     return next((n for n in found if isinstance(n, int)), found[0] if found else None)
 
 
-def _put_out(graph: Graph, node: Node) -> list[ValueType | None]:
+def _output_types(graph: Graph, node: Node) -> list[ValueType | None]:
     if node.op_type == "If":
         return _if(node)
     if node.op_type == "Loop":
@@ -276,46 +278,49 @@ def _common(one: ValueType | None, other: ValueType | None) -> ValueType | None:
 def _loop(node: Node) -> list[ValueType | None]:
     body = node.bodies["body"]
     num_carried = len(node.inputs) - _FIRST_CARRIED
-    made = [body.type_of(name) for name in body.outputs[1:]]
-    carried = [_without_shape(known) for known in made[:num_carried]]
-    return [*carried, *(_stacked(known, 0, None) for known in made[num_carried:])]
+    types = [body.type_of(name) for name in body.outputs[1:]]
+    carried = [_without_shape(known) for known in types[:num_carried]]
+    return [*carried, *(_stacked(known, 0, None) for known in types[num_carried:])]
 
 
 def _scan(node: Node, length: Dim) -> list[ValueType | None]:
-    """Of a Scan without a batch: its first version had one, and is left out."""
+    """Output types of Scan, except of its first version, which had a batch dim."""
     body = node.bodies["body"]
     if node.since_version == _SCAN_OF_BATCHES:
         return []
     num_states = _num_states(node)
-    made = [body.type_of(name) for name in body.outputs]
-    pairs = zip(made[num_states:], _scan_axes(node, "output"), strict=False)
-    return [*made[:num_states], *(_stacked(known, axis, length) for known, axis in pairs)]
+    types = [body.type_of(name) for name in body.outputs]
+    pairs = zip(types[num_states:], _scan_axes(node, "output"), strict=False)
+    return [*types[:num_states], *(_stacked(known, axis, length) for known, axis in pairs)]
 
 
-def _stacked(known: ValueType | None, axis: int, length: Dim) -> ValueType | None:
-    """One more dim, as long as the iterations are many."""
+def _stacked(known: ValueType | None, scan_axis: int, length: Dim) -> ValueType | None:
+    """The type of the outputs of all iterations, stacked along a new axis."""
     if not isinstance(known, TensorType) or known.dims is None:
         return known
-    place = axis % (len(known.dims) + 1)
-    return TensorType(known.elem_type, (*known.dims[:place], length, *known.dims[place:]))
+    axis = scan_axis % (len(known.dims) + 1)
+    return TensorType(known.elem_type, (*known.dims[:axis], length, *known.dims[axis:]))
 
 
 # --------------------------------------------------------------------------------------------------
-# Types of a graph's values, inferred node by node and merged with what was known before.
+# Inference of a whole graph, and of one node.
 #
 # onnxruntime/core/graph/graph.cc, ``Graph::Resolve``, ``InferAndVerifyTypeMatch`` and
 # ``SaveShapeValuesFromDataPropagation``.
 
 
 def resolve(graph: Graph) -> None:
-    """Drop constants that nothing reads, and infer what changed since the last time."""
+    """Drop constants that nothing reads, and infer the nodes whose inputs changed."""
     _drop_unused_initializers(graph)
     for node in execution_order(graph):
         infer_node(graph, node)
 
 
 def _drop_unused_initializers(graph: Graph) -> None:
-    """Source: ``Graph::CleanUnusedInitializersAndNodeArgs``; one that is an input too may stay."""
+    """Source: ``Graph::CleanUnusedInitializersAndNodeArgs``.
+
+    From IR version 4 on, an initializer that is a graph input too stays.
+    """
     used = _used_names(graph)
     unused = {name for name in graph.initializers if name not in used}
     if graph.ir_version >= INPUTS_MAY_OVERRIDE:
@@ -335,7 +340,8 @@ def _used_names(graph: Graph) -> set[str]:
 
 
 def _outer_reads(node: Node) -> list[str]:
-    """Values from around that a node's subgraphs read, in a stable order."""
+    """Outer values that a node's subgraphs read, in a stable order."""
+    # Passes may have changed the subgraphs, so that the stored implicit inputs are out of date.
     read: dict[str, None] = {}
     for body in node.bodies.values():
         for inner in body.nodes.values():
@@ -349,9 +355,10 @@ def _outer_reads(node: Node) -> list[str]:
 
 
 def infer_node(graph: Graph, node: Node) -> None:
-    """Merge what inference says of a node's outputs into what is known of them."""
+    """Merge the inferred types of a node's outputs into the known ones."""
     types = {name: graph.type_of(name) for name in node.inputs if name}
-    inferred_from = _told(graph, node, types)
+    inferred_from = _inference_inputs(graph, node, types)
+    # Subgraphs may read more than these inputs, so nodes with subgraphs are always inferred.
     if node.bodies:
         found = control_flow_types(graph, node, resolve)
     elif inferred_from == node.inferred_from:
@@ -366,7 +373,10 @@ def infer_node(graph: Graph, node: Node) -> None:
     propagate(graph, node)
 
 
-def _told(graph: Graph, node: Node, types: Mapping[str, ValueType | None]) -> object:
+def _inference_inputs(
+    graph: Graph, node: Node, types: Mapping[str, ValueType | None]
+) -> tuple[object, ...]:
+    """All that the inference of a node depends on, to be compared; arrays by identity."""
     constants = tuple(id(graph.array(name)) for name in node.inputs if name)
     values = tuple(graph.shape_values.get(name) for name in node.inputs)
     known = tuple(

@@ -126,6 +126,10 @@ def clamps(view: GraphView) -> Iterator[Match]:
                     yield Match((larger, node), lookup("Clip"), (data, low, high))
 
 
+# The matchers of GELU tell whether the arithmetic in the file is that function, in whatever form an
+# exporter wrote it: the training step then runs PyTorch's own kernel, whatever a graph optimizer
+# would do. ``fuse_gelu`` of the emulated onnxruntime optimizer has others, because it must fire
+# exactly when onnxruntime's pass does, on a graph that earlier passes changed.
 def gelus(view: GraphView) -> Iterator[Match]:
     """Find ``x / 2 * (1 + Erf(x / sqrt(2)))`` in any order of its products."""
     for erf in view.graph.nodes:

@@ -13,6 +13,10 @@ _STATISTICS = ("mean", "var")
 """The last operands of BatchNormalization."""
 
 
+# This matcher tells whether the arithmetic in the file is layer normalization, in whatever form an
+# exporter wrote it: the training step then runs PyTorch's own kernel, whatever a graph optimizer
+# would do. ``fuse_layer_norm`` of the emulated onnxruntime optimizer is another one, because it
+# must fire exactly when onnxruntime's pass does, on a graph that earlier passes changed.
 def layer_norms(view: GraphView) -> Iterator[Match]:
     """Find ``(x - mean) / sqrt(mean((x - mean)^2) + eps)``, with its gain and shift if any."""
     for division in view.graph.nodes:

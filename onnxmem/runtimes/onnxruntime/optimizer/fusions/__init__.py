@@ -1,5 +1,5 @@
-"""Patterns of nodes that become one node of a fused kernel.
+"""Patterns of nodes that become one node with a fused kernel.
 
-A graph goes in and is changed in place; each ``fuse_`` function says whether it found its pattern.
+Each ``fuse_`` function changes a graph in place, and returns whether it found its pattern.
 ``pipeline`` has the sequence in which they run; begin reading at ``convolutions``, the shortest.
 """

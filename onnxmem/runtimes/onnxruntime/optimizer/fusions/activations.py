@@ -1,4 +1,4 @@
-"""Gelu and its approximations, in the ways in which exporters write them."""
+"""Fusion of Gelu and its approximations from the nodes that exporters write."""
 
 import math
 
@@ -20,13 +20,13 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
 from onnxmem.runtimes.onnxruntime.optimizer.rewriting import NewNode, add_node, replace_chain
 
 # --------------------------------------------------------------------------------------------------
-# A bias before Gelu becomes part of it: BiasGelu.
+# An Add of a bias and a Gelu become BiasGelu.
 #
-# onnxruntime/core/optimizer/bias_gelu_fusion.cc.
+# onnxruntime/core/optimizer/bias_gelu_fusion.cc (``BiasGeluFusion``).
 
 
 def fuse_bias_gelu(graph: Graph) -> bool:
-    """Replace an Add of a vector and the Gelu that alone reads it."""
+    """Replace an Add of a vector and the Gelu that is its only reader."""
     changed: list[bool] = []
     for node in walk(graph, fuse_bias_gelu, changed):
         if is_op(node, "Add", {7, 13, 14}) and has_kernel(graph, node):
@@ -42,13 +42,13 @@ def _fuse_bias_gelu(graph: Graph, add: Node) -> bool:
     op_type = _fused_type(gelu)
     if inputs is None or op_type is None or not has_kernel(graph, gelu):
         return False
-    made = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type))
-    replace_chain(graph, [add, gelu], made)
+    fused = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type))
+    replace_chain(graph, [add, gelu], fused)
     return True
 
 
 def _data_and_bias(graph: Graph, add: Node) -> list[str] | None:
-    """The operands, the vector last; their last dims must be known and equal."""
+    """The operands of an Add, the vector last; their last dims must be known and equal."""
     one, other = (graph.dims_of(name) for name in add.inputs)
     if not one or not other or one[-1] != other[-1] or not isinstance(one[-1], int):
         return None
@@ -68,20 +68,21 @@ def _fused_type(gelu: Node) -> str | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# Gelu by way of tanh, in the ways that exporters write it, becomes FastGelu.
+# The tanh approximation of Gelu becomes FastGelu.
 #
-# onnxruntime/core/optimizer/fast_gelu_fusion.cc: x * (1 + tanh(0.7978845608 * x * (1 + 0.044715 *
-# x * x))) / 2, or with a power of three.
+# onnxruntime/core/optimizer/fast_gelu_fusion.cc (``CheckFirstFormula``, ``CheckSecondFormula``):
+# x * (1 + tanh(0.7978845608 * x * (1 + 0.044715 * x * x))) / 2, or the same with a power of three.
 
 
 _ARITHMETIC = frozenset({7, 13, 14})
 _POW = frozenset({7, 12, 13, 15})
 _CUBIC, _SCALE = 0.044714998453855515, 0.7978845834732056
 _Match = tuple[list[Node], str]
+"""The matched nodes, and the value x."""
 
 
 def fuse_fast_gelu(graph: Graph) -> bool:
-    """Replace the whole expression by FastGelu."""
+    """Replace the nodes of the whole expression."""
     changed: list[bool] = []
     for node in walk(graph, fuse_fast_gelu, changed):
         if node.domain or not has_kernel(graph, node) or not has_single_reader(graph, node):
@@ -89,14 +90,14 @@ def fuse_fast_gelu(graph: Graph) -> bool:
         first = _factored(graph, node) or _powered(graph, node)
         match = None if first is None else _tanh_part(graph, *first)
         if match is not None:
-            made = add_node(graph, NewNode("FastGelu", [match[1]], (), MICROSOFT, "GPT2Gelu"))
-            replace_chain(graph, match[0], made)
+            fused = add_node(graph, NewNode("FastGelu", [match[1]], (), MICROSOFT, "GPT2Gelu"))
+            replace_chain(graph, match[0], fused)
             changed.append(True)
     return any(changed)
 
 
 def _factored(graph: Graph, node: Node) -> _Match | None:
-    """0.044715 * x, times x, plus 1, times 0.79788 * x."""
+    """Match the first formula up to tanh: (0.044715 * x * x + 1) * (0.79788 * x)."""
     data = _times(graph, node, _CUBIC)
     square = None if data is None else _reader(graph, node, "Mul", _ARITHMETIC)
     if data is None or square is None or _beside(square, node) != data:
@@ -114,7 +115,7 @@ def _factored(graph: Graph, node: Node) -> _Match | None:
 
 
 def _powered(graph: Graph, node: Node) -> _Match | None:
-    """X ** 3, times 0.044715, plus x, times 0.79788."""
+    """Match the second formula up to tanh: (x ** 3 * 0.044715 + x) * 0.79788."""
     if not is_op(node, "Pow", _POW) or not is_number(graph, node.inputs[1], 3.0):
         return None
     data = node.inputs[0]
@@ -131,14 +132,15 @@ def _powered(graph: Graph, node: Node) -> _Match | None:
 
 
 def _tanh_part(graph: Graph, nodes: list[Node], data: str) -> _Match | None:
-    """tanh, plus 1, times x / 2; the product is no graph output."""
+    """Match the rest: (tanh + 1) * (x * 0.5), unless it is a graph output."""
     tanh = _reader(graph, nodes[-1], "Tanh", frozenset({6, 13}))
     plus = None if tanh is None else _reader(graph, tanh, "Add", _ARITHMETIC)
     if tanh is None or plus is None or not is_number(graph, _beside(plus, tanh), 1.0):
         return None
     product = _reader(graph, plus, "Mul", _ARITHMETIC)
-    is_wanted = product is None or graph.is_output(product)
-    if product is None or is_wanted or graph.elem_type_of(data) not in (FLOAT, FLOAT16):
+    if product is None or graph.is_output(product):
+        return None
+    if graph.elem_type_of(data) not in (FLOAT, FLOAT16):
         return None
     half = graph.producers.get(_beside(product, plus))
     if half is None or not has_single_reader(graph, half) or _times(graph, half, 0.5) != data:
@@ -147,16 +149,17 @@ def _tanh_part(graph: Graph, nodes: list[Node], data: str) -> _Match | None:
 
 
 def _times(graph: Graph, node: Node, factor: float) -> str | None:
-    """What a node multiplies by a number."""
+    """The value that a Mul multiplies by a constant factor."""
     if not is_op(node, "Mul", _ARITHMETIC):
         return None
-    for place in (0, 1):
-        if is_number(graph, node.inputs[1 - place], factor):
-            return node.inputs[place]
+    for index in (0, 1):
+        if is_number(graph, node.inputs[1 - index], factor):
+            return node.inputs[index]
     return None
 
 
 def _reader(graph: Graph, node: Node, op_type: str, versions: frozenset[int]) -> Node | None:
+    """The only reader of a node, if it is an operator with a kernel."""
     if not has_single_reader(graph, node):
         return None
     reader = graph.children(node)[0]
@@ -164,37 +167,40 @@ def _reader(graph: Graph, node: Node, op_type: str, versions: frozenset[int]) ->
 
 
 def _beside(node: Node, producer: Node) -> str:
-    """The operand beside the one that a node makes."""
+    """The other operand of a node, beside the one that a producer writes."""
     return node.inputs[1] if node.inputs[0] == producer.outputs[0] else node.inputs[0]
 
 
 # --------------------------------------------------------------------------------------------------
-# x * (1 + erf(x / sqrt(2))) / 2, in the ways that exporters write it, becomes Gelu.
+# x * (1 + erf(x / sqrt(2))) / 2 becomes Gelu.
 #
-# onnxruntime/core/optimizer/gelu_fusion.cc.
+# onnxruntime/core/optimizer/gelu_fusion.cc (``GeluFusion``). This matcher tells whether the pass
+# fires: it has the pass's conditions on versions, types, kernels and readers, and sees a graph that
+# earlier passes changed. ``composites.activations`` of the torch runtime has a second one, which
+# tells whether the arithmetic in the file is Gelu, because a training step then runs torch's.
 
 
 _TYPES = (FLOAT16, FLOAT, DOUBLE)
 _FIRST_OWN = 20
-"""Operator set from which ONNX has Gelu."""
+"""Operator set in which ONNX introduced Gelu."""
 
 
 def fuse_gelu(graph: Graph) -> bool:
-    """Replace the five nodes by Gelu: ONNX's own where its operator set has one."""
+    """Replace the five nodes by ONNX's Gelu, or by com.microsoft's in older operator sets."""
     changed: list[bool] = []
     for node in walk(graph, fuse_gelu, changed):
         if has_kernel(graph, node) and has_single_reader(graph, node):
             chain = _chain(graph, node)
             if chain is not None:
                 domain = "" if graph.opsets.get("", 1) >= _FIRST_OWN else MICROSOFT
-                made = add_node(graph, NewNode("Gelu", [chain[1]], (), domain, "Gelu"))
-                replace_chain(graph, chain[0], made)
+                fused = add_node(graph, NewNode("Gelu", [chain[1]], (), domain, "Gelu"))
+                replace_chain(graph, chain[0], fused)
                 changed.append(True)
     return any(changed)
 
 
 def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
-    """The nodes from the division to the last product, and what is activated."""
+    """The nodes from the Div to the last Mul, and the value x."""
     data = _divided(graph, div)
     if data is None or graph.elem_type_of(data) not in _TYPES:
         return None
@@ -205,6 +211,7 @@ def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
     mul = _reader(graph, add, "Mul", _ARITHMETIC)
     if mul is None:
         return None
+    # Exporters write x * (...) * 0.5 or (...) * (x * 0.5).
     factor = _beside(mul, add)
     if factor == data:
         last = _reader(graph, mul, "Mul", _ARITHMETIC)
@@ -220,22 +227,22 @@ def _chain(graph: Graph, div: Node) -> tuple[list[Node], str] | None:
 
 
 def _divided(graph: Graph, node: Node) -> str | None:
-    """What is divided by the root of two."""
+    """The value that a Div divides by the square root of 2."""
     is_root = is_op(node, "Div", _ARITHMETIC) and is_number(graph, node.inputs[1], math.sqrt(2))
     return node.inputs[0] if is_root else None
 
 
 # --------------------------------------------------------------------------------------------------
-# x * sigmoid(a * x) becomes QuickGelu; with a = 1 that is SiLU.
+# x * sigmoid(a * x) becomes QuickGelu; with a = 1 it is SiLU.
 #
-# onnxruntime/core/optimizer/quick_gelu_fusion.cc.
+# onnxruntime/core/optimizer/quick_gelu_fusion.cc (``QuickGeluFusion``).
 
 
 _QUICK_TYPES = (FLOAT, FLOAT16, BFLOAT16)
 
 
 def fuse_quick_gelu(graph: Graph) -> bool:
-    """Replace the optional scale, the Sigmoid and the product."""
+    """Replace the optional Mul by a constant, the Sigmoid and the Mul."""
     changed: list[bool] = []
     for node in walk(graph, fuse_quick_gelu, changed):
         if has_kernel(graph, node) and has_single_reader(graph, node):
@@ -254,19 +261,19 @@ def _fuse_quick_gelu(graph: Graph, first: Node) -> bool:
         return False
     if _beside(mul, sigmoid) != data or not has_kernel(graph, mul):
         return False
-    made = add_node(graph, NewNode("QuickGelu", [data], (), MICROSOFT, "QuickGelu"))
-    put(made, "alpha", alpha)
+    fused = add_node(graph, NewNode("QuickGelu", [data], (), MICROSOFT, "QuickGelu"))
+    put(fused, "alpha", alpha)
     chain = [sigmoid, mul] if scaled is None else [first, sigmoid, mul]
-    replace_chain(graph, chain, made)
+    replace_chain(graph, chain, fused)
     return True
 
 
 def _scaled(graph: Graph, node: Node) -> tuple[str, float] | None:
-    """What a product with a constant scales, and by how much."""
+    """The value that a Mul multiplies by a constant, and the constant."""
     if not is_op(node, "Mul", _ARITHMETIC):
         return None
-    for place in (0, 1):
-        factor = scalar_of(graph, node.inputs[place])
-        if factor is not None and graph.elem_type_of(node.inputs[place]) in _QUICK_TYPES:
-            return node.inputs[1 - place], factor
+    for index in (0, 1):
+        factor = scalar_of(graph, node.inputs[index])
+        if factor is not None and graph.elem_type_of(node.inputs[index]) in _QUICK_TYPES:
+            return node.inputs[1 - index], factor
     return None

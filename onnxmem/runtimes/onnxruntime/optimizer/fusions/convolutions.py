@@ -1,4 +1,4 @@
-"""Convolutions and Gemm take in what follows them: a sum, an activation."""
+"""Fusion of convolutions and Gemm with the Add and the activation after them."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from onnxmem.runtimes.onnxruntime.optimizer.matching import (
 from onnxmem.runtimes.onnxruntime.optimizer.rewriting import NewNode, add_node, replace_chain
 
 # --------------------------------------------------------------------------------------------------
-# A convolution takes in the activation after it: FusedConv.
+# A convolution and the activation after it become FusedConv.
 #
 # onnxruntime/core/optimizer/conv_activation_fusion.cc, ``ConvActivationSelector`` and
 # ``FuseConvActivationAction``.
@@ -30,7 +30,7 @@ _PARAMETERS = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 
 
 def fuse_conv_activation(graph: Graph) -> bool:
-    """Fuse every Conv whose only reader is an activation that the kernel applies itself."""
+    """Fuse every Conv whose only reader is an activation that FusedConv's kernel can apply."""
     changed: list[bool] = []
     for node in walk(graph, fuse_conv_activation, changed):
         if is_op(node, "Conv", {1, 11, 22}) and has_kernel(graph, node):
@@ -45,24 +45,24 @@ def _fuse_conv_activation(graph: Graph, conv: Node) -> bool:
     parameters = activation_parameters(graph, activation)
     if parameters is None or not has_kernel(graph, activation):
         return False
-    made = add_node(
+    fused = add_node(
         graph,
         NewNode("FusedConv", list(conv.inputs), (), MICROSOFT, conv.name, dict(conv.attributes)),
     )
-    put_activation(made, activation, parameters)
-    replace_chain(graph, [conv, activation], made)
+    put_activation(fused, activation, parameters)
+    replace_chain(graph, [conv, activation], fused)
     return True
 
 
 def put_activation(conv: Node, activation: Node, parameters: Sequence[float]) -> None:
-    """Tell a FusedConv what it applies to its result."""
+    """Set the attributes for the activation of a FusedConv."""
     put(conv, "activation", activation.op_type)
     if parameters:
         put(conv, "activation_params", parameters)
 
 
 def activation_parameters(graph: Graph, node: Node) -> Sequence[float] | None:
-    """The numbers that an activation needs; ``None`` where no convolution applies it."""
+    """The parameters of an activation; ``None`` if a FusedConv cannot apply it."""
     if node.domain:
         return None
     if node.op_type in _PLAIN:
@@ -73,10 +73,10 @@ def activation_parameters(graph: Graph, node: Node) -> Sequence[float] | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A convolution takes in the Add after it, and an activation after that: FusedConv.
+# A convolution, the Add after it and an activation after that become FusedConv.
 #
-# onnxruntime/core/optimizer/conv_add_act_fusion.cc. It comes after the layouts, so that it finds
-# only convolutions that stay in the plain one.
+# onnxruntime/core/optimizer/conv_add_act_fusion.cc (``ConvAddActivationFusion``). It runs after the
+# layout passes, so it sees only convolutions that stay in the plain layout.
 
 
 _IMAGE_RANK = 4
@@ -84,7 +84,7 @@ _INPUTS_WITH_BIAS = 3
 
 
 def fuse_conv_add(graph: Graph) -> bool:
-    """Fuse each Conv with a bias whose only reader adds a value of the very same dims."""
+    """Fuse each Conv with a bias whose only reader is an Add of a value with equal known dims."""
     changed: list[bool] = []
     for node in walk(graph, fuse_conv_add, changed):
         if is_op(node, "Conv", {1, 11, 22}) and has_kernel(graph, node):
@@ -94,13 +94,13 @@ def fuse_conv_add(graph: Graph) -> bool:
 
 def _fuse_conv_add_activation(graph: Graph, node: Node) -> bool:
     add = graph.children(node)[0] if has_single_reader(graph, node) else None
-    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _adds_alike(graph, add):
+    if add is None or not is_op(add, "Add", {7, 13, 14}) or not _adds_equal_dims(graph, add):
         return False
     conv = _first_conv(graph, add)
     if conv is None:
         return False
     added = [name for name in add.inputs if name not in conv.outputs]
-    made = add_node(
+    fused = add_node(
         graph,
         NewNode(
             "FusedConv", [*conv.inputs, *added], (), MICROSOFT, conv.name, dict(conv.attributes)
@@ -109,14 +109,14 @@ def _fuse_conv_add_activation(graph: Graph, node: Node) -> bool:
     activation = graph.children(add)[0] if has_single_reader(graph, add) else None
     parameters = None if activation is None else activation_parameters(graph, activation)
     if activation is None or parameters is None:
-        replace_chain(graph, [conv, add], made)
+        replace_chain(graph, [conv, add], fused)
     else:
-        put_activation(made, activation, parameters)
-        replace_chain(graph, [conv, add, activation], made)
+        put_activation(fused, activation, parameters)
+        replace_chain(graph, [conv, add, activation], fused)
     return True
 
 
-def _adds_alike(graph: Graph, add: Node) -> bool:
+def _adds_equal_dims(graph: Graph, add: Node) -> bool:
     one, other = (graph.dims_of(name) for name in add.inputs)
     if one is None or one != other or len(one) != _IMAGE_RANK:
         return False
@@ -124,7 +124,7 @@ def _adds_alike(graph: Graph, add: Node) -> bool:
 
 
 def _first_conv(graph: Graph, add: Node) -> Node | None:
-    """The first Conv with a bias, by index, of those that make the operands for the Add alone."""
+    """The producer of an operand that is a Conv with a bias and no other reader; the first one."""
     for producer in graph.parents(add):
         is_conv = (
             producer.op_type == "Conv"
@@ -137,9 +137,9 @@ def _first_conv(graph: Graph, add: Node) -> Node | None:
 
 
 # --------------------------------------------------------------------------------------------------
-# A Gemm takes in the activation after it: FusedGemm.
+# A Gemm and the activation after it become FusedGemm.
 #
-# onnxruntime/core/optimizer/gemm_activation_fusion.cc.
+# onnxruntime/core/optimizer/gemm_activation_fusion.cc (``GemmActivationFusion``).
 
 
 _ACTIVATIONS = frozenset(
@@ -165,14 +165,14 @@ def _fuse_gemm_activation(graph: Graph, gemm: Node) -> bool:
     is_known = activation.op_type in _ACTIVATIONS and not activation.domain
     if not is_known or not has_kernel(graph, activation):
         return False
-    made = add_node(
+    fused = add_node(
         graph,
         NewNode("FusedGemm", list(gemm.inputs), (), MICROSOFT, gemm.name, dict(gemm.attributes)),
     )
-    put(made, "activation", activation.op_type)
+    put(fused, "activation", activation.op_type)
     for name in _GEMM_PARAMETERS:
         attribute = stated(activation, name)
         if attribute is not None and attribute.type == onnx.AttributeProto.FLOAT:
-            put(made, f"activation_{name}", attribute.f)
-    replace_chain(graph, [gemm, activation], made)
+            put(fused, f"activation_{name}", attribute.f)
+    replace_chain(graph, [gemm, activation], fused)
     return True

@@ -1,4 +1,4 @@
-"""Layer normalizations: of their parts, without the mean, and with the residual sum before."""
+"""Fusion of layer and RMS normalizations, and of the residual Add before them."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,11 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import NewNode, add_node, 
 # The nodes of a layer normalization become LayerNormalization.
 #
 # onnxruntime/core/optimizer/layer_norm_fusion.cc, ``LayerNormFusion``: mean, difference, square,
-# mean, epsilon, root, quotient, scale and bias, with casts in three places.
+# mean, epsilon, root, quotient, scale and bias, with optional casts at three points. This matcher
+# tells whether the pass fires: it has the pass's conditions on versions, types, kernels and
+# readers, and sees a graph that earlier passes changed. ``composites.layers`` of the torch runtime
+# has a second one, which tells whether the arithmetic in the file is a layer normalization, because
+# a training step then runs torch's.
 
 
 ARITHMETIC = frozenset({7, 13, 14})
@@ -40,11 +44,11 @@ _CAST = frozenset({9, 13, 19, 21, 23, 24, 25})
 FLOATS = (FLOAT16, FLOAT, DOUBLE)
 _DEFAULT_EPSILON = 1e-5
 _MAX_DIFFERENCES = 2
-"""Older exporters write the difference twice."""
+"""Older exporters compute the difference twice."""
 
 
 def fuse_layer_norm(graph: Graph) -> bool:
-    """Replace every layer normalization along the last axis."""
+    """Replace every layer normalization over the last axis."""
     changed: list[bool] = []
     for node in walk(graph, fuse_layer_norm, changed):
         if is_float_op(graph, node, "ReduceMean", MEAN, 1):
@@ -77,15 +81,16 @@ def _fuse_layer_norm(graph: Graph, mean: Node) -> bool:
     first = [*_leading_cast(graph, mean, len(differences)), mean]
     inputs = [first[0].inputs[0], scale, bias]
     name = "LayerNormalization"
-    made = add_node(graph, NewNode(name, inputs, (), "", name))
-    put(made, "epsilon", epsilon)
-    put_stash_type(graph, made)
-    put(made, "axis", -1)
-    replace_chain(graph, [*first, *differences, *cast, quotient, *variance, *ending], made)
+    fused = add_node(graph, NewNode(name, inputs, (), "", name))
+    put(fused, "epsilon", epsilon)
+    put_stash_type(graph, fused)
+    put(fused, "axis", -1)
+    replace_chain(graph, [*first, *differences, *cast, quotient, *variance, *ending], fused)
     return True
 
 
 def _leading_cast(graph: Graph, mean: Node, num_differences: int) -> list[Node]:
+    """The Cast before the normalization, if only the mean and the differences read it."""
     cast = graph.parent(mean, 0)
     if cast is None or not is_op(cast, "Cast", _CAST):
         return []
@@ -93,7 +98,7 @@ def _leading_cast(graph: Graph, mean: Node, num_differences: int) -> list[Node]:
 
 
 def _cast_difference(graph: Graph, differences: list[Node]) -> list[Node]:
-    """The Cast that alone reads the difference, if it stands between it and its two readers."""
+    """The Cast between the difference and its two readers, the square and the quotient."""
     if len(differences) > 1 or graph.num_edges(differences[0]) != 1:
         return []
     cast = graph.children(differences[0])[0]
@@ -113,7 +118,7 @@ def _quotient(graph: Graph, differences: list[Node], cast: list[Node]) -> Node |
 
 
 def _variance(graph: Graph, quotient: Node, differences: list[Node]) -> list[Node] | None:
-    """The second mean, the sum with epsilon, the root, the power and its cast."""
+    """The nodes from the square to the root: mean, Add of epsilon, Sqrt, Pow, and an extra Cast."""
     root = parent_of(graph, quotient, "Sqrt")
     add = None if root is None or not graph.parents(root) else graph.parents(root)[0]
     mean = None if add is None else parent_of(graph, add, "ReduceMean")
@@ -139,7 +144,7 @@ def _variance(graph: Graph, quotient: Node, differences: list[Node]) -> list[Nod
 
 
 def _ending(graph: Graph, quotient: Node) -> list[Node] | None:
-    """The product with the scale and the sum with the bias, after an optional Cast."""
+    """The Mul by the scale and the Add of the bias, after an optional Cast."""
     nodes = [graph.children(quotient)[0]]
     if is_op(nodes[0], "Cast", _CAST) and has_single_reader(graph, nodes[0]):
         nodes.append(graph.children(nodes[0])[0])
@@ -151,12 +156,12 @@ def _ending(graph: Graph, quotient: Node) -> list[Node] | None:
 
 
 def vector_of(graph: Graph, names: Iterable[str]) -> str | None:
-    """The last of some values that is known to have one dim."""
+    """The last of some values that has rank 1."""
     return next((name for name in reversed(list(names)) if rank_of(graph, name) == 1), None)
 
 
 def last_axes(graph: Graph, mean: Node) -> list[int] | None:
-    """The axes that a mean is taken over, counted from the end; ``None`` where unknown."""
+    """The axes of a ReduceMean, counted from the end; ``None`` if they are unknown."""
     axes = axes_of(graph, mean)
     if not axes:
         return None
@@ -167,11 +172,11 @@ def last_axes(graph: Graph, mean: Node) -> list[int] | None:
 
 
 def epsilon_of(graph: Graph, add: Node) -> float | None:
-    """The one constant element that is added to the variance; ``None``: there is none.
+    """The constant with one element that an Add adds to the variance; ``None`` if there is none.
 
-    A double that no float equals does not count: the attribute is a float. Where the element itself
-    is absent, the operator's default stands for it. Measured on onnxruntime 1.32.0; releases before
-    took any sum, and the default for what was not the constant second term.
+    The attribute is a float, so a double that no float equals does not match. If the element is
+    absent, it is taken to be the operator's default. Measured on onnxruntime 1.32.0; earlier
+    releases matched any Add, and used the default unless the second operand was constant.
     """
     names = [name for name in add.inputs if graph.constant(name) is not None]
     sizes = [graph.dims_of(name) for name in names]
@@ -186,16 +191,16 @@ def epsilon_of(graph: Graph, add: Node) -> float | None:
     return epsilon if is_float else None
 
 
-def put_stash_type(graph: Graph, made: Node) -> None:
-    """A normalization with a scale of doubles computes in doubles."""
-    if graph.elem_type_of(made.inputs[1]) == DOUBLE:
-        put(made, "stash_type", DOUBLE)
+def put_stash_type(graph: Graph, norm: Node) -> None:
+    """Make a normalization compute in double if its scale is double."""
+    if graph.elem_type_of(norm.inputs[1]) == DOUBLE:
+        put(norm, "stash_type", DOUBLE)
 
 
 def is_float_op(
     graph: Graph, node: Node, op_type: str, versions: frozenset[int], num_inputs: int = 9
 ) -> bool:
-    """Whether a node is an operator that a kernel runs on floats."""
+    """Whether a node is an operator with a kernel and its first inputs are floats."""
     if not is_op(node, op_type, versions) or not has_kernel(graph, node):
         return False
     return all(graph.elem_type_of(name) in FLOATS for name in node.inputs[:num_inputs])
@@ -206,17 +211,17 @@ def _beside(node: Node, producer: Node) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A normalization by the root mean square becomes SimplifiedLayerNormalization.
+# The nodes of an RMS normalization become SimplifiedLayerNormalization.
 #
-# onnxruntime/core/optimizer/layer_norm_fusion.cc, ``SimplifiedLayerNormFusion``, as it holds on
-# the CPU: no casts inside.
+# onnxruntime/core/optimizer/layer_norm_fusion.cc, ``SimplifiedLayerNormFusion``. Its patterns with
+# casts inside apply to other providers only, and are omitted.
 
 
 _STEPS = (("ReduceMean", MEAN), ("Add", ARITHMETIC), ("Sqrt", ROOT), ("Div", ARITHMETIC))
 
 
 def fuse_simplified_layer_norm(graph: Graph) -> bool:
-    """Replace square, mean, epsilon, root, quotient and scale."""
+    """Replace the square, mean, epsilon, root, quotient and scale."""
     changed: list[bool] = []
     for node in walk(graph, fuse_simplified_layer_norm, changed):
         is_square = is_float_op(graph, node, "Pow", POWER) and has_single_reader(graph, node)
@@ -245,31 +250,31 @@ def _fuse_simplified_layer_norm(graph: Graph, power: Node) -> bool:
     if scale is None or epsilon is None:
         return False
     op_type = "SimplifiedLayerNormalization"
-    made = add_node(graph, NewNode(op_type, [power.inputs[0], scale], (), "", op_type))
-    put(made, "epsilon", epsilon)
-    put_stash_type(graph, made)
-    replace_chain(graph, [*nodes, mul], made)
+    fused = add_node(graph, NewNode(op_type, [power.inputs[0], scale], (), "", op_type))
+    put(fused, "epsilon", epsilon)
+    put_stash_type(graph, fused)
+    replace_chain(graph, [*nodes, mul], fused)
     return True
 
 
 # --------------------------------------------------------------------------------------------------
-# A residual sum before a normalization becomes part of it: SkipLayerNormalization.
+# A residual Add and the LayerNormalization after it become SkipLayerNormalization.
 #
-# onnxruntime/core/optimizer/skip_layer_norm_fusion.cc and bias_skip_layer_norm_fusion.cc. The sum
-# has no other reader; a bias added on the way goes in too.
+# onnxruntime/core/optimizer/skip_layer_norm_fusion.cc and bias_skip_layer_norm_fusion.cc. The Add
+# must have no other reader; an Add of a bias before it is fused too.
 
 
 _ADD = frozenset({7, 13, 14})
 _TYPES = (FLOAT, FLOAT16)
 _RANK = 3
 _EPSILON = 1e-5
-"""What LayerNormalization takes where its schema is not ONNX's."""
+"""Default of LayerNormalization's attribute in onnxruntime's own schema."""
 _NUM_INPUTS = 4
-"""Input, skip, gamma and beta: a bias may follow."""
+"""Input, skip, gamma and beta; an optional bias follows."""
 
 
 def fuse_skip_layer_norm(graph: Graph) -> bool:
-    """Fuse residual sums, with the bias before them where there is one."""
+    """Fuse residual Adds, and the Add of a bias before them if there is one."""
     changed: list[bool] = []
     for node in walk(graph, fuse_skip_layer_norm, changed):
         if is_op(node, "LayerNormalization", {1, 17}) and has_kernel(graph, node):
@@ -285,17 +290,17 @@ def _fuse_skip_layer_norm(graph: Graph, norm: Node) -> bool:
         return False
     inputs = [*total.inputs, norm.inputs[1], norm.input_at(2)]
     nodes = [total, norm]
-    for place in (0, 1):
-        biased = graph.parent(total, place)
+    for index in (0, 1):
+        biased = graph.parent(total, index)
         if biased is not None and _adds_bias(graph, biased):
-            inputs[place] = biased.inputs[0]
+            inputs[index] = biased.inputs[0]
             inputs.append(biased.inputs[1])
             nodes.insert(0, biased)
             break
     op_type = "SkipLayerNormalization"
-    made = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type))
-    put(made, "epsilon", number(norm, "epsilon", _EPSILON))
-    replace_chain(graph, nodes, made)
+    fused = add_node(graph, NewNode(op_type, inputs, (), MICROSOFT, op_type))
+    put(fused, "epsilon", number(norm, "epsilon", _EPSILON))
+    replace_chain(graph, nodes, fused)
     return True
 
 
@@ -304,7 +309,7 @@ def _has_types(graph: Graph, node: Node) -> bool:
 
 
 def _is_residual(graph: Graph, add: Node) -> bool:
-    """A sum of two tensors of rank 3 with equal dims that only the normalization reads."""
+    """Whether an Add has one reader and two operands of rank 3 with equal known dims."""
     if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
         return False
     one, other = (graph.dims_of(name) for name in add.inputs)
@@ -318,7 +323,7 @@ def _are_equal(one: Dims | None, other: Dims | None) -> bool:
 
 
 def _adds_bias(graph: Graph, add: Node) -> bool:
-    """Whether a node adds a constant vector, its second input, to a tensor of rank 3."""
+    """Whether a node with one reader adds a constant vector to a tensor of rank 3."""
     if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
         return False
     data, bias = (graph.dims_of(name) for name in add.inputs)
@@ -328,39 +333,39 @@ def _adds_bias(graph: Graph, add: Node) -> bool:
 
 
 def fuse_bias_skip_layer_norm(graph: Graph) -> bool:
-    """Take a bias that is added to a product into the SkipLayerNormalization after it."""
+    """Fuse the Add of a bias after a MatMul into the SkipLayerNormalization after it."""
     changed: list[bool] = []
     for node in walk(graph, fuse_bias_skip_layer_norm, changed):
-        is_open = len(node.inputs) == _NUM_INPUTS and node.domain == MICROSOFT
-        if node.op_type == "SkipLayerNormalization" and is_open:
-            changed.append(_take_bias(graph, node))
+        has_no_bias = len(node.inputs) == _NUM_INPUTS and node.domain == MICROSOFT
+        if node.op_type == "SkipLayerNormalization" and has_no_bias:
+            changed.append(_fuse_bias(graph, node))
     return any(changed)
 
 
-def _take_bias(graph: Graph, norm: Node) -> bool:
-    for slot in (0, 1):
-        add = graph.parent(norm, slot)
-        place = None if add is None else _product_place(graph, add)
-        if add is None or place is None:
+def _fuse_bias(graph: Graph, norm: Node) -> bool:
+    for index in (0, 1):
+        add = graph.parent(norm, index)
+        product_index = None if add is None else _product_index(graph, add)
+        if add is None or product_index is None:
             continue
-        inputs = [*norm.inputs, add.inputs[1 - place]]
-        inputs[slot] = add.inputs[place]
-        made = add_node(
+        inputs = [*norm.inputs, add.inputs[1 - product_index]]
+        inputs[index] = add.inputs[product_index]
+        fused = add_node(
             graph,
             NewNode(norm.op_type, inputs, (), MICROSOFT, norm.name, dict(norm.attributes)),
         )
-        replace_chain(graph, [add, norm], made)
+        replace_chain(graph, [add, norm], fused)
         return True
     return False
 
 
-def _product_place(graph: Graph, add: Node) -> int | None:
-    """Where a sum that is read once has a product beside a constant vector."""
+def _product_index(graph: Graph, add: Node) -> int | None:
+    """The index of an Add's operand that is a MatMul, if the other is a constant vector."""
     if not is_op(add, "Add", _ADD) or not has_single_reader(graph, add):
         return None
-    for place in (1, 0):
-        product, bias = graph.parent(add, place), add.inputs[1 - place]
+    for index in (1, 0):
+        product, bias = graph.parent(add, index), add.inputs[1 - index]
         is_product = product is not None and product.op_type == "MatMul" and not product.domain
         if is_product and rank_of(graph, bias) == 1 and is_constant(graph, bias):
-            return place
+            return index
     return None

@@ -1,4 +1,4 @@
-"""Products of matrices take in what is around them: a sum, a bias, a factor, a Transpose."""
+"""Fusion of matrix products with the Add, bias, constant factor or Transpose beside them."""
 
 import math
 from collections.abc import Sequence
@@ -33,11 +33,12 @@ from onnxmem.runtimes.onnxruntime.optimizer.rewriting import (
 )
 
 # --------------------------------------------------------------------------------------------------
-# A product of matrices and the sum after it become a Gemm.
+# A MatMul and the Add after it become a Gemm.
 #
-# onnxruntime/core/optimizer/matmul_add_fusion.cc. A left side of more or fewer than two dims is
-# reshaped before and after, if its shape is known; around attention that waits for the extended
-# level, where AttentionFusion comes first.
+# onnxruntime/core/optimizer/matmul_add_fusion.cc (``MatMulAddFusion``). If the left side does not
+# have two dims, Reshapes flatten it and restore it, if its shape is known. The products of an
+# attention block wait for the extended level, because AttentionFusion, which runs before, would not
+# find them any more.
 
 
 _MATRIX = 2
@@ -45,12 +46,12 @@ _GEMM_TYPES = (FLOAT, FLOAT16, BFLOAT16)
 
 
 def fuse_matmul_add(graph: Graph) -> bool:
-    """The basic level: products of attention blocks are left for AttentionFusion."""
+    """The pass of the basic level, which leaves products of attention blocks alone."""
     return _fuse_all(graph, _AttentionBlocks())
 
 
 def fuse_remaining_matmul_add(graph: Graph) -> bool:
-    """The extended level: what AttentionFusion left."""
+    """The pass of the extended level, for the products that AttentionFusion left."""
     return _fuse_all(graph, None)
 
 
@@ -68,12 +69,15 @@ def _fuse_all(graph: Graph, blocks: "_AttentionBlocks | None") -> bool:
 
 @dataclass(slots=True)
 class _AttentionBlocks:
-    """Normalizations with three products and a residual, and the sums that close such blocks."""
+    """The blocks found so far (``IsAttentionPattern``)."""
 
     norms: set[int] = field(default_factory=set)
+    """Indices of LayerNormalizations with three products and a residual Add as readers."""
     sums: set[int] = field(default_factory=set)
+    """Indices of the Adds at the end of such blocks."""
 
-    def holds(self, graph: Graph, matmul: Node, add: Node) -> bool:
+    def contains(self, graph: Graph, matmul: Node, add: Node) -> bool:
+        """Whether a product is one of the three, or the last of a block seen before."""
         parent = graph.parent(matmul, 0)
         if add.index in self.sums or (parent is not None and parent.index in self.norms):
             return True
@@ -86,12 +90,12 @@ class _AttentionBlocks:
         if kinds.count("Shape") != len(kinds) - 4:
             return False
         residual = next(reader for reader in readers if reader.op_type == "Add")
-        place = 1 if residual.inputs[0] == parent.outputs[0] else 0
-        closing = graph.parent(residual, place)
-        if closing is None or closing.op_type != "Add":
+        other = 1 if residual.inputs[0] == parent.outputs[0] else 0
+        last = graph.parent(residual, other)
+        if last is None or last.op_type != "Add":
             return False
         self.norms.add(parent.index)
-        self.sums.add(closing.index)
+        self.sums.add(last.index)
         return True
 
 
@@ -105,7 +109,7 @@ def _fuse_matmul_add(
     if left is None or right is None or len(right) != _MATRIX:
         return False
     is_flat = len(left) == _MATRIX
-    if not is_flat and blocks is not None and blocks.holds(graph, matmul, add):
+    if not is_flat and blocks is not None and blocks.contains(graph, matmul, add):
         return False
     rows = _rows(left, right)
     if not is_flat and rows is None:
@@ -121,7 +125,7 @@ def _fuse_matmul_add(
 
 
 def _rows(left: Dims, right: Dims) -> int | None:
-    """Rows of the flattened left side, where every dim that a Reshape must name is known."""
+    """Rows of the flattened left side; ``None`` if a dim that a Reshape needs is unknown."""
     known = [dim for dim in left if isinstance(dim, int)]
     if len(known) != len(left) or not all(isinstance(dim, int) for dim in right):
         return None
@@ -129,7 +133,7 @@ def _rows(left: Dims, right: Dims) -> int | None:
 
 
 def _is_valid_bias(bias: Dims | None, left: Dims, columns: Dim) -> bool:
-    """What a Gemm adds, but of a flattened left side (N) alone."""
+    """Whether a Gemm can add a bias; if the left side is flattened, only a bias of (N)."""
     if bias is None or (len(left) != _MATRIX and len(bias) != 1):
         return False
     return is_gemm_bias(bias, (left[0] if left else None, columns))
@@ -138,12 +142,13 @@ def _is_valid_bias(bias: Dims | None, left: Dims, columns: Dim) -> bool:
 def _replace(
     graph: Graph, old: Sequence[Node], inputs: Sequence[str], outputs: Sequence[str]
 ) -> None:
-    made = list(outputs)
+    # ``outputs`` may be the list of a node that is removed.
+    names = list(outputs)
     name = f"{old[0].name}/MatMulAddFusion"
     gemm = add_node(graph, NewNode("Gemm", list(inputs), (), "", name))
     for node in old:
         graph.remove(node)
-    graph.set_outputs(gemm, made)
+    graph.set_outputs(gemm, names)
 
 
 def _reshape_around(graph: Graph, old: Sequence[Node], bias: str, rows: int) -> None:
@@ -173,7 +178,7 @@ def _named(graph: Graph, base: str, dims: Dims, elem_type: int) -> str:
 
 
 # --------------------------------------------------------------------------------------------------
-# A row that is added to a product with a matrix of few bits becomes its bias.
+# An Add of a vector after a MatMulNBits becomes its bias.
 #
 # onnxruntime/core/optimizer/matmul_nbits_fusion.cc (``BiasFusion``).
 
@@ -182,7 +187,7 @@ _BIAS: Final = 5
 
 
 def fuse_matmul_nbits_bias(graph: Graph) -> bool:
-    """Take an Add into the MatMulNBits before it."""
+    """Fuse an Add of a vector into the MatMulNBits before it."""
     changed: list[bool] = []
     for node in walk(graph, fuse_matmul_nbits_bias, changed):
         if is_op(node, "MatMulNBits", {1}, MICROSOFT) and has_kernel(graph, node):
@@ -191,8 +196,8 @@ def fuse_matmul_nbits_bias(graph: Graph) -> bool:
 
 
 def _fuse_matmul_nbits_bias(graph: Graph, product: Node) -> bool:
-    is_taken = product.input_at(_BIAS) or integer(product, "weight_prepacked")
-    if is_taken or not has_single_reader(graph, product):
+    has_bias = bool(product.input_at(_BIAS))
+    if has_bias or integer(product, "weight_prepacked") or not has_single_reader(graph, product):
         return False
     (edge,) = graph.edges_of(product)
     add = edge.reader
@@ -209,9 +214,9 @@ def _fuse_matmul_nbits_bias(graph: Graph, product: Node) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------
-# Constant factors before and after a product of matrices become its ``alpha``.
+# Constant factors before and after a matrix product become its ``alpha``.
 #
-# onnxruntime/core/optimizer/matmul_scale_fusion.cc.
+# onnxruntime/core/optimizer/matmul_scale_fusion.cc (``MatMulScaleFusion``).
 
 
 _ARITHMETIC = frozenset({7, 13, 14})
@@ -219,7 +224,7 @@ _TYPES = (FLOAT, FLOAT16, DOUBLE, BFLOAT16)
 
 
 def fuse_matmul_scale(graph: Graph) -> bool:
-    """Replace each MatMul beside a constant factor by FusedMatMul."""
+    """Replace each MatMul with a constant factor before or after it by FusedMatMul."""
     changed: list[bool] = []
     for node in walk(graph, fuse_matmul_scale, changed):
         if is_matmul(node) and has_kernel(graph, node):
@@ -228,22 +233,22 @@ def fuse_matmul_scale(graph: Graph) -> bool:
 
 
 def is_matmul(node: Node) -> bool:
-    """Whether a node is MatMul or what it becomes by fusion."""
+    """Whether a node is MatMul or FusedMatMul."""
     return is_op(node, "MatMul", {9, 13}) or is_op(node, "FusedMatMul", {1}, MICROSOFT)
 
 
 def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
     if graph.elem_type_of(matmul.inputs[0]) not in _TYPES:
         return False
-    scaled = [_scaled_input(graph, matmul, place) for place in range(2)]
+    scaled = [_scaled_input(graph, matmul, index) for index in range(2)]
     after = _scale_after(graph, matmul)
     if not any(scaled) and after is None:
         return False
     inputs = [
-        matmul.inputs[place] if found is None else found[1] for place, found in enumerate(scaled)
+        matmul.inputs[index] if found is None else found[1] for index, found in enumerate(scaled)
     ]
     factors = [found[2] for found in (*scaled, after) if found is not None]
-    made = add_node(
+    fused = add_node(
         graph,
         NewNode(
             "FusedMatMul",
@@ -254,8 +259,8 @@ def _fuse_matmul_scale(graph: Graph, matmul: Node) -> bool:
             dict(matmul.attributes),
         ),
     )
-    put(made, "alpha", number(matmul, "alpha", 1.0) * math.prod(factors))
-    replace_chain(graph, [matmul] if after is None else [matmul, after[0]], made)
+    put(fused, "alpha", number(matmul, "alpha", 1.0) * math.prod(factors))
+    replace_chain(graph, [matmul] if after is None else [matmul, after[0]], fused)
     _drop_unread(graph, [found[0] for found in scaled if found is not None])
     return True
 
@@ -267,11 +272,11 @@ def _drop_unread(graph: Graph, nodes: Sequence[Node]) -> None:
 
 
 _Scaled = tuple[Node, str, float]
-"""The node that scales, what it scales, and by how much."""
+"""The node that scales, the value that it scales, and the factor."""
 
 
-def _scaled_input(graph: Graph, matmul: Node, place: int) -> _Scaled | None:
-    producer = graph.parent(matmul, place)
+def _scaled_input(graph: Graph, matmul: Node, input_index: int) -> _Scaled | None:
+    producer = graph.parent(matmul, input_index)
     found = None if producer is None else _scale_of(graph, producer)
     return None if found is None or rank_of(graph, found[1]) is None else found
 
@@ -290,29 +295,30 @@ def _scale_of(graph: Graph, node: Node) -> _Scaled | None:
             return None
         return node, node.inputs[0], 1.0 / divisor if divisor else math.copysign(math.inf, divisor)
     if is_op(node, "Mul", _ARITHMETIC):
-        for place in (0, 1):
-            factor = _factor(graph, node, place)
+        for index in (0, 1):
+            factor = _factor(graph, node, index)
             if factor is not None:
-                return node, node.inputs[1 - place], factor
+                return node, node.inputs[1 - index], factor
     return None
 
 
-def _factor(graph: Graph, node: Node, place: int) -> float | None:
-    """The only element of a constant operand that adds no dims to the other."""
-    tensor, value = graph.constant(node.inputs[place]), graph.array(node.inputs[place])
+def _factor(graph: Graph, node: Node, input_index: int) -> float | None:
+    """The only element of a constant operand whose rank is not higher than the other's."""
+    name, other = node.inputs[input_index], node.inputs[1 - input_index]
+    tensor, value = graph.constant(name), graph.array(name)
     if tensor is None or value is None or value.size != 1 or value.dtype.kind not in "fi":
         return None
-    rank = rank_of(graph, node.inputs[1 - place])
+    rank = rank_of(graph, other)
     if tensor.dims and (rank is None or rank < len(tensor.dims)):
         return None
     return float(value.ravel()[0])
 
 
 # --------------------------------------------------------------------------------------------------
-# Transposes before a product of matrices become its flags.
+# Transposes before a matrix product become its flags.
 #
-# onnxruntime/core/optimizer/matmul_transpose_fusion.cc. A Cast between the two is moved before the
-# Transpose (``ReorderCastAndTranspose``).
+# onnxruntime/core/optimizer/matmul_transpose_fusion.cc (``GetTransposeNodeFromOutput``). A Cast
+# between the two is moved before the Transpose (``ReorderCastAndTranspose``).
 
 
 _MIN_BATCHED = 3
@@ -320,13 +326,13 @@ _MIN_BATCHED = 3
 
 @dataclass(frozen=True, slots=True)
 class _Transposed:
-    """A transposed operand: the node, and which flags stand for it."""
+    """A transposed operand: its Transpose, and the flags that replace it."""
 
     node: Node
     is_swapped: bool
-    """The last two dims change places."""
+    """``transA`` or ``transB``: the last two axes are swapped."""
     is_batched: bool
-    """The first dim goes behind the batch dims."""
+    """``transBatchA`` or ``transBatchB``: the first axis moves behind the batch axes."""
 
 
 def fuse_matmul_transpose(graph: Graph) -> bool:
@@ -342,26 +348,26 @@ def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
     if any(graph.elem_type_of(name) not in _TYPES for name in matmul.inputs):
         return False
     operands = [
-        _transposed(graph, graph.parent(matmul, place)) or _recast(graph, matmul, place)
-        for place in range(2)
+        _transposed(graph, graph.parent(matmul, index)) or _recast(graph, matmul, index)
+        for index in range(2)
     ]
     if not _have_equal_ranks(graph, matmul, operands):
         operands = [None if found and found.is_batched else found for found in operands]
     if not any(operands):
         return False
     inputs = [
-        matmul.inputs[place] if found is None else found.node.inputs[0]
-        for place, found in enumerate(operands)
+        matmul.inputs[index] if found is None else found.node.inputs[0]
+        for index, found in enumerate(operands)
     ]
     name = f"{matmul.name}/MatmulTransposeFusion/"
-    made = add_node(graph, NewNode("FusedMatMul", inputs, (), MICROSOFT, name))
+    fused = add_node(graph, NewNode("FusedMatMul", inputs, (), MICROSOFT, name))
     for side, found in zip("AB", operands, strict=True):
         flipped = found is not None and found.is_swapped
         batched = found is not None and found.is_batched
-        put(made, f"trans{side}", integer(matmul, f"trans{side}") ^ int(flipped))
-        put(made, f"transBatch{side}", integer(matmul, f"transBatch{side}") ^ int(batched))
-    put(made, "alpha", number(matmul, "alpha", 1.0))
-    replace_chain(graph, [matmul], made)
+        put(fused, f"trans{side}", integer(matmul, f"trans{side}") ^ int(flipped))
+        put(fused, f"transBatch{side}", integer(matmul, f"transBatch{side}") ^ int(batched))
+    put(fused, "alpha", number(matmul, "alpha", 1.0))
+    replace_chain(graph, [matmul], fused)
     for node in dict.fromkeys(found.node for found in operands if found is not None):
         if has_single_reader(graph, node, 0):
             graph.remove(node)
@@ -369,15 +375,15 @@ def _fuse_matmul_transpose(graph: Graph, matmul: Node) -> bool:
 
 
 def _have_equal_ranks(graph: Graph, matmul: Node, operands: Sequence[_Transposed | None]) -> bool:
-    """Whether both sides, before any Transpose, are known to have as many dims."""
+    """Whether both sides, before any Transpose, have the same known rank."""
     pairs = zip(matmul.inputs, operands, strict=True)
     ranks = {rank_of(graph, found.node.inputs[0] if found else name) for name, found in pairs}
     return len(ranks) == 1 and None not in ranks
 
 
-def _recast(graph: Graph, matmul: Node, place: int) -> _Transposed | None:
-    """Swap the Transpose and the Cast behind it that make an operand."""
-    cast = graph.parent(matmul, place)
+def _recast(graph: Graph, matmul: Node, input_index: int) -> _Transposed | None:
+    """Swap the Transpose and the Cast after it that produce an operand."""
+    cast = graph.parent(matmul, input_index)
     if cast is None or cast.op_type != "Cast" or cast.domain:
         return None
     old = graph.parent(cast, 0)
@@ -389,31 +395,31 @@ def _recast(graph: Graph, matmul: Node, place: int) -> _Transposed | None:
     graph.types[name] = TensorType(graph.elem_type_of(target), graph.dims_of(source))
     graph.remove(cast)
     add_node(graph, NewNode("Cast", [source], [name], "", cast.name, dict(cast.attributes)))
-    made = add_node(
+    transpose = add_node(
         graph, NewNode("Transpose", [name], [target], "", old.name, dict(old.attributes))
     )
     if has_single_reader(graph, old, 0):
         graph.remove(old)
-    return replace(found, node=made)
+    return replace(found, node=transpose)
 
 
 def _transposed(graph: Graph, node: Node | None) -> _Transposed | None:
-    """What a Transpose of the last two dims, or of the first and the last ones, does."""
-    is_used = node is not None and node.op_type == "Transpose" and not node.domain
-    if node is None or not is_used or graph.is_output(node):
+    """The flags for a Transpose of the last two axes, or of the first and the last ones."""
+    is_transpose = node is not None and node.op_type == "Transpose" and not node.domain
+    if node is None or not is_transpose or graph.is_output(node):
         return None
-    order = _order(graph, node)
-    rank = len(order)
+    perm = _perm(graph, node)
+    rank = len(perm)
     if rank <= 1:
         return None
-    if order == [*range(rank - 2), rank - 1, rank - 2]:
+    if perm == [*range(rank - 2), rank - 1, rank - 2]:
         return _Transposed(node, is_swapped=True, is_batched=False)
-    if rank < _MIN_BATCHED or order[: rank - 2] != list(range(1, rank - 1)):
+    if rank < _MIN_BATCHED or perm[: rank - 2] != list(range(1, rank - 1)):
         return None
-    return _Transposed(node, is_swapped=order[-1] == 0, is_batched=True)
+    return _Transposed(node, is_swapped=perm[-1] == 0, is_batched=True)
 
 
-def _order(graph: Graph, node: Node) -> list[int]:
-    """The dims in their new order: the other way round where it isn't said."""
-    order = integers(node, "perm")
-    return list(range(rank_of(graph, node.inputs[0]) or 0))[::-1] if order is None else order
+def _perm(graph: Graph, node: Node) -> list[int]:
+    """The permutation of a Transpose; without the attribute it reverses the axes."""
+    perm = integers(node, "perm")
+    return list(range(rank_of(graph, node.inputs[0]) or 0))[::-1] if perm is None else perm
