@@ -27,7 +27,7 @@ from onnxmem.settings import Settings, TrainingConfig
 from onnxmem.version import __version__
 
 if TYPE_CHECKING:
-    from onnxmem.api import Analysis, analyze
+    from onnxmem.api import Analysis, advise, analyze, diff, fit
     from onnxmem.collection.many import analyze_many
     from onnxmem.decisions.sweep import sweep
     from onnxmem.export.figures import to_metrics
@@ -38,15 +38,21 @@ __all__ = [
     "Settings",
     "TrainingConfig",
     "__version__",
+    "advise",
     "analyze",
     "analyze_many",
+    "diff",
+    "fit",
     "sweep",
     "to_metrics",
 ]
 
 _MODULES = {
     "Analysis": "onnxmem.api",
+    "advise": "onnxmem.api",
     "analyze": "onnxmem.api",
+    "diff": "onnxmem.api",
+    "fit": "onnxmem.api",
     "analyze_many": "onnxmem.collection.many",
     "sweep": "onnxmem.decisions.sweep",
     "to_metrics": "onnxmem.export.figures",

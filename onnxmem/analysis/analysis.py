@@ -40,6 +40,7 @@ from onnxmem.model.files import ModelFile, ModelSource, load
 from onnxmem.model.input_values import refuse_unknown_names
 from onnxmem.program.sizes import Affine
 from onnxmem.settings import RUNTIMES, GivenValue, Settings, TrainingConfig, read_values
+from onnxmem.units import format_bytes
 
 if TYPE_CHECKING:
     from onnxmem.analysis.cache_memory import CacheMemory
@@ -431,6 +432,23 @@ class Analysis:
             "devices": None,
             **json_rows.replay_rows(self.replays),
         }
+
+    def __repr__(self) -> str:
+        """The main figures, one per line: the fields hold the whole graph."""
+        step, batch = self.training, self.settings.batch
+        figures = {
+            "inference": self.total_bytes,
+            "weights": self.weight_bytes,
+            "peak activation memory": self.activations.in_place_peak_bytes,
+            **({} if step is None else {"training step": step.peak_bytes}),
+            **{f"{each.name} process": each.process_bytes for each in self.runtimes},
+        }
+        at = "" if batch is None else f" batch={batch}"
+        lines = [f"<Analysis of {printable(self.path)!r}{at} status={self.status}"]
+        lines += [f"  {label}: {format_bytes(size)}" for label, size in figures.items()]
+        if self.fit is not None:
+            lines.append(f"  budget {format_bytes(self.settings.budget_bytes)}: {self.fit.verdict}")
+        return "\n".join(lines) + ">"
 
     def _repr_html_(self) -> str | None:
         """Show the main figures and the timeline in a notebook."""

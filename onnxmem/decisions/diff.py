@@ -16,6 +16,7 @@ from onnxmem.analysis.json_rows import Saved, recipe_row, verdict_row
 from onnxmem.errors import Finding, UsageError
 from onnxmem.program.program import Allocation, Category
 from onnxmem.settings import LEFT_OPEN, TrainingConfig, listed_shape
+from onnxmem.units import format_bytes
 
 MOST_SAVED: Final = 50
 """How many blocks at the peak of a training step a saved report lists."""
@@ -199,6 +200,15 @@ class Difference:
     num_same_layers: int = 0
     runtimes: Mapping[str, PeakChange] = field(default_factory=dict)
     """The runtimes that both sides have, by name."""
+
+    def __repr__(self) -> str:
+        """The changed figures: the fields hold both snapshots."""
+        lines = ["<Difference"]
+        lines += [
+            f"  {each.name}: {format_bytes(each.before_bytes)} -> {format_bytes(each.after_bytes)}"
+            for each in self.figures
+        ]
+        return "\n".join(lines) + ">"
 
     @property
     def is_whole(self) -> bool:

@@ -47,6 +47,7 @@ from onnxmem.analysis.request import AnalysisRequest, StageResults
 from onnxmem.analysis.scaling import LARGEST_BATCH
 from onnxmem.errors import Finding, OnnxmemError, UsageError, listed, nearest, printable, shortened
 from onnxmem.runtimes.base import AffineRun, RuntimeRun
+from onnxmem.units import format_bytes
 
 RunAt = Callable[[int], RuntimeRun | None]
 """A runtime's run at a batch; ``None``: it leaves something out, so it is no complete figure."""
@@ -164,6 +165,15 @@ class FitResult:
     def verdict(self) -> Verdict:
         """The verdict on the request."""
         return self.requested.verdict
+
+    def __repr__(self) -> str:
+        """The verdict and the largest batch: the fields hold every figure of the search."""
+        needed, limit = self.footprint.total_bytes, self.setup.limit_bytes
+        largest = None if self.max_batch is None else self.max_batch.number
+        return (
+            f"<FitResult {self.verdict}: {format_bytes(needed)} of {format_bytes(limit)}, "
+            f"largest {self.setup.dim or 'batch'} {largest}>"
+        )
 
     @property
     def footprint(self) -> Footprint:

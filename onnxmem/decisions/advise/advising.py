@@ -42,6 +42,7 @@ from onnxmem.decisions.advise.weights import (
 from onnxmem.errors import Finding
 from onnxmem.runtimes.asking import Advice
 from onnxmem.runtimes.onnxruntime.session_options import LEVELS, SessionOptions
+from onnxmem.units import format_bytes
 
 _OF_STEPS = frozenset({Objective.STEP, Objective.TORCH})
 _OF_RUNTIMES = {"ort-cpu": Objective.PROCESS, "ort-cuda": Objective.DEVICE}
@@ -86,6 +87,16 @@ class Advised:
     plan: BudgetPlan | None
     """``None`` without a budget."""
     subject: Subject
+
+    def __repr__(self) -> str:
+        """The five largest savings: the fields hold the analyzed model."""
+        lines = [f"<Advised {self.figure}: {format_bytes(self.before_bytes)}"]
+        lines += [
+            f"  {each.suggestion.id}: {format_bytes(each.after_bytes)}"
+            for each in self.proposals
+            if each.figure is self.figure
+        ][:5]
+        return "\n".join(lines) + ">"
 
     @property
     def findings(self) -> tuple[Finding, ...]:
