@@ -28,10 +28,12 @@ _VERSIONS = {"com.microsoft": 1, "ai.onnx.ml": 3}
 _TYPES = {
     "f": onnx.TensorProto.FLOAT,
     "h": onnx.TensorProto.FLOAT16,
+    "bf": onnx.TensorProto.BFLOAT16,
     "d": onnx.TensorProto.DOUBLE,
     "b": onnx.TensorProto.BOOL,
     "u1": onnx.TensorProto.UINT8,
     "i1": onnx.TensorProto.INT8,
+    "i2": onnx.TensorProto.INT16,
     "i4": onnx.TensorProto.INT32,
     "i8": onnx.TensorProto.INT64,
 }

@@ -71,7 +71,10 @@ def test_a_new_record_has_a_measured_row(measured: tuple[Row, ...]) -> None:
 def test_every_record_is_of_an_operator_and_names_its_source() -> None:
     known = {schema.name for schema in onnx.defs.get_all_schemas_with_history()}
     ours = {name for domain, name in KERNELS if not domain}
-    of_onnxruntime = {"Affine", "ParametricSoftplus", "ScaledTanh", "SimplifiedLayerNormalization"}
+    of_onnxruntime = set(
+        "Affine Crop DynamicSlice ParametricSoftplus Scale ScaledTanh "
+        "SimplifiedLayerNormalization".split()
+    )
     assert ours - known == of_onnxruntime
     assert ours.isdisjoint(WITHOUT_KERNEL)
     assert all(kernel.source for kernel in KERNELS.values())
@@ -140,6 +143,17 @@ def test_bluestein_pads_to_a_power_of_two_and_works_line_by_line() -> None:
     assert taken is not None
     assert taken.size_bytes == 8 * 64 * (3 + 3 * 2)
     assert taken.peak_bytes == 8 * 64 * 4
+
+
+# Measured with 1, 2, 4 and 8 intra-op threads.
+def test_linear_attention_takes_one_line_a_thread() -> None:
+    heads = {"q_num_heads": 2, "kv_num_heads": 2}
+    use = call("3x13x128", "3x13x128", "3x13x192", output="3x13x192", **heads)
+    taken = [
+        scratch("LinearAttention", "com.microsoft", use, KernelInfo(threads=threads))
+        for threads in (1, 2, 4, 8)
+    ]
+    assert [each and each.size_bytes for each in taken] == [640, 1280, 2560, 5120]
 
 
 # Measured with 1, 2 and 4 intra-op threads.

@@ -27,6 +27,8 @@ _PRODUCT = 64
 """Bytes of MLAS's parameters of one product in a batch of them."""
 _WITH_HEADS = 4
 """Rank of [B, N, S, H], whose heads are apart; [B, S, N * H] has one less."""
+_CACHE_LINE = 64
+"""Bytes: two threads write to no line in common."""
 _MATRIX = 2
 """Rank of the only weights that are packed."""
 
@@ -237,6 +239,17 @@ def _flash_tile(call: KernelCall, heads: _Heads) -> int:
     return max(call.info.l2_cache_bytes // (FLOAT_BYTES * 4 * (heads.size + heads.value_size)), 1)
 
 
+def _linear(call: KernelCall) -> tuple[int, ...]:
+    """Q: [B, S, N * H], V: [B, S, M * Hv]: per thread, one key and one retrieved value.
+
+    Measured with 1, 2, 4 and 8 threads: every thread has its part, whatever the work.
+    """
+    width = call.dims(0)[2] // call.integer("q_num_heads", 0)
+    value_width = call.dims(2)[2] // call.integer("kv_num_heads", 0)
+    line_bytes = -(-FLOAT_BYTES * (width + value_width) // _CACHE_LINE) * _CACHE_LINE
+    return (call.info.threads * line_bytes,)
+
+
 def _packed_floats(call: KernelCall) -> Iterator[Packed]:
     """W: [I, 3 * N * H]: the matrix of each head, of Q, K and V."""
     heads = call.integer("num_heads", 0)
@@ -305,6 +318,25 @@ KERNELS = (
         "core/providers/cpu/llm/attention.cc: ApplyAttention",
         _attention,
         float16=since(1),
+    ),
+    Kernel(
+        "com.microsoft.LinearAttention",
+        "contrib_ops/cpu/bert/linear_attention.cc: Compute, ProcessHead",
+        _linear,
+    ),
+    Kernel(
+        "com.microsoft.GatedDeltaNet",
+        "contrib_ops/cpu, gated_delta_net.cc: Compute; measured alone",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.LinearAttentionGate",
+        "contrib_ops/cpu/bert/linear_attention_gates.cc: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
     ),
     Kernel(
         "RotaryEmbedding",

@@ -317,4 +317,17 @@ KERNELS = (
         "contrib_ops/cpu/nchwc_ops.cc: Compute",
         nothing,
     ),
+    Kernel(
+        "com.microsoft.CausalConvWithState",
+        "contrib_ops/cpu/bert/causal_conv_with_state.cc: Compute; its windows are vectors outside"
+        " the arena",
+        nothing,
+    ),
+    Kernel(
+        "com.microsoft.VarlenCausalConvWithState",
+        "contrib_ops/cpu: Compute; measured alone",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
 )

@@ -16,6 +16,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     Scratch,
     UnknownError,
     product,
+    since,
 )
 
 _Axes = list[int]
@@ -201,5 +202,6 @@ KERNELS = (
         "Einsum",
         "core/providers/cpu/math/einsum_utils/einsum_typed_compute_processor.cc: Run",
         _einsum,
+        bfloat16=since(28),
     ),
 )

@@ -76,13 +76,13 @@ _BIAS_GELU = "contrib_ops/cpu/bert/bias_gelu.cc: Compute"
 
 KERNELS = (
     Kernel(
-        "Abs Acos Acosh And Asin Asinh Atan Atanh BitCast BitShift BitwiseAnd BitwiseNot"
-        " BitwiseOr BitwiseXor Ceil Celu Cos Cosh DynamicQuantizeLinear Equal Exp Floor Greater"
-        " GreaterOrEqual Less LessOrEqual Log Neg Not Or PRelu Pow Reciprocal Sin Sinh Sqrt Tan"
-        " Xor",
+        "Abs Acos Acosh And Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot BitwiseOr"
+        " BitwiseXor Ceil Cos Cosh DynamicQuantizeLinear Equal Exp Floor Greater GreaterOrEqual"
+        " Less LessOrEqual Log Neg Not Or PRelu Pow Reciprocal Scale Sin Sinh Sqrt Tan Xor",
         _MATH,
         nothing,
     ),
+    Kernel("Celu", _MATH, nothing, float16=since(28), bfloat16=since(28)),
     Kernel("Add Div Mul Sub", _MATH, nothing, float16_on_arm=since(14)),
     Kernel("Erf", _MATH, nothing, float16_on_arm=since(13)),
     Kernel("Mod Round", _MATH, nothing, float16=since(1)),
@@ -92,7 +92,7 @@ KERNELS = (
     Kernel("IsNaN", _MATH, nothing, float16=since(1), bfloat16=since(20)),
     # Later versions of Dropout have no kernel for float16.
     Kernel("Dropout", "core/providers/cpu/nn/dropout_op.h: Compute", nothing, float16=range(12)),
-    Kernel("Cast Sign", _MATH, nothing, float16=ALWAYS, bfloat16=ALWAYS),
+    Kernel("BitCast Cast Sign", _MATH, nothing, float16=ALWAYS, bfloat16=ALWAYS),
     Kernel("Shrink", _MATH, nothing, float16=ALWAYS, bfloat16=ALWAYS, cuda_may_inplace=FIRST),
     Kernel(
         "Elu HardSigmoid Selu Sigmoid Softplus Softsign Tanh ThresholdedRelu",
@@ -127,10 +127,24 @@ KERNELS = (
     ),
     Kernel(
         "com.microsoft.DequantizeLinear com.microsoft.QLinearAdd com.microsoft.QLinearLeakyRelu"
-        " com.microsoft.QLinearMul com.microsoft.QLinearSigmoid com.microsoft.QuantizeLinear"
-        " com.microsoft.ScaledSiLU",
+        " com.microsoft.QLinearMul com.microsoft.QLinearSigmoid com.microsoft.QuantizeLinear",
         "contrib_ops/cpu/activations.h, quantization: Compute",
         nothing,
+    ),
+    Kernel(
+        "com.microsoft.HyperConnectionPostMix com.microsoft.HyperConnectionPreMix"
+        " com.microsoft.ScaledSiLU",
+        "contrib_ops/cpu/bert/hyper_connection_post_mix.cc, hyper_connection_pre_mix.cc,"
+        " scaled_silu.cc: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.EngramGate com.microsoft.GatedAdd",
+        "contrib_ops/cpu/bert/engram_gate.cc, gated_add.cc: Compute",
+        nothing,
+        float16=ALWAYS,
     ),
     Kernel("com.microsoft.BiasGelu com.microsoft.FastGelu", _BIAS_GELU, _biased),
     Kernel("Mean Sum", _BROADCAST, _variadic),

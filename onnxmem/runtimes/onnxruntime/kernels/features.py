@@ -30,8 +30,8 @@ KERNELS = (
     Kernel(
         "ai.onnx.ml.ArrayFeatureExtractor ai.onnx.ml.Binarizer ai.onnx.ml.FeatureVectorizer"
         " ai.onnx.ml.Imputer ai.onnx.ml.LabelEncoder ai.onnx.ml.LinearClassifier"
-        " ai.onnx.ml.LinearRegressor ai.onnx.ml.Normalizer ai.onnx.ml.Scaler"
-        " ai.onnx.ml.TreeEnsemble",
+        " ai.onnx.ml.LinearRegressor ai.onnx.ml.Normalizer ai.onnx.ml.OneHotEncoder"
+        " ai.onnx.ml.Scaler ai.onnx.ml.TreeEnsemble",
         "core/providers/cpu/ml: Compute",
         nothing,
     ),
@@ -41,6 +41,11 @@ KERNELS = (
         nothing,
     ),
     Kernel("TfIdfVectorizer", "core/providers/cpu/nn/tfidfvectorizer.cc: Compute", nothing),
+    Kernel(
+        "com.microsoft.NGramHashMapping com.microsoft.VarlenNGramHashMapping",
+        "contrib_ops/cpu/bert/ngram_hash_mapping.cc, varlen_ngram_hash_mapping.cc: Compute",
+        nothing,
+    ),
     Kernel("com.microsoft.MurmurHash3 com.microsoft.SampleOp", "contrib_ops/cpu: Compute", nothing),
     Kernel(
         "com.microsoft.WordConvEmbedding",

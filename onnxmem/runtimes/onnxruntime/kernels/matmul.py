@@ -241,5 +241,18 @@ KERNELS = (
         packing=unknown,
         cuda_may_inplace=FIRST,
         float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.MoEGroupRouter",
+        "contrib_ops/cpu: Compute; measured alone",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.MatMulFpQ4 com.microsoft.MatMulInteger16",
+        "contrib_ops/cpu/matmul_fpq4.cc, quantization/matmul_integer16.cc: Compute",
+        nothing,
     ),
 )

@@ -20,6 +20,7 @@ from onnxmem.runtimes.onnxruntime.kernels.kernel import (
     since,
 )
 
+_HALVES = ("float16", "bfloat16")
 _PER_AXIS_OPSET = 13
 """From this version on the axis alone is normalized; before it, the input was flattened there."""
 
@@ -77,6 +78,17 @@ def _packed_halves(*indices: int) -> PackingRule:
                 yield Packed(index, FLOAT_BYTES * product(call.dims(index)), is_shared=False)
 
     return packs
+
+
+def _branchwise(call: KernelCall) -> tuple[int, ...]:
+    """X: [*D, C, H] or [*D, C * H]: in halves, a scale [H] in floats; one per branch is read as is.
+
+    A scale of another type than X is read element by element too.
+    """
+    if not call.has(1) or call.type(0) not in _HALVES or call.type(1) != call.type(0):
+        return ()
+    hidden = call.dims(0)[-1] // (call.integer("num_branches", 0) or 1)
+    return (FLOAT_BYTES * hidden,) if product(call.dims(1)) == hidden else ()
 
 
 def _transposed_twice(call: KernelCall) -> tuple[int, ...]:
@@ -145,6 +157,21 @@ KERNELS = (
         "com.microsoft.EmbedLayerNormalization com.microsoft.QEmbedLayerNormalization",
         "contrib_ops/cpu/bert/embed_layer_norm.cc: Compute",
         nothing,
+    ),
+    Kernel(
+        "com.microsoft.BranchwiseRMSNorm",
+        "contrib_ops/cpu/bert/branchwise_rms_norm.cc: Compute; "
+        "core/providers/cpu/nn/layer_norm_impl.cc: ComputeWithoutContext",
+        _branchwise,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.GatedRMSNorm",
+        "contrib_ops/cpu/bert/linear_attention_gates.cc: Compute",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
     ),
     Kernel("LRN", "core/providers/cpu/nn/lrn.cc: Compute", _local_response),
     # Running statistics are updated where they are.

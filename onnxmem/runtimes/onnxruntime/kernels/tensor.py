@@ -122,14 +122,16 @@ KERNELS = (
         bfloat16=ALWAYS,
     ),
     Kernel(
-        "AffineGrid Col2Im DepthToSpace EyeLike GridSample NonZero OneHot Pad Range Size"
-        " SpaceToDepth Tile Unique",
+        "AffineGrid Col2Im Crop DepthToSpace EyeLike GridSample NonZero Range Size SpaceToDepth"
+        " Tile",
         _TENSOR,
         nothing,
     ),
+    Kernel("OneHot Unique", _TENSOR, nothing, bfloat16=since(28)),
+    Kernel("Pad", _TENSOR, nothing, bfloat16=since(21)),
     Kernel(
-        "Compress Concat ConstantOfShape GatherElements GatherND ReverseSequence Scatter"
-        " ScatterElements Shape Slice Split TensorScatter Transpose",
+        "Compress Concat ConstantOfShape DynamicSlice GatherElements GatherND ReverseSequence"
+        " Scatter ScatterElements Shape Slice Split TensorScatter Transpose",
         _TENSOR,
         nothing,
         float16=ALWAYS,
@@ -145,6 +147,14 @@ KERNELS = (
         nothing,
         float16=ALWAYS,
         bfloat16=ALWAYS,
+    ),
+    Kernel(
+        "com.microsoft.GatherPacked",
+        "contrib_ops/cpu, gather_packed.cc: Compute; measured alone",
+        nothing,
+        float16=ALWAYS,
+        bfloat16=ALWAYS,
+        reads_rows=True,
     ),
     Kernel("com.microsoft.GatherBlockQuantized", _TYPES_ALONE, float16=ALWAYS, reads_rows=True),
     Kernel(
